@@ -1,0 +1,66 @@
+"""What a running local cluster leaves on disk about itself, so that other commands find it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from admin.broker_properties import Node
+from admin.processes import Process
+from common.errors import UnavailableError
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node and the process last started for it, which may have ended since."""
+
+    node: Node
+    process: Process | None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether that process still runs."""
+        return self.process is not None and self.process.is_running()
+
+
+def read_state(file: Path) -> tuple[NodeState, ...]:
+    """Return the nodes of the cluster that was started; none when there is no such file.
+
+    Raises `UnavailableError` when the file is damaged or cannot be read.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return tuple(_decode(entry) for entry in content["brokers"])
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise UnavailableError(f"{file} cannot be read: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnavailableError(
+            f"{file} is damaged. End the Java process of the broker if one runs, delete that file "
+            "and start the broker again."
+        ) from error
+
+
+def write_state(file: Path, states: Sequence[NodeState]) -> None:
+    """Replace the file in one step, so that no reader meets half of it."""
+    part = file.with_name(f"{file.name}.part")
+    content = {"brokers": [_encode(state) for state in states]}
+    part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(part, file)
+
+
+def _encode(state: NodeState) -> Mapping[str, Any]:
+    return {**asdict(state.node), "process": asdict(state.process) if state.process else None}
+
+
+def _decode(entry: Mapping[str, Any]) -> NodeState:
+    process = entry["process"]
+    return NodeState(
+        Node(int(entry["id"]), int(entry["port"]), int(entry["controller_port"])),
+        None if process is None else Process(int(process["pid"]), str(process["started"])),
+    )

@@ -1,0 +1,81 @@
+"""The `pipeline` command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from admin.describe import mermaid, overview
+from admin.init import write_samples
+from common.cli import run_command
+from common.config import Config, load_config
+from common.topics import control_topics, data_topics
+from common.topology import Topology, load_pipeline
+
+app = typer.Typer(
+    help="Make, check and describe a pipeline.",
+    no_args_is_help=True,
+    add_completion=False,
+    # An unexpected error shows Python's own traceback, without the values of variables.
+    pretty_exceptions_enable=False,
+)
+
+_PIPE_WIDTH = 200
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Path of config.yaml.")]
+PipelinePath = Annotated[Path, typer.Argument(metavar="PIPELINE", help="Path of pipeline.yaml.")]
+
+
+@app.command()
+@run_command
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to.")] = Path("."),
+) -> None:
+    """Write a sample config.yaml and pipeline.yaml; existing files stay untouched."""
+    for path in write_samples(folder):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+@run_command
+def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
+    """Check both files and report every mistake with its line and column."""
+    settings, topology = _load(config, pipeline)
+    topics = (*data_topics(settings, topology), *control_topics(settings))
+    typer.echo(
+        f"ok: {len(topology.nodes)} processors, {len(topology.tasks(settings.parallelism))} tasks, "
+        f"{len(topics)} topics"
+    )
+
+
+@app.command()
+@run_command
+def describe(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    as_mermaid: Annotated[
+        bool, typer.Option("--mermaid", help="Print a Mermaid flowchart instead.")
+    ] = False,
+) -> None:
+    """Show the graph, the topics and the tasks that the two files make."""
+    settings, topology = _load(config, pipeline)
+    if as_mermaid:
+        typer.echo(mermaid(settings, topology))
+    else:
+        # Into a pipe or a file, names stay on one line, so that grep finds them.
+        width = None if sys.stdout.isatty() else _PIPE_WIDTH
+        Console(width=width).print(overview(settings, topology))
+
+
+def main() -> None:
+    """Run the command that the process arguments name."""
+    app()
+
+
+def _load(config: Path, pipeline: Path) -> tuple[Config, Topology]:
+    settings = load_config(config)
+    return settings, load_pipeline(pipeline, settings)

@@ -1,0 +1,128 @@
+"""`pipeline describe`: the graph, the topics and the tasks, for a terminal or as Mermaid."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
+from rich.tree import Tree
+
+from common.config import Config
+from common.topics import TopicNames, TopicSpec, control_topics, data_topics
+from common.topology import SINK, SOURCE, OnError, ProcessorNode, Topology
+
+_BROKER_DEFAULT = "broker default"
+_LAST_PER_KEY = "last record per key"
+
+
+def overview(config: Config, topology: Topology) -> RenderableType:
+    """Return what a terminal shows: the graph as a tree, the topics, the tasks."""
+    return Group(
+        _graph(config, topology),
+        "",
+        _topics(config, topology),
+        "",
+        _tasks(config, topology),
+    )
+
+
+def mermaid(config: Config, topology: Topology) -> str:
+    """Return a Mermaid flowchart: arcs carry their topics, stores and dead letters stand aside."""
+    names = TopicNames.of(config)
+    # Processor ids may hold characters that Mermaid refuses in its own.
+    keys = {node.id: f"p{index}" for index, node in enumerate(topology.nodes)}
+    keys |= {SOURCE: "source", SINK: "sink"}
+    lines = ["flowchart LR", f'    source(["{names.source}"])']
+    lines += [
+        f'    {keys[node.id]}["{node.id}<br/>{_parameters(node)}"]' for node in topology.nodes
+    ]
+    lines.append(f'    sink(["{names.sink}"])')
+    for node in topology.nodes:
+        key = keys[node.id]
+        if SOURCE in node.from_:
+            lines.append(f"    source --> {key}")
+        for target, topic in zip(node.to, names.out_topics(node), strict=True):
+            label = "" if target == SINK else f'|"{topic}"|'
+            lines.append(f"    {key} -->{label} {keys[target]}")
+        if node.is_stateful:
+            lines.append(f'    {key} <-.-> {key}_state[("{names.state(node.id)}")]')
+        if node.on_error is OnError.DEAD_LETTER:
+            lines.append(f'    {key} -.-> {key}_dead_letter(["{names.dead_letter(node.id)}"])')
+    return "\n".join(lines)
+
+
+def _graph(config: Config, topology: Topology) -> Tree:
+    """Return the tree that starts at the source; a processor is unfolded where it comes first."""
+    names = TopicNames.of(config)
+    tree = Tree(f"[bold]{names.source}[/bold] (source)")
+    unfolded: set[str] = set()
+
+    def add(to: Tree, node: ProcessorNode) -> None:
+        if node.id in unfolded:
+            to.add(f"{node.id} (see above)")
+            return
+        unfolded.add(node.id)
+        branch = to.add(f"[bold]{node.id}[/bold] {_parameters(node)}{_on_error(node)}")
+        for target in node.to:
+            if target == SINK:
+                branch.add(f"[bold]{names.sink}[/bold] (sink)")
+            else:
+                add(branch, topology.node(target))
+
+    for node in topology.nodes:
+        if SOURCE in node.from_:
+            add(tree, node)
+    return tree
+
+
+def _topics(config: Config, topology: Topology) -> Table:
+    table = _table("Topics", "topic", "partitions", "replicas", "cleanup", "kept")
+    for group in (data_topics(config, topology), control_topics(config)):
+        for topic in group:
+            counts = (str(topic.partitions), str(topic.replication_factor))
+            table.add_row(topic.name, *counts, _cleanup(topic), _kept(topic))
+        table.add_section()
+    return table
+
+
+def _tasks(config: Config, topology: Topology) -> Table:
+    names = TopicNames.of(config)
+    table = _table("Tasks", "task", "reads", "writes", "store")
+    for task in topology.tasks(config.parallelism):
+        node = topology.node(task.processor)
+        table.add_row(
+            str(task),
+            "\n".join(f"{topic}[{task.partition}]" for topic in names.in_topics(node)),
+            "\n".join(names.out_topics(node)),
+            f"{names.state(node.id)}[{task.partition}]" if node.is_stateful else "",
+        )
+    return table
+
+
+def _table(title: str, *headers: str) -> Table:
+    """Return an empty table that breaks long names over lines instead of cutting them."""
+    return Table(
+        *(Column(header, overflow="fold") for header in headers),
+        title=title,
+        title_justify="left",
+    )
+
+
+def _cleanup(topic: TopicSpec) -> str:
+    return topic.config.get("cleanup.policy", _BROKER_DEFAULT)
+
+
+def _kept(topic: TopicSpec) -> str:
+    if _cleanup(topic) == "compact":
+        return _LAST_PER_KEY
+    retention_ms = topic.config.get("retention.ms")
+    if retention_ms is None:
+        return _BROKER_DEFAULT
+    return "for ever" if retention_ms == "-1" else f"{retention_ms} ms"
+
+
+def _parameters(node: ProcessorNode) -> str:
+    return ", ".join([node.type.value, *(f"{key} {value}" for key, value in node.config.items())])
+
+
+def _on_error(node: ProcessorNode) -> str:
+    return "" if node.on_error is OnError.FAIL else f" (on error: {node.on_error})"

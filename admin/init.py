@@ -1,0 +1,39 @@
+"""`pipeline init`: the sample files to start from."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from common.errors import ConfigError, UnavailableError
+
+SAMPLE_NAMES = ("config.yaml", "pipeline.yaml")
+
+
+def sample(name: str) -> str:
+    """Return the text of a sample file, one of `SAMPLE_NAMES`."""
+    return files("admin").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def write_samples(folder: Path) -> list[Path]:
+    """Write the samples into `folder`, made if missing, and return their paths.
+
+    Writes both or, if one of them exists, none: ConfigError. UnavailableError where the folder
+    cannot be written.
+    """
+    paths = [folder / name for name in SAMPLE_NAMES]
+    existing = [str(path) for path in paths if path.exists() or path.is_symlink()]
+    if existing:
+        raise ConfigError(
+            f"already there: {', '.join(existing)}; nothing was written, "
+            "move them away or name another folder"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            # "x" keeps a file that appeared since the check above.
+            with path.open("x", encoding="utf-8") as file:
+                file.write(sample(path.name))
+    except OSError as error:
+        raise UnavailableError(f"cannot write to {folder}: {error.strerror}") from error
+    return paths

@@ -1,0 +1,122 @@
+"""The jars of the real Apache Kafka, fetched once with the Ivy that pyspark ships."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from admin.locks import exclusive
+from admin.paths import cache_home
+from common.errors import UnavailableError
+from common.java import Java
+
+KAFKA_VERSION = "4.3.1"
+"""The version that ivy.xml asks for."""
+
+_IVY_FILE = Path(__file__).with_name("ivy.xml")
+_NAME_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
+_USEFUL_LINES = 12
+
+
+def kafka_jars(java: Java, cache_dir: Path | None = None) -> Path:
+    """Return the folder of Kafka's jars, fetching them first if they are not there.
+
+    Fetching takes about a minute, a network and 100 MB of disk, half of it only meanwhile; it says
+    so in one line on stderr. Several processes may call this at once: one fetches, the others
+    wait. The folder appears under its name when it is complete, so that a download that broke off
+    never counts.
+
+    Args:
+        java: what runs Ivy.
+        cache_dir: where to keep the jars; `$XDG_CACHE_HOME/kafka-pipeline` by default.
+
+    Raises:
+        UnavailableError: no pyspark, no network, or a cache folder that cannot be written.
+    """
+    cache_dir = cache_home() if cache_dir is None else cache_dir
+    jars = cache_dir / f"kafka-{KAFKA_VERSION}"
+    if jars.is_dir():
+        return jars
+    try:
+        with exclusive(cache_dir / f"kafka-{KAFKA_VERSION}.lock"):
+            if not jars.is_dir():
+                print(
+                    f"fetching the Kafka {KAFKA_VERSION} jars, once, about a minute…",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                _fetch(java, cache_dir, jars)
+    except OSError as error:
+        raise UnavailableError(
+            f"The Kafka jars cannot be kept in {cache_dir}: {error}. "
+            "Make it writable, or set XDG_CACHE_HOME to a folder that is."
+        ) from error
+    return jars
+
+
+def _fetch(java: Java, cache_dir: Path, jars: Path) -> None:
+    # Ivy's own cache stays when a download breaks off: the next one goes on from there.
+    ivy_cache = cache_dir / "ivy"
+    # What a killed process left: whoever holds the lock is alone here.
+    for leftover in cache_dir.glob(f"{jars.name}.part-*"):
+        shutil.rmtree(leftover)
+    part = Path(tempfile.mkdtemp(prefix=f"{jars.name}.part-", dir=cache_dir))
+    try:
+        _run_ivy(java, ivy_cache, part)
+        # mkdtemp's 0700 would keep the jars from the other users of a shared cache folder.
+        part.chmod(0o755)
+        part.rename(jars)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    shutil.rmtree(ivy_cache, ignore_errors=True)
+
+
+def _run_ivy(java: Java, ivy_cache: Path, target: Path) -> None:
+    command = [
+        *(str(java.executable), "-jar", str(_find_ivy())),
+        *("-cache", str(ivy_cache)),
+        *("-ivy", str(_IVY_FILE)),
+        *("-retrieve", f"{target}/{_NAME_PATTERN}"),
+        *("-confs", "default"),
+    ]
+    run = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if run.returncode == 0 and (target / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
+        return
+    raise UnavailableError(
+        f"The Kafka {KAFKA_VERSION} jars could not be fetched. Ivy's last words:\n"
+        f"{_last_words(run.stdout)}\n"
+        "Is the network there? Behind a proxy, give Java its address: "
+        "JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'"
+    )
+
+
+def _last_words(output: str) -> str:
+    """Return the last lines that say something, without rulers and dots of progress."""
+    lines = (line.strip() for line in output.splitlines())
+    useful = [line for line in lines if any(character.isalnum() for character in line)]
+    return "\n".join(f"  {line}" for line in useful[-_USEFUL_LINES:]) or "  (none)"
+
+
+def _find_ivy() -> Path:
+    # Only found, not imported: importing pyspark takes half a second, and this module is not the
+    # one that runs Spark.
+    spec = importlib.util.find_spec("pyspark")
+    for folder in (spec and spec.submodule_search_locations) or []:
+        for jar in Path(folder, "jars").glob("ivy-*.jar"):
+            return jar
+    raise UnavailableError(
+        "pyspark, which brings the Ivy that fetches Kafka, is not installed in "
+        f"{sys.executable}. Install this project's dependencies, for example with ./quickstart.sh"
+    )

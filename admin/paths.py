@@ -1,0 +1,26 @@
+"""Where the `pipeline` command keeps what outlives it, by the XDG Base Directory specification."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_APPLICATION = "kafka-pipeline"
+
+
+def cache_home(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the folder for what can be fetched again: `$XDG_CACHE_HOME/kafka-pipeline`."""
+    return _xdg("XDG_CACHE_HOME", ".cache", environ)
+
+
+def state_home(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the folder for what should last: `$XDG_STATE_HOME/kafka-pipeline`."""
+    return _xdg("XDG_STATE_HOME", ".local/state", environ)
+
+
+def _xdg(variable: str, default: str, environ: Mapping[str, str] | None) -> Path:
+    value = (os.environ if environ is None else environ).get(variable, "")
+    # The specification says that a relative path is to be ignored.
+    base = Path(value) if os.path.isabs(value) else Path.home() / default
+    return base / _APPLICATION

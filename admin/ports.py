@@ -1,0 +1,61 @@
+"""TCP ports of the loopback interface."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Collection
+
+LOOPBACK = "127.0.0.1"
+
+# Below the range from which systems take the ports of outgoing connections (32768 on Linux, 49152
+# on macOS). A client that tries again and again to reach a stopped broker on a port of that range
+# ends up, by chance, connected to itself, and then holds the port that the broker wants back.
+_FREE_PORTS = range(20_000, 32_000)
+_ATTEMPTS = 1_000
+
+
+def accepts(port: int, timeout_s: float = 1.0) -> bool:
+    """Tell whether somebody accepts connections on a port of the loopback interface."""
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=timeout_s).close()
+    except OSError:
+        return False
+    return True
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a server could listen on a port of the loopback interface.
+
+    Raises:
+        PermissionError: this user may not listen on that port.
+    """
+    # On macOS a bind succeeds beside a server that listens on all interfaces; a connection tells.
+    if accepts(port):
+        return False
+    with socket.socket() as probe:
+        # As Kafka does: connections of an earlier run that linger in TIME_WAIT are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except PermissionError:
+            raise
+        except OSError:
+            return False
+    return True
+
+
+def find_free(count: int, *, besides: Collection[int] = ()) -> list[int]:
+    """Return `count` different ports that are free now and not among `besides`.
+
+    Raises:
+        OSError: hardly any port is free.
+    """
+    found: list[int] = []
+    for _ in range(_ATTEMPTS):
+        if len(found) == count:
+            return found
+        port = random.choice(_FREE_PORTS)
+        if port not in found and port not in besides and is_free(port):
+            found.append(port)
+    raise OSError(f"no {count} free TCP ports were found on {LOOPBACK}")

@@ -1,0 +1,40 @@
+"""What the three commands share: how an error ends the process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from common.errors import PipelineError
+
+INTERRUPTED_EXIT_CODE = 130
+"""What a shell reports for a process that Ctrl-C ended."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def run_command(command: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a command so that its errors end the process the way users expect.
+
+    A PipelineError puts its message on stderr, without a traceback, and exits with its
+    `exit_code`; Ctrl-C exits with 130. Anything else is a bug, and passes with its traceback.
+
+        @app.command()
+        @run_command
+        def validate(config: Path) -> None: ...
+    """
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except PipelineError as error:
+            print(error, file=sys.stderr)
+            raise SystemExit(error.exit_code) from error
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED_EXIT_CODE) from None
+
+    return run

@@ -1,0 +1,255 @@
+"""config.yaml, read once into a frozen value that is passed to whoever needs it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from common.expansion import expand
+from common.fields import Fields
+from common.kafka_settings import KafkaValue, read_kafka_settings
+from common.topics import MAX_NAME_LENGTH, TopicNames, collision_key, name_problem
+from common.yaml_positions import (
+    Items,
+    Map,
+    Pair,
+    Problems,
+    Scalar,
+    Value,
+    describe,
+    read_yaml,
+    unique_pairs,
+)
+
+LogFormat = Literal["console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+_LOG_FORMATS: tuple[LogFormat, ...] = ("console", "json")
+_LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
+
+_REQUIRED = (
+    "server_ip",
+    "server_port",
+    "tm_number",
+    "parallelism",
+    "replication_factor",
+    "source_topic",
+    "sink_topic",
+)
+_OPTIONAL = (
+    "job_name",
+    "heartbeat_interval_ms",
+    "commit_interval_ms",
+    "transaction_timeout_ms",
+    "max_batch_records",
+    "state_dir",
+    "log_format",
+    "log_level",
+    "spark",
+    "kafka",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkConfig:
+    """How a TaskManager starts Spark; `conf` holds Spark's own settings (`spark.…`) as texts."""
+
+    master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything that config.yaml says, checked.
+
+    `server_port` is 1..65535; `tm_number`, `parallelism` (partitions of each topic, replicas of
+    each processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is
+    100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
+    `max_batch_records` 1..1000000. `state_dir` is absolute. `kafka` holds librdkafka settings,
+    some with the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so it does
+    not show in `repr`.
+    """
+
+    server_ip: str
+    server_port: int
+    job_name: str | None = None
+    tm_number: int
+    parallelism: int
+    replication_factor: int
+    source_topic: str
+    sink_topic: str
+    heartbeat_interval_ms: int = 1000
+    commit_interval_ms: int = 100
+    transaction_timeout_ms: int = 15000
+    max_batch_records: int = 10000
+    state_dir: Path = Path("state")
+    log_format: LogFormat = "console"
+    log_level: LogLevel = "info"
+    spark: SparkConfig = field(default_factory=SparkConfig)
+    kafka: Mapping[str, KafkaValue] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients find the cluster: `host:port`, or several with commas between."""
+        given = self.kafka.get("bootstrap.servers")
+        if given is not None:
+            return str(given)
+        host = f"[{self.server_ip}]" if ":" in self.server_ip else self.server_ip
+        return f"{host}:{self.server_port}"
+
+
+def load_config(path: Path) -> Config:
+    """Return the checked contents of a config.yaml; `${VAR}` comes from the environment.
+
+    Raises ConfigError with every problem found.
+    """
+    problems = Problems(path)
+    root = expand(read_yaml(path, problems), os.environ, problems)
+    pairs = _top_level(root, problems)
+    fields = Fields(pairs, problems, at=root, known=(*_REQUIRED, *_OPTIONAL))
+    config = _read(fields, path.parent, problems)
+    _check_names(config, fields, problems)
+    problems.raise_if_any()
+    return config
+
+
+def _top_level(root: Value, problems: Problems) -> Sequence[Pair]:
+    """Return the keys of a map, or of a list of maps with one key each (the original's form)."""
+    if isinstance(root, Map):
+        return root.pairs
+    if not isinstance(root, Items):
+        problems.add(root, f"must be a map of settings, got {describe(root)}")
+        problems.raise_if_any()
+        return ()
+    pairs: list[Pair] = []
+    for item in root.items:
+        if isinstance(item, Map) and len(item.pairs) == 1:
+            pairs.extend(item.pairs)
+        elif not problems.found_at(item):
+            got = f"{len(item.pairs)} keys" if isinstance(item, Map) else describe(item)
+            problems.add(item, f"each item of the list must be one `key: value`, got {got}")
+    return unique_pairs(pairs, problems)
+
+
+def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
+    config = Config(
+        server_ip=_host(fields, problems),
+        server_port=fields.number("server_port", low=1, high=65535, about="usually 9092"),
+        job_name=fields.text("job_name", default="") or None,
+        tm_number=fields.number("tm_number", low=1, about="how many TaskManagers to wait for"),
+        parallelism=fields.number("parallelism", low=1, about="partitions of every topic"),
+        replication_factor=fields.number(
+            "replication_factor", low=1, high=32767, about="copies of every topic"
+        ),
+        source_topic=fields.text("source_topic", about="the topic to read"),
+        sink_topic=fields.text("sink_topic", about="the topic to write"),
+        heartbeat_interval_ms=fields.number(
+            "heartbeat_interval_ms", low=100, high=60000, default=1000
+        ),
+        commit_interval_ms=fields.number("commit_interval_ms", low=1, high=60000, default=100),
+        transaction_timeout_ms=fields.number(
+            "transaction_timeout_ms", low=1000, high=900000, default=15000
+        ),
+        max_batch_records=fields.number("max_batch_records", low=1, high=1000000, default=10000),
+        state_dir=_state_dir(fields, folder, problems),
+        log_format=fields.choice("log_format", _LOG_FORMATS, default="console"),
+        log_level=fields.choice("log_level", _LOG_LEVELS, default="info"),
+        spark=_spark(fields, problems),
+        kafka=read_kafka_settings(fields.pairs("kafka"), problems),
+    )
+    if config.commit_interval_ms >= config.transaction_timeout_ms:
+        problems.add(
+            fields.at("commit_interval_ms"),
+            f"commit_interval_ms ({config.commit_interval_ms}) must be below "
+            f"transaction_timeout_ms ({config.transaction_timeout_ms}): "
+            "Kafka aborts a transaction that is open for longer",
+        )
+    return config
+
+
+def _host(fields: Fields, problems: Problems) -> str:
+    host = fields.text("server_ip", about="a broker's host name or address")
+    if re.fullmatch(r"[^:]*:[0-9]+", host):
+        problems.add(
+            fields.at("server_ip"), f'server_ip "{host}" has a port: it belongs in server_port'
+        )
+    elif re.search(r"[\s,/]", host):
+        problems.add(
+            fields.at("server_ip"),
+            f'server_ip "{host}" is not one host name or address: '
+            "several brokers go in kafka: {bootstrap.servers: …}",
+        )
+    return host
+
+
+def _state_dir(fields: Fields, folder: Path, problems: Problems) -> Path:
+    text = fields.text("state_dir", default="state")
+    try:
+        return (folder / Path(text).expanduser()).resolve()
+    except (RuntimeError, ValueError, OSError) as error:
+        problems.add(fields.at("state_dir"), f"state_dir is no folder: {error}")
+        return folder
+
+
+def _spark(fields: Fields, problems: Problems) -> SparkConfig:
+    spark = fields.submap("spark", known=("master", "conf"))
+    conf: dict[str, str] = {}
+    for pair in spark.pairs("conf"):
+        value = pair.value
+        if not pair.key.startswith("spark."):
+            problems.add(pair.at, f'Spark setting "{pair.key}" must start with "spark."')
+        elif pair.key == "spark.master":
+            problems.add(pair.at, 'write "spark.master" as spark: {master: …}')
+        elif not isinstance(value, Scalar) or value.value is None:
+            problems.add(
+                value, f'Spark setting "{pair.key}" must be one value, got {describe(value)}'
+            )
+        elif isinstance(value.value, bool):
+            conf[pair.key] = str(value.value).lower()
+        else:
+            conf[pair.key] = value.value if isinstance(value.value, str) else value.text
+    return SparkConfig(master=spark.text("master", default=SparkConfig().master), conf=conf)
+
+
+def _check_names(config: Config, fields: Fields, problems: Problems) -> None:
+    names = TopicNames.of(config)
+    topics = {"source_topic": config.source_topic, "sink_topic": config.sink_topic}
+    for key, name in {"job_name": config.job_name, **topics}.items():
+        wrong = name_problem(name) if name else None
+        if wrong:
+            problems.add(fields.at(key), f'{key} "{name}" {wrong}')
+    longest = len(names.heartbeat_events)
+    if longest > MAX_NAME_LENGTH and not problems.found_at(fields.at("job_name")):
+        problems.add(
+            fields.at("job_name"),
+            f"job_name is {longest - MAX_NAME_LENGTH} characters too long: with it, the topic "
+            f'"heartbeat_events_topic" gets a name that Kafka refuses',
+        )
+    for key, name in topics.items():
+        owner = names.reserved_for(name)
+        if owner:
+            problems.add(
+                fields.at(key), f'{key} "{name}" is the name of {owner}: choose another one'
+            )
+    _check_source_is_not_sink(config, fields, problems)
+
+
+def _check_source_is_not_sink(config: Config, fields: Fields, problems: Problems) -> None:
+    source, sink = config.source_topic, config.sink_topic
+    if not sink or collision_key(source) != collision_key(sink):
+        return
+    if source == sink:
+        problems.add(
+            fields.at("sink_topic"),
+            f'sink_topic is the source_topic "{source}": the pipeline would read its own results',
+        )
+    else:
+        problems.add(
+            fields.at("sink_topic"),
+            f'sink_topic "{sink}" and source_topic "{source}" differ only in "." and "_", '
+            "which Kafka refuses",
+        )

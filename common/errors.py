@@ -1,0 +1,62 @@
+"""The errors a user sees, one class per reaction.
+
+    PipelineError             1  something failed; the message says what to do
+    ├── ConfigError           2  correct the file or the arguments, then start again
+    ├── UnavailableError      3  bring up what is missing, then start again
+    └── SupersededError       4  stop: another process does this work now
+
+The number is the exit code of a command that ends with the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class PipelineError(Exception):
+    """Base of all errors meant for users; `str(error)` is the whole message."""
+
+    exit_code: ClassVar[int] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in a file; `line` and `column` count from 1."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        """Return `file:line:column: message`, the form that editors can jump to."""
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class ConfigError(PipelineError):
+    """A file or an argument is wrong: correct it, a retry does not help.
+
+    Takes every problem found, printed one per line, or a plain message where no line of a file
+    is to blame; `problems` is then empty.
+    """
+
+    exit_code = 2
+
+    def __init__(self, problems: Sequence[Problem] | str) -> None:
+        self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(problems)
+        lines = [problems] if isinstance(problems, str) else [str(p) for p in problems]
+        super().__init__("\n".join(lines))
+
+
+class UnavailableError(PipelineError):
+    """Something needed is not there (a broker, Java, a port, a writable folder): start it."""
+
+    exit_code = 3
+
+
+class SupersededError(PipelineError):
+    """Another JobManager rules, or another TaskManager has this id: stop, do not retry."""
+
+    exit_code = 4

@@ -1,0 +1,1 @@
+"""Kafka clients of the engine. The only package that imports confluent_kafka."""

@@ -1,0 +1,125 @@
+"""Topics and cluster facts, for whoever creates or checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from common.config import Config
+from common.errors import ConfigError, UnavailableError
+from common.kafka.clients import Partition, client_config, translate
+from common.topics import TopicSpec
+
+REQUEST_TIMEOUT_S = 30
+
+
+class Admin:
+    """Creates and inspects topics. Every call blocks up to 30 s."""
+
+    def __init__(self, config: Config) -> None:
+        self._bootstrap_servers = config.bootstrap_servers
+        self._client = AdminClient(client_config(config, "admin"))
+
+    def check_broker(self, timeout_s: float = 20) -> str:
+        """Return the cluster's id once a broker has answered.
+
+        Raises `UnavailableError` if none does within `timeout_s`; the operator starts Kafka or
+        mends `server_ip`, `server_port` or `kafka:`.
+        """
+        try:
+            future = self._client.describe_cluster(request_timeout=timeout_s)
+            return str(future.result(timeout_s + 5).cluster_id)
+        except (KafkaException, TimeoutError) as error:
+            reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+            raise UnavailableError(
+                f"no Kafka broker answers at {self._bootstrap_servers} ({reason}). Start one "
+                "(`pipeline broker start` for a local one) or correct server_ip and server_port "
+                "in config.yaml."
+            ) from error
+
+    def ensure_topics(self, specs: Sequence[TopicSpec]) -> list[str]:
+        """Create the topics that are missing; return their names.
+
+        Raises `ConfigError` when an existing topic has another number of partitions, or when
+        the cluster refuses one; nothing is created if an existing topic does not fit.
+        """
+        existing = self.partition_counts(spec.name for spec in specs)
+        misfits = [
+            f"topic {spec.name} has {existing[spec.name]} partitions, the pipeline needs "
+            f"{spec.partitions}: set parallelism to {existing[spec.name]}, or delete the topic"
+            for spec in specs
+            if existing.get(spec.name, spec.partitions) != spec.partitions
+        ]
+        if misfits:
+            raise ConfigError("\n".join(misfits))
+        missing = [spec for spec in specs if spec.name not in existing]
+        if not missing:
+            return []
+        futures = self._client.create_topics(
+            [
+                NewTopic(
+                    spec.name,
+                    num_partitions=spec.partitions,
+                    replication_factor=spec.replication_factor,
+                    config=dict(spec.config),
+                )
+                for spec in missing
+            ],
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        created = []
+        for name, future in futures.items():
+            try:
+                future.result()
+                created.append(name)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                raise ConfigError(
+                    f"Kafka refuses to create topic {name}: {error.args[0].str()}"
+                ) from error
+        return created
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions of those topics that exist."""
+        wanted = set(names)
+        try:
+            topics = self._client.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise UnavailableError(
+                f"cannot list the topics at {self._bootstrap_servers}: {error.args[0].str()}"
+            ) from error
+        return {name: len(topics[name].partitions) for name in wanted if name in topics}
+
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the id that each topic got when it was created (KIP-516)."""
+        futures = self._client.describe_topics(
+            TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S
+        )
+        return {name: str(_result(future).topic_id) for name, future in futures.items()}
+
+    def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the end offset of each partition, open transactions included."""
+        futures = self._client.list_offsets(
+            {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        return {(key.topic, key.partition): _result(f).offset for key, f in futures.items()}
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except KafkaException as exception:
+        raise translate(exception) from exception

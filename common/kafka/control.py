@@ -1,0 +1,158 @@
+"""The control plane: readers of control topics, and two kinds of writers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from common.config import Config
+from common.kafka.clients import client_config, retry, translate
+from common.messages import ControlRecord
+
+_START_TIMEOUT_S = 30
+_REPORT_TIMEOUT_MS = 5000
+
+
+class ControlReader:
+    """Reads what is written to control topics from now on, in the order of each topic."""
+
+    def __init__(self, config: Config, topics: Sequence[str], history: int = 0) -> None:
+        """Start at the end of each topic, or up to `history` offsets before it.
+
+        Raises `HopelessError` or `TransactionFailedError` if the brokers do not tell the end.
+        """
+        self._consumer = Consumer(
+            client_config(
+                config,
+                "consumer",
+                group_id="control",
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                fetch_wait_max_ms=100,
+                fetch_error_backoff_ms=100,
+            )
+        )
+        positions = []
+        for topic in topics:
+            partition = TopicPartition(topic, 0)
+            low, end = retry(
+                lambda left, partition=partition: self._consumer.get_watermark_offsets(
+                    partition, timeout=left
+                ),
+                _START_TIMEOUT_S,
+            )
+            positions.append(TopicPartition(topic, 0, max(low, end - history)))
+        self._consumer.assign(positions)
+
+    def read(self, wait_s: float) -> list[ControlRecord]:
+        """Return the records that have arrived, after waiting up to `wait_s` for the first."""
+        first = self._consumer.poll(wait_s)
+        if first is None:
+            return []
+        messages = [first, *self._consumer.consume(1000, 0)]
+        return [_record(message) for message in messages if message.error() is None]
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._consumer.close()
+
+
+def _record(message: Message) -> ControlRecord:
+    try:
+        headers = message.headers() or []
+    except UnicodeDecodeError:
+        headers = []
+    return ControlRecord(
+        topic=message.topic() or "",
+        key=message.key() or b"",  # type: ignore[arg-type]
+        value=message.value() or b"",  # type: ignore[arg-type]
+        headers=tuple((str(name), value or b"") for name, value in headers),  # type: ignore[misc]
+        offset=message.offset() or 0,
+    )
+
+
+class ReportWriter:
+    """Writes heartbeats and the like: soon or never, since the next one replaces it."""
+
+    def __init__(self, config: Config) -> None:
+        self._producer = Producer(
+            client_config(
+                config,
+                "producer",
+                enable_idempotence=True,
+                acks="all",
+                linger_ms=0,
+                message_timeout_ms=_REPORT_TIMEOUT_MS,
+            )
+        )
+
+    def write(self, records: Sequence[ControlRecord]) -> None:
+        """Hand the records over; does not block. What cannot be sent within 5 s is dropped."""
+        for record in records:
+            try:
+                self._producer.produce(
+                    record.topic, record.value, record.key, 0, headers=list(record.headers)
+                )
+            except (BufferError, KafkaException):
+                continue
+        self._producer.poll(0)
+
+    def close(self, timeout_s: float) -> None:
+        """Wait up to `timeout_s` until all is written."""
+        self._producer.flush(timeout_s)
+
+
+class RulingWriter:
+    """Writes the commands of the one JobManager that rules, in transactions.
+
+    Making one fences every older one of the same job. After any error, make a new one.
+    """
+
+    def __init__(self, config: Config, transactional_id: str) -> None:
+        """Fence the others. Blocks until the brokers answer, at most 30 s; raises as `write`."""
+        self._timeout_s = config.transaction_timeout_ms / 1000
+        self._offset = -1
+        self._producer = Producer(
+            client_config(
+                config,
+                "producer",
+                transactional_id=transactional_id,
+                transaction_timeout_ms=config.transaction_timeout_ms,
+                enable_idempotence=True,
+                acks="all",
+                linger_ms=0,
+                retry_backoff_ms=5,
+            )
+        )
+        retry(lambda left: self._producer.list_topics(timeout=left), _START_TIMEOUT_S)
+        retry(self._producer.init_transactions, _START_TIMEOUT_S)
+
+    def write(self, records: Sequence[ControlRecord]) -> int:
+        """Write the records, all or none; return the offset of the last one.
+
+        Raises `FencedError` if another JobManager took over, `TransactionFailedError` or
+        `HopelessError` if Kafka does not take them. Blocks for a few ms as a rule, up to the
+        transaction timeout.
+        """
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    0,
+                    self._on_delivery,
+                    headers=list(record.headers),
+                )
+        except KafkaException as exception:
+            raise translate(exception) from exception
+        retry(self._producer.commit_transaction, self._timeout_s)
+        self._producer.poll(0)
+        return self._offset
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._offset = message.offset() or 0

@@ -1,0 +1,65 @@
+"""The `kafka:` section of config.yaml: librdkafka settings that the engine leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from common.yaml_positions import Pair, Problems, Scalar, describe
+
+KafkaValue = str | int | float | bool
+
+PREFIXES = ("consumer.", "producer.", "admin.")
+"""A setting with a prefix goes to that kind of client only, one without goes to all."""
+
+_BOOTSTRAP_SERVERS = "bootstrap.servers"
+
+_OWNED = {
+    "transactional.id": "each task has its own, made from job_name and the task's id",
+    "group.id": "it is made from job_name",
+    "isolation.level": "exactly-once needs read_committed",
+    "enable.auto.commit": "offsets are committed in the transaction of their results",
+    "enable.auto.offset.store": "offsets are committed in the transaction of their results",
+    "auto.offset.reset": "a task starts at the earliest record, and never skips one after that",
+    "enable.idempotence": "transactions need it on",
+    "acks": "transactions need all replicas to acknowledge",
+    "request.required.acks": "transactions need all replicas to acknowledge",
+    "partitioner": "keys must land on the same partitions as with Java clients",
+    "enable.partition.eof": "the engine finds the end of a partition by itself",
+    "transaction.timeout.ms": "use the key transaction_timeout_ms of config.yaml",
+    "metadata.broker.list": f"use {_BOOTSTRAP_SERVERS}",
+}
+
+
+def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, KafkaValue]:
+    """Return the settings under their names as written, prefixes kept; values are scalars."""
+    settings: dict[str, KafkaValue] = {}
+    for pair in pairs:
+        reason = _refusal(pair.key)
+        if reason:
+            problems.add(pair.at, f'kafka setting "{pair.key}" belongs to the engine: {reason}')
+        elif problems.found_at(pair.value):
+            continue
+        elif not isinstance(pair.value, Scalar) or pair.value.value is None:
+            problems.add(
+                pair.value,
+                f'kafka setting "{pair.key}" must be a text, a number, true or false, '
+                f"got {describe(pair.value)}",
+            )
+        elif pair.key == _BOOTSTRAP_SERVERS and not _is_filled_text(pair.value):
+            problems.add(pair.value, f'kafka setting "{pair.key}" must be host:port[,host:port …]')
+        else:
+            settings[pair.key] = pair.value.value
+    return settings
+
+
+def _refusal(key: str) -> str | None:
+    name = key
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix) if name == key else name
+    if name == _BOOTSTRAP_SERVERS and name != key:
+        return f"all clients use one cluster; write {_BOOTSTRAP_SERVERS} without a prefix"
+    return _OWNED.get(name)
+
+
+def _is_filled_text(value: Scalar) -> bool:
+    return isinstance(value.value, str) and bool(value.value.strip())

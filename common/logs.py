@@ -1,0 +1,65 @@
+"""Structured logs on stderr: for people on a console, or one JSON object per line."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+from structlog.typing import Processor
+
+from common.config import LogFormat, LogLevel
+
+_HANDLER_NAME = "kafka-pipeline"
+
+
+def configure(format: LogFormat, level: LogLevel) -> None:
+    """Send the logs of this process to stderr; a second call replaces the first.
+
+    Each entry has `event`, `level`, an ISO `timestamp` in UTC, and what is bound: `task`,
+    `epoch`, `thread`, `task_manager`, by `get_logger().bind(…)` for a logger or
+    `structlog.contextvars` for a thread. Colours appear on a terminal only. Libraries that log
+    with the standard library come the same way, from warnings up.
+    """
+    lowest = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderers = _renderers(format)
+    structlog.configure(
+        processors=[*shared, *renderers],
+        wrapper_class=structlog.make_filtering_bound_logger(lowest),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        # A cached logger would keep what an earlier call configured.
+        cache_logger_on_first_use=False,
+    )
+    _route_standard_library(shared, renderers, max(lowest, logging.WARNING))
+
+
+def _renderers(format: LogFormat) -> list[Processor]:
+    """Return the last steps; neither prints local variables, which may hold passwords."""
+    if format == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    ]
+
+
+def _route_standard_library(
+    shared: list[Processor], renderers: list[Processor], lowest: int
+) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.name = _HANDLER_NAME
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [h for h in root.handlers if h.name != _HANDLER_NAME] + [handler]
+    root.setLevel(lowest)

@@ -1,0 +1,218 @@
+"""The control messages that travel between JobManager and TaskManagers, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from common.nodes import OnError, ProcessorNode, ProcessorType, TaskId, Topology
+from common.status import TaskStatus, ThreadState
+from common.topics import TopicNames
+
+JOB_MANAGER = "jobmanager"
+
+
+class MalformedMessageError(Exception):
+    """A control record that this version cannot read. The caller counts it and goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """A record of a control topic; `offset` is set on records that were read."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorReplica:
+    """The serialized processor: everything a TaskManager needs to run one task. Data, no code."""
+
+    task: TaskId
+    type: ProcessorType
+    from_: tuple[str, ...]
+    to: tuple[str, ...]
+    in_topics: tuple[str, ...]
+    out_topics: tuple[str, ...]
+    state_topic: str | None = None
+    dead_letter_topic: str | None = None
+    on_error: OnError = OnError.FAIL
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the original's fields, in the original's order; no `stateTopic` where stateless."""
+        fields: dict[str, Any] = {
+            "pipelineID": self.task.partition,
+            "ID": self.task.processor,
+            "type": self.type.name,
+            "from": list(self.from_),
+            "to": list(self.to),
+            "inTopics": list(self.in_topics),
+            "outTopics": list(self.out_topics),
+        }
+        if self.state_topic is not None:
+            fields["stateTopic"] = self.state_topic
+        return fields
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the fields that the original does not have; they travel in a header."""
+        return {
+            "on_error": str(self.on_error),
+            "dead_letter_topic": self.dead_letter_topic,
+            "config": dict(self.config),
+        }
+
+    @classmethod
+    def from_json(
+        cls, fields: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> ProcessorReplica:
+        """Read what `to_json` and `parameters` wrote."""
+        return cls(
+            task=TaskId(fields["ID"], int(fields["pipelineID"])),
+            type=ProcessorType[fields["type"]],
+            from_=tuple(fields["from"]),
+            to=tuple(fields["to"]),
+            in_topics=tuple(fields["inTopics"]),
+            out_topics=tuple(fields["outTopics"]),
+            state_topic=fields.get("stateTopic"),
+            dead_letter_topic=parameters["dead_letter_topic"],
+            on_error=OnError(parameters["on_error"]),
+            config=dict(parameters["config"]),
+        )
+
+
+def replicas(topology: Topology, names: TopicNames, parallelism: int) -> list[ProcessorReplica]:
+    """Return the tasks of a pipeline, processor by processor, partition by partition."""
+    return [
+        _replica(node, names, partition)
+        for node in topology.nodes
+        for partition in range(parallelism)
+    ]
+
+
+def _replica(node: ProcessorNode, names: TopicNames, partition: int) -> ProcessorReplica:
+    dead_letters = node.on_error is OnError.DEAD_LETTER
+    return ProcessorReplica(
+        task=TaskId(node.id, partition),
+        type=node.type,
+        from_=node.from_,
+        to=node.to,
+        in_topics=names.in_topics(node),
+        out_topics=names.out_topics(node),
+        state_topic=names.state(node.id) if node.is_stateful else None,
+        dead_letter_topic=names.dead_letter(node.id) if dead_letters else None,
+        on_error=node.on_error,
+        config=node.config,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sos:
+    """JobManager to all: a new reign begins. Its offset is the epoch of every later command."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that a TaskManager tells, with every heartbeat and when it introduces itself.
+
+    `incarnation` differs between two processes with one id. `beat` counts the reports of one
+    incarnation. `epoch` and `sequence` are those of the last command that was carried out; what
+    the report says is newer than that command. `leaving` marks the last report of a TaskManager
+    that stops on purpose.
+    """
+
+    tm_id: int
+    incarnation: str
+    threads: int
+    beat: int
+    epoch: int = -1
+    sequence: int = 0
+    leaving: bool = False
+    host: str = ""
+    pid: int = 0
+    thread_states: tuple[ThreadState, ...] = ()
+    tasks: tuple[TaskStatus, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for `json.dumps`."""
+        return asdict(self) | {
+            "thread_states": [str(state) for state in self.thread_states],
+            "tasks": [task.to_json() for task in self.tasks],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Report:
+        """Read what `to_json` wrote."""
+        return cls(
+            **{
+                **data,
+                "thread_states": tuple(ThreadState(state) for state in data["thread_states"]),
+                "tasks": tuple(TaskStatus.from_json(task) for task in data["tasks"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """TaskManager to JobManager: the answer to `sos`, also sent on start-up."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """TaskManager to JobManager: alive, and this is how its tasks do."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class JobManagerBeat:
+    """JobManager to whoever watches: who owns which task (`None`: nobody right now)."""
+
+    epoch: int
+    sent_at_ms: int
+    owners: Mapping[TaskId, int | None] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """JobManager to one TaskManager: tasks to run and tasks to give back, ended by `eos`.
+
+    `sequence` grows by one with each of these from one JobManager to one TaskManager. Meant for
+    one incarnation only: what was sent to a process that died must not reach its successor.
+    """
+
+    tm_id: int
+    incarnation: str
+    epoch: int
+    sequence: int
+    assign: tuple[ProcessorReplica, ...] = ()
+    revoke: tuple[TaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """JobManager to a TaskManager that may not take part; `reason` is a sentence for its log."""
+
+    tm_id: int
+    incarnation: str
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatEvent:
+    """HeartbeatController to JobManager: a TaskManager is `down`, or `up` again."""
+
+    tm_id: int
+    is_up: bool
+
+
+Message = Sos | Threads | Heartbeat | JobManagerBeat | Processors | Refused | HeartbeatEvent

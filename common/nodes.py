@@ -1,0 +1,104 @@
+"""The topology as values: processors, the arcs between them, and their tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SOURCE = "source"
+"""Stands in `ProcessorNode.from_` for the source topic."""
+
+SINK = "sink"
+"""Stands in `ProcessorNode.to` for the sink topic."""
+
+_TASK_ID = re.compile(r"(.+)_(0|[1-9][0-9]*)", re.ASCII)
+
+
+class ProcessorType(StrEnum):
+    """The built-in processors, by their name in `pipeline.yaml`."""
+
+    FORWARD = "forward"
+    SUM = "sum"
+    COUNT = "count"
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether its tasks keep a store, and so need a state topic."""
+        return self is ProcessorType.COUNT
+
+
+class OnError(StrEnum):
+    """What a task does with a record that its processor rejects."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorNode:
+    """One processor of the pipeline.
+
+    `to` and `from_` hold processor ids in file order, or `SINK` and `SOURCE`; neither is empty.
+    `config` holds the type's parameters with defaults filled in; nobody changes it.
+    """
+
+    id: str
+    type: ProcessorType
+    to: tuple[str, ...]
+    from_: tuple[str, ...]
+    on_error: OnError = OnError.FAIL
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether its tasks keep a store, and so need a state topic."""
+        return self.type.is_stateful
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskId:
+    """A replica of a processor: it reads partition `partition` (0..) of every input topic.
+
+    Its text is unique per processor and partition, whatever the processor's id: the last "_"
+    always separates the two.
+    """
+
+    processor: str
+    partition: int
+
+    def __str__(self) -> str:
+        """Return the id's text, such as `Counter_0`."""
+        return f"{self.processor}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """Return the task whose text this is; ValueError when it is none."""
+        match = _TASK_ID.fullmatch(text)
+        if match is None:
+            raise ValueError(f'"{text}" is no task id: it must look like "Counter_0"')
+        return cls(match[1], int(match[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A checked pipeline: no cycles, and every processor lies between source and sink.
+
+    `nodes` stand in topological order; among those that could come next, file order decides.
+    """
+
+    nodes: tuple[ProcessorNode, ...]
+
+    def node(self, processor_id: str) -> ProcessorNode:
+        """Return the processor with this id; KeyError when there is none."""
+        for node in self.nodes:
+            if node.id == processor_id:
+                return node
+        raise KeyError(processor_id)
+
+    def tasks(self, parallelism: int) -> tuple[TaskId, ...]:
+        """Return all tasks, processor by processor, `parallelism` (1..) of each."""
+        return tuple(TaskId(node.id, p) for node in self.nodes for p in range(parallelism))

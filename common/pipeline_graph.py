@@ -1,0 +1,135 @@
+"""Checks that the processors of a pipeline form a graph from source to sink without cycles."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from common.nodes import SINK, SOURCE
+from common.pipeline_entries import Entry, Target
+from common.suggest import did_you_mean
+from common.yaml_positions import Items, Problems, Value
+
+
+def check_graph(root: Value, entries: Sequence[Entry], problems: Problems) -> None:
+    """Report unknown targets, self-loops, cycles, what nothing leads to, and a missing sink."""
+    targets_known = [_check_targets(entry, entries, problems) for entry in entries]
+    arcs = arcs_of(entries)
+    on_cycles = _check_cycles(entries, arcs, problems)
+    _check_reachable(entries, arcs, on_cycles, problems)
+    sends_to_sink = any(t.id == SINK for entry in entries for t in entry.targets)
+    if _all_read(root, entries) and all(targets_known) and not sends_to_sink:
+        problems.add(root, f'no processor sends to the sink: put "{SINK}" into a `to`')
+
+
+def arcs_of(entries: Sequence[Entry]) -> dict[str, list[Target]]:
+    """Return the arcs between two different, existing processors, by where they start."""
+    ids = {entry.id for entry in entries}
+    return {
+        entry.id: [t for t in entry.targets if t.id in ids and t.id != entry.id]
+        for entry in entries
+    }
+
+
+def topological_order(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries so that each arc leads forward; file order decides among the ready."""
+    arcs = arcs_of(entries)
+    place = {entry.id: index for index, entry in enumerate(entries)}
+    waits_for = _in_degrees(arcs)
+    ready = [place[id_] for id_, count in waits_for.items() if count == 0]
+    heapify(ready)
+    ordered: list[Entry] = []
+    while ready:
+        entry = entries[heappop(ready)]
+        ordered.append(entry)
+        for target in arcs[entry.id]:
+            waits_for[target.id] -= 1
+            if waits_for[target.id] == 0:
+                heappush(ready, place[target.id])
+    return ordered
+
+
+def _all_read(root: Value, entries: Sequence[Entry]) -> bool:
+    """Whether no entry or `to` was dropped for a mistake of its own."""
+    items = root.items if isinstance(root, Items) else ()
+    return 0 < len(entries) == len(items) and all(entry.targets for entry in entries)
+
+
+def _in_degrees(arcs: Mapping[str, Sequence[Target]]) -> dict[str, int]:
+    counts = dict.fromkeys(arcs, 0)
+    for targets in arcs.values():
+        for target in targets:
+            counts[target.id] += 1
+    return counts
+
+
+def _check_targets(entry: Entry, entries: Sequence[Entry], problems: Problems) -> bool:
+    """Report the targets that are none, and return whether there are no such."""
+    choices = [SINK, *(other.id for other in entries if other.id != entry.id)]
+    ok = True
+    for target in entry.targets:
+        if target.id in choices:
+            continue
+        ok = False
+        if target.id == entry.id:
+            problems.add(target.at, f'"{entry.id}" sends to itself')
+        elif target.id == SOURCE:
+            problems.add(target.at, f'"{SOURCE}" cannot be a target: the pipeline only reads it')
+        else:
+            hint = did_you_mean(target.id, choices)
+            problems.add(target.at, f'unknown target "{target.id}"{hint}')
+    return ok
+
+
+def _check_cycles(
+    entries: Sequence[Entry], arcs: Mapping[str, Sequence[Target]], problems: Problems
+) -> set[str]:
+    """Report cycles until each processor that is on one has been named; return those."""
+    named: set[str] = set()
+    for entry in entries:
+        cycle = [] if entry.id in named else _shortest_cycle(entry.id, arcs)
+        if cycle:
+            path = " -> ".join([entry.id, *(target.id for target in cycle)])
+            problems.add(cycle[-1].at, f"the processors form a cycle: {path}")
+            named.update(target.id for target in cycle)
+    return named
+
+
+def _shortest_cycle(start: str, arcs: Mapping[str, Sequence[Target]]) -> list[Target]:
+    """Return the arcs of a shortest way from `start` back to it, [] if there is none."""
+    reached_by: dict[str, tuple[str, Target]] = {}
+    queue = deque([start])
+    while queue and start not in reached_by:
+        here = queue.popleft()
+        for target in arcs[here]:
+            if target.id not in reached_by:
+                reached_by[target.id] = (here, target)
+                queue.append(target.id)
+    if start not in reached_by:
+        return []
+    way: list[Target] = []
+    here = start
+    while not way or here != start:
+        here, target = reached_by[here]
+        way.append(target)
+    return way[::-1]
+
+
+def _check_reachable(
+    entries: Sequence[Entry],
+    arcs: Mapping[str, Sequence[Target]],
+    on_cycles: set[str],
+    problems: Problems,
+) -> None:
+    """Report what the source does not lead to; where nothing comes in, the source does."""
+    queue = [id_ for id_, count in _in_degrees(arcs).items() if count == 0]
+    reached = set(queue)
+    while queue:
+        for target in arcs[queue.pop()]:
+            if target.id not in reached:
+                reached.add(target.id)
+                queue.append(target.id)
+    for entry in entries:
+        if entry.id not in reached and entry.id not in on_cycles:
+            problems.add(entry.at, f'"{entry.id}" cannot be reached from the source')

@@ -1,0 +1,29 @@
+"""Records of one partition as columns, the unit that a task processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Headers = list[tuple[str, bytes | None]] | None
+
+
+@dataclass(slots=True)
+class RecordBatch:
+    """Consecutive records of one topic partition, oldest first; all columns have one length.
+
+    Keys and values are the bytes of the topic, `None` where the record has none. Timestamps are
+    milliseconds since the epoch. `headers` is `None` when no record of the batch carries any.
+    Offsets ascend but may have gaps (transaction markers, compaction).
+    """
+
+    topic: str
+    partition: int
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Sequence[int]
+    offsets: Sequence[int]
+    headers: Sequence[Headers] | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)

@@ -1,0 +1,204 @@
+"""The name, partition count and policy of every topic; nothing here talks to a broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from common.nodes import SINK, SOURCE, OnError, ProcessorNode, TaskId, Topology
+
+if TYPE_CHECKING:
+    from common.config import Config
+
+MAX_NAME_LENGTH = 249
+"""The longest topic name that Kafka takes, in characters."""
+
+_REFUSED_CHARACTER = re.compile(r"[^a-zA-Z0-9._-]")
+_PROCESSORS_PREFIX = "processors_topic_"
+_KAFKA_OWN = (
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__cluster_metadata",
+)
+
+# Arcs and dead letters must never be compacted, whatever the broker's default is.
+_DELETE = {"cleanup.policy": "delete"}
+_COMPACT = {"cleanup.policy": "compact"}
+# Few records, and the last `sos` must still be there for a TaskManager that joins months later.
+_KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
+# One record per TaskManager and second, of no use a minute later.
+_ONE_HOUR = {"cleanup.policy": "delete", "retention.ms": "3600000", "segment.ms": "3600000"}
+
+
+def name_problem(name: str) -> str | None:
+    """Return why Kafka refuses this topic name, as the end of a sentence, or None if it is fine."""
+    if not name:
+        return "is empty"
+    if name in (".", ".."):
+        return "is a name that Kafka refuses"
+    refused = _REFUSED_CHARACTER.search(name)
+    if refused:
+        return (
+            f'has the character "{refused[0]}", which Kafka refuses in topic names: '
+            'use letters, digits, ".", "_" and "-"'
+        )
+    if len(name) > MAX_NAME_LENGTH:
+        return f"has {len(name)} characters, Kafka takes at most {MAX_NAME_LENGTH}"
+    return None
+
+
+def collision_key(name: str) -> str:
+    """Return what Kafka compares: two names that differ only in "." and "_" cannot both exist."""
+    return name.replace(".", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as it should exist; `config` overrides the broker's defaults by Kafka's names."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Names of topics, of the consumer group and of transactional ids.
+
+    With a `job_name`, all but source and sink carry it, so that jobs can share a Kafka.
+    """
+
+    job_name: str | None
+    source: str
+    sink: str
+
+    @classmethod
+    def of(cls, config: Config) -> TopicNames:
+        """Return the names of the job that this configuration describes."""
+        return cls(config.job_name, config.source_topic, config.sink_topic)
+
+    def arc(self, from_id: str, to_id: str) -> str:
+        """Return the topic between two processors."""
+        return self._of_job(f"{from_id}_{to_id}")
+
+    def state(self, processor_id: str) -> str:
+        """Return the compacted topic that a stateful processor restores from."""
+        return self._of_job(f"state_topic_{processor_id}")
+
+    def dead_letter(self, processor_id: str) -> str:
+        """Return the topic for the records that a processor rejects."""
+        return self._of_job(f"{processor_id}_dead_letter")
+
+    @property
+    def threads_jm(self) -> str:
+        """JobManager to all: `sos`; its offset there is the JobManager's epoch."""
+        return self._of_job("threads_jm_topic")
+
+    @property
+    def threads_tm(self) -> str:
+        """TaskManager to JobManager: how many threads it has."""
+        return self._of_job("threads_tm_topic")
+
+    def processors(self, tm_id: str) -> str:
+        """Return the JobManager's command topic to one TaskManager."""
+        return self._of_job(f"{_PROCESSORS_PREFIX}{tm_id}")
+
+    @property
+    def heartbeat(self) -> str:
+        """TaskManager to JobManager: `ping`, every heartbeat interval."""
+        return self._of_job("heartbeat_topic")
+
+    @property
+    def heartbeat_events(self) -> str:
+        """HeartbeatController to JobManager: `down` and `up`."""
+        return self._of_job("heartbeat_events_topic")
+
+    def in_topics(self, node: ProcessorNode) -> tuple[str, ...]:
+        """Return what a processor reads, in the order of `node.from_`."""
+        return tuple(self.source if f == SOURCE else self.arc(f, node.id) for f in node.from_)
+
+    def out_topics(self, node: ProcessorNode) -> tuple[str, ...]:
+        """Return what a processor writes, in the order of `node.to`."""
+        return tuple(self.sink if t == SINK else self.arc(node.id, t) for t in node.to)
+
+    @property
+    def consumer_group(self) -> str:
+        """The group that the input offsets are committed to; nobody subscribes with it."""
+        return self._of_job("processors")
+
+    def transactional_id(self, task: TaskId) -> str:
+        """Return a task's transactional id: stable, so that a new owner fences the old one."""
+        return f"{self.job_name}_{task}" if self.job_name else str(task)
+
+    @property
+    def jobmanager_transactional_id(self) -> str:
+        """The JobManager's transactional id; no task has it, as a task's ends in a number."""
+        return f"{self.job_name}_jobmanager" if self.job_name else "jobmanager"
+
+    def reserved_for(self, name: str) -> str | None:
+        """Return what already has this topic name: a control topic, or Kafka itself; else None.
+
+        The command topics of all TaskManagers are reserved, since one may join at any time.
+        """
+        key = collision_key(name)
+        for control in (self.threads_jm, self.threads_tm, self.heartbeat, self.heartbeat_events):
+            if key == collision_key(control):
+                return f'the control topic "{control}"'
+        prefix, _, suffix = collision_key(self.processors("*")).partition("*")
+        if re.fullmatch(f"{re.escape(prefix)}.+{re.escape(suffix)}", key):
+            return f'one of the control topics "{self.processors("<id>")}"'
+        if key in _KAFKA_OWN:
+            return f'Kafka\'s own topic "{key}"'
+        return None
+
+    def _of_job(self, name: str) -> str:
+        return f"{name}_{self.job_name}" if self.job_name else name
+
+
+def control_topic(config: Config, name: str) -> TopicSpec:
+    """Return a control topic: one partition, so that its messages have one order."""
+    policy = _ONE_HOUR if name == TopicNames.of(config).heartbeat else _KEEP
+    return TopicSpec(name, 1, config.replication_factor, policy)
+
+
+def control_topics(config: Config) -> tuple[TopicSpec, ...]:
+    """Return all control topics, with the command topics of TaskManagers 0 to `tm_number` - 1."""
+    names = TopicNames.of(config)
+    return tuple(
+        control_topic(config, name)
+        for name in (
+            names.threads_jm,
+            names.threads_tm,
+            *(names.processors(str(tm_id)) for tm_id in range(config.tm_number)),
+            names.heartbeat,
+            names.heartbeat_events,
+        )
+    )
+
+
+def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
+    """Return the topics that records pass, `parallelism` partitions each.
+
+    In order: source, arcs, state topics (compacted), dead letters, sink. Source and sink belong
+    to the user: where they are missing, they are made with the broker's defaults.
+    """
+    names = TopicNames.of(config)
+
+    def spec(name: str, policy: Mapping[str, str]) -> TopicSpec:
+        return TopicSpec(name, config.parallelism, config.replication_factor, policy)
+
+    nodes = topology.nodes
+    arcs = [names.arc(node.id, to) for node in nodes for to in node.to if to != SINK]
+    states = [names.state(node.id) for node in nodes if node.is_stateful]
+    dead = [names.dead_letter(node.id) for node in nodes if node.on_error is OnError.DEAD_LETTER]
+    return (
+        spec(names.source, {}),
+        *(spec(name, _DELETE) for name in arcs),
+        *(spec(name, _COMPACT) for name in states),
+        *(spec(name, _DELETE) for name in dead),
+        spec(names.sink, {}),
+    )

@@ -1,0 +1,237 @@
+"""YAML values that know their line and column, so that every mistake can be pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import yaml
+from yaml.constructor import SafeConstructor
+
+from common.errors import ConfigError, Problem
+
+_SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
+_SHOWN_CHARACTERS = 40
+
+
+class Located(Protocol):
+    """Anything with a place in a file; both numbers count from 1."""
+
+    @property
+    def line(self) -> int:
+        """Line, from 1."""
+
+    @property
+    def column(self) -> int:
+        """Column in characters, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A single value; `text` is how the file writes it, without quotes.
+
+    `expanded_from` is that text if it held a `${VAR}` which is replaced in `value`.
+    """
+
+    line: int
+    column: int
+    value: str | int | float | bool | None
+    text: str
+    expanded_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A YAML list."""
+
+    line: int
+    column: int
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One key of a map and its value."""
+
+    key: str
+    at: Scalar
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A YAML map with text keys, in file order, each key once."""
+
+    line: int
+    column: int
+    pairs: tuple[Pair, ...]
+
+
+Value = Scalar | Items | Map
+
+
+class Problems:
+    """Collects the mistakes in one file, to report them all at once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = str(file)
+        self._found: list[Problem] = []
+
+    def add(self, at: Located, message: str) -> None:
+        """Add a mistake at the place of `at`."""
+        problem = Problem(self._file, at.line, at.column, message)
+        if problem not in self._found:
+            self._found.append(problem)
+
+    def found_at(self, at: Located) -> bool:
+        """Whether a mistake was already found there, so that its value means nothing."""
+        return any((p.line, p.column) == (at.line, at.column) for p in self._found)
+
+    def raise_if_any(self) -> None:
+        """Raise a ConfigError with everything found so far, top to bottom."""
+        if self._found:
+            raise ConfigError(sorted(self._found, key=lambda p: (p.line, p.column)))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place where no value stands."""
+
+    line: int
+    column: int
+
+
+def read_yaml(path: Path, problems: Problems) -> Value:
+    """Return the one document in a file; keys given twice go to `problems`, the first one counts.
+
+    Raises ConfigError when there is nothing to go on with: the file cannot be read, is empty, is
+    not UTF-8 or is not YAML.
+    """
+    try:
+        node = _compose(path)
+    except _Unreadable as error:
+        problems.add(error.place, str(error))
+        problems.raise_if_any()
+        raise
+    return _Converter(problems).value(node)
+
+
+def describe(value: Value) -> str:
+    """Return what stands there, for the "got …" of a message."""
+    match value:
+        case Items():
+            return "a list"
+        case Map():
+            return "a map"
+        case Scalar(value=None):
+            return "nothing"
+        case Scalar(value=bool()):
+            return f"the truth value {value.text}"
+        case Scalar(value=str(text)):
+            short = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+            origin = f" from {value.expanded_from}" if value.expanded_from else ""
+            return f'the text "{short}"{origin}'
+        case Scalar():
+            return f"the number {value.text}"
+
+
+def unique_pairs(pairs: Iterable[Pair], problems: Problems) -> tuple[Pair, ...]:
+    """Return the first pair of each key; every later one is a problem."""
+    first: dict[str, Pair] = {}
+    for pair in pairs:
+        earlier = first.setdefault(pair.key, pair)
+        if earlier is not pair:
+            problems.add(
+                pair.at, f'key "{pair.key}" is given twice (first at line {earlier.at.line})'
+            )
+    return tuple(first.values())
+
+
+class _Unreadable(Exception):
+    def __init__(self, message: str, place: Place | None = None) -> None:
+        super().__init__(message)
+        self.place = place or Place(1, 1)
+
+
+def _compose(path: Path) -> yaml.Node:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise _Unreadable("there is no such file") from None
+    except OSError as error:
+        raise _Unreadable(f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise _Unreadable(f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8") from error
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        raise _Unreadable(*_syntax_error(error)) from error
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        character = f"U+{ord(text[error.position]):04X}"
+        raise _Unreadable(f"has the character {character}, not allowed in YAML", place) from error
+    except RecursionError:
+        raise _Unreadable("is nested too deeply") from None
+    if node is None:
+        raise _Unreadable("is empty")
+    return node
+
+
+def _syntax_error(error: yaml.MarkedYAMLError) -> tuple[str, Place]:
+    mark = error.problem_mark or error.context_mark
+    place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+    parts = [part for part in (error.context, error.problem) if part]
+    return f"is not valid YAML: {', '.join(parts)}", place
+
+
+class _Converter:
+    """Turns nodes into values; a node that several aliases name is turned once."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._done: dict[yaml.Node, Value | None] = {}
+
+    def value(self, node: yaml.Node) -> Value:
+        if node not in self._done:
+            self._done[node] = None
+            self._done[node] = self._convert(node)
+        value = self._done[node]
+        if value is None:
+            value = self._nothing(node)
+            self._problems.add(value, "an alias (*) stands inside of what it names")
+        return value
+
+    def _convert(self, node: yaml.Node) -> Value:
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        if isinstance(node, yaml.SequenceNode):
+            return Items(line, column, tuple(self.value(item) for item in node.value))
+        if isinstance(node, yaml.MappingNode):
+            pairs = [pair for key, value in node.value if (pair := self._pair(key, value))]
+            return Map(line, column, unique_pairs(pairs, self._problems))
+        return self._scalar(node)
+
+    def _pair(self, key: yaml.Node, value: yaml.Node) -> Pair | None:
+        at = self.value(key)
+        if isinstance(at, Scalar) and isinstance(at.value, str):
+            return Pair(at.value, at, self.value(value))
+        self._problems.add(at, f"a key must be text, got {describe(at)}: put it in quotes")
+        return None
+
+    def _scalar(self, node: yaml.Node) -> Scalar:
+        text = replace(self._nothing(node), value=node.value, text=node.value)
+        if node.tag not in _SCALAR_TAGS:
+            self._problems.add(text, f'YAML reads "{node.value}" in its own way: put it in quotes')
+            return text
+        try:
+            return replace(text, value=SafeConstructor().construct_object(node))
+        except (ValueError, LookupError):
+            kind = node.tag.rpartition(":")[2]
+            self._problems.add(text, f'"{node.value}" cannot be read as a YAML {kind}')
+            return text
+
+    @staticmethod
+    def _nothing(node: yaml.Node) -> Scalar:
+        return Scalar(node.start_mark.line + 1, node.start_mark.column + 1, None, "")

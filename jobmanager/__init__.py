@@ -1,0 +1,1 @@
+"""The JobManager: balances processor replicas over TaskManagers and watches their heartbeats."""

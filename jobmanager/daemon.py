@@ -1,0 +1,172 @@
+"""The JobManager's process: moves messages to the core and sends its commands."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import structlog
+
+from common.codec import Codec
+from common.config import Config
+from common.errors import SupersededError
+from common.kafka.admin import Admin
+from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
+from common.kafka.control import ControlReader, ReportWriter, RulingWriter
+from common.messages import (
+    ControlRecord,
+    Heartbeat,
+    HeartbeatEvent,
+    JobManagerBeat,
+    MalformedMessageError,
+    Message,
+    Processors,
+    Refused,
+    Sos,
+    Threads,
+    replicas,
+)
+from common.nodes import Topology
+from common.topics import TopicNames, control_topics, data_topics
+from jobmanager.state import JobManagerState, ReignBegan, Reported, Tick
+
+POLL_S = 0.05
+RIVAL_WAIT_S = 2.0
+REIGN_RETRY_S = 1.0
+
+logger = structlog.get_logger()
+
+
+class JobManagerDaemon:
+    """Runs one JobManager until it is told to stop or another one takes over."""
+
+    def __init__(self, config: Config, topology: Topology) -> None:
+        """Connect and create the topics.
+
+        Raises `UnavailableError` if no broker answers, `ConfigError` if a topic does not fit.
+        """
+        self._config = config
+        self._names = TopicNames.of(config)
+        admin = Admin(config)
+        admin.check_broker()
+        created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))
+        logger.info("topics are there", created=created)
+        self._codec = Codec(self._names)
+        names = self._names
+        self._reader = ControlReader(config, [names.threads_jm, names.threads_tm, names.heartbeat])
+        self._reports = ReportWriter(config)
+        self._writer: RulingWriter | None = None
+        self._epoch = -1
+        self._rejected = 0
+        self._stopping = False
+        self._state = JobManagerState(
+            replicas(topology, names, config.parallelism),
+            config.tm_number,
+            config.heartbeat_interval_ms,
+        )
+
+    def run(self) -> None:
+        """Rule until SIGTERM or SIGINT.
+
+        Raises `SupersededError` when another JobManager of this job has taken over.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        try:
+            while not self._stopping:
+                if self._writer is None:
+                    self._reign()
+                for record in self._reader.read(POLL_S):
+                    self._receive(record)
+                self._send(self._state.handle(Tick(int(time.monotonic() * 1000))))
+        finally:
+            self._reports.close(1)
+            self._reader.close()
+        logger.info("JobManager stopped; the pipeline goes on")
+
+    def _reign(self) -> None:
+        """Fence every older JobManager, and begin a reign: its epoch is the offset of `sos`."""
+        try:
+            self._writer = RulingWriter(self._config, self._names.jobmanager_transactional_id)
+            epoch = self._writer.write(self._codec.encode(Sos(-1), _wall_clock_ms()))
+        except FencedError:
+            self._yield_to_rival()
+        except (TransactionFailedError, HopelessError) as error:
+            logger.warning("Kafka does not take the JobManager's sos", reason=str(error))
+            self._writer = None
+            time.sleep(REIGN_RETRY_S)
+        else:
+            self._epoch = epoch
+            structlog.contextvars.bind_contextvars(epoch=epoch)
+            logger.info("JobManager rules")
+            self._send(self._state.handle(ReignBegan(epoch)))
+
+    def _receive(self, record: ControlRecord) -> None:
+        try:
+            message = self._codec.decode(record)
+        except MalformedMessageError as error:
+            self._rejected += 1
+            logger.warning("control message rejected", why=str(error), total=self._rejected)
+            return
+        match message:
+            case Sos(epoch) if epoch > self._epoch:
+                raise SupersededError(
+                    f"another JobManager of this job took over (epoch {epoch}, "
+                    f"this one's is {self._epoch}). This one ends; the pipeline goes on."
+                )
+            case Threads(report) | Heartbeat(report):
+                self._send(self._state.handle(Reported(report)))
+
+    def _send(self, commands: list[Message]) -> None:
+        beats = [command for command in commands if isinstance(command, JobManagerBeat)]
+        decrees = [command for command in commands if not isinstance(command, JobManagerBeat)]
+        for beat in beats:
+            self._reports.write(self._codec.encode(beat, _wall_clock_ms()))
+        if not decrees or self._writer is None:
+            return
+        for decree in decrees:
+            _log(decree)
+        records = [r for decree in decrees for r in self._codec.encode(decree, _wall_clock_ms())]
+        try:
+            self._writer.write(records)
+        except FencedError:
+            self._yield_to_rival()
+        except (TransactionFailedError, HopelessError) as error:
+            # The commands are lost; the new reign's first reports show what is missing.
+            logger.warning("Kafka does not take commands", reason=str(error))
+            self._writer = None
+
+    def _yield_to_rival(self) -> None:
+        """Look for the one who fenced this JobManager; without one, it was a broker's timeout."""
+        self._writer = None
+        deadline = time.monotonic() + RIVAL_WAIT_S
+        while time.monotonic() < deadline:
+            for record in self._reader.read(POLL_S):
+                self._receive(record)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._stopping = True
+
+
+def _wall_clock_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _log(decree: Message) -> None:
+    match decree:
+        case Processors(tm_id, _, _, sequence, assign, revoke):
+            logger.info(
+                "TaskManager commanded",
+                task_manager=tm_id,
+                sequence=sequence,
+                assign=[str(replica.task) for replica in assign],
+                revoke=[str(task) for task in revoke],
+            )
+        case HeartbeatEvent(tm_id, is_up):
+            logger.warning(
+                "TaskManager is up again" if is_up else "TaskManager is down", task_manager=tm_id
+            )
+        case Refused(tm_id, incarnation, _, reason):
+            logger.warning(
+                "TaskManager refused", task_manager=tm_id, incarnation=incarnation, reason=reason
+            )

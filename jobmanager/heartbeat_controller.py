@@ -1,0 +1,43 @@
+"""Finds out by time, never by arrivals, which TaskManagers are gone."""
+
+from __future__ import annotations
+
+MISSED_BEATS = 3
+
+
+class HeartbeatController:
+    """Counts the heartbeat periods that passed without a beat; at three, a TaskManager is down.
+
+    Times are milliseconds of any clock that only goes forward. A gap between two ticks that is
+    longer than a period means that this process did not run: beats may be waiting to be read,
+    so the gap is not held against anybody.
+    """
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._last_beat_ms: dict[int, int] = {}
+        self._now_ms: int | None = None
+
+    def beat(self, tm_id: int) -> None:
+        """Take note of a sign of life, at the time of the last tick."""
+        self._last_beat_ms[tm_id] = self._now_ms or 0
+
+    def forget(self, tm_id: int) -> None:
+        """Stop to watch a TaskManager that left."""
+        self._last_beat_ms.pop(tm_id, None)
+
+    def tick(self, now_ms: int) -> list[int]:
+        """Advance the time; return the TaskManagers that have missed three beats by now."""
+        previous_ms = now_ms if self._now_ms is None else self._now_ms
+        self._now_ms = now_ms
+        paused_ms = max(now_ms - previous_ms - self._interval_ms, 0)
+        for tm_id in self._last_beat_ms:
+            self._last_beat_ms[tm_id] += paused_ms
+        down = [
+            tm_id
+            for tm_id, last_ms in self._last_beat_ms.items()
+            if (now_ms - last_ms) // self._interval_ms >= MISSED_BEATS
+        ]
+        for tm_id in down:
+            del self._last_beat_ms[tm_id]
+        return down

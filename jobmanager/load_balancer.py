@@ -1,0 +1,74 @@
+"""Decides which TaskManager runs which task: by threads, then where it is, then evenly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from common.nodes import TaskId
+
+
+def balance(
+    tasks: Sequence[TaskId], threads: Mapping[int, int], owners: Mapping[TaskId, int]
+) -> dict[TaskId, int]:
+    """Return the TaskManager of every task.
+
+    `threads` has the number of threads (1..) of each TaskManager that can take tasks, `owners`
+    where tasks are or last were; tasks and TaskManagers missing there are new. In this order:
+
+    1. each TaskManager gets its share of the tasks, in proportion to its threads, to within one;
+    2. as many tasks as possible stay where they are;
+    3. replicas of one processor spread out, then the least loaded takes the next task.
+
+    Empty if `threads` is.
+    """
+    if not threads:
+        return {}
+    kept: dict[int, list[TaskId]] = {tm: [] for tm in threads}
+    for task in tasks:
+        owner = owners.get(task)
+        if owner in kept:
+            kept[owner].append(task)
+    shares = _shares(len(tasks), threads, {tm: len(held) for tm, held in kept.items()})
+    placed = {task: tm for tm, held in kept.items() for task in _most_spread(held, shares[tm])}
+    counts = Counter(placed.values())
+    replicas = Counter((tm, task.processor) for task, tm in placed.items())
+    for task in tasks:
+        if task not in placed:
+            tm = min(
+                (tm for tm in threads if counts[tm] < shares[tm]),
+                key=lambda tm: (replicas[tm, task.processor], counts[tm] / threads[tm], tm),
+            )
+            placed[task] = tm
+            counts[tm] += 1
+            replicas[tm, task.processor] += 1
+    return {task: placed[task] for task in tasks}
+
+
+def _shares(total: int, threads: Mapping[int, int], held: Mapping[int, int]) -> dict[int, int]:
+    """Split `total` in proportion to `threads`, rounded so that the fewest tasks must move."""
+    all_threads = sum(threads.values())
+    shares = {tm: total * count // all_threads for tm, count in threads.items()}
+    left = total - sum(shares.values())
+    by_need = sorted(
+        threads,
+        key=lambda tm: (
+            -min(held[tm] - shares[tm], 1),
+            -(total * threads[tm] % all_threads),
+            tm,
+        ),
+    )
+    for tm in by_need[:left]:
+        shares[tm] += 1
+    return shares
+
+
+def _most_spread(held: Sequence[TaskId], share: int) -> list[TaskId]:
+    """Choose which of the tasks stay: first one replica of each processor, then a second, …"""
+    seen: Counter[str] = Counter()
+    ranked = []
+    for task in held:
+        ranked.append((seen[task.processor], task))
+        seen[task.processor] += 1
+    ranked.sort(key=lambda entry: entry[0])
+    return [task for _, task in ranked[:share]]

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Makes .venv ready: the project and the versions of requirements.lock. Does nothing when it is.
+# PYTHON=/path/to/python chooses the interpreter; else the newest of the known names is taken.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly VENV=.venv
+# Says what the folder holds: "incomplete" while it is being filled, then what filled it.
+readonly STAMP=$VENV/kafka-pipeline-setup
+readonly UNAVAILABLE=3
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() {
+  say "$@"
+  exit "$UNAVAILABLE"
+}
+
+# Which Python .venv has and where it stands: environments cannot be moved.
+identity() { printf '%s in %s\n' "$("$VENV/bin/python" --version)" "$PWD"; }
+
+wanted_stamp() {
+  identity
+  cat requirements.lock pyproject.toml | cksum
+}
+
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+can_make_venvs() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+
+find_python() {
+  local candidate without_venv=
+  for candidate in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3; do
+    # Runs it, since a name on the PATH may be a placeholder for a version that is not installed.
+    is_new_enough "$candidate" || continue
+    if can_make_venvs "$candidate"; then
+      command -v "$candidate"
+      return
+    fi
+    without_venv=${without_venv:-$candidate}
+  done
+  if [[ -n $without_venv ]]; then
+    local version
+    version=$("$without_venv" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    fail "$without_venv has no venv module. Install it (Debian, Ubuntu:" \
+      "\`apt install python$version-venv\`), then run this again."
+  fi
+  fail "Python 3.11 or later is needed, and none was found on the PATH. Install one (Debian," \
+    "Ubuntu: \`apt install python3 python3-venv\`; macOS: \`brew install python@3.12\`)," \
+    "or name one: PYTHON=/path/to/python $0"
+}
+
+# Runs a command that says nothing unless it fails.
+quietly() {
+  local log status=0
+  log=$(mktemp)
+  "$@" >"$log" 2>&1 || status=$?
+  if ((status != 0)); then
+    tail -n 30 "$log" >&2
+    say "failed: $*"
+  fi
+  rm -f "$log"
+  return "$status"
+}
+
+pip_install() {
+  quietly "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps "$@"
+}
+
+main() {
+  local stamp='' python
+  [[ -f $STAMP ]] && stamp=$(<"$STAMP")
+  if [[ -n $stamp && $stamp == "$(wanted_stamp 2>/dev/null)" ]]; then
+    return
+  fi
+  if [[ -e $VENV && -z $stamp ]]; then
+    fail "$PWD/$VENV is there, but not made by this script. Move it away, then run this again."
+  fi
+
+  python=$(find_python)
+  PYTHONPATH=. "$python" -B -c '
+from common.cli import run_command
+from common.java import find_java
+
+run_command(find_java)()'
+
+  # Neither what an interrupted pip left nor an environment of another Python can be built upon.
+  if [[ ${stamp%%$'\n'*} != "$(identity 2>/dev/null)" ]]; then
+    rm -rf "$VENV"
+  fi
+  mkdir -p "$VENV"
+  echo incomplete >"$STAMP"
+  if [[ ! -x $VENV/bin/pip ]]; then
+    say "making $VENV with $("$python" --version)…"
+    quietly "$python" -m venv "$VENV"
+  fi
+  say "installing the packages of requirements.lock, a minute or two the first time…"
+  # The isolated build lets pip keep what it built of pyspark for the next time.
+  pip_install --use-pep517 -r requirements.lock
+  say "installing the project…"
+  pip_install --no-build-isolation -e .
+  wanted_stamp >"$STAMP.part"
+  mv "$STAMP.part" "$STAMP"
+}
+
+main

@@ -1,0 +1,1 @@
+"""The TaskManager: runs processor replicas on PipelineThreads, which are Spark tasks."""

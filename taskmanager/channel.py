@@ -1,0 +1,152 @@
+"""The driver channel: JSON between the TaskManager's process and each PipelineThread's worker.
+
+A worker may run on another host, so the channel is a TCP connection to the driver, opened by
+the worker and authenticated with a random key (`multiprocessing.connection`). It carries JSON
+text and never unpickles anything.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import structlog
+
+Message = dict[str, Any]
+
+ORPHAN_GRACE_S = 10
+
+logger = structlog.get_logger()
+
+
+class DriverChannel:
+    """The driver's side: accepts the workers and passes on what they say."""
+
+    def __init__(
+        self,
+        host: str,
+        on_message: Callable[[int, int, Message], None],
+        on_lost: Callable[[int, int], None],
+    ) -> None:
+        """Listen on a free port of `host`.
+
+        `on_message(thread, pid, message)` and `on_lost(thread, pid)` are called from threads of
+        the channel, in order for each worker.
+        """
+        self.authkey = os.urandom(32)
+        self._listener = Listener((host, 0), authkey=self.authkey)
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._connections: dict[int, Connection] = {}
+        threading.Thread(target=self._accept, name="channel", daemon=True).start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that workers connect to."""
+        host, port = self._listener.address
+        return str(host), int(port)
+
+    def send(self, thread: int, message: Message) -> None:
+        """Send to a thread's worker; a worker that is gone is reported by `on_lost`."""
+        connection = self._connections.get(thread)
+        if connection is not None:
+            try:
+                connection.send_bytes(json.dumps(message).encode())
+            except OSError:
+                logger.warning("worker does not take messages", thread=thread)
+
+    def close(self) -> None:
+        """Stop listening and hang up on every worker."""
+        self._listener.close()
+        for connection in list(self._connections.values()):
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except (AuthenticationError, EOFError, ConnectionError):
+                logger.warning("a stranger tried the driver channel")
+                continue
+            except OSError:  # closed
+                return
+            threading.Thread(
+                target=self._serve, args=(connection,), name="worker", daemon=True
+            ).start()
+
+    def _serve(self, connection: Connection) -> None:
+        try:
+            hello = json.loads(connection.recv_bytes())
+            thread, pid = int(hello["thread"]), int(hello["pid"])
+        except (EOFError, OSError, ValueError, KeyError):
+            connection.close()
+            return
+        self._connections[thread] = connection
+        self._on_message(thread, pid, hello)
+        try:
+            while True:
+                self._on_message(thread, pid, json.loads(connection.recv_bytes()))
+        except (EOFError, OSError):
+            if self._connections.get(thread) is connection:
+                del self._connections[thread]
+            self._on_lost(thread, pid)
+
+
+class WorkerChannel:
+    """The worker's side. `is_lost` once the driver is gone: whoever works then stops.
+
+    A thread of its own reads, so commands and the driver's pings arrive while the worker is
+    busy. If the worker is still there 10 s after the driver went, the process is ended: its
+    tasks belong to others by then.
+    """
+
+    def __init__(self, address: tuple[str, int], authkey: bytes, thread: int) -> None:
+        self._connection = Client(address, authkey=authkey)
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
+        self._closed = threading.Event()
+        self.is_lost = False
+        self.last_heard_s = time.monotonic()
+        self.send({"type": "hello", "thread": thread, "pid": os.getpid()})
+        threading.Thread(target=self._read, name="channel", daemon=True).start()
+
+    def send(self, message: Message) -> None:
+        """Send to the driver; what cannot be sent any more is dropped."""
+        try:
+            self._connection.send_bytes(json.dumps(message).encode())
+        except OSError:
+            self.is_lost = True
+
+    def receive(self, wait_s: float = 0) -> Message | None:
+        """Return the next command, `None` if there is none within `wait_s`."""
+        try:
+            return self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
+        except Empty:
+            return None
+
+    def close(self) -> None:
+        """Hang up."""
+        self._closed.set()
+        self._connection.close()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                message = json.loads(self._connection.recv_bytes())
+                self.last_heard_s = time.monotonic()
+                if message["type"] == "dump":
+                    faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+                elif message["type"] != "ping":
+                    self._inbox.put(message)
+        except (EOFError, OSError):
+            self.is_lost = True
+            if not self._closed.wait(ORPHAN_GRACE_S):
+                os._exit(1)

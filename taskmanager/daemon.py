@@ -1,0 +1,217 @@
+"""The TaskManager's process: moves events to the core and carries its commands out."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+import uuid
+from queue import Empty, SimpleQueue
+
+import structlog
+
+from common.codec import Codec
+from common.config import Config
+from common.errors import PipelineError, SupersededError, UnavailableError
+from common.kafka.admin import Admin
+from common.kafka.control import ControlReader, ReportWriter
+from common.messages import Heartbeat, MalformedMessageError, Processors, Refused, Sos, Threads
+from common.nodes import TaskId
+from common.status import TaskStatus
+from common.topics import TopicNames, control_topics
+from taskmanager import channel
+from taskmanager.pipeline_thread import ThreadSettings, spark_body
+from taskmanager.spark import SparkRunner
+from taskmanager.state import (
+    AssignTask,
+    Command,
+    Event,
+    Exit,
+    LaunchThread,
+    RevokeTask,
+    StopRequested,
+    StopThread,
+    TaskClosed,
+    TaskManagerState,
+    ThreadConnected,
+    ThreadLost,
+    ThreadReported,
+    ThreadStopped,
+    Tick,
+)
+
+POLL_S = 0.05
+LAST_REPORT_TIMEOUT_S = 2
+
+logger = structlog.get_logger()
+
+
+class TaskManagerDaemon:
+    """Runs one TaskManager until it is told to stop or the JobManager refuses it."""
+
+    def __init__(self, config: Config, tm_id: int, threads: int) -> None:
+        """Connect to Kafka and start Spark. Raises `UnavailableError` if one is not there."""
+        self._config = config
+        self._tm_id = tm_id
+        check_writable(config)
+        admin = Admin(config)
+        admin.check_broker()
+        admin.ensure_topics(control_topics(config))
+        names = TopicNames.of(config)
+        self._codec = Codec(names)
+        self._reader = ControlReader(config, [names.threads_jm, names.processors(str(tm_id))])
+        self._writer = ReportWriter(config)
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._pids: dict[int, int] = {}
+        self._rejected = 0
+        self._pinged_at = 0.0
+        self._exit: Exit | None = None
+        self._state = TaskManagerState(
+            tm_id,
+            threads,
+            incarnation=uuid.uuid4().hex[:12],
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        self._spark = SparkRunner(config.spark, tm_id, threads)
+        self._channel = channel.DriverChannel(
+            self._spark.driver_host, self._on_message, self._on_connection_lost
+        )
+
+    def run(self) -> None:
+        """Work until SIGTERM, SIGINT or a refusal; the second signal ends the process at once.
+
+        Raises `SupersededError` when refused.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGUSR1, self._on_dump)
+        logger.info("TaskManager runs")
+        try:
+            while self._exit is None:
+                self._tick()
+                if not self._spark.is_alive:
+                    raise PipelineError("Spark's JVM is gone; start this TaskManager again.")
+        finally:
+            self._writer.close(LAST_REPORT_TIMEOUT_S)
+            self._channel.close()
+            self._spark.stop()
+            self._reader.close()
+        if self._exit.refusal:
+            raise SupersededError(f"the JobManager refuses this TaskManager: {self._exit.refusal}")
+        logger.info("TaskManager stopped")
+
+    def _tick(self) -> None:
+        for record in self._reader.read(POLL_S):
+            try:
+                message = self._codec.decode(record)
+            except MalformedMessageError as error:
+                self._rejected += 1
+                logger.warning("control message rejected", why=str(error), total=self._rejected)
+                continue
+            if isinstance(message, Sos | Processors | Refused):
+                self._handle(message)
+        try:
+            while True:
+                self._handle(self._events.get_nowait())
+        except Empty:
+            pass
+        self._handle(Tick(int(time.monotonic() * 1000)))
+        self._ping()
+
+    def _ping(self) -> None:
+        """Renew the lease of the PipelineThreads."""
+        now = time.monotonic()
+        if now - self._pinged_at >= self._config.heartbeat_interval_ms / 2000:
+            self._pinged_at = now
+            for thread in list(self._pids):
+                self._channel.send(thread, {"type": "ping"})
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, StopRequested):
+            logger.info("stopping: PipelineThreads commit and close")
+        for command in self._state.handle(event):
+            self._execute(command)
+
+    def _execute(self, command: Command) -> None:
+        match command:
+            case Threads() | Heartbeat():
+                self._writer.write(self._codec.encode(command, int(time.time() * 1000)))
+            case LaunchThread(thread):
+                self._launch(thread)
+            case AssignTask(thread, replica, epoch):
+                logger.info("task assigned", task=str(replica.task), thread=thread, epoch=epoch)
+                self._channel.send(
+                    thread,
+                    {
+                        "type": "assign",
+                        "replica": replica.to_json(),
+                        "parameters": replica.parameters(),
+                        "epoch": epoch,
+                    },
+                )
+            case RevokeTask(thread, task):
+                logger.info("task revoked", task=str(task), thread=thread)
+                self._channel.send(thread, {"type": "revoke", "task": str(task)})
+            case StopThread(thread):
+                self._channel.send(thread, {"type": "stop"})
+            case Exit():
+                self._exit = command
+
+    def _launch(self, thread: int) -> None:
+        settings = ThreadSettings(
+            self._config, self._tm_id, thread, self._channel.address, self._channel.authkey
+        )
+
+        def on_end(reason: str | None) -> None:
+            if reason is not None:
+                logger.warning("PipelineThread ended", thread=thread, reason=reason)
+            self._events.put(ThreadLost(thread))
+
+        self._spark.launch(thread, spark_body(settings), on_end)
+
+    def _on_message(self, thread: int, pid: int, message: channel.Message) -> None:
+        match message["type"]:
+            case "hello":
+                self._pids[thread] = pid
+                logger.info("PipelineThread runs", thread=thread, pid=pid)
+                self._events.put(ThreadConnected(thread))
+            case "status":
+                tasks = tuple(TaskStatus.from_json(task) for task in message["tasks"])
+                self._events.put(ThreadReported(thread, tasks))
+            case "closed":
+                self._events.put(TaskClosed(thread, TaskId.parse(message["task"])))
+            case "stopped":
+                self._events.put(ThreadStopped(thread))
+
+    def _on_connection_lost(self, thread: int, pid: int) -> None:
+        if self._pids.get(thread) == pid:
+            del self._pids[thread]
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        for repeated in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(repeated, signal.SIG_DFL)
+        self._events.put(StopRequested())
+
+    def _on_dump(self, _number: int, _frame: object) -> None:
+        faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+        for thread in list(self._pids):
+            self._channel.send(thread, {"type": "dump"})
+
+
+def check_writable(config: Config) -> None:
+    """Raise `UnavailableError` unless the state directory can be made and written."""
+    try:
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=config.state_dir):
+            pass
+    except OSError as error:
+        raise UnavailableError(
+            f"the state directory {config.state_dir} cannot be written ({error.strerror}): make it "
+            "writable, or set another state_dir in config.yaml."
+        ) from error

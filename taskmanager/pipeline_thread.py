@@ -1,0 +1,299 @@
+"""The PipelineThread: a long-running Spark task that loops over its tasks' transactions."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import structlog
+
+from common import logs
+from common.config import Config
+from common.kafka.admin import Admin
+from common.kafka.clients import FencedError, HopelessError, Partition, TransactionFailedError
+from common.kafka.data import Fetched, PartitionReader
+from common.messages import ProcessorReplica
+from common.nodes import TaskId
+from common.status import TaskState
+from common.topics import TopicNames
+from streams.stores import StoreLockedError
+from taskmanager.channel import Message, WorkerChannel
+from taskmanager.task import RecordFailedError, Task, TaskContext
+
+IDLE_WAIT_S = 0.05
+PARALLEL_CALLS = 16
+LEASE_HEARTBEATS = 3
+FENCED_FOR_GOOD = 2
+CALM_S = 60
+MAX_RESTART_DELAY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSettings:
+    """What a PipelineThread is launched with; travels inside the Spark task."""
+
+    config: Config
+    tm_id: int
+    thread: int
+    address: tuple[str, int]
+    authkey: bytes
+
+
+def run(settings: ThreadSettings) -> None:
+    """Run a PipelineThread until the driver stops it or is gone. The body of the Spark task."""
+    logs.configure(settings.config.log_format, settings.config.log_level)
+    structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
+    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True)
+    channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
+    try:
+        admin = Admin(settings.config)
+        reader = PartitionReader(settings.config, TopicNames.of(settings.config).consumer_group)
+        context = TaskContext(settings.config, settings.tm_id, admin.check_broker(), admin, reader)
+        try:
+            PipelineThread(context, channel).loop()
+        finally:
+            reader.close()
+    finally:
+        channel.close()
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """How often a task failed lately; decides how long it waits before it starts again."""
+
+    failures: int = 0
+    fenced: int = 0
+    last_s: float = 0.0
+
+    def count(self, fenced: bool) -> None:
+        now = time.monotonic()
+        if now - self.last_s > CALM_S:
+            self.failures = self.fenced = 0
+        self.failures += 1
+        self.fenced += fenced
+        self.last_s = now
+
+    @property
+    def delay_s(self) -> float:
+        return (
+            0.0 if self.failures <= 1 else min(0.5 * 2 ** (self.failures - 2), MAX_RESTART_DELAY_S)
+        )
+
+
+class PipelineThread:
+    """Fetches records for its tasks, lets each process its own, and commits them side by side."""
+
+    def __init__(self, context: TaskContext, channel: WorkerChannel) -> None:
+        self._context = context
+        self._channel = channel
+        self._reader = context.reader
+        self._config = context.config
+        self._interval_s = context.config.heartbeat_interval_ms / 1000
+        self._tasks: dict[TaskId, Task] = {}
+        self._owners: dict[Partition, Task] = {}
+        self._starting: dict[TaskId, Future[None]] = {}
+        self._start_at: dict[TaskId, float] = {}
+        self._trouble: dict[TaskId, _Trouble] = {}
+        self._stopping = False
+        self._report_at = 0.0
+        self._pool = ThreadPoolExecutor(PARALLEL_CALLS, thread_name_prefix="task")
+
+    def loop(self) -> None:
+        """Run until `stop` comes, then commit and close; give up if the driver is gone."""
+        try:
+            while not self._stopping:
+                self._obey()
+                self._watch_lease()
+                self._watch_starts()
+                self._work()
+                self._report()
+            for task in list(self._tasks):
+                self._release(task)
+            self._channel.send({"type": "stopped"})
+        finally:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            for task in self._tasks.values():
+                task.drop()
+
+    def _obey(self) -> None:
+        wait_s = IDLE_WAIT_S if self._reader.is_idle else 0
+        while (message := self._channel.receive(wait_s)) is not None:
+            wait_s = 0
+            match message["type"]:
+                case "assign":
+                    self._assign(message)
+                case "revoke":
+                    self._release(TaskId.parse(message["task"]))
+                case "stop":
+                    self._stopping = True
+
+    def _assign(self, message: Message) -> None:
+        replica = ProcessorReplica.from_json(message["replica"], message["parameters"])
+        task = Task(replica, self._context, message["epoch"])
+        self._tasks[replica.task] = task
+        self._start_at[replica.task] = 0.0
+
+    def _release(self, task_id: TaskId) -> None:
+        """Commit and close a task, and tell the driver that it is free for others."""
+        task = self._tasks.get(task_id)
+        if task is None:
+            return
+        starting = self._starting.pop(task_id, None)
+        if starting is not None:
+            # A start cannot be interrupted; it ends by itself within its time limits.
+            starting.exception()
+        if task.has_open_transaction:
+            self._attempt(task, task.commit)
+        self._forget(task)
+
+    def _forget(self, task: Task) -> None:
+        task_id = task.replica.task
+        self._reader.unassign(task.partitions)
+        for partition in task.partitions:
+            self._owners.pop(partition, None)
+        task.drop()
+        del self._tasks[task_id]
+        self._start_at.pop(task_id, None)
+        self._channel.send({"type": "closed", "task": str(task_id)})
+        task.log.info("task closed")
+
+    def _watch_lease(self) -> None:
+        """Stop if the driver is gone; give all tasks up if it is silent for three heartbeats.
+
+        By then the JobManager has given them to others, who have fenced these.
+        """
+        if self._channel.is_lost:
+            raise ConnectionError("the TaskManager's driver is gone")
+        silence_s = time.monotonic() - self._channel.last_heard_s
+        if self._tasks and silence_s > LEASE_HEARTBEATS * self._interval_s:
+            structlog.get_logger().warning("lease ran out", silent_seconds=round(silence_s, 1))
+            for task in list(self._tasks.values()):
+                starting = self._starting.pop(task.replica.task, None)
+                if starting is not None:
+                    starting.exception()
+                self._forget(task)
+
+    def _watch_starts(self) -> None:
+        now = time.monotonic()
+        for task_id in [t for t, due in self._start_at.items() if due <= now]:
+            del self._start_at[task_id]
+            self._starting[task_id] = self._pool.submit(self._tasks[task_id].start)
+        for task_id in [t for t, future in self._starting.items() if future.done()]:
+            future, task = self._starting.pop(task_id), self._tasks[task_id]
+            if self._attempt(task, future.result):
+                self._owners.update((partition, task) for partition in task.partitions)
+                self._reader.assign(task.positions)
+
+    def _work(self) -> None:
+        if self._reader.is_idle:
+            return
+        open_tasks = [task for task in self._tasks.values() if task.has_open_transaction]
+        wait_s = 0 if open_tasks else IDLE_WAIT_S
+        fetched = self._reader.fetch(self._config.max_batch_records, wait_s)
+        for batch in fetched.batches:
+            task = self._owners.get((batch.topic, batch.partition))
+            if task is not None and task.state is TaskState.RUNNING:
+                self._attempt(task, lambda task=task, batch=batch: task.process(batch))
+        self._take_note(fetched)
+        self._commit(nothing_came=not fetched.batches)
+
+    def _take_note(self, fetched: Fetched) -> None:
+        for partition, offset in fetched.ends:
+            if partition in self._owners:
+                self._owners[partition].reached_end(partition, offset)
+        for partition, reason in fetched.errors:
+            task = self._owners.get(partition)
+            if task is not None:
+                self._stop_for_good(task, f"{partition[0]}[{partition[1]}]: {reason}")
+
+    def _commit(self, nothing_came: bool) -> None:
+        """Commit what is due: when the input is drained or the commit interval has passed."""
+        interval_s = self._config.commit_interval_ms / 1000
+        due = [
+            task
+            for task in self._tasks.values()
+            if task.has_open_transaction
+            and (nothing_came or task.is_caught_up or task.transaction_age_s >= interval_s)
+        ]
+        if len(due) == 1:
+            self._finish_commit(due[0], due[0].commit)
+        elif due:
+            futures = [(task, self._pool.submit(task.commit)) for task in due]
+            for task, future in futures:
+                self._finish_commit(task, future.result)
+
+    def _finish_commit(self, task: Task, commit: Callable[[], bool]) -> None:
+        def finish() -> None:
+            if not commit():
+                raise TransactionFailedError("a connection broke during the commit")
+
+        self._attempt(task, finish)
+
+    def _attempt(self, task: Task, action: Callable[[], object]) -> bool:
+        """Do something with a task; the one door by which its errors leave."""
+        try:
+            action()
+            return True
+        except (HopelessError, RecordFailedError) as error:
+            self._stop_for_good(task, str(error))
+        except FencedError as error:
+            self._start_again(task, f"fenced: {error}", fenced=True)
+        except (TransactionFailedError, StoreLockedError, OSError) as error:
+            self._start_again(task, str(error))
+        except Exception as error:
+            task.log.exception("unexpected error")
+            self._start_again(task, f"{type(error).__name__}: {error}")
+        return False
+
+    def _stop_for_good(self, task: Task, reason: str) -> None:
+        self._detach(task)
+        task.fail(reason)
+        self._report_at = 0.0
+
+    def _start_again(self, task: Task, reason: str, fenced: bool = False) -> None:
+        """Drop the task's clients and begin anew from Kafka, after a pause if it keeps failing.
+
+        A task that is fenced again and again belongs to somebody else: it is given up.
+        """
+        self._detach(task)
+        task_id = task.replica.task
+        trouble = self._trouble.setdefault(task_id, _Trouble())
+        trouble.count(fenced)
+        if trouble.fenced >= FENCED_FOR_GOOD:
+            task.log.warning("task given up", reason=reason)
+            del self._trouble[task_id]
+            self._forget(task)
+            return
+        task.log.warning("task starts again", reason=reason, delay_s=trouble.delay_s)
+        task.drop()
+        task.state, task.reason = TaskState.STARTING, reason
+        task.restarts += 1
+        self._start_at[task_id] = time.monotonic() + trouble.delay_s
+        self._report_at = 0.0
+
+    def _detach(self, task: Task) -> None:
+        self._reader.unassign(task.partitions)
+        for partition in task.partitions:
+            self._owners.pop(partition, None)
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if now >= self._report_at:
+            self._report_at = now + min(0.5, self._interval_s / 2)
+            tasks = [task.status().to_json() for task in self._tasks.values()]
+            self._channel.send({"type": "status", "tasks": tasks})
+
+
+def spark_body(settings: ThreadSettings) -> Callable[[Iterable[int]], Iterator[int]]:
+    """Return the function that Spark runs in the worker, over a partition of one element."""
+
+    def body(_: Iterable[int]) -> Iterator[int]:
+        run(settings)
+        return iter(())
+
+    return body

@@ -1,0 +1,128 @@
+"""Spark under the TaskManager: one long-running, single-task job per PipelineThread.
+
+The only module that imports pyspark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import structlog
+from pyspark.sql import SparkSession
+
+from common.config import SparkConfig
+from common.errors import ConfigError, UnavailableError
+from common.java import find_java
+
+SPARE_SLOTS = 1
+
+_LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
+_LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
+
+logger = structlog.get_logger()
+
+
+class SparkRunner:
+    """The Spark session of one TaskManager, and the jobs that its PipelineThreads live in."""
+
+    def __init__(self, config: SparkConfig, tm_id: int, threads: int) -> None:
+        """Start Spark, which takes some seconds.
+
+        Raises `UnavailableError` without Java 17 or if Spark does not start, `ConfigError` for a
+        local master with fewer slots than `threads`.
+        """
+        java = find_java()
+        os.environ["JAVA_HOME"] = str(java.home)
+        # Workers must run the interpreter that has the project and its dependencies.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        self._tm_id = tm_id
+        builder = SparkSession.builder.appName(f"TaskManager {tm_id}")
+        settings = _settings(config, threads)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        try:
+            self._session = builder.getOrCreate()
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UnavailableError(
+                f"Spark does not start with master {settings['spark.master']}: {reason}"
+            ) from error
+        self._context = self._session.sparkContext
+        self._stopping = False
+
+    @property
+    def driver_host(self) -> str:
+        """The address at which workers reach this process."""
+        return str(self._context.getConf().get("spark.driver.host"))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the JVM that was started for this session still runs."""
+        process = self._context._gateway.proc
+        return process is None or process.poll() is None
+
+    def launch(
+        self,
+        thread: int,
+        body: Callable[[Iterable[int]], Iterator[int]],
+        on_end: Callable[[str | None], None],
+    ) -> None:
+        """Run `body` in a Spark task of its own; returns at once.
+
+        `on_end` is called from another thread when the task has ended, with the reason if that
+        was not by returning.
+        """
+
+        def run() -> None:
+            reason = None
+            try:
+                self._context.setJobDescription(f"TaskManager {self._tm_id} · thread {thread}")
+                self._context.parallelize([thread], 1).mapPartitions(body).collect()
+            except Exception as error:
+                reason = _summary(error)
+            if not self._stopping:
+                on_end(reason)
+
+        threading.Thread(target=run, name=f"spark-{thread}", daemon=True).start()
+
+    def stop(self) -> None:
+        """End all jobs and Spark itself; blocks for about a second."""
+        self._stopping = True
+        self._session.stop()
+
+
+def _settings(config: SparkConfig, threads: int) -> dict[str, str]:
+    master = config.master
+    local = _LOCAL.fullmatch(master)
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if local:
+        slots = local[1] or "1"
+        if slots == "*":
+            master = f"local[{max(threads + SPARE_SLOTS, os.cpu_count() or 1)}]"
+        elif int(slots) < threads:
+            raise ConfigError(
+                f"spark.master {master} has {slots} slots, but {threads} threads need one each: "
+                f"use local[*] or local[{threads + SPARE_SLOTS}]"
+            )
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings | {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        **config.conf,
+        "spark.master": master,
+        # A PipelineThread that ends is started again by the TaskManager, which knows its tasks.
+        "spark.task.maxFailures": "1",
+        # A second copy of a task would fence the first one.
+        "spark.speculation": "false",
+    }
+
+
+def _summary(error: Exception) -> str:
+    """Return the last line of a Spark error that says something."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    causes = [line for line in lines if re.match(r"\w*(\.\w+)*(Error|Exception)\b", line)]
+    return (causes or lines or [type(error).__name__])[-1][:300]

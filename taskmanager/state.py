@@ -1,0 +1,377 @@
+"""The TaskManager's decisions: events in, commands out. No clock, thread, Kafka or Spark here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from common.messages import Heartbeat, Processors, ProcessorReplica, Refused, Report, Sos, Threads
+from common.nodes import TaskId
+from common.status import TaskState, TaskStatus, ThreadState
+
+REFUSAL_PATIENCE_BEATS = 6
+SILENCE_BEATS = 5
+STOP_PATIENCE_BEATS = 10
+MAX_RELAUNCH_BEATS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed. Milliseconds of a clock that only goes forward; several a heartbeat period."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadConnected:
+    """A PipelineThread's worker is up and takes tasks."""
+
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadReported:
+    """A PipelineThread told how its tasks do."""
+
+    thread: int
+    tasks: tuple[TaskStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClosed:
+    """A PipelineThread gave a task up, after a revocation or because it lost it."""
+
+    thread: int
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStopped:
+    """A PipelineThread obeyed `stop`: all is committed and closed."""
+
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadLost:
+    """A PipelineThread ended without being told to: its worker died or raised."""
+
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The operator wants the TaskManager to end in good order."""
+
+
+Event = (
+    Tick
+    | ThreadConnected
+    | ThreadReported
+    | TaskClosed
+    | ThreadStopped
+    | ThreadLost
+    | StopRequested
+    | Sos
+    | Processors
+    | Refused
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchThread:
+    """Start a PipelineThread (again)."""
+
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class AssignTask:
+    """Tell a PipelineThread to run a task."""
+
+    thread: int
+    replica: ProcessorReplica
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeTask:
+    """Tell a PipelineThread to commit and close a task."""
+
+    thread: int
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class StopThread:
+    """Tell a PipelineThread to commit and close all its tasks and to end."""
+
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """End the process; `refusal` is set if the JobManager does not let it take part."""
+
+    refusal: str | None = None
+
+
+Command = LaunchThread | AssignTask | RevokeTask | StopThread | Threads | Heartbeat | Exit
+
+
+@dataclass(slots=True)
+class _Thread:
+    state: ThreadState = ThreadState.STARTING
+    heard_at_ms: int = 0
+    launch_at_ms: int | None = None
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class _Task:
+    replica: ProcessorReplica
+    thread: int
+    status: TaskStatus
+    closing: bool = False
+    successor: ProcessorReplica | None = None
+    """Assigned again while it was still closing."""
+
+
+class TaskManagerState:
+    """What this TaskManager runs and where. `handle` is the only way to change it.
+
+    Its reports never claim more than is true: a task is listed from the command that assigned it
+    until its PipelineThread has closed it, and a thread is RUNNING only while it says so itself.
+    """
+
+    def __init__(
+        self,
+        tm_id: int,
+        threads: int,
+        incarnation: str,
+        heartbeat_interval_ms: int,
+        host: str = "",
+        pid: int = 0,
+    ) -> None:
+        self._interval_ms = heartbeat_interval_ms
+        self._identity = Report(tm_id, incarnation, threads, beat=0, host=host, pid=pid)
+        self._threads = {number: _Thread() for number in range(threads)}
+        self._tasks: dict[TaskId, _Task] = {}
+        self._epoch = -1
+        self._sequence = 0
+        self._beats = 0
+        self._now_ms = 0
+        self._next_thread = 0
+        self._heartbeat_at_ms: int | None = None
+        self._refused_since_ms: int | None = None
+        self._stop_by_ms: int | None = None
+        self._exited = False
+        self._commands: list[Command] = []
+
+    @property
+    def tasks(self) -> dict[TaskId, int]:
+        """The tasks that are listed in reports, each with its thread."""
+        return {task_id: task.thread for task_id, task in self._tasks.items()}
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take an event in; return what to do, in order."""
+        match event:
+            case Tick(now_ms):
+                self._on_tick(now_ms)
+            case Sos(epoch):
+                self._on_sos(epoch)
+            case Processors():
+                self._on_processors(event)
+            case Refused(_, incarnation, _, reason):
+                if incarnation == self._identity.incarnation:
+                    self._on_refused(reason)
+            case ThreadConnected(thread):
+                self._on_connected(thread)
+            case ThreadReported(thread, statuses):
+                self._on_thread_report(thread, statuses)
+            case TaskClosed(thread, task_id):
+                self._on_closed(thread, task_id)
+            case ThreadStopped(thread):
+                self._threads[thread].state = ThreadState.DEAD
+                self._leave_if_done()
+            case ThreadLost(thread):
+                self._on_lost(thread)
+            case StopRequested():
+                self._on_stop()
+        commands, self._commands = self._commands, []
+        return commands
+
+    def _on_tick(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        if self._heartbeat_at_ms is None:
+            self._heartbeat_at_ms = now_ms
+            self._commands.append(Threads(self._report()))
+            for number in self._threads:
+                self._launch(number)
+        for number, thread in self._threads.items():
+            silent_ms = now_ms - thread.heard_at_ms
+            if (
+                thread.state is ThreadState.RUNNING
+                and silent_ms > SILENCE_BEATS * self._interval_ms
+            ):
+                thread.state = ThreadState.SILENT
+            if thread.launch_at_ms is not None and now_ms >= thread.launch_at_ms:
+                self._launch(number)
+        if self._stop_by_ms is not None and now_ms >= self._stop_by_ms:
+            self._leave()
+        elif now_ms >= self._heartbeat_at_ms:
+            self._beat()
+
+    def _on_sos(self, epoch: int) -> None:
+        if epoch > self._epoch:
+            self._epoch, self._sequence = epoch, 0
+            self._commands.append(Threads(self._report()))
+
+    def _on_processors(self, message: Processors) -> None:
+        if message.incarnation != self._identity.incarnation or message.epoch < self._epoch:
+            return
+        if message.epoch > self._epoch:
+            self._epoch, self._sequence = message.epoch, 0
+        if message.sequence <= self._sequence or self._stop_by_ms is not None:
+            return
+        self._sequence = message.sequence
+        self._refused_since_ms = None
+        for task_id in message.revoke:
+            self._revoke(task_id)
+        for replica in message.assign:
+            self._assign(replica)
+        self._beat()
+
+    def _on_refused(self, reason: str) -> None:
+        """Ask again for a while: the id may be that of a predecessor whose death is not known."""
+        if self._refused_since_ms is None:
+            self._refused_since_ms = self._now_ms
+        patience_ms = REFUSAL_PATIENCE_BEATS * self._interval_ms
+        if self._now_ms - self._refused_since_ms >= patience_ms:
+            self._exit(reason)
+
+    def _assign(self, replica: ProcessorReplica) -> None:
+        task = self._tasks.get(replica.task)
+        if task is not None:
+            task.successor = replica if task.closing else None
+            return
+        number = self._least_loaded_thread()
+        status = TaskStatus(replica.task, TaskState.STARTING)
+        self._tasks[replica.task] = _Task(replica, number, status)
+        if self._threads[number].state in (ThreadState.RUNNING, ThreadState.SILENT):
+            self._commands.append(AssignTask(number, replica, self._epoch))
+
+    def _least_loaded_thread(self) -> int:
+        """Round-robin over the threads, but never to one that has more tasks than another."""
+        counts = dict.fromkeys(self._threads, 0)
+        for task in self._tasks.values():
+            counts[task.thread] += 1
+        size = len(self._threads)
+        number = min(counts, key=lambda n: (counts[n], (n - self._next_thread) % size))
+        self._next_thread = (number + 1) % size
+        return number
+
+    def _revoke(self, task_id: TaskId) -> None:
+        task = self._tasks.get(task_id)
+        if task is None:
+            return
+        task.successor = None
+        if self._threads[task.thread].state not in (ThreadState.RUNNING, ThreadState.SILENT):
+            del self._tasks[task_id]
+        elif not task.closing:
+            task.closing = True
+            self._commands.append(RevokeTask(task.thread, task_id))
+
+    def _on_connected(self, number: int) -> None:
+        thread = self._threads[number]
+        thread.state, thread.heard_at_ms = ThreadState.RUNNING, self._now_ms
+        if self._stop_by_ms is not None:
+            self._commands.append(StopThread(number))
+            return
+        for task in self._tasks.values():
+            if task.thread == number:
+                self._commands.append(AssignTask(number, task.replica, self._epoch))
+
+    def _on_thread_report(self, number: int, statuses: tuple[TaskStatus, ...]) -> None:
+        thread = self._threads[number]
+        thread.state, thread.heard_at_ms, thread.failures = ThreadState.RUNNING, self._now_ms, 0
+        for status in statuses:
+            task = self._tasks.get(status.task)
+            if task is not None and task.thread == number:
+                task.status = status
+
+    def _on_closed(self, number: int, task_id: TaskId) -> None:
+        task = self._tasks.get(task_id)
+        if task is None or task.thread != number:
+            return
+        del self._tasks[task_id]
+        if task.successor is not None:
+            self._assign(task.successor)
+        if self._stop_by_ms is None:
+            self._beat()
+
+    def _on_lost(self, number: int) -> None:
+        """Tell the truth at once, and start the thread again; its tasks wait for it."""
+        thread = self._threads[number]
+        thread.state = ThreadState.DEAD
+        if self._stop_by_ms is not None:
+            self._leave_if_done()
+            return
+        thread.failures += 1
+        delay_beats = min(2**thread.failures // 4, MAX_RELAUNCH_BEATS)
+        thread.launch_at_ms = self._now_ms + delay_beats * self._interval_ms
+        for task_id, task in list(self._tasks.items()):
+            if task.thread != number:
+                continue
+            if task.closing:
+                self._on_closed(number, task_id)
+            else:
+                reason = "its PipelineThread died and is started again"
+                task.status = replace(task.status, state=TaskState.STARTING, reason=reason)
+        self._beat()
+
+    def _launch(self, number: int) -> None:
+        self._threads[number].launch_at_ms = None
+        self._threads[number].state = ThreadState.STARTING
+        self._commands.append(LaunchThread(number))
+
+    def _on_stop(self) -> None:
+        if self._stop_by_ms is not None:
+            return
+        self._stop_by_ms = self._now_ms + STOP_PATIENCE_BEATS * self._interval_ms
+        for number, thread in self._threads.items():
+            if thread.state in (ThreadState.RUNNING, ThreadState.SILENT):
+                self._commands.append(StopThread(number))
+        self._leave_if_done()
+
+    def _leave_if_done(self) -> None:
+        busy = (ThreadState.RUNNING, ThreadState.SILENT)
+        if self._stop_by_ms is not None and not any(
+            thread.state in busy for thread in self._threads.values()
+        ):
+            self._leave()
+
+    def _leave(self) -> None:
+        if not self._exited:
+            report = replace(self._report(), leaving=True, tasks=())
+            self._commands.append(Heartbeat(report))
+        self._exit(None)
+
+    def _exit(self, refusal: str | None) -> None:
+        if not self._exited:
+            self._exited = True
+            self._commands.append(Exit(refusal))
+
+    def _beat(self) -> None:
+        self._heartbeat_at_ms = self._now_ms + self._interval_ms
+        self._commands.append(Heartbeat(self._report()))
+
+    def _report(self) -> Report:
+        self._beats += 1
+        return replace(
+            self._identity,
+            beat=self._beats,
+            epoch=self._epoch,
+            sequence=self._sequence,
+            thread_states=tuple(thread.state for thread in self._threads.values()),
+            tasks=tuple(task.status for task in self._tasks.values()),
+        )

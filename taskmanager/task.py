@@ -1,0 +1,311 @@
+"""One task: a processor replica and its transactions, from the input records to the commit."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from common.config import Config
+from common.kafka.admin import Admin
+from common.kafka.clients import Partition
+from common.kafka.data import PartitionReader, TaskProducer
+from common.messages import ProcessorReplica
+from common.nodes import OnError
+from common.record_batch import RecordBatch
+from common.status import TaskState, TaskStatus
+from common.topics import TopicNames
+from streams.processor import create_processor
+from streams.stores import RocksDBStore
+from taskmanager.restore import restore
+
+START_TIMEOUT_S = 60
+
+
+class RecordFailedError(Exception):
+    """A record cannot be processed and `on_error` is `fail`. The caller stops the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """What the tasks of one PipelineThread share."""
+
+    config: Config
+    tm_id: int
+    cluster_id: str
+    admin: Admin
+    reader: PartitionReader
+
+
+class Task:
+    """Runs one processor replica. Not thread-safe: one caller at a time.
+
+    `start` fences whoever ran the task before, then finds out where to go on. Then, any number
+    of times: `process` batches of its partitions, and `commit`. After any error that `start`,
+    `process` or `commit` raises, `drop` it; `start` begins anew from what Kafka has committed.
+    """
+
+    def __init__(self, replica: ProcessorReplica, context: TaskContext, epoch: int) -> None:
+        names = TopicNames.of(context.config)
+        self.replica = replica
+        self.partitions: tuple[Partition, ...] = tuple(
+            (topic, replica.task.partition) for topic in replica.in_topics
+        )
+        self.positions: dict[Partition, int] = {}
+        self.state = TaskState.STARTING
+        self.reason = ""
+        self.restarts = 0
+        self.log = structlog.get_logger().bind(task=str(replica.task), epoch=epoch)
+        self._context = context
+        self._transactional_id = names.transactional_id(replica.task)
+        self._producer: TaskProducer | None = None
+        self._store: RocksDBStore | None = None
+        self._opened_at: float | None = None
+        self._failure: str | None = None
+        self._ends: dict[Partition, int] = {}
+        self._restored = (0, 0)
+        self._records_in = self._records_out = self._skipped = self._dead_letters = 0
+        self._transactions = 0
+
+    def start(self) -> None:
+        """Take the task over: fence, restore, find the positions. Blocks; `drop` it on errors.
+
+        Raises `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError` or
+        `OSError` (the state directory).
+        """
+        started = time.monotonic()
+        self.state, self.reason = TaskState.STARTING, ""
+        self._producer = TaskProducer(self._context.config, self._transactional_id)
+        self._producer.fence(START_TIMEOUT_S)
+        # Only now: before, the old owner could still commit.
+        reader = self._context.reader
+        positions = reader.committed(self.partitions, START_TIMEOUT_S)
+        for partition in self.partitions:
+            if partition not in positions:
+                positions[partition] = reader.low_watermark(partition, START_TIMEOUT_S)
+        read = self._restore() if self.replica.state_topic else 0
+        self._processor = create_processor(self.replica.type, self.replica.config, self._store)
+        self.positions, self._ends = positions, {}
+        self.state = TaskState.RUNNING
+        self.log.info(
+            "task runs",
+            positions={f"{topic}-{number}": at for (topic, number), at in positions.items()},
+            state_records_read=read,
+            seconds=round(time.monotonic() - started, 3),
+        )
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether records were processed that are not committed yet."""
+        return self._opened_at is not None
+
+    @property
+    def transaction_age_s(self) -> float:
+        """Seconds since the open transaction began; 0 without one."""
+        return 0.0 if self._opened_at is None else time.monotonic() - self._opened_at
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that the brokers had when they were last asked is processed."""
+        return all(self._ends.get(p, -1) >= at for p, at in self.positions.items())
+
+    def reached_end(self, partition: Partition, offset: int) -> None:
+        """Take note that the partition had nothing to read at `offset` and behind."""
+        self._ends[partition] = offset
+
+    def process(self, batch: RecordBatch) -> None:
+        """Process records of one of the task's partitions in a transaction, opened if none is.
+
+        Raises `TransactionFailedError`, `FencedError` or `HopelessError`; and
+        `RecordFailedError` for a record that is rejected while `on_error` is `fail`, after
+        committing what came before it.
+        """
+        assert self._producer is not None, "a task is started before it processes"
+        partition = (batch.topic, batch.partition)
+        start = self._skip_seen(batch, self.positions[partition])
+        first, size = start, len(batch)
+        if start == size:
+            return
+        if self._opened_at is None:
+            self._producer.begin()
+            self._opened_at = time.monotonic()
+        while start < size and self._failure is None:
+            values, rejection = self._processor.process(batch, start)
+            start = self._send(batch, start, values)
+            if rejection is not None:
+                start = self._reject(batch, start, rejection)
+        self._records_in += start - first
+        self.positions[partition] = (
+            batch.offsets[start] if start < size else batch.offsets[size - 1] + 1
+        )
+        if self._failure is not None:
+            self.commit()
+            raise RecordFailedError(self._failure)
+
+    def commit(self) -> bool:
+        """Commit the open transaction: outputs, dead letters, state and input positions.
+
+        Local state follows once Kafka has it. Returns False if the producer is in doubt and the
+        task must be dropped and started again before it processes more. Blocks for some ms, at
+        most the transaction timeout. Raises as `process` does.
+        """
+        assert self._producer is not None, "a task is started before it commits"
+        store, partition = self._store, self.replica.task.partition
+        changes = store.uncommitted if store else {}
+        if self.replica.state_topic and changes:
+            self._producer.send_state(self.replica.state_topic, partition, changes)
+        state_offset = self._producer.commit(self.positions, self._context.reader.group_metadata)
+        self._opened_at = None
+        self._transactions += 1
+        if store and changes:
+            if state_offset is None:
+                return False
+            store.commit(state_offset)
+        return not self._producer.is_doubtful
+
+    def drop(self) -> None:
+        """Let go of producer and store; an open transaction is left for the next owner's fence."""
+        self._opened_at = None
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def fail(self, reason: str) -> None:
+        """Stop for good; the status tells the reason."""
+        self.drop()
+        self.state, self.reason = TaskState.FAILED, reason
+        self.log.error("task failed", reason=reason)
+
+    def status(self) -> TaskStatus:
+        """Return what the heartbeat tells."""
+        return TaskStatus(
+            task=self.replica.task,
+            state=self.state,
+            reason=self.reason,
+            records_in=self._records_in,
+            records_out=self._records_out,
+            skipped=self._skipped,
+            dead_letters=self._dead_letters,
+            transactions=self._transactions,
+            restarts=self.restarts,
+            lag=self._lag(),
+            restored=self._restored[0],
+            to_restore=self._restored[1],
+        )
+
+    def _restore(self) -> int:
+        context, replica = self._context, self.replica
+        assert replica.state_topic is not None, "only stateful tasks restore"
+        self.state = TaskState.RESTORING
+        topic_id = context.admin.topic_ids([replica.state_topic])[replica.state_topic]
+        self._store = RocksDBStore(
+            store_directory(context.config, context.tm_id, replica),
+            {"cluster": context.cluster_id, "topic": topic_id, "task": str(replica.task)},
+        )
+        reader = PartitionReader(context.config, TopicNames.of(context.config).consumer_group)
+        try:
+            partition = (replica.state_topic, replica.task.partition)
+            return restore(self._store, partition, reader, context.admin, self._progress)
+        finally:
+            reader.close()
+
+    def _progress(self, restored: int, total: int) -> None:
+        self._restored = (restored, total)
+
+    def _skip_seen(self, batch: RecordBatch, position: int) -> int:
+        # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
+        if batch.offsets[0] >= position:
+            return 0
+        seen = sum(offset < position for offset in batch.offsets)
+        self.log.warning("records delivered twice are ignored", records=seen)
+        return seen
+
+    def _send(self, batch: RecordBatch, start: int, values: list[bytes | None]) -> int:
+        """Send the outputs of the records from `start` on; return the index behind them."""
+        assert self._producer is not None
+        sent = 0
+        while sent < len(values):
+            taken = values[sent:]
+            for topic in self.replica.out_topics:
+                count = self._producer.send_columns(topic, batch, start + sent, taken)
+                taken = taken[:count]
+                self._records_out += count
+            sent += len(taken)
+            if sent < len(values):
+                self._undeliverable(batch, start + sent)
+                sent += 1
+        return start + sent
+
+    def _reject(self, batch: RecordBatch, index: int, reason: str) -> int:
+        """Deal with a record that the processor rejects; return the index to go on at."""
+        if self.replica.on_error is OnError.FAIL:
+            self._failure = f"{_place(batch, index)}: {reason}"
+            return index
+        self._put_aside(batch, index, "RecordRejected", reason)
+        return index + 1
+
+    def _undeliverable(self, batch: RecordBatch, index: int) -> None:
+        reason = "the output is larger than message.max.bytes"
+        if self.replica.on_error is OnError.FAIL:
+            # State may already count later records of the batch, so nothing of it can commit.
+            raise RecordFailedError(f"{_place(batch, index)}: {reason}")
+        self._put_aside(batch, index, "RecordTooLarge", reason)
+
+    def _put_aside(self, batch: RecordBatch, index: int, error: str, reason: str) -> None:
+        if self.replica.on_error is OnError.SKIP:
+            self._skipped += 1
+            return
+        assert self._producer is not None
+        assert self.replica.dead_letter_topic is not None, "dead_letter comes with a topic"
+        key, headers = batch.keys[index], batch.headers[index] if batch.headers else None
+        if not self._producer.send(
+            self.replica.dead_letter_topic,
+            key,
+            batch.values[index],
+            batch.timestamps[index],
+            [*(headers or []), *_error_headers(batch, index, error, reason)],
+            partition=batch.partition if key is None else -1,
+        ):
+            raise RecordFailedError(f"{_place(batch, index)}: too large for the dead letters")
+        self._dead_letters += 1
+
+    def _lag(self) -> int | None:
+        if self.state is not TaskState.RUNNING:
+            return None
+        lag = 0
+        for partition, position in list(self.positions.items()):
+            # The position stays behind transaction markers, so the end says more than a difference.
+            if self._ends.get(partition, -1) < position:
+                end = self._context.reader.known_end(partition)
+                if end < 0:
+                    return None
+                lag += max(end - position, 0)
+        return lag
+
+
+def store_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Path:
+    """Return the directory of a task's store, its own per TaskManager."""
+    job = config.job_name or "default"
+    return config.state_dir / job / f"taskmanager_{tm_id}" / str(replica.task)
+
+
+def _place(batch: RecordBatch, index: int) -> str:
+    return f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
+
+
+def _error_headers(
+    batch: RecordBatch, index: int, error: str, reason: str
+) -> list[tuple[str, bytes | None]]:
+    """Return the headers of KIP-1034, as Kafka Streams writes them to its dead letter queues."""
+    return [
+        ("__streams.errors.exception", error.encode()),
+        ("__streams.errors.message", reason.encode()),
+        ("__streams.errors.topic", batch.topic.encode()),
+        ("__streams.errors.partition", b"%d" % batch.partition),
+        ("__streams.errors.offset", b"%d" % batch.offsets[index]),
+    ]

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Checks everything: lint, format, types, then all tests. Arguments go to pytest:
+# ./test.sh tests/unit -k java
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+./scripts/setup.sh
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+.venv/bin/mypy
+exec .venv/bin/pytest "$@"

@@ -1,0 +1,37 @@
+"""What all tests share: which Kafka they talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.brokers import docker_cluster, local_cluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--broker",
+        default="local",
+        metavar="local|docker|HOST:PORT",
+        help="the Kafka of the integration tests: one started for them on free ports (local, the "
+        "default), the containers of docker-compose.yaml (docker), or one that runs already",
+    )
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Addresses of a Kafka that runs for the whole session; give each test topics of its own."""
+    broker: str = request.config.getoption("--broker")
+    if broker == "local":
+        with local_cluster(tmp_path_factory.mktemp("kafka")) as servers:
+            yield servers
+    elif broker == "docker":
+        with docker_cluster() as servers:
+            yield servers
+    elif ":" in broker:
+        yield broker
+    else:
+        raise pytest.UsageError(f"--broker takes local, docker or HOST:PORT, not {broker!r}")

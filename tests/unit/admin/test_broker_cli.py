@@ -1,0 +1,269 @@
+"""`pipeline broker`, with a stand-in for Java that listens where Kafka would."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from admin.broker import broker_app
+from admin.kafka_jars import KAFKA_VERSION
+from admin.local_broker import LocalCluster
+from admin.ports import LOOPBACK, accepts, find_free
+
+_JAVA = '''\
+#!{python}
+"""Answers as Java, as Kafka's StorageTool and as the Kafka server."""
+
+import os, re, signal, socket, sys
+
+arguments = sys.argv[1:]
+if "-version" in arguments:
+    print("    java.home = /stand-in")
+    print("    java.specification.version = 17")
+elif "kafka.tools.StorageTool" in arguments:
+    settings = open(arguments[arguments.index("--config") + 1]).read()
+    data = re.search("^log.dirs=(.*)$", settings, re.MULTILINE)[1]
+    with open(data + "/meta.properties", "w") as meta:
+        meta.write("cluster.id=" + arguments[arguments.index("--cluster-id") + 1])
+elif os.environ.get("KAFKA_DIES"):
+    print("ERROR Exiting Kafka due to a stand-in's mood")
+    sys.exit(1)
+else:
+    settings = open(arguments[-1]).read()
+    port = int(re.search(r"^listeners=PLAINTEXT://[0-9.]+:(\\d+)", settings, re.MULTILINE)[1])
+    server = socket.create_server(("{loopback}", port))
+    print("Kafka Server started", flush=True)
+    signal.pause()
+'''
+
+
+class Cli:
+    """Runs `pipeline broker` in a folder of its own and on a port of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (self.port,) = find_free(1)
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(broker_app, [*arguments, "--dir", str(self.folder)])
+
+    def start(self, *arguments: str) -> Result:
+        return self.run("start", "--port", str(self.port), *arguments)
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(self.run("status", "--json").stdout)
+        return status
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(_JAVA.format(python=sys.executable, loopback=LOOPBACK))
+    java.chmod(0o755)
+    (tmp_path / "cache" / "kafka-pipeline" / f"kafka-{KAFKA_VERSION}").mkdir(parents=True)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{java.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    cli = Cli(tmp_path / "broker")
+    yield cli
+    cli.run("stop")
+
+
+def test_start_runs_a_broker_and_says_where(cli: Cli) -> None:
+    result = cli.start()
+
+    assert result.exit_code == 0, result.stderr
+    assert f"Kafka {KAFKA_VERSION} runs at 127.0.0.1:{cli.port}" in result.stdout
+    assert str(cli.folder) in result.stdout
+    assert accepts(cli.port)
+
+
+def test_start_again_changes_nothing(cli: Cli) -> None:
+    cli.start()
+    before = cli.status()
+
+    for result in (cli.start(), cli.run("start")):
+        assert result.exit_code == 0
+        assert result.stdout == f"Kafka already runs at 127.0.0.1:{cli.port}\n"
+    assert cli.status() == before
+
+
+@pytest.mark.parametrize("arguments", [("--port", "9"), ("--brokers", "3")])
+def test_start_with_something_else_than_what_runs_is_refused(
+    cli: Cli, arguments: tuple[str, str]
+) -> None:
+    cli.start()
+
+    result = cli.run("start", *arguments)
+
+    assert result.exit_code == 3
+    assert f"already runs in {cli.folder} with 1 broker(s) from port {cli.port}" in result.stderr
+
+
+def test_a_port_in_use_is_its_own_error(cli: Cli) -> None:
+    with socket.create_server((LOOPBACK, cli.port)):
+        result = cli.start()
+
+    assert result.exit_code == 3
+    assert f"port {cli.port} of 127.0.0.1 is in use" in result.stderr
+    assert "--port" in result.stderr
+
+
+def test_brokers_need_as_many_ports(cli: Cli) -> None:
+    result = cli.run("start", "--port", "65535", "--brokers", "2")
+
+    assert result.exit_code == 2
+    assert "leaves no room for 2 brokers" in result.stderr
+
+
+def test_a_broker_that_dies_shows_its_log(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_DIES", "yes")
+
+    result = cli.start()
+
+    assert result.exit_code == 3
+    assert "ended while starting" in result.stderr
+    assert "a stand-in's mood" in result.stderr
+    assert cli.run("status").exit_code == 3
+
+
+def test_status_tells_by_its_exit_code(cli: Cli) -> None:
+    result = cli.run("status")
+    assert (result.exit_code, result.stdout) == (3, f"no Kafka runs in {cli.folder}\n")
+
+    cli.start()
+    result = cli.run("status")
+    assert result.exit_code == 0
+    assert f"broker 1 at port {cli.port}: runs, process " in result.stdout
+
+
+def test_status_for_programs(cli: Cli) -> None:
+    assert cli.status() == {"running": False, "dir": str(cli.folder)}
+
+    cli.start()
+    status = cli.status()
+
+    cluster = LocalCluster.find(cli.folder)
+    assert cluster is not None
+    process = cluster.process(1)
+    assert process is not None
+    assert status == {
+        "running": True,
+        "dir": str(cli.folder),
+        "bootstrap_servers": f"127.0.0.1:{cli.port}",
+        "brokers": [
+            {
+                "id": 1,
+                "port": cli.port,
+                "pid": process.pid,
+                "log": str(cli.folder / "broker.log"),
+            }
+        ],
+    }
+
+
+def test_stop_ends_the_broker_and_keeps_its_data(cli: Cli) -> None:
+    cli.start()
+
+    result = cli.run("stop")
+
+    assert (result.exit_code, result.stdout) == (0, "Kafka is stopped\n")
+    assert not accepts(cli.port)
+    assert (cli.folder / "data-1" / "meta.properties").exists()
+    assert not (cli.folder / "broker.json").exists()
+
+
+def test_stop_can_delete_the_data(cli: Cli) -> None:
+    cli.start()
+
+    result = cli.run("stop", "--delete-data")
+
+    assert result.exit_code == 0
+    assert not cli.folder.exists()
+
+
+def test_stop_of_nothing_says_so(cli: Cli) -> None:
+    result = cli.run("stop")
+
+    assert (result.exit_code, result.stdout) == (0, f"no Kafka runs in {cli.folder}\n")
+    assert not cli.folder.exists()
+
+
+def test_start_replaces_the_broker_of_several_that_is_gone(cli: Cli) -> None:
+    cli.start("--brokers", "3")
+    cluster = LocalCluster.find(cli.folder)
+    assert cluster is not None
+    survivor = cluster.process(1)
+    cluster.kill(2)
+    assert cli.run("status").exit_code == 3
+    assert "does not run" in cli.run("status").stdout
+
+    result = cli.run("start")
+
+    assert result.exit_code == 0, result.stderr
+    assert cli.status()["running"]
+    assert cluster.process(1) == survivor
+
+
+def test_the_state_of_a_broker_that_crashed_is_stale(cli: Cli) -> None:
+    cli.start()
+    cluster = LocalCluster.find(cli.folder)
+    assert cluster is not None
+    process = cluster.process(1)
+    assert process is not None
+    process.send(signal.SIGKILL)
+    assert process.wait(timeout_s=10.0)
+    assert (cli.folder / "broker.json").exists()
+
+    assert cli.run("status").exit_code == 3
+    assert cli.start().exit_code == 0
+    assert cli.status()["brokers"][0]["pid"] != process.pid
+
+
+def test_a_recycled_pid_is_not_mistaken_for_the_broker(cli: Cli) -> None:
+    cli.start()
+    state_file = cli.folder / "broker.json"
+    state = json.loads(state_file.read_text())
+    cli.run("stop")
+    # This test's own process stands for one that got the broker's pid later.
+    state["brokers"][0]["process"]["pid"] = 1
+    state_file.write_text(json.dumps(state))
+
+    assert cli.run("status").exit_code == 3
+    assert cli.run("stop").stdout == f"no Kafka runs in {cli.folder}\n"
+
+
+def test_a_damaged_state_file_is_named(cli: Cli) -> None:
+    cli.folder.mkdir()
+    (cli.folder / "broker.json").write_text('{"brokers": [{"id": 1')
+
+    result = cli.run("status")
+
+    assert result.exit_code == 3
+    assert f"{cli.folder / 'broker.json'} is damaged" in result.stderr
+
+
+def test_the_default_folder_is_the_users_state_folder(cli: Cli, tmp_path: Path) -> None:
+    result = CliRunner().invoke(broker_app, ["status"])
+
+    expected = tmp_path / "state" / "kafka-pipeline" / "broker"
+    assert result.stdout == f"no Kafka runs in {expected}\n"
+
+
+def test_a_folder_that_cannot_be_made_is_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    result = CliRunner().invoke(broker_app, ["start", "--dir", str(tmp_path / "file" / "x")])
+
+    assert result.exit_code == 3
+    assert "choose another folder (--dir)" in result.stderr

@@ -1,0 +1,281 @@
+"""The `pipeline` command: what it prints, writes, and exits with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from admin.cli import app
+from admin.init import SAMPLE_NAMES, sample
+from common.cli import run_command
+from common.config import load_config
+from common.errors import ConfigError, PipelineError, SupersededError, UnavailableError
+from common.topology import SINK, SOURCE, OnError, ProcessorType, load_pipeline
+
+ROOT = Path(__file__).parents[3]
+
+
+def pipeline(*args: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Return the paths of a config.yaml and a pipeline.yaml, the samples."""
+    assert pipeline("init", tmp_path).exit_code == 0
+    return tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
+
+
+# --- the samples ---
+
+
+@pytest.mark.parametrize("name", SAMPLE_NAMES)
+def test_the_files_at_the_root_are_what_init_writes(name: str) -> None:
+    assert (ROOT / name).read_text(encoding="utf-8") == sample(name)
+
+
+def test_the_samples_are_valid(files: tuple[Path, Path]) -> None:
+    config = load_config(files[0])
+    assert (config.server_ip, config.server_port) == ("127.0.0.1", 9092)
+    assert (config.job_name, config.tm_number, config.parallelism) == ("job_1", 2, 2)
+    assert (config.replication_factor, config.source_topic, config.sink_topic) == (
+        1,
+        "source_topic",
+        "sink_topic",
+    )
+    forwarder, adder, counter = load_pipeline(files[1], config).nodes
+    assert (forwarder.id, forwarder.type, forwarder.from_) == (
+        "Forwarder",
+        ProcessorType.FORWARD,
+        (SOURCE,),
+    )
+    assert (adder.id, adder.type, adder.on_error) == (
+        "Adder",
+        ProcessorType.SUM,
+        OnError.DEAD_LETTER,
+    )
+    assert (counter.id, counter.type, counter.to) == ("Counter", ProcessorType.COUNT, (SINK,))
+
+
+def test_the_defaults_in_the_sample_comments_are_the_real_ones(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    uncommented = tmp_path / "uncommented.yaml"
+    lines = files[0].read_text().splitlines()
+    settings = [line[2:] if _is_setting(line) else line for line in lines]
+    uncommented.write_text("\n".join(settings))
+    assert sum(_is_setting(line) for line in lines) == 11
+    assert load_config(uncommented) == load_config(files[0])
+
+
+def _is_setting(line: str) -> bool:
+    """Whether a comment is a setting that is switched off: `# key: …` or `#   key: …`."""
+    word = line[2:].strip().split(" ")[0]
+    return line.startswith("# ") and word.endswith(":") and word[:-1].isidentifier()
+
+
+# --- init ---
+
+
+def test_init_writes_both_files_and_says_where(tmp_path: Path) -> None:
+    result = pipeline("init", tmp_path / "new" / "folder")
+    assert result.exit_code == 0
+    assert result.stdout.split() == [
+        "wrote",
+        f"{tmp_path}/new/folder/config.yaml",
+        "wrote",
+        f"{tmp_path}/new/folder/pipeline.yaml",
+    ]
+    for name in SAMPLE_NAMES:
+        assert (tmp_path / "new" / "folder" / name).read_text() == sample(name)
+
+
+def test_init_writes_to_the_current_folder_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pipeline("init").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "pipeline.yaml"]
+
+
+def test_init_overwrites_nothing_and_names_what_is_there(tmp_path: Path) -> None:
+    existing = tmp_path / "pipeline.yaml"
+    existing.write_text("mine")
+    result = pipeline("init", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"already there: {existing}; nothing was written, move them away or name another folder\n"
+    )
+    assert existing.read_text() == "mine"
+    assert not (tmp_path / "config.yaml").exists()
+
+
+def test_init_into_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = pipeline("init", tmp_path / "file" / "x")
+    assert result.exit_code == 3
+    assert result.stderr == f"cannot write to {tmp_path}/file/x: Not a directory\n"
+
+
+# --- validate ---
+
+
+def test_validate_says_ok_with_counts(files: tuple[Path, Path]) -> None:
+    result = pipeline("validate", *files)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "ok: 3 processors, 6 tasks, 12 topics\n"
+
+
+def test_validate_reports_mistakes_on_stderr_and_exits_with_2(files: tuple[Path, Path]) -> None:
+    config, path = files
+    path.write_text("- {id: A, type: cuont, to: [snik]}")
+    result = pipeline("validate", config, path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f'{path}:1:17: type must be "forward", "sum" or "count", got the text "cuont", '
+        'did you mean "count"?\n'
+        f'{path}:1:29: unknown target "snik", did you mean "sink"?\n'
+    )
+
+
+def test_validate_reports_a_missing_file(files: tuple[Path, Path], tmp_path: Path) -> None:
+    result = pipeline("validate", tmp_path / "none.yaml", files[1])
+    assert result.exit_code == 2
+    assert result.stderr == f"{tmp_path}/none.yaml:1:1: there is no such file\n"
+
+
+@pytest.mark.parametrize("args", [[], ["nope"], ["validate"], ["describe", "a", "b", "--nope"]])
+def test_wrong_usage_exits_with_2(args: list[str]) -> None:
+    assert pipeline(*args).exit_code == 2
+
+
+def test_the_process_exits_with_the_code_and_without_a_traceback(tmp_path: Path) -> None:
+    command = "from admin.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "validate", tmp_path / "a", tmp_path / "b"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"{tmp_path}/a:1:1: there is no such file\n"
+
+
+# --- describe ---
+
+
+def test_describe_shows_graph_topics_and_tasks(files: tuple[Path, Path]) -> None:
+    result = pipeline("describe", *files)
+    assert result.exit_code == 0
+    rows = [" ".join(line.replace("│", " ").split()) for line in result.stdout.splitlines()]
+    assert rows[:5] == [
+        "source_topic (source)",
+        "└── Forwarder forward",
+        "└── Adder sum, constant 1 (on error: dead_letter)",
+        "└── Counter count",
+        "└── sink_topic (sink)",
+    ]
+    for row in (
+        "source_topic 2 1 broker default broker default",
+        "Forwarder_Adder_job_1 2 1 delete broker default",
+        "state_topic_Counter_job_1 2 1 compact last record per key",
+        "Adder_dead_letter_job_1 2 1 delete broker default",
+        "threads_jm_topic_job_1 1 1 delete for ever",
+        "heartbeat_topic_job_1 1 1 delete 3600000 ms",
+        "Adder_1 Forwarder_Adder_job_1[1] Adder_Counter_job_1",
+        "Counter_0 Adder_Counter_job_1[0] sink_topic state_topic_Counter_job_1[0]",
+    ):
+        assert row in rows
+
+
+def test_describe_unfolds_a_processor_once(files: tuple[Path, Path]) -> None:
+    config, path = files
+    path.write_text(
+        """
+- {id: Split, type: forward, to: [Left, Right]}
+- {id: Left, type: forward, to: [Join]}
+- {id: Right, type: forward, to: [Join, sink]}
+- {id: Join, type: forward, to: [sink]}
+"""
+    )
+    tree = pipeline("describe", config, path).stdout.split("Topics")[0]
+    assert tree.splitlines() == [
+        "source_topic (source)",
+        "└── Split forward",
+        "    ├── Left forward",
+        "    │   └── Join forward",
+        "    │       └── sink_topic (sink)",
+        "    └── Right forward",
+        "        ├── Join (see above)",
+        "        └── sink_topic (sink)",
+        "",
+    ]
+
+
+def test_describe_prints_a_mermaid_flowchart(files: tuple[Path, Path]) -> None:
+    result = pipeline("describe", *files, "--mermaid")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        "flowchart LR",
+        '    source(["source_topic"])',
+        '    p0["Forwarder<br/>forward"]',
+        '    p1["Adder<br/>sum, constant 1"]',
+        '    p2["Counter<br/>count"]',
+        '    sink(["sink_topic"])',
+        "    source --> p0",
+        '    p0 -->|"Forwarder_Adder_job_1"| p1',
+        '    p1 -->|"Adder_Counter_job_1"| p2',
+        '    p1 -.-> p1_dead_letter(["Adder_dead_letter_job_1"])',
+        "    p2 --> sink",
+        '    p2 <-.-> p2_state[("state_topic_Counter_job_1")]',
+    ]
+
+
+# --- how errors end a command ---
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (PipelineError("what to do"), 1),
+        (ConfigError("what to do"), 2),
+        (UnavailableError("what to do"), 3),
+        (SupersededError("what to do"), 4),
+    ],
+)
+def test_an_error_for_users_is_a_message_and_an_exit_code(
+    error: PipelineError, exit_code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run_command(_raising(error))()
+    assert caught.value.code == exit_code
+    assert capsys.readouterr() == ("", "what to do\n")
+
+
+def test_ctrl_c_exits_with_130_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run_command(_raising(KeyboardInterrupt()))()
+    assert caught.value.code == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_command(_raising(ZeroDivisionError()))()
+
+
+def test_a_command_without_an_error_returns_its_value() -> None:
+    assert run_command(lambda x: x + 1)(2) == 3
+
+
+def _raising(error: BaseException) -> Callable[[], None]:
+    def command() -> None:
+        raise error
+
+    return command

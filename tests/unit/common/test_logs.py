@@ -1,0 +1,163 @@
+"""What a log entry looks like, and where it goes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from common.logs import configure
+
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def test_json_is_one_object_per_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("json", "info")
+    structlog.get_logger().bind(task="Counter_0", epoch=7).info("task started", thread=1)
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith("\n")
+    entry = json.loads(err)
+    assert TIMESTAMP.fullmatch(entry.pop("timestamp"))
+    assert entry == {
+        "event": "task started",
+        "level": "info",
+        "task": "Counter_0",
+        "epoch": 7,
+        "thread": 1,
+    }
+
+
+def test_context_of_the_thread_is_in_each_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("json", "info")
+    with structlog.contextvars.bound_contextvars(task_manager="1"):
+        structlog.get_logger().info("a")
+    structlog.get_logger().info("b")
+
+    a, b = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert a["task_manager"] == "1"
+    assert "task_manager" not in b
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("warning", ["warning", "error"]),
+        ("error", ["error"]),
+    ],
+)
+def test_entries_below_the_level_are_dropped(
+    level: str, expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("json", level)  # type: ignore[arg-type]
+    log = structlog.get_logger()
+    for name in ("debug", "info", "warning", "error"):
+        getattr(log, name)("x")
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [json.loads(line)["level"] for line in lines] == expected
+
+
+def test_a_second_call_replaces_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    log = structlog.get_logger()
+    configure("console", "error")
+    log.info("dropped")
+    configure("json", "info")
+    configure("json", "info")
+    log.info("once")
+    logging.getLogger("library").warning("once too")
+
+    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert events == ["once", "once too"]
+
+
+def test_handlers_of_others_stay() -> None:
+    other = logging.NullHandler()
+    logging.getLogger().addHandler(other)
+    configure("json", "info")
+    assert other in logging.getLogger().handlers
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"), [("debug", ["warning", "error"]), ("error", ["error"])]
+)
+def test_libraries_log_the_same_way_from_warnings_up(
+    level: str, expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("json", level)  # type: ignore[arg-type]
+    library = logging.getLogger("py4j.x")
+    library.info("a %s", 1)
+    library.warning("b %s", 2)
+    library.error("c")
+
+    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [entry["level"] for entry in entries] == expected
+    for entry in entries:
+        assert TIMESTAMP.fullmatch(entry["timestamp"])
+        assert entry["logger"] == "py4j.x"
+    assert entries[0]["event"] == ("b 2" if level == "debug" else "c")
+
+
+def fail() -> None:
+    password = "hunter2"
+    raise ValueError(len(password))
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_a_traceback_comes_without_local_variables(
+    format_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(format_, "info")  # type: ignore[arg-type]
+    for log in (structlog.get_logger(), logging.getLogger("library")):
+        try:
+            fail()
+        except ValueError:
+            log.exception("failed")
+
+    err = capsys.readouterr().err
+    assert err.count("ValueError: 7") == 2
+    assert "password = 'hunter2'" not in err
+    if format_ == "json":
+        assert all("ValueError: 7" in json.loads(line)["exception"] for line in err.splitlines())
+
+
+def test_a_value_that_json_does_not_know_is_logged_all_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("json", "info")
+    structlog.get_logger().info("x", partitions={3})
+    assert "3" in json.loads(capsys.readouterr().err)["partitions"]
+
+
+def test_colours_appear_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure("console", "info")
+    structlog.get_logger().info("plain", task="A_0")
+    plain = capsys.readouterr().err
+    assert "\x1b[" not in plain
+    assert re.search(r"Z \[info *\] plain +task=A_0\n", plain)
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    configure("console", "info")
+    structlog.get_logger().info("coloured")
+    assert "\x1b[" in capsys.readouterr().err

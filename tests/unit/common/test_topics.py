@@ -1,0 +1,181 @@
+"""The names and policies of topics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.config import Config
+from common.topics import (
+    TopicNames,
+    TopicSpec,
+    collision_key,
+    control_topics,
+    data_topics,
+    name_problem,
+)
+from common.topology import (
+    SINK,
+    SOURCE,
+    OnError,
+    ProcessorNode,
+    ProcessorType,
+    TaskId,
+    Topology,
+)
+
+CONFIG = Config(
+    server_ip="127.0.0.1",
+    server_port=9092,
+    tm_number=2,
+    parallelism=4,
+    replication_factor=3,
+    source_topic="in",
+    sink_topic="out",
+)
+ADDER = ProcessorNode("Adder", ProcessorType.SUM, ("Counter",), (SOURCE,), OnError.DEAD_LETTER)
+COUNTER = ProcessorNode("Counter", ProcessorType.COUNT, (SINK,), ("Adder",))
+BARE = TopicNames(None, "in", "out")
+OF_JOB = TopicNames("x", "in", "out")
+
+ids = st.text(alphabet="ab_01.-", min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("bare", "of_job", "expected"),
+    [
+        (BARE.arc("p1", "p2"), OF_JOB.arc("p1", "p2"), "p1_p2"),
+        (BARE.state("p"), OF_JOB.state("p"), "state_topic_p"),
+        (BARE.dead_letter("p"), OF_JOB.dead_letter("p"), "p_dead_letter"),
+        (BARE.threads_jm, OF_JOB.threads_jm, "threads_jm_topic"),
+        (BARE.threads_tm, OF_JOB.threads_tm, "threads_tm_topic"),
+        (BARE.processors("0"), OF_JOB.processors("0"), "processors_topic_0"),
+        (BARE.heartbeat, OF_JOB.heartbeat, "heartbeat_topic"),
+        (BARE.heartbeat_events, OF_JOB.heartbeat_events, "heartbeat_events_topic"),
+        (BARE.consumer_group, OF_JOB.consumer_group, "processors"),
+    ],
+)
+def test_names_end_in_the_job_name_where_there_is_one(
+    bare: str, of_job: str, expected: str
+) -> None:
+    assert (bare, of_job) == (expected, f"{expected}_x")
+
+
+def test_source_and_sink_never_carry_the_job_name() -> None:
+    assert OF_JOB.in_topics(ADDER) == ("in",)
+    assert OF_JOB.out_topics(ADDER) == ("Adder_Counter_x",)
+    assert OF_JOB.in_topics(COUNTER) == ("Adder_Counter_x",)
+    assert OF_JOB.out_topics(COUNTER) == ("out",)
+
+
+def test_transactional_ids_begin_with_the_job_name() -> None:
+    task = TaskId("Counter", 3)
+    assert BARE.transactional_id(task) == "Counter_3"
+    assert OF_JOB.transactional_id(task) == "x_Counter_3"
+    assert BARE.jobmanager_transactional_id == "jobmanager"
+    assert OF_JOB.jobmanager_transactional_id == "x_jobmanager"
+
+
+@given(
+    st.one_of(st.none(), ids),
+    st.lists(st.builds(TaskId, ids, st.integers(0, 20)), unique=True, max_size=20),
+)
+def test_transactional_ids_of_one_job_are_all_different(
+    job_name: str | None, tasks: list[TaskId]
+) -> None:
+    names = TopicNames(job_name, "in", "out")
+    all_ids = [names.transactional_id(task) for task in tasks]
+    all_ids.append(names.jobmanager_transactional_id)
+    assert len(set(all_ids)) == len(all_ids)
+
+
+def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> None:
+    def spec(name: str, config: dict[str, str]) -> TopicSpec:
+        return TopicSpec(name, 4, 3, config)
+
+    assert data_topics(CONFIG, Topology((ADDER, COUNTER))) == (
+        spec("in", {}),
+        spec("Adder_Counter", {"cleanup.policy": "delete"}),
+        spec("state_topic_Counter", {"cleanup.policy": "compact"}),
+        spec("Adder_dead_letter", {"cleanup.policy": "delete"}),
+        spec("out", {}),
+    )
+
+
+def test_control_topics_have_one_partition_and_one_command_topic_per_taskmanager() -> None:
+    topics = control_topics(replace(CONFIG, job_name="x"))
+    assert [topic.name for topic in topics] == [
+        "threads_jm_topic_x",
+        "threads_tm_topic_x",
+        "processors_topic_0_x",
+        "processors_topic_1_x",
+        "heartbeat_topic_x",
+        "heartbeat_events_topic_x",
+    ]
+    assert {(topic.partitions, topic.replication_factor) for topic in topics} == {(1, 3)}
+
+
+def test_only_heartbeats_are_deleted_after_a_time() -> None:
+    kept = {topic.name: topic.config["retention.ms"] for topic in control_topics(CONFIG)}
+    assert kept.pop("heartbeat_topic") == "3600000"
+    assert set(kept.values()) == {"-1"}
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "x" * 249])
+def test_names_that_kafka_takes_are_fine(name: str) -> None:
+    assert name_problem(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "is empty"),
+        (".", "is a name that Kafka refuses"),
+        ("..", "is a name that Kafka refuses"),
+        (
+            "a b",
+            'has the character " ", which Kafka refuses in topic names: '
+            'use letters, digits, ".", "_" and "-"',
+        ),
+        ("x" * 250, "has 250 characters, Kafka takes at most 249"),
+    ],
+)
+def test_names_that_kafka_refuses_come_with_the_reason(name: str, problem: str) -> None:
+    assert name_problem(name) == problem
+
+
+@pytest.mark.parametrize("letter", ["é", "٣", "\n", "/"])
+def test_letters_and_digits_beyond_ascii_are_refused(letter: str) -> None:
+    assert name_problem(f"a{letter}") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("threads_jm_topic_x", 'the control topic "threads_jm_topic_x"'),
+        ("heartbeat.topic_x", 'the control topic "heartbeat_topic_x"'),
+        ("processors_topic_77_x", 'one of the control topics "processors_topic_<id>_x"'),
+        ("processors_topic_a.b_x", 'one of the control topics "processors_topic_<id>_x"'),
+        ("__consumer_offsets", 'Kafka\'s own topic "__consumer_offsets"'),
+        ("heartbeat_topic", None),
+        ("processors_topic_x", None),
+        ("processors_topic_77", None),
+        ("in", None),
+    ],
+)
+def test_names_of_control_topics_and_of_kafka_are_reserved(name: str, owner: str | None) -> None:
+    assert OF_JOB.reserved_for(name) == owner
+
+
+@given(st.one_of(st.none(), ids), st.integers(0, 9))
+def test_every_control_topic_is_reserved(job_name: str | None, tm_number: int) -> None:
+    config = replace(CONFIG, job_name=job_name, tm_number=tm_number)
+    for topic in control_topics(config):
+        assert TopicNames.of(config).reserved_for(topic.name)
+
+
+def test_dot_and_underscore_are_the_same_to_kafka() -> None:
+    assert collision_key("a.b_c") == collision_key("a_b.c") != collision_key("a-b_c")
