@@ -21,8 +21,8 @@ from common.messages import (
     JobManagerBeat,
     MalformedMessageError,
     Message,
-    Processors,
     ProcessorReplica,
+    Processors,
     Refused,
     Report,
     Sos,
@@ -33,6 +33,8 @@ from common.topics import TopicNames
 
 PROTOCOL_VERSION = 1
 MAX_RECORD_BYTES = 1_000_000
+
+Headers = tuple[tuple[str, bytes], ...]
 
 _ASSIGN, _REVOKE, _REFUSE, _END = b"assign", b"revoke", b"refuse", b"eos"
 
@@ -49,7 +51,7 @@ class Codec:
 
     def encode(self, message: Message, sent_at_ms: int) -> list[ControlRecord]:
         """Return the records of a message, in the order to write them."""
-        base = (("version", b"%d" % PROTOCOL_VERSION), ("sent_at", b"%d" % sent_at_ms))
+        base: Headers = (("version", b"%d" % PROTOCOL_VERSION), ("sent_at", b"%d" % sent_at_ms))
         names = self._names
         match message:
             case Sos():
@@ -85,20 +87,14 @@ class Codec:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise MalformedMessageError(f"{record.topic}: {type(error).__name__}") from error
 
-    def _report(
-        self, topic: str, report: Report, value: bytes, base: tuple[tuple[str, bytes], ...]
-    ) -> ControlRecord:
+    def _report(self, topic: str, report: Report, value: bytes, base: Headers) -> ControlRecord:
         headers = (*base, ("report", _dump(report.to_json())))
         return ControlRecord(topic, b"%d" % report.tm_id, value, headers)
 
-    def _to_task_manager(
-        self, tm_id: int, value: bytes, headers: tuple[tuple[str, bytes], ...]
-    ) -> ControlRecord:
+    def _to_task_manager(self, tm_id: int, value: bytes, headers: Headers) -> ControlRecord:
         return ControlRecord(self._names.processors(str(tm_id)), b"%d" % tm_id, value, headers)
 
-    def _processors(
-        self, message: Processors, base: tuple[tuple[str, bytes], ...]
-    ) -> list[ControlRecord]:
+    def _processors(self, message: Processors, base: Headers) -> list[ControlRecord]:
         records = []
         facts = (message.epoch, message.sequence, message.incarnation)
         for task in message.revoke:
@@ -160,9 +156,7 @@ class Codec:
         )
 
 
-def _command(
-    epoch: int, sequence: int, incarnation: str, action: bytes
-) -> tuple[tuple[str, bytes], ...]:
+def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> Headers:
     return (
         ("epoch", b"%d" % epoch),
         ("sequence", b"%d" % sequence),

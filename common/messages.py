@@ -44,7 +44,7 @@ class ProcessorReplica:
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the original's fields, in the original's order; no `stateTopic` where stateless."""
+        """Return the original's fields, in its order; no `stateTopic` where stateless."""
         fields: dict[str, Any] = {
             "pipelineID": self.task.partition,
             "ID": self.task.processor,

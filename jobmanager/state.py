@@ -10,8 +10,8 @@ from common.messages import (
     HeartbeatEvent,
     JobManagerBeat,
     Message,
-    Processors,
     ProcessorReplica,
+    Processors,
     Refused,
     Report,
 )

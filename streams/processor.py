@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from common.nodes import ProcessorType
+from common.record_batch import RecordBatch
 from streams.count import CountProcessor
 from streams.forward import ForwardProcessor
-from common.record_batch import RecordBatch
 from streams.results import Results
 from streams.stores import KeyValueStore
 from streams.sum import SumProcessor

@@ -10,7 +10,6 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -143,7 +142,7 @@ class WorkerChannel:
                 message = json.loads(self._connection.recv_bytes())
                 self.last_heard_s = time.monotonic()
                 if message["type"] == "dump":
-                    faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+                    faulthandler.dump_traceback(all_threads=True)
                 elif message["type"] != "ping":
                     self._inbox.put(message)
         except (EOFError, OSError):

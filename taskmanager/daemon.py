@@ -6,7 +6,6 @@ import faulthandler
 import os
 import signal
 import socket
-import sys
 import tempfile
 import time
 import uuid
@@ -199,7 +198,7 @@ class TaskManagerDaemon:
         self._events.put(StopRequested())
 
     def _on_dump(self, _number: int, _frame: object) -> None:
-        faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+        faulthandler.dump_traceback(all_threads=True)
         for thread in list(self._pids):
             self._channel.send(thread, {"type": "dump"})
 

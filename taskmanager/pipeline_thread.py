@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import faulthandler
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -48,7 +48,7 @@ def run(settings: ThreadSettings) -> None:
     """Run a PipelineThread until the driver stops it or is gone. The body of the Spark task."""
     logs.configure(settings.config.log_format, settings.config.log_level)
     structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
-    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
     try:
         admin = Admin(settings.config)
@@ -112,8 +112,8 @@ class PipelineThread:
                 self._watch_starts()
                 self._work()
                 self._report()
-            for task in list(self._tasks):
-                self._release(task)
+            for task_id in list(self._tasks):
+                self._release(task_id)
             self._channel.send({"type": "stopped"})
         finally:
             self._pool.shutdown(wait=True, cancel_futures=True)
@@ -198,7 +198,7 @@ class PipelineThread:
         for batch in fetched.batches:
             task = self._owners.get((batch.topic, batch.partition))
             if task is not None and task.state is TaskState.RUNNING:
-                self._attempt(task, lambda task=task, batch=batch: task.process(batch))
+                self._attempt(task, partial(task.process, batch))
         self._take_note(fetched)
         self._commit(nothing_came=not fetched.batches)
 

@@ -63,8 +63,8 @@ class SparkRunner:
     @property
     def is_alive(self) -> bool:
         """Whether the JVM that was started for this session still runs."""
-        process = self._context._gateway.proc
-        return process is None or process.poll() is None
+        gateway = self._context._gateway
+        return gateway is None or gateway.proc is None or gateway.proc.poll() is None
 
     def launch(
         self,

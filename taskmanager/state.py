@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from common.messages import Heartbeat, Processors, ProcessorReplica, Refused, Report, Sos, Threads
+from common.messages import Heartbeat, ProcessorReplica, Processors, Refused, Report, Sos, Threads
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
 
 REFUSAL_PATIENCE_BEATS = 6
 SILENCE_BEATS = 5
 STOP_PATIENCE_BEATS = 10
+START_PATIENCE_BEATS = 20
 MAX_RELAUNCH_BEATS = 32
 
 
@@ -161,6 +162,7 @@ class TaskManagerState:
         self._beats = 0
         self._now_ms = 0
         self._next_thread = 0
+        self._introduce_by_ms: int | None = None
         self._heartbeat_at_ms: int | None = None
         self._refused_since_ms: int | None = None
         self._stop_by_ms: int | None = None
@@ -202,9 +204,8 @@ class TaskManagerState:
 
     def _on_tick(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        if self._heartbeat_at_ms is None:
-            self._heartbeat_at_ms = now_ms
-            self._commands.append(Threads(self._report()))
+        if self._introduce_by_ms is None:
+            self._introduce_by_ms = now_ms + START_PATIENCE_BEATS * self._interval_ms
             for number in self._threads:
                 self._launch(number)
         for number, thread in self._threads.items():
@@ -218,13 +219,17 @@ class TaskManagerState:
                 self._launch(number)
         if self._stop_by_ms is not None and now_ms >= self._stop_by_ms:
             self._leave()
+        elif self._heartbeat_at_ms is None:
+            if now_ms >= self._introduce_by_ms:
+                self._introduce()
         elif now_ms >= self._heartbeat_at_ms:
             self._beat()
 
     def _on_sos(self, epoch: int) -> None:
         if epoch > self._epoch:
             self._epoch, self._sequence = epoch, 0
-            self._commands.append(Threads(self._report()))
+            if self._heartbeat_at_ms is not None:
+                self._introduce()
 
     def _on_processors(self, message: Processors) -> None:
         if message.incarnation != self._identity.incarnation or message.epoch < self._epoch:
@@ -290,6 +295,10 @@ class TaskManagerState:
         for task in self._tasks.values():
             if task.thread == number:
                 self._commands.append(AssignTask(number, task.replica, self._epoch))
+        # Not before: tasks would leave their owners and wait for the threads to come up.
+        is_up = all(thread.state is ThreadState.RUNNING for thread in self._threads.values())
+        if is_up and self._heartbeat_at_ms is None:
+            self._introduce()
 
     def _on_thread_report(self, number: int, statuses: tuple[TaskStatus, ...]) -> None:
         thread = self._threads[number]
@@ -361,7 +370,14 @@ class TaskManagerState:
             self._exited = True
             self._commands.append(Exit(refusal))
 
+    def _introduce(self) -> None:
+        """Tell the JobManager of this TaskManager and its threads; heartbeats follow."""
+        self._heartbeat_at_ms = self._now_ms + self._interval_ms
+        self._commands.append(Threads(self._report()))
+
     def _beat(self) -> None:
+        if self._heartbeat_at_ms is None:
+            return
         self._heartbeat_at_ms = self._now_ms + self._interval_ms
         self._commands.append(Heartbeat(self._report()))
 

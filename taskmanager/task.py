@@ -57,7 +57,9 @@ class Task:
         self.state = TaskState.STARTING
         self.reason = ""
         self.restarts = 0
-        self.log = structlog.get_logger().bind(task=str(replica.task), epoch=epoch)
+        self.log = structlog.get_logger().bind(
+            task=str(replica.task), epoch=epoch, task_manager=context.tm_id
+        )
         self._context = context
         self._transactional_id = names.transactional_id(replica.task)
         self._producer: TaskProducer | None = None

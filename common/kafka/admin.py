@@ -13,7 +13,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from common.config import Config
 from common.errors import ConfigError, UnavailableError
@@ -110,8 +110,9 @@ class Admin:
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the end offset of each partition, open transactions included."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         futures = self._client.list_offsets(
-            {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions},
+            {TopicPartition(*partition): latest for partition in partitions},
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=REQUEST_TIMEOUT_S,
         )

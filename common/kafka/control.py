@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -34,17 +35,7 @@ class ControlReader:
                 fetch_error_backoff_ms=100,
             )
         )
-        positions = []
-        for topic in topics:
-            partition = TopicPartition(topic, 0)
-            low, end = retry(
-                lambda left, partition=partition: self._consumer.get_watermark_offsets(
-                    partition, timeout=left
-                ),
-                _START_TIMEOUT_S,
-            )
-            positions.append(TopicPartition(topic, 0, max(low, end - history)))
-        self._consumer.assign(positions)
+        self._consumer.assign([self._position(topic, history) for topic in topics])
 
     def read(self, wait_s: float) -> list[ControlRecord]:
         """Return the records that have arrived, after waiting up to `wait_s` for the first."""
@@ -54,21 +45,30 @@ class ControlReader:
         messages = [first, *self._consumer.consume(1000, 0)]
         return [_record(message) for message in messages if message.error() is None]
 
+    def _position(self, topic: str, history: int) -> TopicPartition:
+        partition = TopicPartition(topic, 0)
+        low, end = retry(
+            lambda left: self._consumer.get_watermark_offsets(partition, timeout=left),
+            _START_TIMEOUT_S,
+        )
+        return TopicPartition(topic, 0, max(low, end - history))
+
     def close(self) -> None:
         """Leave the brokers."""
         self._consumer.close()
 
 
 def _record(message: Message) -> ControlRecord:
+    headers: Any
     try:
         headers = message.headers() or []
     except UnicodeDecodeError:
         headers = []
     return ControlRecord(
         topic=message.topic() or "",
-        key=message.key() or b"",  # type: ignore[arg-type]
-        value=message.value() or b"",  # type: ignore[arg-type]
-        headers=tuple((str(name), value or b"") for name, value in headers),  # type: ignore[misc]
+        key=message.key() or b"",
+        value=message.value() or b"",
+        headers=tuple((str(name), value or b"") for name, value in headers),
         offset=message.offset() or 0,
     )
 

@@ -148,12 +148,13 @@ def _set_aside_errors(messages: list[Message], fetched: Fetched) -> list[Message
 
 
 def _columns(messages: list[Message]) -> RecordBatch:
-    headers: list[Headers] = [message.headers() for message in messages]
+    # The type stubs also allow a mapping, which only producing takes.
+    headers: list[Any] = [message.headers() for message in messages]
     return RecordBatch(
         topic=messages[0].topic() or "",
         partition=messages[0].partition() or 0,
-        keys=[message.key() for message in messages],  # type: ignore[misc]
-        values=[message.value() for message in messages],  # type: ignore[misc]
+        keys=[message.key() for message in messages],
+        values=[message.value() for message in messages],
         timestamps=[message.timestamp()[1] for message in messages],
         offsets=[message.offset() for message in messages],  # type: ignore[misc]
         headers=headers if any(headers) else None,
@@ -267,7 +268,13 @@ class TaskProducer:
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key, partition, on_delivery, None, timestamp, headers
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery,
+                    timestamp=timestamp,
+                    headers=headers,  # type: ignore[arg-type]
                 )
                 return True
             except BufferError as error:
