@@ -86,8 +86,10 @@ def _start_time_linux(pid: int) -> str | None:
         return None
     # The second field is the name in parentheses, and may hold spaces and parentheses itself.
     state, *fields = stat.rpartition(")")[2].split()
-    ticks_since_boot = fields[18]
-    return None if state in "ZX" else f"{boot}/{ticks_since_boot}"
+    threads, ticks_since_boot = int(fields[16]), fields[18]
+    # The first thread of a killed process may be a zombie while others still hold its ports.
+    has_ended = state in "ZX" and threads <= 1
+    return None if has_ended else f"{boot}/{ticks_since_boot}"
 
 
 def _start_time_ps(pid: int) -> str | None:

@@ -30,6 +30,7 @@ from common.messages import (
 )
 from common.nodes import TaskId
 from common.topics import TopicNames
+from common.wire import JsonObject
 
 PROTOCOL_VERSION = 1
 MAX_RECORD_BYTES = 1_000_000
@@ -84,7 +85,7 @@ class Codec:
             return self._decode(record)
         except MalformedMessageError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, RecursionError) as error:
             raise MalformedMessageError(f"{record.topic}: {type(error).__name__}") from error
 
     def _report(self, topic: str, report: Report, value: bytes, base: Headers) -> ControlRecord:
@@ -122,9 +123,13 @@ class Codec:
             return Threads(_read_report(record, headers))
         if record.topic == names.heartbeat and record.value == b"ping":
             if record.key == JOB_MANAGER.encode():
-                body = json.loads(headers["report"])
-                owners = {TaskId.parse(t): _tm_id(tm) for t, tm in body["owners"].items()}
-                return JobManagerBeat(int(body["epoch"]), int(headers["sent_at"]), owners)
+                body = JsonObject(json.loads(headers["report"]))
+                owners = JsonObject(body.object("owners"))
+                return JobManagerBeat(
+                    body.integer("epoch"),
+                    int(headers["sent_at"]),
+                    {TaskId.parse(t): owners.integer_or_none(t) for t in body.object("owners")},
+                )
             return Heartbeat(_read_report(record, headers))
         if record.topic == names.heartbeat_events and record.value in (b"up", b"down"):
             return HeartbeatEvent(int(record.key), record.value == b"up")
@@ -156,6 +161,17 @@ class Codec:
         )
 
 
+def sent_at_ms(record: ControlRecord) -> int:
+    """Return when a record was sent, by its sender's clock: milliseconds since the epoch.
+
+    Raises `MalformedMessageError` if the record does not tell.
+    """
+    try:
+        return int(dict(record.headers)["sent_at"])
+    except (KeyError, ValueError) as error:
+        raise MalformedMessageError(f"{record.topic}: no time of sending") from error
+
+
 def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> Headers:
     return (
         ("epoch", b"%d" % epoch),
@@ -176,15 +192,11 @@ def _read_report(record: ControlRecord, headers: dict[str, bytes]) -> Report:
     return report
 
 
-def _tm_id(value: Any) -> int | None:
-    return None if value is None else int(value)
-
-
 def _read_replica(record: ControlRecord) -> ProcessorReplica:
     parameters = json.loads(dict(record.headers)["parameters"])
     return ProcessorReplica.from_json(json.loads(record.value), parameters)
 
 
 def _read_task(record: ControlRecord) -> TaskId:
-    fields = json.loads(record.value)
-    return TaskId(str(fields["ID"]), int(fields["pipelineID"]))
+    fields = JsonObject(json.loads(record.value))
+    return TaskId(fields.text("ID"), fields.integer("pipelineID"))

@@ -9,6 +9,7 @@ from typing import Any
 from common.nodes import OnError, ProcessorNode, ProcessorType, TaskId, Topology
 from common.status import TaskStatus, ThreadState
 from common.topics import TopicNames
+from common.wire import JsonObject
 
 JOB_MANAGER = "jobmanager"
 
@@ -67,21 +68,24 @@ class ProcessorReplica:
         }
 
     @classmethod
-    def from_json(
-        cls, fields: Mapping[str, Any], parameters: Mapping[str, Any]
-    ) -> ProcessorReplica:
-        """Read what `to_json` and `parameters` wrote."""
+    def from_json(cls, data: Any, parameters: Any) -> ProcessorReplica:
+        """Read what `to_json` and `parameters` wrote. Raises ValueError on anything else."""
+        fields, extra = JsonObject(data), JsonObject(parameters)
+        try:
+            type_ = ProcessorType[fields.text("type")]
+        except KeyError as error:
+            raise ValueError("unknown processor type") from error
         return cls(
-            task=TaskId(fields["ID"], int(fields["pipelineID"])),
-            type=ProcessorType[fields["type"]],
-            from_=tuple(fields["from"]),
-            to=tuple(fields["to"]),
-            in_topics=tuple(fields["inTopics"]),
-            out_topics=tuple(fields["outTopics"]),
-            state_topic=fields.get("stateTopic"),
-            dead_letter_topic=parameters["dead_letter_topic"],
-            on_error=OnError(parameters["on_error"]),
-            config=dict(parameters["config"]),
+            task=TaskId(fields.text("ID"), fields.integer("pipelineID")),
+            type=type_,
+            from_=fields.texts("from"),
+            to=fields.texts("to"),
+            in_topics=fields.texts("inTopics"),
+            out_topics=fields.texts("outTopics"),
+            state_topic=fields.text("stateTopic") if "stateTopic" in data else None,
+            dead_letter_topic=extra.text_or_none("dead_letter_topic"),
+            on_error=OnError(extra.text("on_error")),
+            config=extra.object("config"),
         )
 
 
@@ -147,14 +151,21 @@ class Report:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Report:
-        """Read what `to_json` wrote."""
+    def from_json(cls, data: Any) -> Report:
+        """Read what `to_json` wrote. Raises ValueError on anything else."""
+        fields = JsonObject(data)
         return cls(
-            **{
-                **data,
-                "thread_states": tuple(ThreadState(state) for state in data["thread_states"]),
-                "tasks": tuple(TaskStatus.from_json(task) for task in data["tasks"]),
-            }
+            tm_id=fields.integer("tm_id"),
+            incarnation=fields.text("incarnation"),
+            threads=fields.integer("threads", low=1),
+            beat=fields.integer("beat"),
+            epoch=fields.integer("epoch", low=-1),
+            sequence=fields.integer("sequence"),
+            leaving=fields.boolean("leaving"),
+            host=fields.text("host"),
+            pid=fields.integer("pid"),
+            thread_states=tuple(ThreadState(state) for state in fields.texts("thread_states")),
+            tasks=tuple(TaskStatus.from_json(task) for task in fields.items("tasks")),
         )
 
 

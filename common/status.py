@@ -7,6 +7,18 @@ from enum import StrEnum
 from typing import Any
 
 from common.nodes import TaskId
+from common.wire import JsonObject
+
+_FIGURES = (
+    "records_in",
+    "records_out",
+    "skipped",
+    "dead_letters",
+    "transactions",
+    "restarts",
+    "restored",
+    "to_restore",
+)
 
 
 class TaskState(StrEnum):
@@ -61,8 +73,13 @@ class TaskStatus:
         return asdict(self) | {"task": str(self.task)}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TaskStatus:
-        """Read what `to_json` wrote. Raises `KeyError`, `TypeError` or `ValueError` on garbage."""
+    def from_json(cls, data: Any) -> TaskStatus:
+        """Read what `to_json` wrote. Raises ValueError on anything else."""
+        fields = JsonObject(data)
         return cls(
-            **{**data, "task": TaskId.parse(data["task"]), "state": TaskState(data["state"])}
+            task=TaskId.parse(fields.text("task")),
+            state=TaskState(fields.text("state")),
+            reason=fields.text("reason"),
+            lag=fields.integer_or_none("lag"),
+            **{name: fields.integer(name) for name in _FIGURES},
         )

@@ -74,11 +74,11 @@ class JobManagerDaemon:
             signal.signal(number, self._on_signal)
         try:
             while not self._stopping:
+                self._send(self._state.handle(Tick(int(time.monotonic() * 1000))))
                 if self._writer is None:
                     self._reign()
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
-                self._send(self._state.handle(Tick(int(time.monotonic() * 1000))))
         finally:
             self._reports.close(1)
             self._reader.close()
@@ -118,14 +118,16 @@ class JobManagerDaemon:
                 self._send(self._state.handle(Reported(report)))
 
     def _send(self, commands: list[Message]) -> None:
-        beats = [command for command in commands if isinstance(command, JobManagerBeat)]
-        decrees = [command for command in commands if not isinstance(command, JobManagerBeat)]
-        for beat in beats:
-            self._reports.write(self._codec.encode(beat, _wall_clock_ms()))
+        decrees = []
+        for command in commands:
+            _log(command)
+            if isinstance(command, JobManagerBeat | Refused):
+                # Repeated anyway, and harmless from a JobManager that no longer rules.
+                self._reports.write(self._codec.encode(command, _wall_clock_ms()))
+            else:
+                decrees.append(command)
         if not decrees or self._writer is None:
             return
-        for decree in decrees:
-            _log(decree)
         records = [r for decree in decrees for r in self._codec.encode(decree, _wall_clock_ms())]
         try:
             self._writer.write(records)
@@ -152,8 +154,8 @@ def _wall_clock_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _log(decree: Message) -> None:
-    match decree:
+def _log(command: Message) -> None:
+    match command:
         case Processors(tm_id, _, _, sequence, assign, revoke):
             logger.info(
                 "TaskManager commanded",

@@ -19,8 +19,9 @@ class HeartbeatController:
         self._now_ms: int | None = None
 
     def beat(self, tm_id: int) -> None:
-        """Take note of a sign of life, at the time of the last tick."""
-        self._last_beat_ms[tm_id] = self._now_ms or 0
+        """Take note of a sign of life, at the time of the last tick. Call `tick` first."""
+        assert self._now_ms is not None, "the time is not known before the first tick"
+        self._last_beat_ms[tm_id] = self._now_ms
 
     def forget(self, tm_id: int) -> None:
         """Stop to watch a TaskManager that left."""

@@ -79,18 +79,22 @@ class _TaskManager:
     incarnation: str
     threads: int
     beat: int
-    sequence: int = 0
+    sequence: int
     """Of the last command sent."""
-    carried_out: int = 0
+    carried_out: int
     """Of the last command that a report confirmed."""
     sent_at_ms: int = 0
     reported: frozenset[TaskId] = frozenset()
+    strays: dict[TaskId, int] = field(default_factory=dict)
+    """Tasks of others that it reported, and when it was last told to give them up."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    assign: list[TaskId] = field(default_factory=list)
-    revoke: list[TaskId] = field(default_factory=list)
+    """What the next command to a TaskManager will say; dicts serve as ordered sets."""
+
+    assign: dict[TaskId, None] = field(default_factory=dict)
+    revoke: dict[TaskId, None] = field(default_factory=dict)
 
 
 class JobManagerState:
@@ -100,6 +104,8 @@ class JobManagerState:
     commands. So a command that got lost is repeated, a task that nobody else owns is adopted
     from whoever runs it, and a restarted JobManager needs no memory. Being wrong about who is
     alive costs time, never correctness: tasks fence each other in Kafka.
+
+    Reports that come before the first `ReignBegan` and the first `Tick` are ignored.
     """
 
     def __init__(
@@ -111,8 +117,8 @@ class JobManagerState:
         self._controller = HeartbeatController(heartbeat_interval_ms)
         self._managers: dict[int, _TaskManager] = {}
         self._down: set[int] = set()
-        self._epoch: int | None = None
-        self._now_ms = 0
+        self._epoch = -1
+        self._now_ms = -1
         self._first_report_ms: int | None = None
         self._settled = False
         self._beat_at_ms = 0
@@ -134,73 +140,65 @@ class JobManagerState:
         match event:
             case ReignBegan(epoch):
                 self._epoch = epoch
-            case Reported(report):
-                if self._epoch is not None:
-                    self._on_report(report)
             case Tick(now_ms):
-                self._on_tick(now_ms)
-        if self._epoch is not None:
-            self._flush()
+                self._now_ms = now_ms
+                self._on_tick()
+            case Reported(report):
+                if self._epoch >= 0 and self._now_ms >= 0:
+                    self._on_report(report)
+        self._flush()
         commands, self._commands = self._commands, []
         return commands
 
-    def _on_tick(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-        for tm_id in self._controller.tick(now_ms):
+    def _on_tick(self) -> None:
+        for tm_id in self._controller.tick(self._now_ms):
             self._remove(tm_id)
-        if self._epoch is None:
+        if self._epoch < 0:
             return
         if not self._settled and self._may_settle():
             self._settled = True
             self._rebalance()
         self._lose_patience()
-        if now_ms >= self._beat_at_ms:
-            self._beat_at_ms = now_ms + self._interval_ms
+        if self._now_ms >= self._beat_at_ms:
+            self._beat_at_ms = self._now_ms + self._interval_ms
             self._commands.append(JobManagerBeat(self._epoch, 0, self.owners))
 
     def _may_settle(self) -> bool:
         """Whether everybody has introduced themselves, or has had time to."""
         if self._first_report_ms is None:
             return False
-        waited_ms = self._now_ms - self._first_report_ms
-        return (
-            len(self._managers) == self._tm_number or waited_ms >= MISSED_BEATS * self._interval_ms
-        )
+        return len(self._managers) == self._tm_number or self._is_overdue(self._first_report_ms)
+
+    def _is_overdue(self, since_ms: int) -> bool:
+        return self._now_ms - since_ms >= MISSED_BEATS * self._interval_ms
 
     def _on_report(self, report: Report) -> None:
-        assert self._epoch is not None
-        tm_id = report.tm_id
+        tm_id, manager = report.tm_id, self._managers.get(report.tm_id)
         if not 0 <= tm_id < self._tm_number:
-            reason = f"id {tm_id} is outside 0..{self._tm_number - 1} (tm_number in config.yaml)"
-            self._commands.append(Refused(tm_id, report.incarnation, self._epoch, reason))
-            return
-        manager = self._managers.get(tm_id)
-        if manager is not None and manager.incarnation != report.incarnation:
+            last = self._tm_number - 1
+            self._refuse(report, f"id {tm_id} is outside 0..{last} (tm_number in config.yaml)")
+        elif manager is None:
+            if not report.leaving:
+                self._take_in(report, self._admit(report))
+        elif manager.incarnation != report.incarnation:
+            if not report.leaving:
+                self._refuse(report, f"id {tm_id} is taken by a TaskManager that is alive")
+        elif report.beat > manager.beat:
             if report.leaving:
-                return
-            reason = f"id {tm_id} is taken by a TaskManager that is alive"
-            self._commands.append(Refused(tm_id, report.incarnation, self._epoch, reason))
-            return
-        if manager is not None and report.beat <= manager.beat:
-            return
-        if report.leaving:
-            if manager is not None:
                 self._remove(tm_id)
-            return
-        if manager is None:
-            manager = self._admit(report)
-        elif not self._settled:
-            self._adopt(report)
-        self._controller.beat(tm_id)
-        manager.beat = report.beat
-        manager.reported = frozenset(status.task for status in report.tasks)
-        if report.epoch == self._epoch:
-            manager.carried_out = max(manager.carried_out, report.sequence)
-        self._reconcile(tm_id, manager)
+            else:
+                self._take_in(report, manager)
+
+    def _refuse(self, report: Report, reason: str) -> None:
+        self._commands.append(Refused(report.tm_id, report.incarnation, self._epoch, reason))
 
     def _admit(self, report: Report) -> _TaskManager:
         tm_id = report.tm_id
-        manager = _TaskManager(report.incarnation, report.threads, report.beat - 1)
+        # One that was wrongly taken for dead goes on with the numbers that it knows.
+        sequence = report.sequence if report.epoch == self._epoch else 0
+        manager = _TaskManager(
+            report.incarnation, report.threads, report.beat, sequence, carried_out=sequence
+        )
         self._managers[tm_id] = manager
         if tm_id in self._down:
             self._down.remove(tm_id)
@@ -208,11 +206,21 @@ class JobManagerState:
         if self._first_report_ms is None:
             self._first_report_ms = self._now_ms
         # An answer even if there is nothing to do, so that it knows that it takes part.
-        self._batches.setdefault(tm_id, _Batch())
+        self._batch(tm_id)
         self._adopt(report)
         if self._settled:
             self._rebalance()
         return manager
+
+    def _take_in(self, report: Report, manager: _TaskManager) -> None:
+        self._controller.beat(report.tm_id)
+        manager.beat = report.beat
+        manager.reported = frozenset(status.task for status in report.tasks)
+        if report.epoch == self._epoch:
+            manager.carried_out = max(manager.carried_out, report.sequence)
+        if not self._settled:
+            self._adopt(report)
+        self._reconcile(report.tm_id, manager)
 
     def _adopt(self, report: Report) -> None:
         """Leave tasks that nobody else owns to the one that runs them, but for failed ones."""
@@ -249,59 +257,61 @@ class JobManagerState:
             if task.phase is TaskPhase.UNASSIGNED:
                 self._assign(task, target)
             elif task.phase is TaskPhase.ASSIGNED and task.owner != target:
-                self._revoke(task)
+                self._move(task, target)
 
     def _assign(self, task: _Task, tm_id: int) -> None:
         task.phase, task.owner = TaskPhase.ASSIGNED, tm_id
-        self._command(tm_id).assign.append(task.replica.task)
+        self._batch(tm_id).assign[task.replica.task] = None
 
-    def _revoke(self, task: _Task) -> None:
+    def _move(self, task: _Task, target: int) -> None:
+        """Ask the owner to give the task back; `target` gets it when that is done."""
         assert task.owner is not None
-        batch = self._command(task.owner)
+        batch = self._batch(task.owner)
         if task.replica.task in batch.assign:
-            # It has not been sent yet, so there is nothing to wait for.
-            batch.assign.remove(task.replica.task)
-            task.phase, task.owner = TaskPhase.UNASSIGNED, None
-            assert task.home is not None
-            self._assign(task, task.home)
-            return
-        task.phase, task.revoked_at_ms = TaskPhase.REVOKING, self._now_ms
-        batch.revoke.append(task.replica.task)
+            # The owner has not been told yet, so there is nothing to wait for.
+            del batch.assign[task.replica.task]
+            self._assign(task, target)
+        else:
+            task.phase, task.revoked_at_ms = TaskPhase.REVOKING, self._now_ms
+            batch.revoke[task.replica.task] = None
 
     def _reconcile(self, tm_id: int, manager: _TaskManager) -> None:
         """Compare what a TaskManager runs with what it should."""
         for task_id, task in self._tasks.items():
-            if task.owner != tm_id or task_id in manager.reported:
-                continue
-            if manager.carried_out < task.commanded:
+            knows = manager.carried_out >= task.commanded
+            if task.owner != tm_id or task_id in manager.reported or not knows:
                 continue
             if task.phase is TaskPhase.REVOKING:
                 self._free(task)
             else:
                 # It was given up there, or the command got lost.
-                self._command(tm_id).assign.append(task_id)
-        for task_id in sorted(manager.reported):
-            known = self._tasks.get(task_id)
-            is_its_own = known is not None and known.owner == tm_id
-            if not is_its_own and manager.carried_out == manager.sequence:
-                self._command(tm_id).revoke.append(task_id)
-        overdue_ms = MISSED_BEATS * self._interval_ms
-        if (
-            manager.carried_out < manager.sequence
-            and self._now_ms - manager.sent_at_ms > overdue_ms
-        ):
+                self._batch(tm_id).assign[task_id] = None
+        self._call_back_strays(tm_id, manager)
+        if manager.carried_out < manager.sequence and self._is_overdue(manager.sent_at_ms):
             self._repeat(tm_id)
+
+    def _call_back_strays(self, tm_id: int, manager: _TaskManager) -> None:
+        """Revoke what it runs though it should not: somebody else's tasks, or unknown ones."""
+        owned = {task_id for task_id, task in self._tasks.items() if task.owner == tm_id}
+        strays = manager.reported - owned
+        manager.strays = {t: at for t, at in manager.strays.items() if t in strays}
+        if manager.carried_out < manager.sequence:
+            return
+        for task_id in sorted(strays):
+            if task_id not in manager.strays or self._is_overdue(manager.strays[task_id]):
+                manager.strays[task_id] = self._now_ms
+                self._batch(tm_id).revoke[task_id] = None
 
     def _repeat(self, tm_id: int) -> None:
         """Say again all that a TaskManager should do: it has not carried out what it was told."""
-        batch = self._command(tm_id)
+        batch = self._batch(tm_id)
         for task_id, task in self._tasks.items():
             if task.owner == tm_id:
                 listed = batch.revoke if task.phase is TaskPhase.REVOKING else batch.assign
-                if task_id not in listed:
-                    listed.append(task_id)
+                listed[task_id] = None
 
     def _free(self, task: _Task) -> None:
+        """Take a task from its owner, who has given it back, and pass it on."""
         task.phase, task.owner = TaskPhase.UNASSIGNED, None
         if task.home in self._managers:
             self._assign(task, task.home)
@@ -315,18 +325,18 @@ class JobManagerState:
             if task.phase is TaskPhase.REVOKING and self._now_ms - task.revoked_at_ms > patience_ms:
                 self._free(task)
 
-    def _command(self, tm_id: int) -> _Batch:
+    def _batch(self, tm_id: int) -> _Batch:
         return self._batches.setdefault(tm_id, _Batch())
 
     def _flush(self) -> None:
-        assert self._epoch is not None
         for tm_id, batch in self._batches.items():
             manager = self._managers[tm_id]
             manager.sequence += 1
             manager.sent_at_ms = self._now_ms
             for task_id in (*batch.assign, *batch.revoke):
-                if task_id in self._tasks:
-                    self._tasks[task_id].commanded = manager.sequence
+                task = self._tasks.get(task_id)
+                if task is not None and task.owner == tm_id:
+                    task.commanded = manager.sequence
             self._commands.append(
                 Processors(
                     tm_id,

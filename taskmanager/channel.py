@@ -64,10 +64,8 @@ class DriverChannel:
                 logger.warning("worker does not take messages", thread=thread)
 
     def close(self) -> None:
-        """Stop listening and hang up on every worker."""
+        """Stop listening. The connections end with the process, or with the workers'."""
         self._listener.close()
-        for connection in list(self._connections.values()):
-            connection.close()
 
     def _accept(self) -> None:
         while True:

@@ -29,6 +29,7 @@ IDLE_WAIT_S = 0.05
 PARALLEL_CALLS = 16
 LEASE_HEARTBEATS = 3
 FENCED_FOR_GOOD = 2
+FENCED_WAIT_HEARTBEATS = 1.5
 CALM_S = 60
 MAX_RESTART_DELAY_S = 30.0
 
@@ -269,11 +270,15 @@ class PipelineThread:
             del self._trouble[task_id]
             self._forget(task)
             return
-        task.log.warning("task starts again", reason=reason, delay_s=trouble.delay_s)
+        delay_s = trouble.delay_s
+        if fenced:
+            # If somebody else owns the task, the JobManager revokes it here in the meantime.
+            delay_s = max(delay_s, FENCED_WAIT_HEARTBEATS * self._interval_s)
+        task.log.warning("task starts again", reason=reason, delay_s=delay_s)
         task.drop()
         task.state, task.reason = TaskState.STARTING, reason
         task.restarts += 1
-        self._start_at[task_id] = time.monotonic() + trouble.delay_s
+        self._start_at[task_id] = time.monotonic() + delay_s
         self._report_at = 0.0
 
     def _detach(self, task: Task) -> None:

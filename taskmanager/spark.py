@@ -122,7 +122,7 @@ def _settings(config: SparkConfig, threads: int) -> dict[str, str]:
 
 
 def _summary(error: Exception) -> str:
-    """Return the last line of a Spark error that says something."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    causes = [line for line in lines if re.match(r"\w*(\.\w+)*(Error|Exception)\b", line)]
-    return (causes or lines or [type(error).__name__])[-1][:300]
+    """Return the line of a Spark error that says most: the last one before Java's stack."""
+    message = str(error).split("\n\tat ")[0]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[-1][-300:]

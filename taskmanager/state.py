@@ -183,8 +183,8 @@ class TaskManagerState:
                 self._on_sos(epoch)
             case Processors():
                 self._on_processors(event)
-            case Refused(_, incarnation, _, reason):
-                if incarnation == self._identity.incarnation:
+            case Refused(_, incarnation, epoch, reason):
+                if incarnation == self._identity.incarnation and epoch >= self._epoch:
                     self._on_refused(reason)
             case ThreadConnected(thread):
                 self._on_connected(thread)

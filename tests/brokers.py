@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from admin.local_broker import LocalCluster, delete_data
 
 _ROOT = Path(__file__).parents[1]
-_PROJECT = "kafka-pipeline"
+_OF_PROJECT = {"label": "com.docker.compose.project=kafka-pipeline"}
 _HEALTHY_TIMEOUT_S = 120.0
 
 
@@ -30,35 +31,40 @@ def local_cluster(directory: Path, num_brokers: int = 1) -> Iterator[str]:
 
 @contextmanager
 def docker_cluster() -> Iterator[str]:
-    """Run the containers of docker-compose.yaml; ones that were there before are left alone."""
+    """Run the containers of docker-compose.yaml; what was there before is there afterwards."""
     # Not at the top: whoever runs a local broker needs no Docker library.
     import docker
 
-    client = docker.from_env()
-    of_project = {"label": f"com.docker.compose.project={_PROJECT}"}
-    try:
-        were_there = bool(client.containers.list(filters=of_project))
-        subprocess.run([_ROOT / "kafka-docker.sh", "start"], check=True)
-        deadline_s = time.monotonic() + _HEALTHY_TIMEOUT_S
-        while any(c.health != "healthy" for c in client.containers.list(filters=of_project)):
-            if time.monotonic() >= deadline_s:
-                raise TimeoutError(f"the containers are not healthy after {_HEALTHY_TIMEOUT_S} s")
-            time.sleep(0.5)
-        servers = {
-            f"{binding['HostIp']}:{binding['HostPort']}"
-            for container in client.containers.list(filters=of_project)
-            for bindings in container.ports.values()
-            for binding in bindings or []
-        }
+    with closing(docker.from_env()) as client:
+        if client.containers.list(filters=_OF_PROJECT):
+            yield _wait_until_healthy(client)
+            return
+        kept_volumes = {volume.name for volume in client.volumes.list(filters=_OF_PROJECT)}
         try:
-            yield ",".join(sorted(servers))
+            subprocess.run([_ROOT / "kafka-docker.sh", "start"], check=True)
+            yield _wait_until_healthy(client)
         finally:
-            if not were_there:
-                for container in client.containers.list(all=True, filters=of_project):
-                    container.remove(force=True, v=True)
-                for network in client.networks.list(filters=of_project):
-                    network.remove()
-                for volume in client.volumes.list(filters=of_project):
+            for container in client.containers.list(all=True, filters=_OF_PROJECT):
+                container.remove(force=True)
+            for network in client.networks.list(filters=_OF_PROJECT):
+                network.remove()
+            for volume in client.volumes.list(filters=_OF_PROJECT):
+                if volume.name not in kept_volumes:
                     volume.remove()
-    finally:
-        client.close()
+
+
+# Any, because the Docker library has no types.
+def _wait_until_healthy(client: Any) -> str:
+    """Return the addresses of the brokers once all of them serve clients."""
+    deadline_s = time.monotonic() + _HEALTHY_TIMEOUT_S
+    while any(c.health != "healthy" for c in client.containers.list(filters=_OF_PROJECT)):
+        if time.monotonic() >= deadline_s:
+            raise TimeoutError(f"the containers are not healthy after {_HEALTHY_TIMEOUT_S} s")
+        time.sleep(0.5)
+    servers = {
+        f"{binding['HostIp']}:{binding['HostPort']}"
+        for container in client.containers.list(filters=_OF_PROJECT)
+        for bindings in container.ports.values()
+        for binding in bindings or []
+    }
+    return ",".join(sorted(servers))

@@ -77,8 +77,19 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
             elif not prefix and not name.startswith(_KINDS):
                 merged[name] = value
     merged.update({name.replace("_", "."): value for name, value in settings.items()})
-    merged["logger"] = logging.getLogger("librdkafka")
+    merged["logger"] = _logger()
     return merged
+
+
+def _logger() -> logging.Logger:
+    logger = logging.getLogger("librdkafka")
+    logger.addFilter(_is_news)
+    return logger
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Drop what librdkafka cries out about transactions: the caller gets it as an exception."""
+    return not record.getMessage().startswith(("TXNERR", "FATAL", "GETPID"))
 
 
 def redact(settings: Mapping[str, Any]) -> dict[str, Any]:

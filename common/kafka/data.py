@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -317,8 +318,8 @@ class TaskProducer:
 
     def close(self) -> None:
         """Drop the producer. An open transaction is aborted by the next `fence` of its id."""
-        self._producer.purge()
-        self._producer.poll(0)
+        with suppress(KafkaException):  # what a fenced producer answers to everything
+            self._producer.purge()
 
     def _on_error(self, _error: KafkaError) -> None:
         self._disturbed = True

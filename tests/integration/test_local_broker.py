@@ -79,6 +79,7 @@ def test_a_restart_keeps_the_data(cluster: LocalCluster, directory: Path) -> Non
         again.stop()
 
 
+@pytest.mark.slow
 def test_a_killed_broker_is_noticed_and_comes_back_at_its_port(cluster: LocalCluster) -> None:
     cluster.start()
     port = _only(cluster).port
@@ -138,6 +139,7 @@ def test_a_broker_that_dies_while_starting_shows_the_end_of_its_log(
     assert not (directory / "broker.json").exists()
 
 
+@pytest.mark.slow
 def test_three_brokers_form_one_cluster_and_survive_the_loss_of_one(directory: Path) -> None:
     cluster = LocalCluster(directory, num_brokers=3)
     try:
@@ -180,3 +182,9 @@ def test_delete_data_leaves_what_is_not_the_brokers(cluster: LocalCluster, direc
     delete_data(directory)
 
     assert [path.name for path in directory.iterdir()] == ["notes.txt"]
+
+
+def test_the_brokers_of_the_other_tests_serve(bootstrap_servers: str) -> None:
+    for server in bootstrap_servers.split(","):
+        host, _, port = server.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=5.0).close()

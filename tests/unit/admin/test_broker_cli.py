@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import sys
@@ -235,8 +236,8 @@ def test_a_recycled_pid_is_not_mistaken_for_the_broker(cli: Cli) -> None:
     state_file = cli.folder / "broker.json"
     state = json.loads(state_file.read_text())
     cli.run("stop")
-    # This test's own process stands for one that got the broker's pid later.
-    state["brokers"][0]["process"]["pid"] = 1
+    # This very process stands for one that got the broker's pid later; it must survive the stop.
+    state["brokers"][0]["process"]["pid"] = os.getpid()
     state_file.write_text(json.dumps(state))
 
     assert cli.run("status").exit_code == 3

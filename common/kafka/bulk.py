@@ -1,0 +1,128 @@
+"""Many records from outside into a topic, and a whole topic back: for loading and for checking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from common.config import Config
+from common.errors import UnavailableError
+from common.kafka.admin import Admin
+from common.kafka.clients import Partition, client_config, translate
+from common.kafka.data import PartitionReader
+from common.record_batch import RecordBatch
+
+_LINGER_MS = 5
+_REQUEST_TIMEOUT_S = 30
+_FETCH_RECORDS = 20_000
+_READ_GROUP = "bulk"
+
+Row = tuple[bytes | None, bytes | None]
+
+
+class BulkWriter:
+    """Writes keys and values to one topic, in order and each once, outside of transactions."""
+
+    def __init__(self, config: Config, topic: str) -> None:
+        self._topic = topic
+        self._error: KafkaError | None = None
+        self._producer = Producer(
+            client_config(
+                config,
+                "producer",
+                enable_idempotence=True,
+                acks="all",
+                linger_ms=_LINGER_MS,
+                # Java's default: keys land in the partition where Java clients put them.
+                partitioner="murmur2_random",
+            )
+            | {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
+        )
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Hand records over; blocks while the send queue is full. Raises as `flush`."""
+        for key, value in rows:
+            while True:
+                try:
+                    self._producer.produce(self._topic, value, key)
+                    break
+                except BufferError:
+                    self._producer.poll(0.01)
+                    self._raise_if_lost()
+                except KafkaException as exception:
+                    raise translate(exception) from exception
+        self._producer.poll(0)
+        self._raise_if_lost()
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until Kafka has all records.
+
+        Raises `UnavailableError` if it does not take them within `timeout_s`: what has arrived
+        by then is unknown.
+        """
+        left = self._producer.flush(timeout_s)
+        self._raise_if_lost()
+        if left:
+            raise UnavailableError(f"Kafka has not taken {left} records of topic {self._topic}")
+
+    def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
+        self._error = self._error or error
+
+    def _raise_if_lost(self) -> None:
+        if self._error is not None:
+            raise UnavailableError(
+                f"Kafka does not take the records of topic {self._topic}: {self._error.str()}"
+            )
+
+
+def read_committed(
+    config: Config, topic: str, partitions: int, stall_timeout_s: float = 30
+) -> list[RecordBatch]:
+    """Return all committed records of a topic, those of each partition in order.
+
+    Reads up to the high watermarks at the call: the end that `read_committed` shows would leave
+    out what stands behind an open transaction. Raises `UnavailableError` when nothing comes for
+    `stall_timeout_s`, as happens while such a transaction stays open.
+    """
+    ends = Admin(config).high_watermarks([(topic, number) for number in range(partitions)])
+    reader = PartitionReader(config, _READ_GROUP)
+    try:
+        positions: dict[Partition, int] = {
+            partition: low
+            for partition, end in ends.items()
+            if (low := reader.low_watermark(partition, _REQUEST_TIMEOUT_S)) < end
+        }
+        reader.assign(positions)
+        return _read(reader, positions, ends, stall_timeout_s)
+    finally:
+        reader.close()
+
+
+def _read(
+    reader: PartitionReader,
+    positions: dict[Partition, int],
+    ends: dict[Partition, int],
+    stall_timeout_s: float,
+) -> list[RecordBatch]:
+    batches: list[RecordBatch] = []
+    moved_at = time.monotonic()
+    while any(position < ends[partition] for partition, position in positions.items()):
+        before = dict(positions)
+        fetched = reader.fetch(_FETCH_RECORDS, wait_s=0.2)
+        for (topic, number), reason in fetched.errors:
+            raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
+        for batch in fetched.batches:
+            positions[batch.topic, batch.partition] = batch.offsets[-1] + 1
+        for partition, offset in fetched.ends:
+            positions[partition] = max(positions[partition], offset)
+        batches += fetched.batches
+        if positions != before:
+            moved_at = time.monotonic()
+        elif time.monotonic() - moved_at > stall_timeout_s:
+            raise UnavailableError(
+                f"topic {next(iter(positions))[0]} cannot be read to its end: for "
+                f"{stall_timeout_s:.0f} s nothing came, a transaction may be open"
+            )
+    return batches

@@ -1,0 +1,71 @@
+"""Reads JSON objects that came over a topic or a channel, where anything may stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class JsonObject:
+    """Typed access to a parsed JSON object; every method raises ValueError on another type."""
+
+    def __init__(self, data: Any) -> None:
+        """Wrap what `json.loads` returned; it must be an object."""
+        if not isinstance(data, dict):
+            raise ValueError("not a JSON object")
+        self._data = data
+
+    def raw(self, name: str) -> Any:
+        """Return a field of any type; it must be there."""
+        if name not in self._data:
+            raise ValueError(f"{name} is missing")
+        return self._data[name]
+
+    def integer(self, name: str, low: int = 0) -> int:
+        """Return a whole number of at least `low`; a truth value is none."""
+        value = self.raw(name)
+        if type(value) is not int or value < low:
+            raise ValueError(f"{name} is no integer from {low} up")
+        return value
+
+    def integer_or_none(self, name: str) -> int | None:
+        """Return a whole number from 0 up, or None for null."""
+        return None if self.raw(name) is None else self.integer(name)
+
+    def text(self, name: str) -> str:
+        """Return a string."""
+        value = self.raw(name)
+        if not isinstance(value, str):
+            raise ValueError(f"{name} is no text")
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        """Return a string, or None for null."""
+        return None if self.raw(name) is None else self.text(name)
+
+    def boolean(self, name: str) -> bool:
+        """Return a truth value."""
+        value = self.raw(name)
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is no truth value")
+        return value
+
+    def items(self, name: str) -> list[Any]:
+        """Return a list of anything."""
+        value = self.raw(name)
+        if not isinstance(value, list):
+            raise ValueError(f"{name} is no list")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return a list of strings as a tuple."""
+        values = self.items(name)
+        if not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{name} is no list of texts")
+        return tuple(values)
+
+    def object(self, name: str) -> dict[str, Any]:
+        """Return a JSON object."""
+        value = self.raw(name)
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} is no JSON object")
+        return value
