@@ -117,6 +117,7 @@ class JobManagerState:
         self._controller = HeartbeatController(heartbeat_interval_ms)
         self._managers: dict[int, _TaskManager] = {}
         self._down: set[int] = set()
+        self._sequences: dict[str, int] = {}
         self._epoch = -1
         self._now_ms = -1
         self._first_report_ms: int | None = None
@@ -194,10 +195,14 @@ class JobManagerState:
 
     def _admit(self, report: Report) -> _TaskManager:
         tm_id = report.tm_id
-        # One that was wrongly taken for dead goes on with the numbers that it knows.
-        sequence = report.sequence if report.epoch == self._epoch else 0
+        # One that was wrongly taken for dead may have commands of its former life still to read.
+        carried_out = report.sequence if report.epoch == self._epoch else 0
         manager = _TaskManager(
-            report.incarnation, report.threads, report.beat, sequence, carried_out=sequence
+            report.incarnation,
+            report.threads,
+            report.beat,
+            sequence=max(self._sequences.get(report.incarnation, 0), carried_out),
+            carried_out=carried_out,
         )
         self._managers[tm_id] = manager
         if tm_id in self._down:
@@ -332,6 +337,7 @@ class JobManagerState:
         for tm_id, batch in self._batches.items():
             manager = self._managers[tm_id]
             manager.sequence += 1
+            self._sequences[manager.incarnation] = manager.sequence
             manager.sent_at_ms = self._now_ms
             for task_id in (*batch.assign, *batch.revoke):
                 task = self._tasks.get(task_id)

@@ -26,6 +26,7 @@ from taskmanager.channel import Message, WorkerChannel
 from taskmanager.task import RecordFailedError, Task, TaskContext
 
 IDLE_WAIT_S = 0.05
+CLOSING_WAIT_S = 0.01
 PARALLEL_CALLS = 16
 LEASE_HEARTBEATS = 3
 FENCED_FOR_GOOD = 2
@@ -115,6 +116,9 @@ class PipelineThread:
                 self._report()
             for task_id in list(self._tasks):
                 self._release(task_id)
+            while self._starting:
+                self._watch_starts()
+                time.sleep(CLOSING_WAIT_S)
             self._channel.send({"type": "stopped"})
         finally:
             self._pool.shutdown(wait=True, cancel_futures=True)
@@ -135,6 +139,8 @@ class PipelineThread:
 
     def _assign(self, message: Message) -> None:
         replica = ProcessorReplica.from_json(message["replica"], message["parameters"])
+        if replica.task in self._tasks:
+            return
         task = Task(replica, self._context, message["epoch"])
         self._tasks[replica.task] = task
         self._start_at[replica.task] = 0.0
@@ -144,13 +150,17 @@ class PipelineThread:
         task = self._tasks.get(task_id)
         if task is None:
             return
-        starting = self._starting.pop(task_id, None)
-        if starting is not None:
-            # A start cannot be interrupted; it ends by itself within its time limits.
-            starting.exception()
         if task.has_open_transaction:
             self._attempt(task, task.commit)
-        self._forget(task)
+        if task_id in self._tasks:
+            self._abandon(task)
+
+    def _abandon(self, task: Task) -> None:
+        """Close a task as it is; one that starts in the background closes when that has ended."""
+        if task.replica.task in self._starting:
+            task.cancel()
+        else:
+            self._forget(task)
 
     def _forget(self, task: Task) -> None:
         task_id = task.replica.task
@@ -174,10 +184,7 @@ class PipelineThread:
         if self._tasks and silence_s > LEASE_HEARTBEATS * self._interval_s:
             structlog.get_logger().warning("lease ran out", silent_seconds=round(silence_s, 1))
             for task in list(self._tasks.values()):
-                starting = self._starting.pop(task.replica.task, None)
-                if starting is not None:
-                    starting.exception()
-                self._forget(task)
+                self._abandon(task)
 
     def _watch_starts(self) -> None:
         now = time.monotonic()
@@ -186,7 +193,9 @@ class PipelineThread:
             self._starting[task_id] = self._pool.submit(self._tasks[task_id].start)
         for task_id in [t for t, future in self._starting.items() if future.done()]:
             future, task = self._starting.pop(task_id), self._tasks[task_id]
-            if self._attempt(task, future.result):
+            if task.is_cancelled:
+                self._forget(task)
+            elif self._attempt(task, future.result):
                 self._owners.update((partition, task) for partition in task.partitions)
                 self._reader.assign(task.positions)
 

@@ -24,6 +24,10 @@ from taskmanager.restore import restore
 START_TIMEOUT_S = 60
 
 
+class StartCancelledError(Exception):
+    """The task was cancelled while it started. The caller, who did that, closes it."""
+
+
 class RecordFailedError(Exception):
     """A record cannot be processed and `on_error` is `fail`. The caller stops the task."""
 
@@ -37,6 +41,22 @@ class TaskContext:
     cluster_id: str
     admin: Admin
     reader: PartitionReader
+
+
+@dataclass(slots=True)
+class _Figures:
+    """What was done to records, in one transaction or in all that committed."""
+
+    records_in: int = 0
+    records_out: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+
+    def add(self, other: _Figures) -> None:
+        self.records_in += other.records_in
+        self.records_out += other.records_out
+        self.skipped += other.skipped
+        self.dead_letters += other.dead_letters
 
 
 class Task:
@@ -57,6 +77,7 @@ class Task:
         self.state = TaskState.STARTING
         self.reason = ""
         self.restarts = 0
+        self.is_cancelled = False
         self.log = structlog.get_logger().bind(
             task=str(replica.task), epoch=epoch, task_manager=context.tm_id
         )
@@ -68,7 +89,8 @@ class Task:
         self._failure: str | None = None
         self._ends: dict[Partition, int] = {}
         self._restored = (0, 0)
-        self._records_in = self._records_out = self._skipped = self._dead_letters = 0
+        self._committed = _Figures()
+        self._open = _Figures()
         self._transactions = 0
 
     def start(self) -> None:
@@ -79,6 +101,7 @@ class Task:
         """
         started = time.monotonic()
         self.state, self.reason = TaskState.STARTING, ""
+        self._failure = None
         self._producer = TaskProducer(self._context.config, self._transactional_id)
         self._producer.fence(START_TIMEOUT_S)
         # Only now: before, the old owner could still commit.
@@ -138,7 +161,7 @@ class Task:
             start = self._send(batch, start, values)
             if rejection is not None:
                 start = self._reject(batch, start, rejection)
-        self._records_in += start - first
+        self._open.records_in += start - first
         self.positions[partition] = (
             batch.offsets[start] if start < size else batch.offsets[size - 1] + 1
         )
@@ -161,15 +184,21 @@ class Task:
         state_offset = self._producer.commit(self.positions, self._context.reader.group_metadata)
         self._opened_at = None
         self._transactions += 1
+        self._committed.add(self._open)
+        self._open = _Figures()
         if store and changes:
             if state_offset is None:
                 return False
             store.commit(state_offset)
         return not self._producer.is_doubtful
 
+    def cancel(self) -> None:
+        """Let a `start` that goes on in another thread end soon, with `StartCancelledError`."""
+        self.is_cancelled = True
+
     def drop(self) -> None:
         """Let go of producer and store; an open transaction is left for the next owner's fence."""
-        self._opened_at = None
+        self._opened_at, self._open = None, _Figures()
         if self._producer is not None:
             self._producer.close()
             self._producer = None
@@ -189,10 +218,10 @@ class Task:
             task=self.replica.task,
             state=self.state,
             reason=self.reason,
-            records_in=self._records_in,
-            records_out=self._records_out,
-            skipped=self._skipped,
-            dead_letters=self._dead_letters,
+            records_in=self._committed.records_in,
+            records_out=self._committed.records_out,
+            skipped=self._committed.skipped,
+            dead_letters=self._committed.dead_letters,
             transactions=self._transactions,
             restarts=self.restarts,
             lag=self._lag(),
@@ -218,6 +247,8 @@ class Task:
 
     def _progress(self, restored: int, total: int) -> None:
         self._restored = (restored, total)
+        if self.is_cancelled:
+            raise StartCancelledError
 
     def _skip_seen(self, batch: RecordBatch, position: int) -> int:
         # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
@@ -236,7 +267,7 @@ class Task:
             for topic in self.replica.out_topics:
                 count = self._producer.send_columns(topic, batch, start + sent, taken)
                 taken = taken[:count]
-                self._records_out += count
+                self._open.records_out += count
             sent += len(taken)
             if sent < len(values):
                 self._undeliverable(batch, start + sent)
@@ -260,7 +291,7 @@ class Task:
 
     def _put_aside(self, batch: RecordBatch, index: int, error: str, reason: str) -> None:
         if self.replica.on_error is OnError.SKIP:
-            self._skipped += 1
+            self._open.skipped += 1
             return
         assert self._producer is not None
         assert self.replica.dead_letter_topic is not None, "dead_letter comes with a topic"
@@ -274,7 +305,7 @@ class Task:
             partition=batch.partition if key is None else -1,
         ):
             raise RecordFailedError(f"{_place(batch, index)}: too large for the dead letters")
-        self._dead_letters += 1
+        self._open.dead_letters += 1
 
     def _lag(self) -> int | None:
         if self.state is not TaskState.RUNNING:

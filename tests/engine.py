@@ -1,0 +1,161 @@
+"""The engine as users run it: its commands as processes, for integration tests and benchmarks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from admin.cluster_status import ClusterStatus
+from admin.cluster_watcher import ClusterWatcher
+from admin.quickstart.daemons import Daemon, command_path, session_members
+from admin.quickstart.signals import Signals
+from common.config import Config, load_config
+from common.kafka.admin import Admin
+from common.kafka.bulk import BulkWriter, Row, read_committed
+from common.topics import TopicNames
+from common.topology import load_pipeline
+
+START_TIMEOUT_S = 120.0
+END_TIMEOUT_S = 20.0
+
+
+class Engine:
+    """One job on a Kafka that runs already; every process that it starts ends with it."""
+
+    def __init__(
+        self, folder: Path, bootstrap_servers: str, job_name: str, pipeline: str, **settings: object
+    ) -> None:
+        """Write config.yaml and pipeline.yaml into `folder`; nothing starts yet."""
+        host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
+        self._folder = folder
+        self._config_file = folder / "config.yaml"
+        self._pipeline_file = folder / "pipeline.yaml"
+        lines = {
+            "server_ip": host,
+            "server_port": port,
+            "job_name": job_name,
+            "tm_number": 2,
+            "parallelism": 2,
+            "replication_factor": 1,
+            "source_topic": f"source_{job_name}",
+            "sink_topic": f"sink_{job_name}",
+            **settings,
+        }
+        self._config_file.write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
+        self._pipeline_file.write_text(pipeline)
+        self.config: Config = load_config(self._config_file)
+        self.names = TopicNames.of(self.config)
+        self.topology = load_pipeline(self._pipeline_file, self.config)
+        self._admin = Admin(self.config)
+        self._signals = Signals()
+        self._daemons: list[Daemon] = []
+        self._watcher: ClusterWatcher | None = None
+
+    def start_job_manager(self) -> Daemon:
+        """Start `jobmanager`."""
+        return self._start("jobmanager", str(self._config_file), str(self._pipeline_file))
+
+    def start_task_manager(self, tm_id: int, threads: int = 2) -> Daemon:
+        """Start `taskmanager` with an id."""
+        return self._start("taskmanager", str(tm_id), str(threads), str(self._config_file))
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Write records to the source topic, and wait until Kafka has them."""
+        writer = BulkWriter(self.config, self.config.source_topic)
+        writer.write(rows)
+        writer.flush(timeout_s=30)
+
+    def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+        """Return the committed records of a topic, partition by partition."""
+        batches = read_committed(self.config, topic, self.config.parallelism)
+        batches.sort(key=lambda batch: (batch.partition, batch.offsets[0]))
+        return [row for b in batches for row in zip(b.keys, b.values, strict=True)]
+
+    def wait_until(
+        self, condition: Callable[[ClusterStatus], bool], timeout_s: float = START_TIMEOUT_S
+    ) -> ClusterStatus:
+        """Follow the heartbeats until they show what is wanted; return them."""
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            if self._watcher is None:
+                time.sleep(0.1)
+                if self._admin.partition_counts([self.names.heartbeat]):
+                    self._watcher = ClusterWatcher(self.config)
+                continue
+            self._watcher.read(0.1)
+            if condition(self._watcher.status()):
+                return self._watcher.status()
+        shown = self._watcher.status() if self._watcher else "no heartbeat topic"
+        raise AssertionError(
+            f"not within {timeout_s:.0f} s; the last status: {shown}\n{self.logs()}"
+        )
+
+    def wait_until_done(self, records_of: dict[str, int], timeout_s: float = 120) -> None:
+        """Wait until topics have that many committed records."""
+        deadline_s = time.monotonic() + timeout_s
+        found: dict[str, int] = {}
+        while time.monotonic() < deadline_s:
+            found = {topic: len(self.read(topic)) for topic in records_of}
+            if all(found[topic] >= count for topic, count in records_of.items()):
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"wanted {records_of}, got {found}\n{self.logs()}")
+
+    def logs(self) -> str:
+        """Return the ends of all logs, for a failing test."""
+        return "\n".join(
+            f"--- {daemon.name}\n" + daemon.log_file.read_text(errors="replace")[-4000:]
+            for daemon in self._daemons
+        )
+
+    def close(self) -> None:
+        """End all processes: by SIGTERM, and after a while by SIGKILL."""
+        if self._watcher is not None:
+            self._watcher.close()
+        for daemon in self._daemons:
+            daemon.terminate()
+        for daemon in self._daemons:
+            daemon.wait(END_TIMEOUT_S)
+            daemon.end()
+
+    def _start(self, command: str, *arguments: str) -> Daemon:
+        number = len(self._daemons)
+        log_file = self._folder / f"{number}_{command}.log"
+        daemon = Daemon(f"{number} {command}", [str(command_path(command)), *arguments], log_file)
+        daemon.start(self._signals)
+        self._daemons.append(daemon)
+        return daemon
+
+
+@contextmanager
+def engine(
+    folder: Path, bootstrap_servers: str, job_name: str, pipeline: str, **settings: object
+) -> Iterator[Engine]:
+    """Make an engine and end its processes afterwards."""
+    made = Engine(folder, bootstrap_servers, job_name, pipeline, **settings)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def all_run(task_managers: Iterable[int]) -> Callable[[ClusterStatus], bool]:
+    """Return the condition that all tasks run, and that each of these TaskManagers has some."""
+    wanted = set(task_managers)
+
+    def condition(status: ClusterStatus) -> bool:
+        owners = {task.owner for task in status.tasks}
+        return status.all_run and owners == wanted
+
+    return condition
+
+
+def signal_session(daemon: Daemon, number: signal.Signals) -> None:
+    """Send a signal to a daemon and all that it started."""
+    assert daemon.pid is not None
+    for pid in list(session_members(daemon.pid)):
+        os.kill(pid, number)

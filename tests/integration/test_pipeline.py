@@ -1,0 +1,243 @@
+"""The whole engine on a real Kafka and a real Spark, with processes that are killed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from admin.cluster_status import ClusterStatus, Presence
+from admin.quickstart.daemons import Daemon
+from common.kafka.bulk import Row
+from common.status import TaskState
+from tests.engine import Engine, all_run, engine, signal_session
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+SAMPLE = """
+- {id: Forwarder, type: forward, to: [Adder]}
+- {id: Adder, type: sum, to: [Counter], on_error: dead_letter}
+- {id: Counter, type: count, to: [sink]}
+"""
+HEARTBEAT_MS = 500
+KEYS = 50
+
+_job_numbers = itertools.count()
+
+
+@pytest.fixture
+def sample(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
+    """The sample pipeline for up to three TaskManagers; no process runs yet."""
+    name = f"sample_{os.getpid()}_{next(_job_numbers)}"
+    with engine(
+        tmp_path, bootstrap_servers, name, SAMPLE, tm_number=3, heartbeat_interval_ms=HEARTBEAT_MS
+    ) as made:
+        yield made
+
+
+class Load:
+    """Records at a steady rate in the background; every 40th has a value that is no number."""
+
+    def __init__(self, engine: Engine, records: int, seconds: float) -> None:
+        self.rows: list[Row] = [
+            (b"k%d" % (i % KEYS), b"bad" if i % 40 == 0 else b"%d" % i) for i in range(records)
+        ]
+        self._engine = engine
+        self._seconds = seconds
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        parts = max(int(self._seconds * 10), 1)
+        size = -(-len(self.rows) // parts)
+        for start in range(0, len(self.rows), size):
+            self._engine.write(self.rows[start : start + size])
+            time.sleep(self._seconds / parts)
+
+
+def check(engine: Engine, rows: list[Row]) -> None:
+    """Assert that the sink has the counts 1..n of every key in order, and nothing else."""
+    valid = [(key, value) for key, value in rows if value != b"bad"]
+    dead_letters = engine.names.dead_letter("Adder")
+    engine.wait_until_done(
+        {engine.config.sink_topic: len(valid), dead_letters: len(rows) - len(valid)}
+    )
+    counts: dict[bytes | None, list[int]] = {}
+    for key, value in engine.read(engine.config.sink_topic):
+        counts.setdefault(key, []).append(int(value or b"0"))
+    expected = Counter(key for key, _ in valid)
+    assert counts == {key: list(range(1, n + 1)) for key, n in expected.items()}
+    bad = Counter(row for row in rows if row[1] == b"bad")
+    assert Counter(engine.read(dead_letters)) == bad
+
+
+def test_a_task_manager_killed_under_load_loses_and_repeats_nothing(sample: Engine) -> None:
+    """Its tasks run elsewhere after three heartbeats, and the results are exact."""
+    sample.start_job_manager()
+    sample.start_task_manager(0)
+    victim = sample.start_task_manager(1)
+    sample.wait_until(all_run([0, 1]))
+    with Load(sample, 60_000, seconds=8) as load:
+        time.sleep(2)
+        victim.kill()
+        killed_at = time.monotonic()
+        sample.wait_until(all_run([0]))
+        assert time.monotonic() - killed_at < 3 * HEARTBEAT_MS / 1000 + 10
+    check(sample, load.rows)
+
+
+def test_a_stopped_and_continued_task_manager_does_no_harm(sample: Engine) -> None:
+    """A zombie is fenced: it writes nothing, comes back clean, and gets work again."""
+    zombie = sample.start_task_manager(1)
+    sample.start_task_manager(0)
+    sample.start_job_manager()
+    sample.wait_until(all_run([0, 1]))
+    with Load(sample, 60_000, seconds=12) as load:
+        time.sleep(1)
+        signal_session(zombie, signal.SIGSTOP)
+        sample.wait_until(all_run([0]))
+        signal_session(zombie, signal.SIGCONT)
+        sample.wait_until(all_run([0, 1]))
+    check(sample, load.rows)
+
+
+def test_a_third_task_manager_joins_under_load_and_gets_work(sample: Engine) -> None:
+    """Moving live tasks costs nothing but the moment of the move."""
+    sample.start_job_manager()
+    sample.start_task_manager(0)
+    sample.start_task_manager(1)
+    sample.wait_until(all_run([0, 1]))
+    with Load(sample, 60_000, seconds=12) as load:
+        sample.start_task_manager(2)
+        status = sample.wait_until(all_run([0, 1, 2]))
+    assert Counter(task.owner for task in status.tasks) == {0: 2, 1: 2, 2: 2}
+    check(sample, load.rows)
+
+
+def test_killed_workers_are_started_again(sample: Engine) -> None:
+    """A PipelineThread whose process dies goes on in a new one, on the same TaskManager."""
+    sample.start_job_manager()
+    task_manager = sample.start_task_manager(0)
+    sample.wait_until(all_run([0]))
+    pids = _worker_pids(task_manager.log_file)
+    with Load(sample, 40_000, seconds=6) as load:
+        time.sleep(1)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    check(sample, load.rows)
+    assert len(_worker_pids(task_manager.log_file)) == 2 * len(pids)
+
+
+def test_tasks_go_on_without_a_job_manager_and_the_next_one_adopts_them(sample: Engine) -> None:
+    """Neither the death nor the return of the JobManager starts a task again."""
+    job_manager = sample.start_job_manager()
+    sample.start_task_manager(0)
+    sample.wait_until(all_run([0]))
+    first_epoch = sample.wait_until(all_run([0])).job_manager.epoch
+    job_manager.kill()
+    load = Load(sample, 20_000, seconds=1)
+    with load:
+        pass
+    check(sample, load.rows)
+    sample.start_job_manager()
+    status = sample.wait_until(lambda s: all_run([0])(s) and s.job_manager.epoch != first_epoch)
+    time.sleep(3 * HEARTBEAT_MS / 1000)
+    assert _records_in(status) == 20_000 + 20_000 + 19_500
+
+
+def test_the_second_job_manager_rules_and_the_first_one_ends(sample: Engine) -> None:
+    """Two never both rule: the older one finds itself fenced and says so."""
+    first = sample.start_job_manager()
+    sample.start_task_manager(0)
+    sample.wait_until(all_run([0]))
+    sample.start_job_manager()
+    _wait_for_end(first)
+    assert first.exit_code == 4
+    assert "another JobManager" in first.log_file.read_text()
+    sample.wait_until(all_run([0]))
+
+
+def test_a_task_manager_with_a_taken_id_is_refused(sample: Engine) -> None:
+    """The one that lives keeps its tasks; the other one is told why and ends."""
+    sample.start_job_manager()
+    sample.start_task_manager(0)
+    sample.wait_until(all_run([0]))
+    second = sample.start_task_manager(0)
+    _wait_for_end(second)
+    assert second.exit_code == 4
+    assert "id 0 is taken" in second.log_file.read_text()
+    sample.wait_until(all_run([0]))
+
+
+def test_sigterm_hands_tasks_over_at_once_and_state_is_kept(sample: Engine) -> None:
+    """A graceful stop commits and leaves; a restart reads only what it does not have."""
+    sample.start_job_manager()
+    first = sample.start_task_manager(0)
+    sample.wait_until(all_run([0]))
+    with Load(sample, 20_000, seconds=0.1) as load:
+        pass
+    check(sample, load.rows)
+    first.terminate()
+    _wait_for_end(first)
+    assert first.exit_code == 0
+    sample.wait_until(lambda s: s.task_managers[0].presence is Presence.LEFT, timeout_s=5)
+    again = sample.start_task_manager(0)
+    sample.wait_until(all_run([0]))
+    assert "state_records_read=0" in again.log_file.read_text()
+    elsewhere = sample.start_task_manager(1)
+    sample.wait_until(all_run([0, 1]))
+    again.terminate()
+    sample.wait_until(all_run([1]))
+    # The same records again: each key's count goes on where it was.
+    sample.write(load.rows)
+    check(sample, load.rows + load.rows)
+    assert "state wiped" not in elsewhere.log_file.read_text()
+
+
+def test_a_poison_record_stops_its_task_with_the_reason_and_nothing_else(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """`on_error: fail` commits what came before, names the record, and does not crash-loop."""
+    name = f"poison_{os.getpid()}"
+    pipeline = "- {id: Adder, type: sum, to: [sink]}\n"
+    with engine(tmp_path, bootstrap_servers, name, pipeline, parallelism=1) as adder:
+        adder.start_job_manager()
+        adder.start_task_manager(0)
+        adder.wait_until(all_run([0]))
+        adder.write([(b"a", b"1"), (b"a", b" +41 "), (b"a", b"poison"), (b"a", b"3")])
+        status = adder.wait_until(
+            lambda s: any(t.status and t.status.state is TaskState.FAILED for t in s.tasks)
+        )
+        assert status.tasks[0].reason == f"record source_{name}[0]@2: the value is no integer"
+        assert adder.read(adder.config.sink_topic) == [(b"a", b"2"), (b"a", b"42")]
+        assert "poison" not in adder.logs().replace(name, "")
+
+
+def _worker_pids(log_file: Path) -> list[int]:
+    pids = re.findall(r"PipelineThread runs .*pid=([0-9]+)", log_file.read_text())
+    return [int(pid) for pid in pids]
+
+
+def _records_in(status: ClusterStatus) -> int:
+    return sum(task.status.records_in for task in status.tasks if task.status)
+
+
+def _wait_for_end(daemon: Daemon) -> None:
+    deadline_s = time.monotonic() + 60
+    while daemon.exit_code is None:
+        assert time.monotonic() < deadline_s, "the process does not end"
+        time.sleep(0.05)
