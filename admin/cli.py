@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
+from admin import status as cluster
+from admin.broker import broker_app
 from admin.describe import mermaid, overview
 from admin.init import write_samples
 from common.cli import run_command
@@ -17,12 +19,13 @@ from common.topics import control_topics, data_topics
 from common.topology import Topology, load_pipeline
 
 app = typer.Typer(
-    help="Make, check and describe a pipeline.",
+    help="Make, check, describe and watch a pipeline.",
     no_args_is_help=True,
     add_completion=False,
     # An unexpected error shows Python's own traceback, without the values of variables.
     pretty_exceptions_enable=False,
 )
+app.add_typer(broker_app, name="broker")
 
 _PIPE_WIDTH = 200
 
@@ -66,14 +69,35 @@ def describe(
     if as_mermaid:
         typer.echo(mermaid(settings, topology))
     else:
-        # Into a pipe or a file, names stay on one line, so that grep finds them.
-        width = None if sys.stdout.isatty() else _PIPE_WIDTH
-        Console(width=width).print(overview(settings, topology))
+        _show(overview(settings, topology))
+
+
+@app.command()
+@run_command
+def status(
+    config: ConfigPath,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+) -> None:
+    """Show who is there and how the tasks do, by the last heartbeats.
+
+    Exit codes: 0 whatever the status is, 2 wrong argument or file, 3 Kafka is not there.
+    """
+    found = cluster.read_status(load_config(config))
+    if as_json:
+        typer.echo(cluster.as_json(found))
+    else:
+        _show(cluster.overview(found))
 
 
 def main() -> None:
     """Run the command that the process arguments name."""
     app()
+
+
+def _show(content: RenderableType) -> None:
+    # Into a pipe or a file, names stay on one line, so that grep finds them.
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    Console(width=width).print(content)
 
 
 def _load(config: Path, pipeline: Path) -> tuple[Config, Topology]:

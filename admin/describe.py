@@ -76,10 +76,12 @@ def _graph(config: Config, topology: Topology) -> Tree:
 
 def _topics(config: Config, topology: Topology) -> Table:
     table = _table("Topics", "topic", "partitions", "replicas", "cleanup", "kept")
+    arcs = TopicNames.of(config).arcs(topology)
     for group in (data_topics(config, topology), control_topics(config)):
         for topic in group:
             counts = (str(topic.partitions), str(topic.replication_factor))
-            table.add_row(topic.name, *counts, _cleanup(topic), _kept(topic))
+            kept = "until processed" if topic.name in arcs else _kept(topic)
+            table.add_row(topic.name, *counts, _cleanup(topic), kept)
         table.add_section()
     return table
 

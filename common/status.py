@@ -49,7 +49,7 @@ class ThreadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """A task's state and figures since it was started on this thread.
+    """A task's state, its PipelineThread (0..), and its figures since it came there.
 
     `lag` counts the records that are not processed yet, as far as the brokers told; `None` while
     unknown. `restored` and `to_restore` are state topic offsets.
@@ -58,6 +58,7 @@ class TaskStatus:
     task: TaskId
     state: TaskState
     reason: str = ""
+    thread: int = 0
     records_in: int = 0
     records_out: int = 0
     skipped: int = 0
@@ -79,6 +80,7 @@ class TaskStatus:
         return cls(
             task=TaskId.parse(fields.text("task")),
             state=TaskState(fields.text("state")),
+            thread=fields.integer("thread"),
             reason=fields.text("reason"),
             lag=fields.integer_or_none("lag"),
             **{name: fields.integer(name) for name in _FIGURES},

@@ -24,9 +24,12 @@ _KAFKA_OWN = (
     "__cluster_metadata",
 )
 
-# Arcs and dead letters must never be compacted, whatever the broker's default is.
-_DELETE = {"cleanup.policy": "delete"}
-_COMPACT = {"cleanup.policy": "compact"}
+# Records keep the timestamps of the source, so retention by time would drop records of the past
+# before anybody has read them. The JobManager deletes from arcs what is processed, as Kafka
+# Streams does; dead letters stay until somebody deletes them.
+_KEEP_RECORDS = {"cleanup.policy": "delete", "retention.ms": "-1"}
+# Kafka never compacts the segment that is written to: smaller ones make for shorter restores.
+_COMPACT = {"cleanup.policy": "compact", "segment.bytes": "67108864"}
 # Few records, and the last `sos` must still be there for a TaskManager that joins months later.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
 # One record per TaskManager and second, of no use a minute later.
@@ -84,6 +87,12 @@ class TopicNames:
     def arc(self, from_id: str, to_id: str) -> str:
         """Return the topic between two processors."""
         return self._of_job(f"{from_id}_{to_id}")
+
+    def arcs(self, topology: Topology) -> tuple[str, ...]:
+        """Return the topics between all processors of a pipeline."""
+        return tuple(
+            self.arc(node.id, to) for node in topology.nodes for to in node.to if to != SINK
+        )
 
     def state(self, processor_id: str) -> str:
         """Return the compacted topic that a stateful processor restores from."""
@@ -192,13 +201,12 @@ def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
         return TopicSpec(name, config.parallelism, config.replication_factor, policy)
 
     nodes = topology.nodes
-    arcs = [names.arc(node.id, to) for node in nodes for to in node.to if to != SINK]
     states = [names.state(node.id) for node in nodes if node.is_stateful]
     dead = [names.dead_letter(node.id) for node in nodes if node.on_error is OnError.DEAD_LETTER]
     return (
         spec(names.source, {}),
-        *(spec(name, _DELETE) for name in arcs),
+        *(spec(name, _KEEP_RECORDS) for name in names.arcs(topology)),
         *(spec(name, _COMPACT) for name in states),
-        *(spec(name, _DELETE) for name in dead),
+        *(spec(name, _KEEP_RECORDS) for name in dead),
         spec(names.sink, {}),
     )

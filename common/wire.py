@@ -32,10 +32,11 @@ class JsonObject:
         return None if self.raw(name) is None else self.integer(name)
 
     def text(self, name: str) -> str:
-        """Return a string."""
+        """Return a string that UTF-8 can hold; JSON can also spell half a surrogate pair."""
         value = self.raw(name)
         if not isinstance(value, str):
             raise ValueError(f"{name} is no text")
+        value.encode()
         return value
 
     def text_or_none(self, name: str) -> str | None:
@@ -61,6 +62,7 @@ class JsonObject:
         values = self.items(name)
         if not all(isinstance(value, str) for value in values):
             raise ValueError(f"{name} is no list of texts")
+        "".join(values).encode()
         return tuple(values)
 
     def object(self, name: str) -> dict[str, Any]:

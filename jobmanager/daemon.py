@@ -28,6 +28,7 @@ from common.messages import (
 )
 from common.nodes import Topology
 from common.topics import TopicNames, control_topics, data_topics
+from jobmanager.purge import ArcPurger
 from jobmanager.state import JobManagerState, ReignBegan, Reported, Tick
 
 POLL_S = 0.05
@@ -55,6 +56,7 @@ class JobManagerDaemon:
         names = self._names
         self._reader = ControlReader(config, [names.threads_jm, names.threads_tm, names.heartbeat])
         self._reports = ReportWriter(config)
+        self._purger = ArcPurger(config, names.consumer_group, names.arcs(topology))
         self._writer: RulingWriter | None = None
         self._epoch = -1
         self._rejected = 0
@@ -72,6 +74,7 @@ class JobManagerDaemon:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        self._purger.start()
         try:
             while not self._stopping:
                 self._send(self._state.handle(Tick(int(time.monotonic() * 1000))))
@@ -80,6 +83,7 @@ class JobManagerDaemon:
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
         finally:
+            self._purger.stop()
             self._reports.close(1)
             self._reader.close()
         logger.info("JobManager stopped; the pipeline goes on")

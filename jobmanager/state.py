@@ -117,7 +117,7 @@ class JobManagerState:
         self._controller = HeartbeatController(heartbeat_interval_ms)
         self._managers: dict[int, _TaskManager] = {}
         self._down: set[int] = set()
-        self._sequences: dict[str, int] = {}
+        self._former: dict[str, _TaskManager] = {}
         self._epoch = -1
         self._now_ms = -1
         self._first_report_ms: int | None = None
@@ -179,13 +179,16 @@ class JobManagerState:
             last = self._tm_number - 1
             self._refuse(report, f"id {tm_id} is outside 0..{last} (tm_number in config.yaml)")
         elif manager is None:
-            if not report.leaving:
+            former = self._former.get(report.incarnation)
+            is_news = former is None or report.beat > former.beat
+            if is_news and not report.leaving:
                 self._take_in(report, self._admit(report))
         elif manager.incarnation != report.incarnation:
             if not report.leaving:
                 self._refuse(report, f"id {tm_id} is taken by a TaskManager that is alive")
         elif report.beat > manager.beat:
             if report.leaving:
+                manager.beat = report.beat
                 self._remove(tm_id)
             else:
                 self._take_in(report, manager)
@@ -195,15 +198,14 @@ class JobManagerState:
 
     def _admit(self, report: Report) -> _TaskManager:
         tm_id = report.tm_id
-        # One that was wrongly taken for dead may have commands of its former life still to read.
         carried_out = report.sequence if report.epoch == self._epoch else 0
         manager = _TaskManager(
-            report.incarnation,
-            report.threads,
-            report.beat,
-            sequence=max(self._sequences.get(report.incarnation, 0), carried_out),
-            carried_out=carried_out,
+            report.incarnation, report.threads, report.beat, carried_out, carried_out
         )
+        former = self._former.pop(report.incarnation, None)
+        if former is not None:
+            # It was wrongly taken for dead, and may still have to read what it was sent then.
+            manager.sequence = max(carried_out, former.sequence)
         self._managers[tm_id] = manager
         if tm_id in self._down:
             self._down.remove(tm_id)
@@ -242,7 +244,8 @@ class JobManagerState:
     def _remove(self, tm_id: int) -> None:
         """Take a TaskManager that is down or has left out, and give its tasks to others."""
         self._controller.forget(tm_id)
-        del self._managers[tm_id]
+        manager = self._managers.pop(tm_id)
+        self._former[manager.incarnation] = manager
         self._batches.pop(tm_id, None)
         self._down.add(tm_id)
         self._commands.append(HeartbeatEvent(tm_id, is_up=False))
@@ -337,7 +340,6 @@ class JobManagerState:
         for tm_id, batch in self._batches.items():
             manager = self._managers[tm_id]
             manager.sequence += 1
-            self._sequences[manager.incarnation] = manager.sequence
             manager.sent_at_ms = self._now_ms
             for task_id in (*batch.assign, *batch.revoke):
                 task = self._tasks.get(task_id)

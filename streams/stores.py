@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from rocksdict import Options, Rdict, WriteBatch
+import structlog
+from rocksdict import DbClosedError, Options, Rdict, WriteBatch
 
 FORMAT_VERSION = 1
 CACHED_KEYS = 200_000
@@ -16,6 +18,9 @@ CACHED_KEYS = 200_000
 _OFFSET_KEY = b"\x00offset"
 _IDENTITY_KEY = b"\x00identity"
 _DATA = b"\x01"
+_LOCKED = ("While lock file", "lock hold by current process")
+
+logger = structlog.get_logger()
 
 
 class KeyValueStore(Protocol):
@@ -30,6 +35,10 @@ class KeyValueStore(Protocol):
 
 class StoreLockedError(Exception):
     """Another process has the store open. The caller waits and tries again."""
+
+
+class StoreCorruptedError(Exception):
+    """The local copy was damaged and is gone. The caller opens it anew and restores all of it."""
 
 
 class RocksDBStore:
@@ -53,22 +62,29 @@ class RocksDBStore:
         self._directory = directory
         self._identity = json.dumps({"format": FORMAT_VERSION, **identity}, sort_keys=True).encode()
         self._db = self._open()
-        if self._db.get(_IDENTITY_KEY) != self._identity:
+        try:
+            is_its_own = self._read(_IDENTITY_KEY) == self._identity
+        except StoreCorruptedError:
+            self._db, is_its_own = self._open(), False
+        if not is_its_own:
             self.wipe()
 
     @property
     def offset(self) -> int | None:
         """Offset of the first state topic record that is not in the store; `None` if it is new."""
-        stored = self._db.get(_OFFSET_KEY)
+        stored = self._read(_OFFSET_KEY)
         return None if stored is None else int(stored)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of `key` as the open transaction sees it, or `None`."""
+        """Return the value of `key` as the open transaction sees it, or `None`.
+
+        Raises `StoreCorruptedError` when it turns out that RocksDB cannot read its files.
+        """
         if key in self.uncommitted:
             return self.uncommitted[key]
         if key in self._cache:
             return self._cache[key]
-        value: bytes | None = self._db.get(_DATA + key)
+        value = self._read(_DATA + key)
         self._remember(key, value)
         return value
 
@@ -108,7 +124,17 @@ class RocksDBStore:
 
     def close(self) -> None:
         """Release the directory. What was not committed is gone."""
-        self._db.close()
+        with suppress(DbClosedError):  # a damaged store has closed itself
+            self._db.close()
+
+    def _read(self, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:  # rocksdict raises bare Exceptions
+            self._db.close()
+            shutil.rmtree(self._directory)
+            raise StoreCorruptedError(f"{self._directory} was damaged: {error}") from error
+        return value
 
     def _remember(self, key: bytes, value: bytes | None) -> None:
         if len(self._cache) >= CACHED_KEYS:
@@ -123,8 +149,9 @@ class RocksDBStore:
         try:
             return _open_rocksdb(self._directory)
         except Exception as error:  # rocksdict raises bare Exceptions
-            if "lock" in str(error).lower():
+            if any(text in str(error) for text in _LOCKED):
                 raise StoreLockedError(f"{self._directory} is in use") from error
+            logger.warning("state wiped: RocksDB cannot open it", reason=str(error))
         shutil.rmtree(self._directory)
         self._directory.mkdir(parents=True)
         return _open_rocksdb(self._directory)

@@ -21,7 +21,7 @@ from common.messages import ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskState
 from common.topics import TopicNames
-from streams.stores import StoreLockedError
+from streams.stores import StoreCorruptedError, StoreLockedError
 from taskmanager.channel import Message, WorkerChannel
 from taskmanager.task import RecordFailedError, Task, TaskContext
 
@@ -55,7 +55,9 @@ def run(settings: ThreadSettings) -> None:
     try:
         admin = Admin(settings.config)
         reader = PartitionReader(settings.config, TopicNames.of(settings.config).consumer_group)
-        context = TaskContext(settings.config, settings.tm_id, admin.check_broker(), admin, reader)
+        context = TaskContext(
+            settings.config, settings.tm_id, settings.thread, admin.check_broker(), admin, reader
+        )
         try:
             PipelineThread(context, channel).loop()
         finally:
@@ -253,7 +255,12 @@ class PipelineThread:
             self._stop_for_good(task, str(error))
         except FencedError as error:
             self._start_again(task, f"fenced: {error}", fenced=True)
-        except (TransactionFailedError, StoreLockedError, OSError) as error:
+        except (
+            TransactionFailedError,
+            StoreLockedError,
+            StoreCorruptedError,
+            OSError,
+        ) as error:
             self._start_again(task, str(error))
         except Exception as error:
             task.log.exception("unexpected error")

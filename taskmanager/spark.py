@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from common.java import find_java
 SPARE_SLOTS = 1
 
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
+# The JVM starts the workers and watches them; no record passes through it.
+_SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_STOP_TIMEOUT_S = 2.0
 _LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 
 logger = structlog.get_logger()
@@ -54,6 +58,7 @@ class SparkRunner:
             ) from error
         self._context = self._session.sparkContext
         self._stopping = False
+        self._jobs: dict[int, threading.Thread] = {}
 
     @property
     def driver_host(self) -> str:
@@ -88,11 +93,17 @@ class SparkRunner:
             if not self._stopping:
                 on_end(reason)
 
-        threading.Thread(target=run, name=f"spark-{thread}", daemon=True).start()
+        job = threading.Thread(target=run, name=f"spark-{thread}", daemon=True)
+        self._jobs[thread] = job
+        job.start()
 
     def stop(self) -> None:
-        """End all jobs and Spark itself; blocks for about a second."""
+        """End all jobs and Spark itself; blocks for one to three seconds."""
         self._stopping = True
+        # A job that has just ended still reports to Spark, and complains if that is gone.
+        deadline_s = time.monotonic() + _STOP_TIMEOUT_S
+        for job in self._jobs.values():
+            job.join(max(deadline_s - time.monotonic(), 0))
         self._session.stop()
 
 
@@ -111,7 +122,9 @@ def _settings(config: SparkConfig, threads: int) -> dict[str, str]:
             )
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings | {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        "spark.driver.extraJavaOptions": (
+            f"{_SMALL_JVM} -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+        ),
         **config.conf,
         "spark.master": master,
         # A PipelineThread that ends is started again by the TaskManager, which knows its tasks.

@@ -116,6 +116,8 @@ class Exit:
     refusal: str | None = None
 
 
+_ALIVE = (ThreadState.RUNNING, ThreadState.SILENT)
+
 Command = LaunchThread | AssignTask | RevokeTask | StopThread | Threads | Heartbeat | Exit
 
 
@@ -175,7 +177,9 @@ class TaskManagerState:
         return {task_id: task.thread for task_id, task in self._tasks.items()}
 
     def handle(self, event: Event) -> list[Command]:
-        """Take an event in; return what to do, in order."""
+        """Take an event in; return what to do, in order. After `Exit` there is nothing to do."""
+        if self._exited:
+            return []
         match event:
             case Tick(now_ms):
                 self._on_tick(now_ms)
@@ -260,9 +264,9 @@ class TaskManagerState:
             task.successor = replica if task.closing else None
             return
         number = self._least_loaded_thread()
-        status = TaskStatus(replica.task, TaskState.STARTING)
+        status = TaskStatus(replica.task, TaskState.STARTING, thread=number)
         self._tasks[replica.task] = _Task(replica, number, status)
-        if self._threads[number].state in (ThreadState.RUNNING, ThreadState.SILENT):
+        if self._threads[number].state in _ALIVE:
             self._commands.append(AssignTask(number, replica, self._epoch))
 
     def _least_loaded_thread(self) -> int:
@@ -280,7 +284,7 @@ class TaskManagerState:
         if task is None:
             return
         task.successor = None
-        if self._threads[task.thread].state not in (ThreadState.RUNNING, ThreadState.SILENT):
+        if self._threads[task.thread].state not in _ALIVE:
             del self._tasks[task_id]
         elif not task.closing:
             task.closing = True
@@ -302,6 +306,8 @@ class TaskManagerState:
 
     def _on_thread_report(self, number: int, statuses: tuple[TaskStatus, ...]) -> None:
         thread = self._threads[number]
+        if thread.state not in _ALIVE:
+            return
         thread.state, thread.heard_at_ms, thread.failures = ThreadState.RUNNING, self._now_ms, 0
         for status in statuses:
             task = self._tasks.get(status.task)
@@ -348,27 +354,23 @@ class TaskManagerState:
             return
         self._stop_by_ms = self._now_ms + STOP_PATIENCE_BEATS * self._interval_ms
         for number, thread in self._threads.items():
-            if thread.state in (ThreadState.RUNNING, ThreadState.SILENT):
+            if thread.state in _ALIVE:
                 self._commands.append(StopThread(number))
         self._leave_if_done()
 
     def _leave_if_done(self) -> None:
-        busy = (ThreadState.RUNNING, ThreadState.SILENT)
         if self._stop_by_ms is not None and not any(
-            thread.state in busy for thread in self._threads.values()
+            thread.state in _ALIVE for thread in self._threads.values()
         ):
             self._leave()
 
     def _leave(self) -> None:
-        if not self._exited:
-            report = replace(self._report(), leaving=True, tasks=())
-            self._commands.append(Heartbeat(report))
+        self._commands.append(Heartbeat(replace(self._report(), leaving=True, tasks=())))
         self._exit(None)
 
     def _exit(self, refusal: str | None) -> None:
-        if not self._exited:
-            self._exited = True
-            self._commands.append(Exit(refusal))
+        self._exited = True
+        self._commands.append(Exit(refusal))
 
     def _introduce(self) -> None:
         """Tell the JobManager of this TaskManager and its threads; heartbeats follow."""

@@ -38,6 +38,7 @@ class TaskContext:
 
     config: Config
     tm_id: int
+    thread: int
     cluster_id: str
     admin: Admin
     reader: PartitionReader
@@ -79,7 +80,10 @@ class Task:
         self.restarts = 0
         self.is_cancelled = False
         self.log = structlog.get_logger().bind(
-            task=str(replica.task), epoch=epoch, task_manager=context.tm_id
+            task=str(replica.task),
+            epoch=epoch,
+            task_manager=context.tm_id,
+            thread=context.thread,
         )
         self._context = context
         self._transactional_id = names.transactional_id(replica.task)
@@ -217,6 +221,7 @@ class Task:
         return TaskStatus(
             task=self.replica.task,
             state=self.state,
+            thread=self._context.thread,
             reason=self.reason,
             records_in=self._committed.records_in,
             records_out=self._committed.records_out,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -117,6 +118,24 @@ class Admin:
             request_timeout=REQUEST_TIMEOUT_S,
         )
         return {(key.topic, key.partition): _result(f).offset for key, f in futures.items()}
+
+    def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the offsets that a group has committed; partitions without one are left out."""
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        futures = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=REQUEST_TIMEOUT_S
+        )
+        found = _result(futures[group]).topic_partitions
+        return {(e.topic, e.partition): e.offset for e in found if e.offset >= 0}
+
+    def delete_before(self, offsets: Mapping[Partition, int]) -> None:
+        """Delete the records of each partition that come before its offset."""
+        futures = self._client.delete_records(
+            [TopicPartition(*partition, offset) for partition, offset in offsets.items()],
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        for future in futures.values():
+            _result(future)
 
 
 def _result(future: Future[Any]) -> Any:

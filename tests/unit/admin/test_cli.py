@@ -183,9 +183,9 @@ def test_describe_shows_graph_topics_and_tasks(files: tuple[Path, Path]) -> None
     ]
     for row in (
         "source_topic 2 1 broker default broker default",
-        "Forwarder_Adder_job_1 2 1 delete broker default",
+        "Forwarder_Adder_job_1 2 1 delete until processed",
         "state_topic_Counter_job_1 2 1 compact last record per key",
-        "Adder_dead_letter_job_1 2 1 delete broker default",
+        "Adder_dead_letter_job_1 2 1 delete for ever",
         "threads_jm_topic_job_1 1 1 delete for ever",
         "heartbeat_topic_job_1 1 1 delete 3600000 ms",
         "Adder_1 Forwarder_Adder_job_1[1] Adder_Counter_job_1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,40 +12,7 @@ from hypothesis import strategies as st
 
 from common.config import Config, SparkConfig, load_config
 from common.errors import ConfigError
-from common.expansion import ExpansionError, expand_text
-
-REQUIRED = {
-    "server_ip": "127.0.0.1",
-    "server_port": 9092,
-    "tm_number": 2,
-    "parallelism": 2,
-    "replication_factor": 1,
-    "source_topic": "source_topic",
-    "sink_topic": "sink_topic",
-}
-BASE = "".join(f"{key}: {value}\n" for key, value in REQUIRED.items())
-"""Lines 1 to 7; what a test adds stands from line 8 on."""
-
-
-def load(text: str | bytes) -> Config:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "config.yaml")
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return load_config(path)
-
-
-def problems_in(text: str | bytes) -> list[str]:
-    """Return `line:column: message` for each problem."""
-    with pytest.raises(ConfigError) as caught:
-        load(text)
-    assert caught.value.exit_code == 2
-    assert all(Path(p.file).name == "config.yaml" for p in caught.value.problems)
-    return [f"{p.line}:{p.column}: {p.message}" for p in caught.value.problems]
-
-
-def with_value(key: str, value: str) -> str:
-    """Return the base with one of its values replaced."""
-    return BASE.replace(f"{key}: {REQUIRED[key]}\n", f"{key}: {value}\n")
+from tests.unit.common.config_texts import BASE, REQUIRED, load, problems_in, with_value
 
 
 def test_required_keys_are_enough_and_the_rest_has_defaults(tmp_path: Path) -> None:
@@ -460,80 +426,6 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
 )
 def test_names_that_kafka_or_the_engine_cannot_use_are_reported(text: str, problem: str) -> None:
     assert problems_in(text) == [problem]
-
-
-# --- ${VAR} ---
-
-
-def test_an_expanded_number_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PORT", "1234")
-    monkeypatch.delenv("TMS", raising=False)
-    text = with_value("server_port", "${PORT}").replace("tm_number: 2", 'tm_number: "${TMS:-7}"')
-    config = load(text)
-    assert (config.server_port, config.tm_number) == (1234, 7)
-
-
-@pytest.mark.parametrize("value", ["abc", "", "1.0", "0x10", "\uff11", "9" * 25])
-def test_an_expanded_text_that_is_no_number_is_reported(
-    value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PORT", value)
-    assert problems_in(with_value("server_port", "${PORT}")) == [
-        f'2:14: server_port must be a whole number, got the text "{value}" from ${{PORT}}'
-    ]
-
-
-def test_an_unset_variable_is_the_only_problem_of_its_value(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("NOPE", raising=False)
-    assert problems_in(with_value("server_port", "${NOPE}") + "kafka: {a: 'x${NOPE}'}") == [
-        "2:14: the environment variable NOPE is not set: "
-        "set it, or give a default as in ${NOPE:-default}",
-        "8:12: the environment variable NOPE is not set: "
-        "set it, or give a default as in ${NOPE:-default}",
-    ]
-
-
-@pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A", "${A:?x}", "${A-b}", "a${ B}"])
-def test_a_reference_that_is_not_written_as_one_is_refused(text: str) -> None:
-    with pytest.raises(ExpansionError) as caught:
-        expand_text(text, {"A": "1", "B": "2"})
-    assert str(caught.value) == '"${" starts no reference: write ${NAME} or ${NAME:-default}'
-
-
-variables = st.sampled_from(["A", "B_1", "_c"])
-plain = st.text(alphabet=st.characters(exclude_characters="{", exclude_categories=["Cs"]))
-values = st.text(max_size=8)
-
-
-@st.composite
-def _parts(draw: st.DrawFn) -> tuple[str, str | None]:
-    """Return a piece of a text, and the variable's name if it is a reference."""
-    if draw(st.booleans()):
-        return draw(plain), None
-    name = draw(variables)
-    default = draw(st.none() | st.text(max_size=8).filter(lambda text: "}" not in text))
-    return (f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"), name
-
-
-@given(st.lists(_parts()), st.dictionaries(variables, values))
-def test_a_text_expands_to_its_parts_expanded(
-    parts: list[tuple[str, str | None]], environment: dict[str, str]
-) -> None:
-    expected = []
-    for text, name in parts:
-        if name is None:
-            expected.append(text)
-        elif ":-" in text:
-            expected.append(environment.get(name) or text[len(name) + 4 : -1])
-        elif name in environment:
-            expected.append(environment[name])
-        else:
-            with pytest.raises(ExpansionError):
-                expand_text("".join(text for text, _ in parts), environment)
-            return
-    assert expand_text("".join(text for text, _ in parts), environment) == "".join(expected)
 
 
 # --- properties of the whole ---

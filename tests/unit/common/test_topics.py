@@ -98,9 +98,9 @@ def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> Non
 
     assert data_topics(CONFIG, Topology((ADDER, COUNTER))) == (
         spec("in", {}),
-        spec("Adder_Counter", {"cleanup.policy": "delete"}),
-        spec("state_topic_Counter", {"cleanup.policy": "compact"}),
-        spec("Adder_dead_letter", {"cleanup.policy": "delete"}),
+        spec("Adder_Counter", {"cleanup.policy": "delete", "retention.ms": "-1"}),
+        spec("state_topic_Counter", {"cleanup.policy": "compact", "segment.bytes": "67108864"}),
+        spec("Adder_dead_letter", {"cleanup.policy": "delete", "retention.ms": "-1"}),
         spec("out", {}),
     )
 

@@ -21,7 +21,6 @@ from common.topology import (
     OnError,
     ProcessorNode,
     ProcessorType,
-    TaskId,
     Topology,
     load_pipeline,
 )
@@ -106,37 +105,6 @@ def test_branches_split_join_and_keep_file_order() -> None:
 def test_tasks_are_every_processor_times_every_partition() -> None:
     topology = load("[{id: A, type: forward, to: [B]}, {id: B, type: forward, to: [sink]}]")
     assert [str(task) for task in topology.tasks(2)] == ["A_0", "A_1", "B_0", "B_1"]
-
-
-# --- task ids ---
-
-processor_ids = st.text(alphabet="ab01_.-", min_size=1, max_size=6)
-task_ids = st.builds(TaskId, processor_ids, st.integers(0, 300))
-
-
-@given(task_ids)
-def test_a_task_id_is_parsed_from_its_text(task: TaskId) -> None:
-    assert TaskId.parse(str(task)) == task
-
-
-@given(st.lists(task_ids, unique=True))
-def test_different_tasks_have_different_texts(tasks: list[TaskId]) -> None:
-    assert len({str(task) for task in tasks}) == len(tasks)
-
-
-def test_a_task_id_is_split_at_the_last_underscore() -> None:
-    assert TaskId.parse("a_b_0") == TaskId("a_b", 0)
-
-
-@pytest.mark.parametrize("text", ["", "a", "a_", "_0", "a_01", "a_-1", "a_x", "a_٣", "a_0\n"])
-def test_other_texts_are_no_task_ids(text: str) -> None:
-    with pytest.raises(ValueError, match="is no task id"):
-        TaskId.parse(text)
-
-
-def test_tasks_sort_by_processor_and_partition_number() -> None:
-    tasks = [TaskId("B", 0), TaskId("A", 10), TaskId("A", 9)]
-    assert [str(task) for task in sorted(tasks)] == ["A_9", "A_10", "B_0"]
 
 
 # --- mistakes, each alone ---

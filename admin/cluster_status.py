@@ -1,0 +1,269 @@
+"""What runs where, put together from the last heartbeats; nothing here talks to a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from common.messages import JobManagerBeat, Report
+from common.nodes import TaskId
+from common.status import TaskState, TaskStatus, ThreadState
+
+MISSED_BEATS = 3
+"""Heartbeats that somebody may miss before they count as down."""
+
+
+class Presence(StrEnum):
+    """Whether a daemon is there: UP, DOWN (fell silent), LEFT (said so), ABSENT (never heard of).
+
+    What fell silent longer ago than the heartbeats that are looked at counts as ABSENT.
+    """
+
+    UP = "UP"
+    DOWN = "DOWN"
+    LEFT = "LEFT"
+    ABSENT = "ABSENT"
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat and when it was sent, in milliseconds since the epoch."""
+
+    sent_at_ms: int
+    content: Report | JobManagerBeat
+
+
+@dataclass(frozen=True, slots=True)
+class JobManagerInfo:
+    """The JobManager; `epoch` and `age_ms`, the age of its last heartbeat, if there was one."""
+
+    presence: Presence
+    epoch: int | None = None
+    age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskManagerInfo:
+    """A TaskManager by its last heartbeat, `age_ms` ago."""
+
+    id: int
+    presence: Presence
+    host: str = ""
+    pid: int | None = None
+    threads: tuple[ThreadState, ...] = ()
+    age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """A task, its owner by the JobManager, and what the owner's last heartbeat says of it.
+
+    `status` is `None` where no TaskManager that is up has told anything; `reason` says why, or
+    what the TaskManager gave as the reason of the state.
+    """
+
+    task: TaskId
+    owner: int | None
+    status: TaskStatus | None
+    reason: str
+
+    @property
+    def restore_percent(self) -> int | None:
+        """How much of the state is restored; `None` unless the task is restoring."""
+        status = self.status
+        if status is None or status.state is not TaskState.RESTORING or not status.to_restore:
+            return None
+        return 100 * status.restored // status.to_restore
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """All that the heartbeats tell at one moment."""
+
+    job_manager: JobManagerInfo
+    task_managers: tuple[TaskManagerInfo, ...]
+    tasks: tuple[TaskInfo, ...]
+
+    @property
+    def without_owner(self) -> tuple[TaskId, ...]:
+        """The tasks that nobody runs."""
+        return tuple(info.task for info in self.tasks if info.owner is None)
+
+    @property
+    def all_run(self) -> bool:
+        """Whether there are tasks, and each is RUNNING at its owner."""
+        return bool(self.tasks) and all(
+            info.owner is not None
+            and info.status is not None
+            and info.status.state is TaskState.RUNNING
+            for info in self.tasks
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for `json.dumps`."""
+        manager = self.job_manager
+        return {
+            "job_manager": {
+                "state": str(manager.presence),
+                "epoch": manager.epoch,
+                "age_ms": manager.age_ms,
+            },
+            "task_managers": [
+                {
+                    "id": info.id,
+                    "state": str(info.presence),
+                    "host": info.host,
+                    "pid": info.pid,
+                    "threads": [str(state) for state in info.threads],
+                    "age_ms": info.age_ms,
+                }
+                for info in self.task_managers
+            ],
+            "tasks": [_task_to_json(info) for info in self.tasks],
+            "tasks_without_owner": [str(task) for task in self.without_owner],
+        }
+
+
+def _task_to_json(info: TaskInfo) -> dict[str, Any]:
+    status = info.status
+    return {
+        "id": str(info.task),
+        "owner": info.owner,
+        "thread": status.thread if status else None,
+        "state": str(status.state) if status else None,
+        "reason": info.reason,
+        "records_in": status.records_in if status else None,
+        "records_out": status.records_out if status else None,
+        "dead_letters": status.dead_letters if status else None,
+        "skipped": status.skipped if status else None,
+        "transactions": status.transactions if status else None,
+        "restarts": status.restarts if status else None,
+        "lag": status.lag if status else None,
+        "restore_percent": info.restore_percent,
+    }
+
+
+def newest(beats: Iterable[Beat]) -> list[Beat]:
+    """Return the last beat of each process, leaving out those that later ones replace.
+
+    `beats` stand in the order of their topic. Keep the result and add to it what comes next.
+    """
+    last: dict[str, Beat] = {}
+    for beat in beats:
+        last[_sender(beat.content)] = beat
+    return list(last.values())
+
+
+def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: int) -> ClusterStatus:
+    """Return the state of the cluster at `now_ms`.
+
+    `beats` stand in the order of their topic, `interval_ms` is the time between two heartbeats,
+    and `tm_number` is how many TaskManagers config.yaml speaks of.
+    """
+    overdue_ms = MISSED_BEATS * interval_ms
+    last = newest(beats)
+    ruler = next(
+        (beat for beat in reversed(last) if isinstance(beat.content, JobManagerBeat)), None
+    )
+    reports = _participants(last, now_ms, overdue_ms)
+    managers = tuple(
+        _task_manager(tm_id, reports.get(tm_id), now_ms, overdue_ms)
+        for tm_id in sorted({*range(tm_number), *reports})
+    )
+    up = {info.id for info in managers if info.presence is Presence.UP}
+    statuses = {
+        (tm_id, status.task): status
+        for tm_id, (_, report) in reports.items()
+        if tm_id in up
+        for status in report.tasks
+    }
+    job_manager = _job_manager(ruler, now_ms, overdue_ms)
+    owners = _owners(ruler, job_manager.presence, statuses)
+    tasks = tuple(_task(task, owner, up, statuses) for task, owner in owners.items())
+    return ClusterStatus(job_manager, managers, tasks)
+
+
+def _sender(content: Report | JobManagerBeat) -> str:
+    if isinstance(content, JobManagerBeat):
+        return "jobmanager"
+    return f"{content.tm_id} {content.incarnation}"
+
+
+def _participants(
+    beats: Iterable[Beat], now_ms: int, overdue_ms: int
+) -> dict[int, tuple[int, Report]]:
+    """Return the last report of each id, and when it was sent.
+
+    Of two processes with one id, the one counts that is there and has been given commands: the
+    JobManager refuses the other one.
+    """
+    chosen: dict[int, tuple[tuple[bool, bool, int], Beat]] = {}
+    reports: dict[int, tuple[int, Report]] = {}
+    for beat in beats:
+        report = beat.content
+        if isinstance(report, JobManagerBeat):
+            continue
+        is_there = not report.leaving and now_ms - beat.sent_at_ms <= overdue_ms
+        rank = (is_there, is_there and report.sequence > 0, beat.sent_at_ms)
+        if report.tm_id not in chosen or rank >= chosen[report.tm_id][0]:
+            chosen[report.tm_id] = (rank, beat)
+            reports[report.tm_id] = (beat.sent_at_ms, report)
+    return reports
+
+
+def _job_manager(beat: Beat | None, now_ms: int, overdue_ms: int) -> JobManagerInfo:
+    if beat is None:
+        return JobManagerInfo(Presence.ABSENT)
+    assert isinstance(beat.content, JobManagerBeat)
+    age_ms = max(now_ms - beat.sent_at_ms, 0)
+    presence = Presence.UP if age_ms <= overdue_ms else Presence.DOWN
+    return JobManagerInfo(presence, beat.content.epoch, age_ms)
+
+
+def _task_manager(
+    tm_id: int, found: tuple[int, Report] | None, now_ms: int, overdue_ms: int
+) -> TaskManagerInfo:
+    if found is None:
+        return TaskManagerInfo(tm_id, Presence.ABSENT)
+    sent_at_ms, report = found
+    age_ms = max(now_ms - sent_at_ms, 0)
+    presence = Presence.UP if age_ms <= overdue_ms else Presence.DOWN
+    if report.leaving:
+        presence = Presence.LEFT
+    return TaskManagerInfo(tm_id, presence, report.host, report.pid, report.thread_states, age_ms)
+
+
+def _owners(
+    ruler: Beat | None,
+    presence: Presence,
+    statuses: Mapping[tuple[int, TaskId], TaskStatus],
+) -> dict[TaskId, int | None]:
+    """Return all tasks in their order, with the owner that the JobManager names.
+
+    Without a JobManager the pipeline goes on: then the owner is who says that it runs the task.
+    """
+    runners: dict[TaskId, int | None] = {task: tm_id for tm_id, task in sorted(statuses)}
+    if ruler is None:
+        return dict(sorted(runners.items()))
+    assert isinstance(ruler.content, JobManagerBeat)
+    if presence is Presence.UP:
+        return dict(ruler.content.owners)
+    return {task: runners.get(task) for task in ruler.content.owners}
+
+
+def _task(
+    task: TaskId,
+    owner: int | None,
+    up: set[int],
+    statuses: Mapping[tuple[int, TaskId], TaskStatus],
+) -> TaskInfo:
+    if owner is None:
+        return TaskInfo(task, None, None, "no TaskManager runs it")
+    if owner not in up:
+        return TaskInfo(task, owner, None, "its TaskManager is not there")
+    status = statuses.get((owner, task))
+    if status is None:
+        return TaskInfo(task, owner, None, "assigned, not started yet")
+    return TaskInfo(task, owner, status, status.reason)

@@ -1,0 +1,1 @@
+"""The quickstart: a pipeline over real records, a TaskManager killed half-way, a checked result."""

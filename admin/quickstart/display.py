@@ -1,0 +1,126 @@
+"""What the quickstart shows while it runs: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from admin.cluster_status import ClusterStatus, Presence
+from admin.status import task_managers_table, tasks_table
+from common.nodes import TaskId
+
+_LINE_INTERVAL_S = 1.0
+_LIVE_INTERVAL_S = 0.2
+_BAR_WIDTH = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the run is; rates are records per second."""
+
+    loaded: int
+    to_load: int
+    arrived: int
+    to_arrive: int
+    rate: float
+    status: ClusterStatus
+    task_rates: dict[TaskId, float] = field(default_factory=dict)
+
+    @property
+    def lag(self) -> int:
+        """Records that wait in front of all tasks whose lag is known."""
+        statuses = [info.status for info in self.status.tasks if info.status is not None]
+        return sum(status.lag or 0 for status in statuses)
+
+    @property
+    def task_managers_up(self) -> str:
+        """Such as `1 of 2`."""
+        managers = self.status.task_managers
+        return f"{sum(m.presence is Presence.UP for m in managers)} of {len(managers)}"
+
+
+class Display:
+    """Prints events as they happen, and the progress in between. Use it in a `with` block."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started_s = time.monotonic()
+        self._next_s = 0.0
+        self._stack = ExitStack()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish()
+
+    def event(self, text: str, style: str = "") -> None:
+        """Print a line that stays, with the seconds since the start."""
+        line = Text(f"{self._elapsed_s():5.1f} s  ", style="dim")
+        line.append(text, style=style or "not dim")
+        self._console.print(line, soft_wrap=True)
+
+    def text(self, content: RenderableType) -> None:
+        """Print something that stays."""
+        self._console.print(content, soft_wrap=isinstance(content, str | Text))
+
+    def update(self, progress: Progress) -> None:
+        """Show the progress, if what is shown is old enough."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return
+        if self._console.is_terminal:
+            self._next_s = now_s + _LIVE_INTERVAL_S
+            if self._live is None:
+                self._live = self._stack.enter_context(
+                    Live(console=self._console, auto_refresh=False, transient=True)
+                )
+            self._live.update(_live_view(progress), refresh=True)
+        else:
+            self._next_s = now_s + _LINE_INTERVAL_S
+            self.event(_line(progress))
+
+    def finish(self) -> None:
+        """Take the live table away; what `event` printed stays."""
+        self._stack.close()
+        self._live = None
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._started_s
+
+
+def _line(progress: Progress) -> str:
+    return (
+        f"in {progress.loaded:>7,}  out {progress.arrived:>7,}  {progress.rate:>7,.0f} records/s  "
+        f"lag {progress.lag:>6,}  TaskManagers {progress.task_managers_up}"
+    )
+
+
+def _live_view(progress: Progress) -> RenderableType:
+    bars = Table.grid(padding=(0, 1))
+    for name, done, total in (
+        ("in", progress.loaded, progress.to_load),
+        ("out", progress.arrived, progress.to_arrive),
+    ):
+        bars.add_row(name, ProgressBar(total, done, _BAR_WIDTH), f"{done:,} of {total:,}")
+    return Group(
+        bars,
+        Text(f"{progress.rate:,.0f} records/s out"),
+        task_managers_table(progress.status),
+        tasks_table(progress.status, progress.task_rates),
+    )

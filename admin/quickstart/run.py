@@ -1,0 +1,251 @@
+"""The quickstart from the first process to the verdict."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from admin.cluster_status import ClusterStatus
+from admin.cluster_watcher import ClusterWatcher
+from admin.init import sample
+from admin.local_broker import LocalCluster
+from admin.quickstart import outage
+from admin.quickstart.daemons import Daemon, command_path
+from admin.quickstart.display import Display
+from admin.quickstart.flights import fetch_flights, read_flights
+from admin.quickstart.flow import LOAD_S, Flow
+from admin.quickstart.report import report
+from admin.quickstart.signals import Signals
+from admin.quickstart.verdict import OutRecord, Record, Verdict, expect, judge
+from common.config import Config, load_config
+from common.errors import UnavailableError
+from common.kafka.bulk import read_committed
+from common.nodes import OnError, TaskId, Topology
+from common.topics import TopicNames
+from common.topology import load_pipeline
+
+TASK_MANAGERS = 2
+THREADS = 2
+
+_START_TIMEOUT_S = 90.0
+_STOP_TIMEOUT_S = 20.0
+_POLL_S = 0.1
+
+_CONFIG = """\
+server_ip: "127.0.0.1"
+server_port: {port}
+job_name: "quickstart"
+tm_number: {task_managers}
+parallelism: 2
+replication_factor: 1
+source_topic: "flights"
+sink_topic: "flights_by_airport"
+heartbeat_interval_ms: 1000
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for."""
+
+    kill: bool = True
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """The files and processes of a run."""
+
+    config: Config
+    topology: Topology
+    job_manager: Daemon
+    task_managers: Sequence[Daemon]
+
+    @property
+    def daemons(self) -> Sequence[Daemon]:
+        return (*self.task_managers, self.job_manager)
+
+
+def run(options: Options, display: Display, signals: Signals) -> bool:
+    """Run everything; return whether the results are right. For the main thread.
+
+    Raises `PipelineError` if it does not come to a verdict. Whatever happens, no process of the
+    run stays, but for the broker if the user wants to keep it.
+    """
+    archive = fetch_flights()
+    folder = Path(tempfile.mkdtemp(prefix="kafka-pipeline-quickstart-"))
+    try:
+        with ExitStack() as stack:
+            broker = LocalCluster(folder / "broker")
+            stack.callback(broker.stop)
+            is_right = _run(options, display, signals, broker, folder, archive)
+            if options.keep:
+                stack.pop_all()
+    except Exception:
+        display.text(f"The files and logs of the run are in {folder}")
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if options.keep:
+        _say_what_stays(display, broker, folder)
+    elif is_right:
+        shutil.rmtree(folder)
+    else:
+        display.text(f"The files and logs of the run are in {folder}")
+    return is_right
+
+
+def _run(
+    options: Options,
+    display: Display,
+    signals: Signals,
+    broker: LocalCluster,
+    folder: Path,
+    archive: Path,
+) -> bool:
+    display.event("starting Kafka")
+    broker.start()
+    display.event(f"Kafka runs at {broker.bootstrap_servers}")
+    cluster = _prepare(folder, broker)
+    with ExitStack() as stack:
+        stack.callback(_end, cluster.daemons)
+        stack.callback(signals.ignore)
+        for daemon in cluster.daemons:
+            display.event(f"$ {daemon}")
+            daemon.start(signals)
+        flights = read_flights(archive)
+        killed_at_s, arrivals_s = _flow(options, display, stack, cluster, flights.records)
+        display.finish()
+        display.event("stopping the JobManager and the TaskManagers")
+        problems = _stop(cluster.daemons)
+    display.event("reading all results back, read_committed")
+    verdict = _judge(cluster, flights.records)
+    lost = None
+    if killed_at_s is not None:
+        interval_s = cluster.config.heartbeat_interval_ms / 1000
+        lost = outage.measure(arrivals_s, killed_at_s, interval_s)
+    display.text(report(verdict, flights, lost, problems))
+    return verdict.is_right and not problems
+
+
+def _prepare(folder: Path, broker: LocalCluster) -> _Cluster:
+    """Write both files, and say what is to be started with them."""
+    config_file, pipeline_file = folder / "config.yaml", folder / "pipeline.yaml"
+    port = broker.nodes[0].port
+    config_file.write_text(_CONFIG.format(port=port, task_managers=TASK_MANAGERS))
+    pipeline_file.write_text(sample("pipeline.yaml"))
+    config = load_config(config_file)
+
+    def daemon(command: str, name: str, *arguments: object) -> Daemon:
+        line = [str(command_path(command)), *map(str, arguments)]
+        return Daemon(name, line, folder / f"{name.replace(' ', '_')}.log")
+
+    return _Cluster(
+        config,
+        load_pipeline(pipeline_file, config),
+        daemon("jobmanager", "jobmanager", config_file, pipeline_file),
+        [
+            daemon("taskmanager", f"taskmanager {tm_id}", tm_id, THREADS, config_file)
+            for tm_id in range(TASK_MANAGERS)
+        ],
+    )
+
+
+def _flow(
+    options: Options,
+    display: Display,
+    stack: ExitStack,
+    cluster: _Cluster,
+    records: Sequence[Record],
+) -> tuple[float | None, Sequence[Sequence[float]]]:
+    """Let the records flow; return when a TaskManager was killed, and when results came."""
+    watcher = ClusterWatcher(cluster.config)
+    stack.callback(watcher.close)
+    _wait_until_all_run(watcher, cluster)
+    to_arrive = expect(records).counts.total()
+    display.event(f"all tasks run; loading {len(records):,} flights over {LOAD_S:.0f} s")
+    flow = Flow(cluster.config, records, to_arrive, watcher, display)
+    stack.callback(flow.close)
+    killed_at_s: float | None = None
+
+    def kill(status: ClusterStatus) -> None:
+        nonlocal killed_at_s
+        if options.kill:
+            victim = cluster.task_managers[_owner_of_state(cluster.topology, status)]
+            victim.kill()
+            killed_at_s = time.monotonic()
+            display.event(f"$ kill -9 {victim.pid}    # {victim.name}", "bold red")
+
+    came = flow.run(check=lambda: _require_alive(cluster), half_way=kill)
+    display.event("all results came" if came else "for a minute no result came: giving up")
+    return killed_at_s, flow.arrivals_s
+
+
+def _wait_until_all_run(watcher: ClusterWatcher, cluster: _Cluster) -> None:
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
+    while not watcher.status().all_run:
+        _require_alive(cluster)
+        if time.monotonic() >= deadline_s:
+            raise UnavailableError(f"not all tasks run after {_START_TIMEOUT_S:.0f} s")
+        watcher.read(_POLL_S)
+
+
+def _owner_of_state(topology: Topology, status: ClusterStatus) -> int:
+    """Return the TaskManager that has a store: whoever takes its tasks over must restore it."""
+    stateful = {TaskId(node.id, 0) for node in topology.nodes if node.is_stateful}
+    owners = (info.owner for info in status.tasks if info.task in stateful)
+    return next((owner for owner in owners if owner is not None), 0)
+
+
+def _require_alive(cluster: _Cluster) -> None:
+    for daemon in cluster.daemons:
+        daemon.require_alive()
+
+
+def _stop(daemons: Sequence[Daemon]) -> list[str]:
+    """Stop all in good order; return what went wrong with it."""
+    running = [daemon for daemon in daemons if daemon.exit_code is None]
+    _end(daemons)
+    return [
+        f"{daemon.name} ended with exit code {daemon.exit_code} when it was stopped"
+        for daemon in running
+        if daemon.exit_code != 0
+    ]
+
+
+def _end(daemons: Sequence[Daemon]) -> None:
+    """Stop all, and kill what is still there after a while."""
+    for daemon in daemons:
+        daemon.terminate()
+    deadline_s = time.monotonic() + _STOP_TIMEOUT_S
+    for daemon in daemons:
+        daemon.wait(deadline_s - time.monotonic())
+        daemon.end()
+
+
+def _judge(cluster: _Cluster, records: Sequence[Record]) -> Verdict:
+    names, nodes = TopicNames.of(cluster.config), cluster.topology.nodes
+    dead = [names.dead_letter(node.id) for node in nodes if node.on_error is OnError.DEAD_LETTER]
+    outputs = _read(cluster.config, names.sink)
+    return judge(records, outputs, [r for topic in dead for r in _read(cluster.config, topic)])
+
+
+def _read(config: Config, topic: str) -> list[OutRecord]:
+    return [
+        OutRecord(batch.partition, key, value, (batch.headers[i] or ()) if batch.headers else ())
+        for batch in read_committed(config, topic, config.parallelism)
+        for i, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True))
+    ]
+
+
+def _say_what_stays(display: Display, broker: LocalCluster, folder: Path) -> None:
+    display.text(
+        f"\nKafka still runs at {broker.bootstrap_servers}; the files and logs are in {folder}.\n"
+        f"Stop it:  {command_path('pipeline')} broker stop --dir {broker.directory} --delete-data"
+    )

@@ -1,0 +1,157 @@
+"""Says whether what the pipeline put out is exactly what it should be. Knows nothing of the engine.
+
+The answer is worked out from the input alone: the n-th flight to an airport whose delay is known
+must give the record (airport, n), once, and in this order; every other flight must be a dead
+letter that says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+REASON_HEADER = "__streams.errors.message"
+_EXAMPLES = 3
+
+Record = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class OutRecord:
+    """A record that was read back from a topic."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What must come out: the highest count of each airport, and its number of dead letters."""
+
+    counts: Counter[bytes]
+    dead_letters: Counter[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The figures, and every kind of mistake with its first examples; none if all is right."""
+
+    flights: int
+    outputs: int
+    dead_letters: int
+    problems: tuple[str, ...]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether everything holds."""
+        return not self.problems
+
+
+def expect(flights: Iterable[Record]) -> Expected:
+    """Return what must come out for the flights."""
+    counts: Counter[bytes] = Counter()
+    dead_letters: Counter[bytes] = Counter()
+    for airport, delay in flights:
+        (counts if delay else dead_letters)[airport] += 1
+    return Expected(counts, dead_letters)
+
+
+def judge(
+    flights: Sequence[Record], outputs: Sequence[OutRecord], dead_letters: Sequence[OutRecord]
+) -> Verdict:
+    """Compare the records of the sink and of the dead-letter topic with what they must be.
+
+    Both hold the records of each partition in the partition's order.
+    """
+    expected = expect(flights)
+    mistakes = _Mistakes()
+    if not expected.counts:
+        mistakes.add("flights with a known delay", "there must be some", 0)
+    _judge_outputs(expected.counts, outputs, mistakes)
+    _judge_dead_letters(expected.dead_letters, dead_letters, mistakes)
+    return Verdict(len(flights), len(outputs), len(dead_letters), mistakes.as_problems())
+
+
+class _Mistakes:
+    """Collects mistakes by kind, so that thousands of one kind make one line."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, list[str]] = {}
+
+    def add(self, kind: str, example: str, count: int = 1) -> None:
+        self._counts[kind] += count
+        examples = self._examples.setdefault(kind, [])
+        if len(examples) < _EXAMPLES:
+            examples.append(example)
+
+    def as_problems(self) -> tuple[str, ...]:
+        return tuple(
+            f"{kind}: {count:,} ({'; '.join(self._examples[kind])})"
+            for kind, count in self._counts.items()
+        )
+
+
+def _judge_outputs(
+    expected: Counter[bytes], outputs: Sequence[OutRecord], mistakes: _Mistakes
+) -> None:
+    last: Counter[bytes] = Counter()
+    seen: dict[bytes, set[int]] = {}
+    homes: dict[bytes, int] = {}
+    for record in outputs:
+        key = record.key
+        if key is None or key not in expected:
+            mistakes.add("outputs for what is no airport of the input", f"key {key!r}")
+            continue
+        name = key.decode()
+        if homes.setdefault(key, record.partition) != record.partition:
+            mistakes.add("outputs of one airport in two partitions", name)
+        count = _as_count(record.value)
+        if count is None or count > expected[key]:
+            mistakes.add("outputs that are no count of their airport", f"{name}: {record.value!r}")
+            continue
+        counts = seen.setdefault(key, set())
+        if count in counts:
+            mistakes.add("outputs that came twice", f"{name}: {count}")
+            continue
+        counts.add(count)
+        if count < last[key]:
+            mistakes.add("outputs out of order", f"{name}: {count} after {last[key]}")
+        last[key] = count
+    for key, size in expected.items():
+        missing = size - len(seen.get(key, ()))
+        if missing:
+            mistakes.add("outputs that are missing", f"{key.decode()}: {missing:,}", missing)
+
+
+def _judge_dead_letters(
+    expected: Counter[bytes], dead_letters: Sequence[OutRecord], mistakes: _Mistakes
+) -> None:
+    found: Counter[bytes] = Counter()
+    for record in dead_letters:
+        key = record.key
+        if key is None or key not in expected or record.value != b"":
+            example = f"{key!r}: {record.value!r}"
+            mistakes.add("dead letters that are no flight with an unknown delay", example)
+            continue
+        found[key] += 1
+        if not dict(record.headers).get(REASON_HEADER):
+            mistakes.add("dead letters without a reason", key.decode())
+    for key, size in expected.items():
+        difference = found[key] - size
+        if difference > 0:
+            example = f"{key.decode()}: {difference:,}"
+            mistakes.add("dead letters that came twice", example, difference)
+        elif difference < 0:
+            example = f"{key.decode()}: {-difference:,}"
+            mistakes.add("dead letters that are missing", example, -difference)
+
+
+def _as_count(value: bytes | None) -> int | None:
+    """Return the number that a canonical decimal text stands for; None for anything else."""
+    if value is None or not value.isdigit() or value.startswith(b"0"):
+        return None
+    return int(value)

@@ -1,0 +1,42 @@
+"""Writes 1,000 records to the source topic of the sample pipeline.
+
+    python examples/produce.py [BOOTSTRAP_SERVERS]
+
+Keys are fruits, values are whole numbers, but for ten that are not: those become dead letters.
+"""
+
+import sys
+
+from confluent_kafka import Producer
+
+SOURCE_TOPIC = "source_topic"
+FRUITS = ("apple", "lemon", "orange", "cherry")
+
+
+def stop_on_error(error, _message):
+    if error is not None:
+        sys.exit(f"Kafka does not take the records: {error.str()}")
+
+
+def main():
+    producer = Producer(
+        {
+            "bootstrap.servers": sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092",
+            # What is sent again after a broken connection is not written twice.
+            "enable.idempotence": True,
+            # Keys land in the partition where Java clients put them, and this engine too.
+            "partitioner": "murmur2_random",
+        }
+    )
+    for number in range(1000):
+        value = "not a number" if number % 100 == 99 else str(number)
+        producer.produce(
+            SOURCE_TOPIC, key=FRUITS[number % 4], value=value, on_delivery=stop_on_error
+        )
+    if producer.flush(30):
+        sys.exit("Kafka has not taken all records within 30 s")
+    print(f"wrote 1,000 records to {SOURCE_TOPIC}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""A Kafka for simulations: topics in order, readers that lag, one writer that rules."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from common.messages import (
+    Heartbeat,
+    HeartbeatEvent,
+    Message,
+    Processors,
+    Refused,
+    Sos,
+    Threads,
+)
+from common.topics import TopicNames
+
+NAMES = TopicNames(None, "in", "out")
+
+
+class WriterFencedError(Exception):
+    """Another writer has taken over."""
+
+
+class WriteFailedError(Exception):
+    """The transaction was aborted: nothing of it is in any topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How unreliable Kafka is; probabilities are per message, or per topic and read."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay_ms: int = 0
+    slow_read: float = 0.0
+    failed_write: float = 0.0
+
+
+CALM = Weather()
+
+
+def topic_of(message: Message) -> str:
+    """Return the topic that the codec would write a message to."""
+    match message:
+        case Sos():
+            return NAMES.threads_jm
+        case Threads():
+            return NAMES.threads_tm
+        case Processors(tm_id) | Refused(tm_id):
+            return NAMES.processors(str(tm_id))
+        case HeartbeatEvent():
+            return NAMES.heartbeat_events
+        case _:
+            return NAMES.heartbeat
+
+
+class Broker:
+    """Holds the topics.
+
+    Commands are written in transactions and stay, once written. Reports and refusals may be
+    lost, doubled or late, and overtake each other.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.weather = CALM
+        self.now_ms = 0
+        self._random = random
+        self._logs: defaultdict[str, list[Message]] = defaultdict(list)
+        self._in_flight: list[tuple[int, Message]] = []
+        self._ruler = 0
+
+    def advance(self, now_ms: int) -> None:
+        """Let reports arrive whose time has come."""
+        self.now_ms = now_ms
+        arrived = [message for at_ms, message in self._in_flight if at_ms <= now_ms]
+        if arrived:
+            self._in_flight = [entry for entry in self._in_flight if entry[0] > now_ms]
+            for message in arrived:
+                self._logs[topic_of(message)].append(message)
+
+    def report(self, message: Threads | Heartbeat | Refused) -> None:
+        """Take what may get lost; what happens to it depends on the weather."""
+        weather, random = self.weather, self._random
+        if random.random() < weather.drop:
+            return
+        copies = 2 if random.random() < weather.duplicate else 1
+        for _ in range(copies):
+            delay_ms = random.randrange(weather.delay_ms + 1)
+            if delay_ms:
+                self._in_flight.append((self.now_ms + delay_ms, message))
+            else:
+                self._logs[topic_of(message)].append(message)
+
+    def fence(self) -> int:
+        """Take over as the writer that rules; return what `rule` wants to see."""
+        self._ruler += 1
+        return self._ruler
+
+    def rule(self, writer: int, messages: Sequence[Message]) -> int:
+        """Write commands, all or none; return the offset of the last one."""
+        if writer != self._ruler:
+            raise WriterFencedError
+        if self._random.random() < self.weather.failed_write:
+            raise WriteFailedError
+        for message in messages:
+            log = self._logs[topic_of(message)]
+            log.append(Sos(len(log)) if isinstance(message, Sos) else message)
+        return len(log) - 1
+
+    def reader(self, topics: Sequence[str]) -> Reader:
+        """Return a reader that sees what is written from now on."""
+        return Reader(self, {topic: len(self._logs[topic]) for topic in topics}, self._random)
+
+    def behind(self, topic: str, position: int) -> list[Message]:
+        """Return what a topic has from `position` on."""
+        return self._logs[topic][position:]
+
+
+class Reader:
+    """Reads topics from where they ended when it was made; each in order, none before another."""
+
+    def __init__(self, broker: Broker, positions: dict[str, int], random: Random) -> None:
+        self._broker = broker
+        self._positions = positions
+        self._random = random
+
+    def read(self) -> Iterator[Message]:
+        """Yield what has come; a topic may be skipped until the next time."""
+        slow_read = self._broker.weather.slow_read
+        topics = list(self._positions)
+        if slow_read:
+            self._random.shuffle(topics)
+        for topic in topics:
+            if slow_read and self._random.random() < slow_read:
+                continue
+            messages = self._broker.behind(topic, self._positions[topic])
+            for message in messages:
+                self._positions[topic] += 1
+                yield message

@@ -1,0 +1,258 @@
+"""The two daemons without Kafka, Spark and clock: the real cores in simulated processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from common.messages import (
+    Heartbeat,
+    JobManagerBeat,
+    Message,
+    ProcessorReplica,
+    Processors,
+    Refused,
+    Sos,
+    Threads,
+)
+from common.nodes import TaskId
+from jobmanager import state as jobmanager
+from taskmanager import state as taskmanager
+from tests.simulation.broker import NAMES, Broker, WriteFailedError, WriterFencedError
+from tests.simulation.pipeline_thread import (
+    INTERVAL_MS,
+    FakePipelineThread,
+    Fences,
+    Pace,
+    TaskInstance,
+)
+
+RIVAL_WAIT_MS = 2000
+FENCING_MS = 2000
+ORPHAN_GRACE_MS = 10_000
+
+Trace = Callable[[str], None]
+
+
+class Process:
+    """Something with a clock of its own that can be paused and killed."""
+
+    def __init__(self, name: str, random: Random, trace: Trace) -> None:
+        self.name = name
+        self.alive = True
+        self.paused_until_ms = 0
+        self.random = random
+        self.trace = trace
+        self._clock_ms = random.randrange(10**9)
+        """A monotonic clock starts anywhere."""
+
+    def tick_ms(self, now_ms: int) -> int:
+        """Return the time on this process's own clock."""
+        return now_ms + self._clock_ms
+
+    def is_paused(self, now_ms: int) -> bool:
+        """Whether it is stopped as by SIGSTOP."""
+        return now_ms < self.paused_until_ms
+
+
+class JobManagerProcess(Process):
+    """`jobmanager/daemon.py`, in its order: tick, reign, read."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: Broker,
+        random: Random,
+        trace: Trace,
+        replicas: Sequence[ProcessorReplica],
+        tm_number: int,
+    ) -> None:
+        super().__init__(name, random, trace)
+        self.state = jobmanager.JobManagerState(replicas, tm_number, INTERVAL_MS)
+        self.commands_sent = 0
+        self.refusals = 0
+        self.sequences: dict[tuple[int, str], int] = {}
+        """Last sequence per TaskManager and incarnation, in the current reign."""
+        self._broker = broker
+        self._reader = broker.reader([NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat])
+        self._writer: int | None = None
+        self._epoch = -1
+        self._fenced_at_ms: int | None = None
+        self._yields_until_ms = 0
+
+    def step(self, now_ms: int) -> None:
+        """Do one turn of the daemon's loop."""
+        if self.is_paused(now_ms):
+            return
+        if self._fenced_at_ms is None and now_ms >= self._yields_until_ms:
+            self._handle(jobmanager.Tick(self.tick_ms(now_ms)), now_ms)
+            if self._writer is None:
+                # Fencing the others takes a while, in which reports come in.
+                self._fenced_at_ms = now_ms + self.random.randrange(FENCING_MS)
+        if self._fenced_at_ms is not None:
+            if now_ms < self._fenced_at_ms:
+                return
+            self._fenced_at_ms = None
+            self._reign(now_ms)
+        for message in self._reader.read():
+            match message:
+                case Sos(epoch) if epoch > self._epoch:
+                    self.trace(f"{self.name} superseded by epoch {epoch}")
+                    self.alive = False
+                    return
+                case Threads(report) | Heartbeat(report):
+                    self._handle(jobmanager.Reported(report), now_ms)
+
+    def _reign(self, now_ms: int) -> None:
+        self._writer = self._broker.fence()
+        try:
+            self._epoch = self._broker.rule(self._writer, [Sos(-1)])
+        except WriteFailedError:
+            self._writer = None
+            return
+        self.sequences.clear()
+        self.trace(f"{self.name} reigns, epoch {self._epoch}")
+        self._handle(jobmanager.ReignBegan(self._epoch), now_ms)
+
+    def _handle(self, event: jobmanager.Event, now_ms: int) -> None:
+        decrees: list[Message] = []
+        for message in self.state.handle(event):
+            if isinstance(message, Refused):
+                self.trace(f"{self.name} → {message}")
+                self.refusals += 1
+                self._broker.report(message)
+            elif not isinstance(message, JobManagerBeat):
+                decrees.append(message)
+        self._check(decrees)
+        if not decrees or self._writer is None:
+            return
+        for decree in decrees:
+            self.trace(f"{self.name} → {brief(decree)}")
+        try:
+            self._broker.rule(self._writer, decrees)
+            self.commands_sent += len(decrees)
+        except WriterFencedError:
+            self.trace(f"{self.name} is fenced")
+            self._writer = None
+            self._yields_until_ms = now_ms + RIVAL_WAIT_MS
+        except WriteFailedError:
+            self.trace(f"{self.name} cannot write: the above is lost")
+            self._writer = None
+
+    def _check(self, decrees: Sequence[Message]) -> None:
+        """Check that what the core says and what it knows agree."""
+        live, owners = self.state.live, self.state.owners
+        for task, owner in owners.items():
+            assert owner is None or owner in live, f"{task} belongs to {owner}, which is not there"
+        for decree in decrees:
+            if isinstance(decree, Processors):
+                self._check_processors(decree, live, owners)
+
+    def _check_processors(
+        self, decree: Processors, live: dict[int, str], owners: dict[TaskId, int | None]
+    ) -> None:
+        assert live.get(decree.tm_id) == decree.incarnation, f"command to the dead: {brief(decree)}"
+        assigned = [replica.task for replica in decree.assign]
+        named = [*assigned, *decree.revoke]
+        assert len(set(named)) == len(named), f"a task is named twice: {brief(decree)}"
+        for task in assigned:
+            assert owners[task] == decree.tm_id, f"{task} belongs to {owners[task]}"
+        key = (decree.tm_id, decree.incarnation)
+        assert decree.sequence > self.sequences.get(key, 0), f"sequence repeats: {brief(decree)}"
+        self.sequences[key] = decree.sequence
+
+
+class TaskManagerProcess(Process):
+    """`taskmanager/daemon.py`, in its order: read, events of the threads, tick, ping."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: Broker,
+        random: Random,
+        trace: Trace,
+        tm_id: int,
+        threads: int,
+        fences: Fences,
+        pace: Pace,
+    ) -> None:
+        super().__init__(name, random, trace)
+        self.tm_id = tm_id
+        self.threads_num = threads
+        self.threads: dict[int, FakePipelineThread] = {}
+        self.orphans: list[FakePipelineThread] = []
+        self.threads_paused_too = False
+        self.exits = False
+        self.state = taskmanager.TaskManagerState(tm_id, threads, name, INTERVAL_MS)
+        self._broker = broker
+        self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
+        self._fences = fences
+        self._pace = pace
+
+    def step(self, now_ms: int) -> None:
+        """Do one turn of the daemon's loop, and of its threads."""
+        paused = self.is_paused(now_ms)
+        if self.alive and not paused:
+            for message in self._reader.read():
+                if isinstance(message, Sos | Processors | Refused):
+                    self._handle(message, now_ms)
+            for thread in list(self.threads.values()):
+                events, thread.events = thread.events, []
+                for event in events:
+                    self._handle(event, now_ms)
+            self._handle(taskmanager.Tick(self.tick_ms(now_ms)), now_ms)
+            for thread in self.threads.values():
+                thread.heard_ms = now_ms
+            if self.exits:
+                self.crash(now_ms)
+        if not (paused and self.threads_paused_too):
+            for thread in [*self.threads.values(), *self.orphans]:
+                thread.step(now_ms)
+
+    def stop(self, now_ms: int) -> None:
+        """Ask for a graceful end."""
+        self._handle(taskmanager.StopRequested(), now_ms)
+
+    def crash(self, now_ms: int) -> None:
+        """End the driver as by `kill -9`; its workers notice a little later."""
+        self.alive = False
+        for thread in self.threads.values():
+            thread.orphaned_until_ms = now_ms + self.random.randrange(ORPHAN_GRACE_MS)
+        self.orphans += self.threads.values()
+        self.threads = {}
+
+    @property
+    def running(self) -> list[TaskInstance]:
+        """What the threads have."""
+        return [task for thread in self.threads.values() for task in thread.tasks.values()]
+
+    def _handle(self, event: taskmanager.Event, now_ms: int) -> None:
+        for command in self.state.handle(event):
+            match command:
+                case Threads() | Heartbeat():
+                    self._broker.report(command)
+                case taskmanager.LaunchThread(number):
+                    self.threads[number] = FakePipelineThread(
+                        number, self._fences, self.random, now_ms, self._pace
+                    )
+                case (
+                    taskmanager.AssignTask(number)
+                    | taskmanager.RevokeTask(number)
+                    | taskmanager.StopThread(number)
+                ):
+                    if self.threads[number].is_connected:
+                        self.threads[number].inbox.append(command)
+                case taskmanager.Exit(refusal):
+                    self.trace(f"{self.name} exits, refusal: {refusal}")
+                    self.exits = True
+
+
+def brief(message: Message) -> str:
+    """Return a command in a few words."""
+    match message:
+        case Processors(tm_id, incarnation, epoch, sequence, assign, revoke):
+            plus = " ".join(f"+{replica.task}" for replica in assign)
+            minus = " ".join(f"-{task}" for task in revoke)
+            return f"{incarnation} (id {tm_id}) epoch {epoch} #{sequence}: {plus} {minus}"
+        case _:
+            return str(message)

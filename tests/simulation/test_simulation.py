@@ -1,0 +1,156 @@
+"""Whole clusters, each from a seed: whatever breaks, in the end every task runs exactly once.
+
+A failure prints its seed and the story; replay it with `pytest tests/simulation --seed N`, or
+look for more with `--seeds 100000`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+import pytest
+
+from tests.simulation.broker import Weather
+from tests.simulation.cluster import Cluster, Scale
+from tests.simulation.pipeline_thread import Pace
+
+SEEDS = 1000
+CHUNK = 50
+TROUBLED_INTERVALS = 50
+QUIET_INTERVALS = 15
+SETTLING_INTERVALS = 60 - QUIET_INTERVALS
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seeds" not in metafunc.fixturenames:
+        return
+    seed: int | None = metafunc.config.getoption("--seed", None)
+    if seed is not None:
+        chunks = [range(seed, seed + 1)]
+    else:
+        count: int = metafunc.config.getoption("--seeds", None) or SEEDS
+        chunks = [range(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK)]
+    ids = [f"{chunk.start}-{chunk.stop - 1}" for chunk in chunks]
+    metafunc.parametrize("seeds", chunks, ids=ids)
+
+
+def tell(seed: int, cluster: Cluster, error: Exception) -> str:
+    story = "\n".join(cluster.trace)
+    return f"{story}\n\nseed {seed}: {type(error).__name__}: {error}\nreplay with --seed {seed}"
+
+
+def draw_weather(random: Random) -> Weather:
+    return Weather(
+        drop=random.choice((0, 0.05, 0.3)),
+        duplicate=random.choice((0, 0.1)),
+        delay_ms=random.choice((0, 600, 5000)),
+        slow_read=random.choice((0, 0.3)),
+        failed_write=random.choice((0, 0.05)),
+    )
+
+
+def live_through_troubles(cluster: Cluster, random: Random) -> None:
+    """Run a cluster with mishaps, mend it, and check that it finds to one settled state."""
+    everybody = range(cluster.tm_number)
+    cluster.later(random.choice((1, 5_000)), cluster.start_jobmanager)
+    for tm_id in everybody:
+        cluster.later(random.choice((1, 5_000)), partial(cluster.start_taskmanager, tm_id))
+    cluster.broker.weather = draw_weather(random)
+    mishaps_per_step = random.choice((0.02, 0.05, 0.1))
+    for _ in range(TROUBLED_INTERVALS * 4):
+        cluster.step()
+        if random.random() < mishaps_per_step:
+            cluster.mishap()
+    present = set(random.sample(everybody, random.randint(1, cluster.tm_number)))
+    cluster.mend(present)
+    cluster.run(SETTLING_INTERVALS // 3)
+    cluster.replace_the_missing(present)
+    cluster.run(SETTLING_INTERVALS - SETTLING_INTERVALS // 3)
+    commands = cluster.commands_sent
+    cluster.run(QUIET_INTERVALS)
+    assert cluster.commands_sent == commands, "the JobManager does not come to rest"
+    cluster.check_converged(present)
+
+
+def test_every_task_runs_exactly_once_after_any_trouble(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        cluster = Cluster(random, Scale.draw(random))
+        try:
+            live_through_troubles(cluster, random)
+        except Exception as error:
+            pytest.fail(tell(seed, cluster, error), pytrace=not isinstance(error, AssertionError))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_joins_and_graceful_leaves_never_take_a_task_from_the_living(seed: int) -> None:
+    random = Random(seed)
+    cluster = Cluster(random, Scale((1, 2, 1, 3), processors=3, parallelism=4))
+    cluster.start_jobmanager()
+    for tm_id in (0, 1):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(15)
+    for tm_id in (2, 3):
+        cluster.start_taskmanager(tm_id)
+        cluster.run(random.randrange(2, 20))
+    leaver = cluster.live_taskmanagers[0]
+    leaver.stop(cluster.now_ms)
+    while leaver.alive:
+        cluster.step()
+    for _ in range(2):
+        cluster.run(1)
+        assert leaver.tm_id not in cluster.jobmanagers[0].state.live
+    cluster.run(20)
+
+    assert cluster.fences.taken_from_the_living == 0
+    cluster.check_converged({1, 2, 3})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_restarted_jobmanager_leaves_every_task_where_it_runs(seed: int) -> None:
+    random = Random(seed)
+    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
+    cluster.start_jobmanager()
+    for tm_id in range(3):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(20)
+    before = {p.name: {id(task) for task in p.running} for p in cluster.live_taskmanagers}
+    cluster.jobmanagers[0].alive = False
+    cluster.run(random.randrange(10))
+    cluster.start_jobmanager()
+    cluster.run(20)
+
+    after = {p.name: {id(task) for task in p.running} for p in cluster.live_taskmanagers}
+    assert before == after
+    cluster.check_converged({0, 1, 2})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_paused_jobmanager_does_not_disturb_anybody(seed: int) -> None:
+    random = Random(seed)
+    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
+    jobmanager = cluster.start_jobmanager()
+    for tm_id in range(3):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(20)
+    commands = cluster.commands_sent
+    jobmanager.paused_until_ms = cluster.now_ms + random.randrange(60_000)
+    cluster.run(70)
+
+    assert cluster.commands_sent == commands
+    cluster.check_converged({0, 1, 2})
+
+
+def test_slow_threads_are_waited_for_when_tasks_move() -> None:
+    cluster = Cluster(
+        Random(0), Scale((1, 1), processors=2, parallelism=4), Pace(close_ms=8000, start_ms=8000)
+    )
+    cluster.start_jobmanager()
+    cluster.start_taskmanager(0)
+    cluster.run(30)
+    cluster.start_taskmanager(1)
+    cluster.run(60)
+
+    assert cluster.fences.taken_from_the_living == 0
+    cluster.check_converged({0, 1})

@@ -1,0 +1,256 @@
+"""Both real cores, joined by the real codec, with all that they say written down."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+
+from common.codec import Codec
+from common.messages import (
+    ControlRecord,
+    Heartbeat,
+    JobManagerBeat,
+    Message,
+    Processors,
+    Refused,
+    Sos,
+    Threads,
+    replicas,
+)
+from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, Topology
+from common.status import TaskState, TaskStatus
+from common.topics import TopicNames
+from jobmanager import state as jobmanager
+from taskmanager import state as taskmanager
+
+INTERVAL_MS = 1000
+STEP_MS = 500
+NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
+PIPELINE = Topology(
+    (
+        ProcessorNode("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
+        ProcessorNode("Adder", ProcessorType.SUM, ("Counter",), ("Forwarder",)),
+        ProcessorNode("Counter", ProcessorType.COUNT, (SINK,), ("Adder",)),
+    )
+)
+PARALLELISM = 2
+
+
+class Wire:
+    """The control topics, and the transcript of what is written to them."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.lines: list[str] = []
+        self._logs: defaultdict[str, list[ControlRecord]] = defaultdict(list)
+        self._told: dict[str, str] = {}
+
+    def say(self, text: str) -> None:
+        """Add a remark to the transcript."""
+        self.lines += ["", f"# {text}"]
+
+    def write(self, message: Message) -> int:
+        """Encode a message and append its records; return the offset of the last one."""
+        offset = -1
+        for record in Codec(NAMES).encode(message, self.now_ms):
+            log = self._logs[record.topic]
+            offset = len(log)
+            log.append(replace(record, offset=offset))
+            self._write_down(record)
+        return offset
+
+    def end(self, topic: str) -> int:
+        """Return the offset that the next record will have."""
+        return len(self._logs[topic])
+
+    def read(self, topic: str, position: int) -> list[ControlRecord]:
+        """Return the records from `position` on."""
+        return self._logs[topic][position:]
+
+    def _write_down(self, record: ControlRecord) -> None:
+        """Add a record, unless it is a heartbeat that tells the same as the one before."""
+        headers = dict(record.headers)
+        told = _headers(headers)
+        if record.topic == NAMES.heartbeat:
+            who = told.split()[1]
+            if self._told.get(who) == told:
+                return
+            self._told[who] = told
+        key, value = record.key.decode(), record.value.decode()
+        time = f"{int(headers['sent_at']) / 1000:6.1f}"
+        self.lines.append(f"{time}  {record.topic:<28} {key or '-':<10} {value}")
+        if told:
+            self.lines.append(f"{'':8}{told}")
+
+
+def _headers(headers: dict[str, bytes]) -> str:
+    shown = [
+        f"{name}={headers[name].decode()}"
+        for name in ("epoch", "sequence", "incarnation", "action", "parameters")
+        if name in headers
+    ]
+    if "report" in headers:
+        shown.append(_report(json.loads(headers["report"])))
+    return " ".join(shown)
+
+
+def _report(report: dict[str, object]) -> str:
+    if "owners" in report:
+        return f"report: {json.dumps(report)}"
+    tasks = report["tasks"]
+    assert isinstance(tasks, list)
+    shown = [f"{task['task']} {task['state']}" for task in tasks]
+    states = report["thread_states"]
+    assert isinstance(states, list)
+    return (
+        f"report: {report['incarnation']} epoch={report['epoch']} sequence={report['sequence']} "
+        f"{'leaving ' if report['leaving'] else ''}threads: {' '.join(states)}; "
+        f"tasks: {', '.join(shown) or 'none'}"
+    )
+
+
+class Member:
+    """One who reads topics from where they end when it starts."""
+
+    def __init__(self, wire: Wire, topics: tuple[str, ...]) -> None:
+        self.wire = wire
+        self.alive = True
+        self._codec = Codec(NAMES)
+        self._positions = {topic: wire.end(topic) for topic in topics}
+
+    def read(self) -> list[Message]:
+        """Return the messages that have come, topic by topic."""
+        messages = []
+        for topic in self._positions:
+            for record in self.wire.read(topic, self._positions[topic]):
+                self._positions[topic] += 1
+                message = self._codec.decode(record)
+                if message is not None:
+                    messages.append(message)
+        return messages
+
+
+class JobManager(Member):
+    """A JobManager; the newest one fences the others, as Kafka would see to."""
+
+    def __init__(self, name: str, wire: Wire, tm_number: int) -> None:
+        super().__init__(wire, (NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat))
+        self.name = name
+        self.state = jobmanager.JobManagerState(
+            replicas(PIPELINE, NAMES, PARALLELISM), tm_number, INTERVAL_MS
+        )
+        self._handle(jobmanager.Tick(wire.now_ms))
+        self._epoch = wire.write(Sos(-1))
+        self._handle(jobmanager.ReignBegan(self._epoch))
+
+    def step(self) -> None:
+        """Do one turn of the daemon's loop."""
+        self._handle(jobmanager.Tick(self.wire.now_ms))
+        for message in self.read():
+            match message:
+                case Sos(epoch) if epoch > self._epoch:
+                    self.wire.lines.append(f"{'':8}{self.name} ends: superseded")
+                    self.alive = False
+                    return
+                case Threads(report) | Heartbeat(report):
+                    self._handle(jobmanager.Reported(report))
+
+    def _handle(self, event: jobmanager.Event) -> None:
+        for message in self.state.handle(event):
+            if isinstance(message, JobManagerBeat):
+                message = replace(message, sent_at_ms=self.wire.now_ms)
+            self.wire.write(message)
+
+
+class TaskManager(Member):
+    """A TaskManager whose threads obey within one step."""
+
+    def __init__(self, name: str, wire: Wire, tm_id: int, threads: int) -> None:
+        super().__init__(wire, (NAMES.threads_jm, NAMES.processors(str(tm_id))))
+        self.name = name
+        self.paused = False
+        self.state = taskmanager.TaskManagerState(tm_id, threads, name, INTERVAL_MS)
+        self._events: list[taskmanager.Event] = []
+        self._running: dict[int, list[TaskStatus]] = {}
+
+    def step(self) -> None:
+        """Do one turn of the daemon's loop."""
+        if self.paused:
+            return
+        for message in self.read():
+            if isinstance(message, Sos | Processors | Refused):
+                self._handle(message)
+        events, self._events = self._events, []
+        for event in events:
+            self._handle(event)
+        for thread, statuses in self._running.items():
+            self._handle(taskmanager.ThreadReported(thread, tuple(statuses)))
+        self._handle(taskmanager.Tick(self.wire.now_ms))
+
+    def stop(self) -> None:
+        """Ask for a graceful end, as SIGTERM does."""
+        self._handle(taskmanager.StopRequested())
+
+    def _handle(self, event: taskmanager.Event) -> None:
+        for command in self.state.handle(event):
+            match command:
+                case Threads() | Heartbeat():
+                    self.wire.write(command)
+                case taskmanager.LaunchThread(thread):
+                    self._events.append(taskmanager.ThreadConnected(thread))
+                    self._running[thread] = []
+                case taskmanager.AssignTask(thread, replica):
+                    self._running[thread].append(TaskStatus(replica.task, TaskState.RUNNING))
+                case taskmanager.RevokeTask(thread, task):
+                    self._running[thread] = [s for s in self._running[thread] if s.task != task]
+                    self._events.append(taskmanager.TaskClosed(thread, task))
+                case taskmanager.StopThread(thread):
+                    del self._running[thread]
+                    self._events.append(taskmanager.ThreadStopped(thread))
+                case taskmanager.Exit(refusal):
+                    self.wire.lines.append(f"{'':8}{self.name} exits, refusal: {refusal}")
+                    self.alive = False
+
+
+class Conversation:
+    """JobManagers and TaskManagers on one wire, step by step."""
+
+    def __init__(self, tm_number: int) -> None:
+        self.wire = Wire()
+        self.members: list[JobManager | TaskManager] = []
+        self._tm_number = tm_number
+
+    def say(self, text: str) -> None:
+        """Add a remark to the transcript."""
+        self.wire.say(text)
+
+    def start_jobmanager(self, name: str = "jm") -> JobManager:
+        """Start a JobManager; it is heard first in each step."""
+        member = JobManager(name, self.wire, self._tm_number)
+        self.members.insert(0, member)
+        return member
+
+    def start_taskmanager(self, name: str, tm_id: int, threads: int) -> TaskManager:
+        """Start a TaskManager."""
+        member = TaskManager(name, self.wire, tm_id, threads)
+        self.members.append(member)
+        return member
+
+    def run(self, intervals: float) -> None:
+        """Let heartbeat intervals pass."""
+        for _ in range(int(intervals * INTERVAL_MS / STEP_MS)):
+            self.wire.now_ms += STEP_MS
+            for member in list(self.members):
+                if member.alive:
+                    member.step()
+            self.members = [member for member in self.members if member.alive]
+
+    def kill(self, member: JobManager | TaskManager) -> None:
+        """End a member without a word."""
+        self.members.remove(member)
+
+    @property
+    def text(self) -> str:
+        """The transcript."""
+        return "\n".join(self.wire.lines).strip() + "\n"

@@ -1,0 +1,290 @@
+"""What `pipeline status` makes of heartbeats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from admin import status
+from admin.cli import app
+from admin.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
+from admin.init import sample
+from admin.ports import find_free
+from common.codec import Codec, sent_at_ms
+from common.messages import (
+    ControlRecord,
+    Heartbeat,
+    JobManagerBeat,
+    MalformedMessageError,
+    Report,
+)
+from common.nodes import TaskId
+from common.status import TaskState, TaskStatus, ThreadState
+from common.topics import TopicNames
+
+NOW_MS = 1_000_000
+INTERVAL_MS = 1000
+
+FORWARD, COUNT = TaskId("Forward", 0), TaskId("Count", 0)
+
+
+def report(
+    tm_id: int,
+    *tasks: TaskStatus,
+    age_ms: int = 200,
+    incarnation: str = "a",
+    sequence: int = 1,
+    leaving: bool = False,
+) -> Beat:
+    content = Report(
+        tm_id,
+        incarnation,
+        threads=2,
+        beat=1,
+        sequence=sequence,
+        leaving=leaving,
+        host=f"host{tm_id}",
+        pid=100 + tm_id,
+        thread_states=(ThreadState.RUNNING, ThreadState.DEAD),
+        tasks=tasks,
+    )
+    return Beat(NOW_MS - age_ms, content)
+
+
+def ruling(owners: dict[TaskId, int | None], age_ms: int = 100, epoch: int = 7) -> Beat:
+    return Beat(NOW_MS - age_ms, JobManagerBeat(epoch, NOW_MS - age_ms, owners))
+
+
+def running(task: TaskId, **figures: int) -> TaskStatus:
+    return TaskStatus(task, TaskState.RUNNING, **figures)  # type: ignore[arg-type]
+
+
+def look(*beats: Beat, tm_number: int = 2) -> ClusterStatus:
+    return snapshot(beats, NOW_MS, INTERVAL_MS, tm_number)
+
+
+# --- who is there ---
+
+
+def test_without_a_heartbeat_nobody_is_there() -> None:
+    found = look()
+    assert found.job_manager.presence is Presence.ABSENT
+    assert [info.presence for info in found.task_managers] == [Presence.ABSENT, Presence.ABSENT]
+    assert found.tasks == ()
+    assert not found.all_run
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "presence"), [(0, Presence.UP), (3000, Presence.UP), (3001, Presence.DOWN)]
+)
+def test_whoever_is_silent_for_longer_than_three_intervals_is_down(
+    age_ms: int, presence: Presence
+) -> None:
+    found = look(ruling({}, age_ms), report(0, age_ms=age_ms), tm_number=1)
+    assert found.job_manager.presence is presence
+    assert (found.job_manager.epoch, found.job_manager.age_ms) == (7, age_ms)
+    assert found.task_managers[0].presence is presence
+    assert found.task_managers[0].age_ms == age_ms
+
+
+def test_a_sender_whose_clock_is_ahead_has_the_age_zero() -> None:
+    found = look(ruling({}, age_ms=-500), report(0, age_ms=-500))
+    assert found.job_manager.age_ms == found.task_managers[0].age_ms == 0
+
+
+def test_the_last_report_of_a_task_manager_counts() -> None:
+    found = look(report(0, age_ms=900), report(0, running(COUNT), age_ms=100, leaving=True))
+    assert found.task_managers[0].presence is Presence.LEFT
+    assert found.task_managers[0].host == "host0"
+    assert found.task_managers[0].threads == (ThreadState.RUNNING, ThreadState.DEAD)
+
+
+def test_a_second_process_with_the_id_of_one_that_takes_part_is_not_shown() -> None:
+    works = report(0, running(COUNT), age_ms=500, incarnation="a", sequence=3)
+    refused = report(0, age_ms=100, incarnation="b", sequence=0)
+    for beats in ((works, refused), (refused, works)):
+        found = look(ruling({COUNT: 0}), *beats)
+        assert found.tasks[0].status is not None
+
+
+def test_a_new_process_replaces_one_that_is_down() -> None:
+    dead = report(0, running(COUNT), age_ms=4000, incarnation="a", sequence=3)
+    new = report(0, age_ms=100, incarnation="b", sequence=0)
+    assert look(dead, new).task_managers[0].presence is Presence.UP
+
+
+def test_a_task_manager_beyond_the_configured_number_is_shown_too() -> None:
+    assert [info.id for info in look(report(5)).task_managers] == [0, 1, 5]
+
+
+def test_only_the_last_beat_of_each_process_is_kept() -> None:
+    first, second, other = report(0, age_ms=900), report(0), report(1)
+    assert newest([first, other, second, ruling({}, 50), ruling({}, 40)]) == [
+        second,
+        other,
+        ruling({}, 40),
+    ]
+
+
+# --- tasks ---
+
+
+def test_a_task_is_shown_with_the_figures_of_its_owner() -> None:
+    mine = running(COUNT, records_in=5, records_out=4, lag=3)
+    stale = running(COUNT, records_in=1)
+    found = look(ruling({FORWARD: 1, COUNT: 0}), report(0, mine), report(1, stale))
+    assert [(info.task, info.owner, info.status) for info in found.tasks] == [
+        (FORWARD, 1, None),
+        (COUNT, 0, mine),
+    ]
+    assert found.tasks[0].reason == "assigned, not started yet"
+    assert not found.all_run
+
+
+def test_all_run_when_every_task_runs_at_its_owner() -> None:
+    found = look(
+        ruling({FORWARD: 1, COUNT: 0}), report(0, running(COUNT)), report(1, running(FORWARD))
+    )
+    assert found.all_run
+    assert found.without_owner == ()
+
+
+def test_a_task_of_a_task_manager_that_is_down_has_no_figures() -> None:
+    found = look(ruling({COUNT: 0}), report(0, running(COUNT), age_ms=5000))
+    assert (found.tasks[0].owner, found.tasks[0].status) == (0, None)
+    assert found.tasks[0].reason == "its TaskManager is not there"
+
+
+def test_a_task_without_an_owner_is_listed_as_such() -> None:
+    found = look(ruling({FORWARD: None, COUNT: 0}), report(0, running(COUNT)))
+    assert found.without_owner == (FORWARD,)
+    assert not found.all_run
+
+
+def test_without_a_job_manager_the_owner_is_who_runs_the_task() -> None:
+    moved = look(ruling({FORWARD: 0, COUNT: 0}, age_ms=9000), report(1, running(COUNT)))
+    assert [(info.task, info.owner) for info in moved.tasks] == [(FORWARD, None), (COUNT, 1)]
+    never_seen = look(report(1, running(COUNT)))
+    assert [(info.task, info.owner) for info in never_seen.tasks] == [(COUNT, 1)]
+
+
+@pytest.mark.parametrize(
+    ("state", "restored", "to_restore", "percent"),
+    [
+        (TaskState.RESTORING, 1, 3, 33),
+        (TaskState.RESTORING, 0, 0, None),
+        (TaskState.RUNNING, 3, 3, None),
+    ],
+)
+def test_the_restore_percentage_is_that_of_a_task_that_restores(
+    state: TaskState, restored: int, to_restore: int, percent: int | None
+) -> None:
+    task = TaskStatus(COUNT, state, restored=restored, to_restore=to_restore)
+    assert look(ruling({COUNT: 0}), report(0, task)).tasks[0].restore_percent == percent
+
+
+# --- what is printed ---
+
+
+def text(found: ClusterStatus) -> str:
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(status.overview(found))
+    return capture.get()
+
+
+def rows(found: ClusterStatus) -> list[str]:
+    return [" ".join(line.replace("│", " ").split()) for line in text(found).splitlines()]
+
+
+def test_the_tables_show_daemons_and_tasks() -> None:
+    restoring = TaskStatus(COUNT, TaskState.RESTORING, restored=1, to_restore=4)
+    failed = TaskStatus(FORWARD, TaskState.FAILED, "record [red]src[/red][0]@12", 1, 1200)
+    shown = rows(look(ruling({FORWARD: 0, COUNT: 0}), report(0, failed, restoring)))
+    for row in (
+        "JobManager: epoch 7, last heartbeat 0.1 s ago",
+        "0 UP host0 100 1 RUNNING, 1 DEAD 0.2 s ago",
+        "1 ABSENT",
+        "Forward_0 0 1 FAILED 1,200 0 0 0 record [red]src[/red][0]@12",
+        "Count_0 0 0 RESTORING 25% 0 0 0 0",
+    ):
+        assert row in shown
+
+
+def test_the_threads_of_a_task_manager_that_is_not_there_are_not_shown() -> None:
+    assert "0 DOWN host0 100 5.0 s ago" in rows(look(report(0, age_ms=5000)))
+
+
+def test_missing_job_manager_and_owners_are_said() -> None:
+    assert "no JobManager" in rows(look())
+    silent = text(look(ruling({COUNT: None}, age_ms=5000)))
+    assert "no JobManager: the last one, of epoch 7, fell silent 5.0 s ago." in silent
+    assert "Nobody runs Count_0" in silent
+
+
+def test_the_json_has_every_key_whatever_the_state() -> None:
+    full = look(ruling({FORWARD: None, COUNT: 0}), report(0, running(COUNT, lag=2)))
+    data = json.loads(status.as_json(full))
+    assert data["job_manager"] == {"state": "UP", "epoch": 7, "age_ms": 100}
+    assert data["task_managers"][0] == {
+        "id": 0,
+        "state": "UP",
+        "host": "host0",
+        "pid": 100,
+        "threads": ["RUNNING", "DEAD"],
+        "age_ms": 200,
+    }
+    assert data["tasks"][1] == {
+        "id": "Count_0",
+        "owner": 0,
+        "thread": 0,
+        "state": "RUNNING",
+        "reason": "",
+        "records_in": 0,
+        "records_out": 0,
+        "dead_letters": 0,
+        "skipped": 0,
+        "transactions": 0,
+        "restarts": 0,
+        "lag": 2,
+        "restore_percent": None,
+    }
+    assert data["tasks"][0].keys() == data["tasks"][1].keys()
+    assert data["task_managers"][1].keys() == data["task_managers"][0].keys()
+    assert data["tasks_without_owner"] == ["Forward_0"]
+
+
+# --- from the topic ---
+
+
+def test_the_time_of_sending_is_read_from_the_record() -> None:
+    codec = Codec(TopicNames("job", "in", "out"))
+    (record,) = codec.encode(Heartbeat(Report(0, "a", 1, 1)), NOW_MS)
+    assert sent_at_ms(record) == NOW_MS
+
+
+@pytest.mark.parametrize("headers", [(), (("sent_at", b"soon"),)])
+def test_a_record_without_a_time_is_malformed(headers: tuple[tuple[str, bytes], ...]) -> None:
+    with pytest.raises(MalformedMessageError):
+        sent_at_ms(ControlRecord("heartbeat_topic", b"0", b"ping", headers))
+
+
+@pytest.fixture
+def config_without_broker(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    (port,) = find_free(1)
+    path.write_text(sample("config.yaml").replace("9092", str(port)))
+    return path
+
+
+def test_without_a_broker_the_command_exits_with_3(
+    config_without_broker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("admin.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
+    result = CliRunner().invoke(app, ["status", str(config_without_broker)])
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "no Kafka broker answers at 127.0.0.1:" in result.stderr

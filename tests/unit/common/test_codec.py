@@ -1,0 +1,430 @@
+"""Control messages as Kafka records: the original's bytes, and no record that can do harm."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.codec import MAX_RECORD_BYTES, Codec
+from common.messages import (
+    ControlRecord,
+    Heartbeat,
+    HeartbeatEvent,
+    JobManagerBeat,
+    MalformedMessageError,
+    Message,
+    ProcessorReplica,
+    Processors,
+    Refused,
+    Report,
+    Sos,
+    Threads,
+    replicas,
+)
+from common.nodes import SINK, SOURCE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
+from common.status import TaskState, TaskStatus, ThreadState
+from common.topics import TopicNames
+from jobmanager import state as jobmanager
+from taskmanager import state as taskmanager
+
+NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
+SENT_AT_MS = 1_700_000_000_123
+
+ids = st.text(alphabet="abZ09._-", min_size=1, max_size=8)
+texts = st.text(max_size=20)
+numbers = st.integers(0, 2**63)
+tm_ids = st.integers(0, 10_000)
+tasks = st.builds(TaskId, ids, st.integers(0, 10_000))
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+configs = st.dictionaries(texts, st.none() | st.booleans() | st.integers() | texts, max_size=3)
+statuses = st.builds(
+    TaskStatus,
+    tasks,
+    st.sampled_from(TaskState),
+    texts,
+    *[numbers] * 7,
+    st.none() | numbers,
+    numbers,
+    numbers,
+)
+reports = st.builds(
+    Report,
+    tm_ids,
+    texts,
+    st.integers(1, 100),
+    numbers,
+    st.integers(-1, 2**63),
+    numbers,
+    st.booleans(),
+    texts,
+    numbers,
+    st.lists(st.sampled_from(ThreadState), max_size=4).map(tuple),
+    st.lists(statuses, max_size=4).map(tuple),
+)
+replica_values = st.builds(
+    ProcessorReplica,
+    tasks,
+    st.sampled_from(ProcessorType),
+    *[st.lists(ids, max_size=3).map(tuple)] * 4,
+    st.none() | ids,
+    st.none() | ids,
+    st.sampled_from(OnError),
+    configs,
+)
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Sos, numbers),
+    st.builds(Threads, reports),
+    st.builds(Heartbeat, reports),
+    st.builds(
+        JobManagerBeat,
+        numbers,
+        st.just(SENT_AT_MS),
+        st.dictionaries(tasks, st.none() | tm_ids, max_size=4),
+    ),
+    st.builds(
+        Processors,
+        tm_ids,
+        texts,
+        numbers,
+        numbers,
+        st.lists(replica_values, max_size=3).map(tuple),
+        st.lists(tasks, max_size=3).map(tuple),
+    ),
+    st.builds(Refused, tm_ids, texts, numbers, texts),
+    st.builds(HeartbeatEvent, tm_ids, st.booleans()),
+)
+
+RUNNING = TaskStatus(TaskId("Counter", 0), TaskState.RUNNING, records_in=3)
+REPORT = Report(1, "a1b2", 4, 7, 2, 3, False, "host", 99, (ThreadState.RUNNING,), (RUNNING,))
+REPLICA = ProcessorReplica(
+    TaskId("Counter", 0),
+    ProcessorType.COUNT,
+    ("Adder",),
+    ("sink",),
+    ("Adder_Counter_job_1",),
+    ("sink_topic_job_1",),
+    "state_topic_Counter_job_1",
+)
+
+
+def encode(message: Message) -> list[ControlRecord]:
+    """Encode, with the offset that the broker would give to an `sos`."""
+    records = Codec(NAMES).encode(message, SENT_AT_MS)
+    if isinstance(message, Sos):
+        return [replace(record, offset=message.epoch) for record in records]
+    return records
+
+
+def decode(records: list[ControlRecord]) -> Message | None:
+    codec = Codec(NAMES)
+    *others, last = [codec.decode(record) for record in records]
+    assert others == [None] * len(others)
+    return last
+
+
+def with_headers(record: ControlRecord, **headers: bytes | None) -> ControlRecord:
+    """Return a copy with other headers; None removes one."""
+    changed = {**dict(record.headers), **headers}
+    kept = tuple((name, value) for name, value in changed.items() if value is not None)
+    return replace(record, headers=kept)
+
+
+# The bytes of the original.
+
+
+def test_processor_has_the_fields_of_the_original_in_its_order() -> None:
+    assign, end = encode(Processors(0, "i", 5, 1, assign=(REPLICA,)))
+    assert assign.value == (
+        b'{"pipelineID":0,"ID":"Counter","type":"COUNT","from":["Adder"],"to":["sink"],'
+        b'"inTopics":["Adder_Counter_job_1"],"outTopics":["sink_topic_job_1"],'
+        b'"stateTopic":"state_topic_Counter_job_1"}'
+    )
+    assert end.value == b"eos"
+    assert (assign.topic, assign.key) == ("processors_topic_0_job_1", b"0")
+    assert (end.topic, end.key) == ("processors_topic_0_job_1", b"0")
+
+
+def test_pipeline_of_the_original_gives_its_processors() -> None:
+    pipeline = Topology(
+        (
+            ProcessorNode("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
+            ProcessorNode("Adder", ProcessorType.SUM, ("Counter",), ("Forwarder",)),
+            ProcessorNode("Counter", ProcessorType.COUNT, (SINK,), ("Adder",)),
+        )
+    )
+    entries = replicas(pipeline, NAMES, 2)
+    assert [str(entry.task) for entry in entries] == [
+        "Forwarder_0",
+        "Forwarder_1",
+        "Adder_0",
+        "Adder_1",
+        "Counter_0",
+        "Counter_1",
+    ]
+    assert entries[4] == REPLICA
+    assert entries[0].in_topics == ("source_topic_job_1",)
+    assert "stateTopic" not in entries[0].to_json()
+
+
+@pytest.mark.parametrize(
+    ("message", "topic", "key", "value"),
+    [
+        (Sos(0), "threads_jm_topic_job_1", b"", b"sos"),
+        (Threads(REPORT), "threads_tm_topic_job_1", b"1", b"4"),
+        (Heartbeat(REPORT), "heartbeat_topic_job_1", b"1", b"ping"),
+        (JobManagerBeat(2, 0, {}), "heartbeat_topic_job_1", b"jobmanager", b"ping"),
+        (HeartbeatEvent(1, False), "heartbeat_events_topic_job_1", b"1", b"down"),
+        (HeartbeatEvent(1, True), "heartbeat_events_topic_job_1", b"1", b"up"),
+        (Processors(1, "i", 2, 3), "processors_topic_1_job_1", b"1", b"eos"),
+        (Refused(1, "i", 2, "no"), "processors_topic_1_job_1", b"1", b"no"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str | bytes) else "",
+)
+def test_topic_key_and_value(message: Message, topic: str, key: bytes, value: bytes) -> None:
+    (record,) = encode(message)
+    assert (record.topic, record.key, record.value) == (topic, key, value)
+
+
+def test_every_record_tells_version_and_time() -> None:
+    message = Processors(1, "i", 2, 3, assign=(REPLICA,), revoke=(TaskId("P", 1),))
+    for record in encode(message):
+        headers = dict(record.headers)
+        assert (headers["version"], headers["sent_at"]) == (b"1", b"%d" % SENT_AT_MS)
+
+
+def test_command_headers_tell_epoch_sequence_incarnation_and_action() -> None:
+    message = Processors(1, "i", 2, 3, assign=(REPLICA,), revoke=(TaskId("P", 1),))
+    told = [dict(record.headers) for record in encode(message)]
+    assert [headers["action"] for headers in told] == [b"revoke", b"assign", b"eos"]
+    for headers in told:
+        assert (headers["epoch"], headers["sequence"]) == (b"2", b"3")
+        assert headers["incarnation"] == b"i"
+
+
+def test_report_is_json_of_all_it_tells() -> None:
+    (record,) = encode(Heartbeat(REPORT))
+    assert dict(record.headers)["report"] == (
+        b'{"tm_id":1,"incarnation":"a1b2","threads":4,"beat":7,"epoch":2,"sequence":3,'
+        b'"leaving":false,"host":"host","pid":99,"thread_states":["RUNNING"],'
+        b'"tasks":[{"task":"Counter_0","state":"RUNNING","reason":"","thread":0,"records_in":3,'
+        b'"records_out":0,"skipped":0,"dead_letters":0,"transactions":0,"restarts":0,'
+        b'"lag":null,"restored":0,"to_restore":0}]}'
+    )
+
+
+# There and back.
+
+
+@given(messages)
+def test_every_message_comes_back_as_it_was(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(st.lists(messages, max_size=6))
+def test_one_reader_understands_messages_in_a_row(said: list[Message]) -> None:
+    codec = Codec(NAMES)
+    decoded = [codec.decode(record) for message in said for record in encode(message)]
+    assert [message for message in decoded if message is not None] == said
+
+
+def test_batch_that_was_cut_off_does_not_leak_into_the_next() -> None:
+    codec = Codec(NAMES)
+    cut = encode(Processors(1, "i", 2, 3, assign=(REPLICA,)))[:1]
+    whole = encode(Processors(1, "i", 2, 4, revoke=(TaskId("P", 1),)))
+    decoded = [codec.decode(record) for record in (*cut, *whole)]
+    assert decoded[-1] == Processors(1, "i", 2, 4, revoke=(TaskId("P", 1),))
+
+
+# Whatever else stands on a topic.
+
+
+def is_malformed(record: ControlRecord, codec: Codec | None = None) -> bool:
+    try:
+        (codec or Codec(NAMES)).decode(record)
+    except MalformedMessageError:
+        return True
+    return False
+
+
+topics = st.sampled_from(
+    [
+        NAMES.threads_jm,
+        NAMES.threads_tm,
+        NAMES.heartbeat,
+        NAMES.heartbeat_events,
+        NAMES.processors("0"),
+        NAMES.processors("1"),
+    ]
+)
+keys = st.sampled_from([b"0", b"1", b"jobmanager", b""]) | st.binary(max_size=10)
+values = st.sampled_from([b"sos", b"ping", b"eos", b"up", b"{}", b"[]"]) | st.binary(max_size=30)
+header_names = st.sampled_from(
+    ["version", "sent_at", "epoch", "sequence", "incarnation", "action", "parameters", "report"]
+)
+header_values = (
+    st.sampled_from([b"1", b"0", b"-1", b"assign", b"revoke", b"refuse", b"eos", b"{}", b"1e999"])
+    | st.binary(max_size=10)
+    | json_values.map(lambda value: json.dumps(value).encode())
+)
+headers = st.lists(st.tuples(header_names | texts, header_values), max_size=9).map(
+    lambda drawn: (("version", b"1"), *drawn)
+)
+
+
+@given(st.lists(st.builds(ControlRecord, topics, keys, values, headers), max_size=4))
+def test_random_records_raise_nothing_but_malformed(records: list[ControlRecord]) -> None:
+    codec = Codec(NAMES)
+    for record in records:
+        is_malformed(record, codec)
+
+
+@given(topics, st.binary(), st.binary(), st.lists(st.tuples(texts, st.binary())).map(tuple))
+def test_random_bytes_are_malformed(
+    topic: str, key: bytes, value: bytes, headers: tuple[tuple[str, bytes], ...]
+) -> None:
+    assert is_malformed(ControlRecord(topic, key, value, headers))
+
+
+@pytest.mark.parametrize("version", [b"2", b"0", b"", b"one", b"1.0", None])
+def test_other_protocol_version_is_malformed(version: bytes | None) -> None:
+    for message in (Sos(0), Heartbeat(REPORT), Processors(1, "i", 2, 3), HeartbeatEvent(1, True)):
+        assert is_malformed(with_headers(encode(message)[0], version=version))
+
+
+def test_record_that_is_too_large_is_malformed() -> None:
+    (record,) = encode(Refused(1, "i", 2, ""))
+    used = sum(len(value) for _, value in record.headers)
+    at_the_limit = replace(record, value=b"x" * (MAX_RECORD_BYTES - used))
+    assert decode([at_the_limit]) == Refused(1, "i", 2, "x" * (MAX_RECORD_BYTES - used))
+    assert is_malformed(replace(at_the_limit, value=at_the_limit.value + b"x"))
+
+
+def test_large_headers_count_too() -> None:
+    (record,) = encode(Heartbeat(REPORT))
+    assert is_malformed(with_headers(record, report=b" " * MAX_RECORD_BYTES))
+
+
+def test_deeply_nested_json_is_malformed() -> None:
+    (record,) = encode(Heartbeat(REPORT))
+    assert is_malformed(with_headers(record, report=b"[" * 200_000))
+
+
+@pytest.mark.parametrize("key", [b"2", b"", b"x", b"-1", b"1.0"])
+def test_report_under_a_foreign_key_is_malformed(key: bytes) -> None:
+    assert is_malformed(replace(encode(Heartbeat(REPORT))[0], key=key))
+
+
+def test_command_on_the_topic_of_another_taskmanager_is_malformed() -> None:
+    (record,) = encode(Processors(1, "i", 2, 3))
+    assert is_malformed(replace(record, topic=NAMES.processors("2")))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("beat", None),
+        ("beat", "7"),
+        ("beat", 7.5),
+        ("beat", True),
+        ("threads", 0),
+        ("threads", -1),
+        ("sequence", -1),
+        ("epoch", float("inf")),
+        ("incarnation", 5),
+        ("incarnation", "\ud800"),
+        ("leaving", 0),
+        ("thread_states", "RUNNING"),
+        ("thread_states", ["TIRED"]),
+        ("tasks", {}),
+        ("tasks", [{}]),
+        ("tasks", ["Counter_0"]),
+    ],
+)
+def test_report_with_a_field_of_another_kind_is_malformed(field: str, value: object) -> None:
+    (record,) = encode(Heartbeat(REPORT))
+    report = json.dumps({**REPORT.to_json(), field: value}).encode()
+    assert is_malformed(with_headers(record, report=report))
+
+
+@pytest.mark.parametrize("field", sorted(REPORT.to_json()))
+def test_report_without_a_field_is_malformed(field: str) -> None:
+    (record,) = encode(Heartbeat(REPORT))
+    left = {name: value for name, value in REPORT.to_json().items() if name != field}
+    assert is_malformed(with_headers(record, report=json.dumps(left).encode()))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pipelineID", float("inf")),
+        ("pipelineID", -1),
+        ("pipelineID", "0"),
+        ("ID", None),
+        ("type", "PICKLE"),
+        ("from", "Adder"),
+        ("inTopics", [1]),
+        ("stateTopic", 5),
+    ],
+)
+def test_processor_with_a_field_of_another_kind_is_malformed(field: str, value: object) -> None:
+    assign, end = encode(Processors(1, "i", 2, 3, assign=(REPLICA,)))
+    body = json.dumps({**REPLICA.to_json(), field: value}).encode()
+    codec = Codec(NAMES)
+    assert is_malformed(replace(assign, value=body), codec) or is_malformed(end, codec)
+
+
+def mutate(body: Any, data: st.DataObject) -> Any:
+    """Replace one thing, anywhere in a JSON document, by something else."""
+    if isinstance(body, dict) and body and data.draw(st.booleans()):
+        name = data.draw(st.sampled_from(sorted(body)))
+        return {**body, name: mutate(body[name], data)}
+    if isinstance(body, list) and body and data.draw(st.booleans()):
+        return [mutate(body[0], data), *body[1:]]
+    return data.draw(json_values)
+
+
+@given(reports, st.data())
+def test_report_that_decodes_can_do_no_harm(report: Report, data: st.DataObject) -> None:
+    (record,) = encode(Heartbeat(report))
+    body = json.dumps(mutate(report.to_json(), data)).encode()
+    try:
+        decoded = Codec(NAMES).decode(with_headers(record, report=body))
+    except MalformedMessageError:
+        return
+    assert isinstance(decoded, Heartbeat)
+    core = jobmanager.JobManagerState([REPLICA], 20_000, 1000)
+    core.handle(jobmanager.Tick(0))
+    core.handle(jobmanager.ReignBegan(1))
+    said = [*core.handle(jobmanager.Reported(decoded.report)), *core.handle(jobmanager.Tick(3000))]
+    for answer in said:
+        encode(answer)
+    assert decode(encode(decoded)) == decoded
+
+
+@given(replica_values, st.data())
+def test_command_that_decodes_can_do_no_harm(
+    replica: ProcessorReplica, data: st.DataObject
+) -> None:
+    assign, end = encode(Processors(1, "me", 2, 3, assign=(replica,)))
+    codec = Codec(NAMES)
+    try:
+        codec.decode(replace(assign, value=json.dumps(mutate(replica.to_json(), data)).encode()))
+        decoded = codec.decode(end)
+    except MalformedMessageError:
+        return
+    assert isinstance(decoded, Processors)
+    core = taskmanager.TaskManagerState(1, 1, "me", 1000)
+    core.handle(taskmanager.Tick(0))
+    core.handle(taskmanager.ThreadConnected(0))
+    for command in core.handle(decoded):
+        if isinstance(command, Heartbeat):
+            assert decode(encode(command)) == command

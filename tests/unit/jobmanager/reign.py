@@ -1,0 +1,136 @@
+"""A JobManager's core with TaskManagers that obey, for tests that go event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
+from common.nodes import ProcessorType, TaskId
+from common.status import TaskState, TaskStatus
+from jobmanager.state import JobManagerState, ReignBegan, Reported, Tick
+
+EPOCH = 40
+START_MS = 500_000
+
+
+def task(partition: int) -> TaskId:
+    return TaskId("P", partition)
+
+
+def replica(partition: int) -> ProcessorReplica:
+    return ProcessorReplica(
+        task(partition), ProcessorType.FORWARD, ("source",), ("sink",), ("in",), ("out",)
+    )
+
+
+class Reign:
+    """A JobManager's core and what its TaskManagers would tell it.
+
+    TaskManagers carry commands out at once, unless a test says otherwise.
+    """
+
+    def __init__(self, tasks: int, tm_number: int, epoch: int = EPOCH) -> None:
+        self.state = JobManagerState([replica(n) for n in range(tasks)], tm_number, 1000)
+        self.now_ms = START_MS
+        self.epoch = epoch
+        self.runs: dict[int, dict[TaskId, TaskState]] = {}
+        self.sequences: dict[int, int] = {}
+        self.beats = 0
+        self.tick(0)
+        self.state.handle(ReignBegan(epoch))
+
+    def tick(self, after_ms: int = 250) -> list[Message]:
+        """Let time pass; the JobManager's own heartbeats are left out."""
+        self.now_ms += after_ms
+        return commands(self.state.handle(Tick(self.now_ms)))
+
+    def report(
+        self,
+        tm_id: int,
+        tasks: Iterable[int] | None = None,
+        *,
+        incarnation: str = "",
+        sequence: int | None = None,
+        leaving: bool = False,
+        epoch: int | None = None,
+        threads: int = 1,
+        beat: int | None = None,
+    ) -> list[Message]:
+        """Report; by default with the tasks and the sequence that the commands amount to."""
+        self.beats += 1
+        runs = self.runs.get(tm_id, {})
+        if tasks is not None:
+            runs = {task(n): TaskState.RUNNING for n in tasks}
+        return self.send(
+            Report(
+                tm_id,
+                incarnation or f"tm{tm_id}",
+                threads,
+                self.beats if beat is None else beat,
+                self.epoch if epoch is None else epoch,
+                self.sequences.get(tm_id, 0) if sequence is None else sequence,
+                leaving,
+                tasks=tuple(TaskStatus(task_id, state) for task_id, state in runs.items()),
+            )
+        )
+
+    def send(self, report: Report) -> list[Message]:
+        """Report exactly this."""
+        return commands(self.state.handle(Reported(report)))
+
+    def obey(self, messages: list[Message]) -> None:
+        """Carry commands out."""
+        for message in messages:
+            if isinstance(message, Processors):
+                self.sequences[message.tm_id] = message.sequence
+                runs = self.runs.setdefault(message.tm_id, {})
+                for task_id in message.revoke:
+                    runs.pop(task_id, None)
+                for assigned in message.assign:
+                    runs.setdefault(assigned.task, TaskState.RUNNING)
+
+    def settle(self, *tm_ids: int) -> None:
+        """Let these TaskManagers report until nothing more is commanded."""
+        for _ in range(20):
+            said = self.tick(1000)
+            self.obey(said)
+            for tm_id in tm_ids:
+                answer = self.report(tm_id)
+                self.obey(answer)
+                said += answer
+            if not said and None not in self.state.owners.values():
+                return
+        raise AssertionError("the JobManager does not come to rest")
+
+    def owned_by(self, tm_id: int | None) -> list[int]:
+        """Return the partitions of the tasks that a TaskManager owns."""
+        return [t.partition for t, owner in self.state.owners.items() if owner == tm_id]
+
+
+def commands(messages: list[Message]) -> list[Message]:
+    return [message for message in messages if not isinstance(message, JobManagerBeat)]
+
+
+def assigned(messages: list[Message], tm_id: int) -> list[int]:
+    return [
+        entry.task.partition
+        for message in messages
+        if isinstance(message, Processors) and message.tm_id == tm_id
+        for entry in message.assign
+    ]
+
+
+def revoked(messages: list[Message], tm_id: int) -> list[int]:
+    return [
+        task_id.partition
+        for message in messages
+        if isinstance(message, Processors) and message.tm_id == tm_id
+        for task_id in message.revoke
+    ]
+
+
+def settled(tasks: int, tm_number: int, present: Iterable[int] | None = None) -> Reign:
+    """Return a reign in which these TaskManagers (all, by default) run all tasks."""
+    reign = Reign(tasks, tm_number)
+    reign.settle(*(range(tm_number) if present is None else present))
+    return reign

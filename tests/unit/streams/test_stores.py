@@ -1,0 +1,366 @@
+"""The RocksDB store: transactions, crashes, and directories in a bad state."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.stores import RocksDBStore, StoreCorruptedError, StoreLockedError
+
+IDENTITY = {"topic": "state_topic_Counter", "partition": "0", "cluster": "abc"}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "stores" / "Counter_0"
+
+
+@pytest.fixture
+def store(directory: Path) -> Iterator[RocksDBStore]:
+    opened = RocksDBStore(directory, IDENTITY)
+    yield opened
+    opened.close()
+
+
+def reopened(store: RocksDBStore, directory: Path) -> RocksDBStore:
+    store.close()
+    return RocksDBStore(directory, IDENTITY)
+
+
+# Transactions.
+
+
+def test_new_store_is_empty_and_has_no_offset(store: RocksDBStore) -> None:
+    assert store.offset is None
+    assert store.get(b"a") is None
+
+
+def test_reads_see_the_open_transactions_writes(store: RocksDBStore) -> None:
+    store.put(b"a", b"1")
+    assert store.get(b"a") == b"1"
+    store.put(b"a", None)
+    assert store.get(b"a") is None
+
+
+def test_uncommitted_tells_each_changed_key_once(store: RocksDBStore) -> None:
+    store.put(b"a", b"1")
+    store.put(b"a", b"2")
+    store.put(b"b", None)
+    assert store.uncommitted == {b"a": b"2", b"b": None}
+
+
+def test_rollback_forgets_the_open_transaction_only(store: RocksDBStore) -> None:
+    store.put(b"a", b"1")
+    store.commit(10)
+    store.put(b"a", b"2")
+    store.put(b"b", b"2")
+    store.rollback()
+    assert (store.get(b"a"), store.get(b"b"), store.offset) == (b"1", None, 10)
+    assert store.uncommitted == {}
+
+
+def test_rollback_brings_a_deleted_key_back(store: RocksDBStore) -> None:
+    store.put(b"a", b"1")
+    store.commit(10)
+    store.put(b"a", None)
+    store.rollback()
+    assert store.get(b"a") == b"1"
+
+
+def test_commit_clears_the_open_transaction(store: RocksDBStore) -> None:
+    store.put(b"a", b"1")
+    store.commit(10)
+    assert store.uncommitted == {}
+    assert store.get(b"a") == b"1"
+
+
+def test_commit_of_nothing_moves_the_offset(store: RocksDBStore) -> None:
+    store.commit(10)
+    assert store.offset == 10
+
+
+def test_empty_values_and_keys_are_kept_apart_from_missing_ones(store: RocksDBStore) -> None:
+    store.put(b"", b"")
+    store.commit(1)
+    assert store.get(b"") == b""
+    assert store.get(b"a") is None
+
+
+@pytest.mark.parametrize("key", [b"\x00offset", b"\x00identity", b"\x01", b"offset", b"\x01a"])
+def test_keys_of_users_do_not_meet_the_stores_own(key: bytes, directory: Path) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.put(key, b"mine")
+    store.commit(10)
+    again = reopened(store, directory)
+    assert (again.get(key), again.offset) == (b"mine", 10)
+    again.put(key, None)
+    again.commit(11)
+    assert (again.get(key), again.offset) == (None, 11)
+    again.close()
+
+
+# Closing and opening.
+
+
+def test_committed_content_and_offset_survive(directory: Path) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.put(b"a", b"1")
+    store.put(b"b", b"2")
+    store.commit(10)
+    store.put(b"b", None)
+    store.commit(11)
+    again = reopened(store, directory)
+    assert (again.get(b"a"), again.get(b"b"), again.offset) == (b"1", None, 11)
+    again.close()
+
+
+def test_uncommitted_content_is_gone(directory: Path) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.put(b"a", b"1")
+    store.commit(10)
+    store.put(b"a", b"2")
+    again = reopened(store, directory)
+    assert (again.get(b"a"), again.offset) == (b"1", 10)
+    again.close()
+
+
+def test_restored_entries_and_deletions_survive(directory: Path) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.restore({b"a": b"1", b"b": b"2"}, 5)
+    store.restore({b"a": None, b"c": b"3"}, 9)
+    again = reopened(store, directory)
+    assert [again.get(key) for key in (b"a", b"b", b"c")] == [None, b"2", b"3"]
+    assert again.offset == 9
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {**IDENTITY, "partition": "1"},
+        {**IDENTITY, "cluster": "xyz"},
+        {"topic": "state_topic_Counter"},
+        {},
+    ],
+    ids=["other partition", "other cluster", "fewer facts", "none"],
+)
+def test_content_of_another_identity_is_wiped(directory: Path, other: dict[str, str]) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.put(b"a", b"1")
+    store.commit(10)
+    store.close()
+    store = RocksDBStore(directory, other)
+    assert (store.get(b"a"), store.offset) == (None, None)
+    store.put(b"b", b"1")
+    store.commit(3)
+    store.close()
+    again = RocksDBStore(directory, other)
+    assert (again.get(b"b"), again.offset) == (b"1", 3)
+    again.close()
+
+
+def test_identity_does_not_depend_on_the_order_of_its_facts(directory: Path) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.commit(10)
+    store.close()
+    again = RocksDBStore(directory, dict(reversed(IDENTITY.items())))
+    assert again.offset == 10
+    again.close()
+
+
+def test_wipe_leaves_a_new_store_that_works(store: RocksDBStore) -> None:
+    store.put(b"a", b"1")
+    store.commit(10)
+    store.put(b"b", b"1")
+    store.wipe()
+    assert (store.get(b"a"), store.get(b"b"), store.offset) == (None, None, None)
+    assert store.uncommitted == {}
+    store.put(b"a", b"2")
+    store.commit(1)
+    assert (store.get(b"a"), store.offset) == (b"2", 1)
+
+
+# Directories in a bad state.
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage\n", b"MANIFEST-999999\n"])
+def test_store_with_a_corrupt_current_file_is_wiped_and_works(
+    directory: Path, damage: bytes
+) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.put(b"a", b"1")
+    store.commit(10)
+    store.close()
+    (directory / "CURRENT").write_bytes(damage)
+    again = RocksDBStore(directory, IDENTITY)
+    assert (again.get(b"a"), again.offset) == (None, None)
+    again.put(b"a", b"2")
+    again.commit(4)
+    assert again.get(b"a") == b"2"
+    again.close()
+
+
+def test_store_with_a_truncated_manifest_is_wiped_and_works(directory: Path) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.put(b"a", b"1")
+    store.commit(10)
+    store.close()
+    for manifest in directory.glob("MANIFEST-*"):
+        manifest.write_bytes(b"")
+    again = RocksDBStore(directory, IDENTITY)
+    assert (again.get(b"a"), again.offset) in [(None, None), (b"1", 10)]
+    again.commit(4)
+    assert again.offset == 4
+    again.close()
+
+
+def damaged(directory: Path, first: int, last: int) -> None:
+    """Make a store with an SST file and flip its bytes from `first` to `last`."""
+    store = RocksDBStore(directory, IDENTITY)
+    for number in range(2000):
+        store.put(b"key %d" % number, b"v" * 50)
+    store.commit(10)
+    reopened(store, directory).close()  # Opening writes what is in the log to an SST file.
+    (path,) = directory.glob("*.sst")
+    content = bytearray(path.read_bytes())
+    content[first:last] = bytes(byte ^ 0xFF for byte in content[first:last])
+    path.write_bytes(content)
+
+
+def test_store_with_corrupt_blocks_is_wiped_not_taken_for_locked(directory: Path) -> None:
+    damaged(directory, -4000, -100)
+    store = RocksDBStore(directory, IDENTITY)
+    assert (store.get(b"key 1"), store.offset) == (None, None)
+    store.commit(4)
+    assert store.offset == 4
+    store.close()
+
+
+def test_store_whose_identity_cannot_be_read_is_wiped(directory: Path) -> None:
+    damaged(directory, 0, 2000)
+    store = RocksDBStore(directory, IDENTITY)
+    assert (store.get(b"key 1"), store.offset) == (None, None)
+    store.close()
+
+
+def test_store_whose_data_turns_out_corrupt_is_new_when_it_is_opened_again(
+    directory: Path,
+) -> None:
+    damaged(directory, 8000, 12_000)
+    store = RocksDBStore(directory, IDENTITY)
+    assert store.offset == 10
+    with pytest.raises(StoreCorruptedError, match="Counter_0"):
+        [store.get(b"key %d" % number) for number in range(2000)]
+    again = reopened(store, directory)
+    assert (again.get(b"key 1"), again.offset) == (None, None)
+    again.close()
+
+
+def test_directory_with_foreign_files_is_used(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    (directory / "notes.txt").write_text("mine")
+    store = RocksDBStore(directory, IDENTITY)
+    store.commit(1)
+    assert store.offset == 1
+    store.close()
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from streams.stores import RocksDBStore
+store = RocksDBStore(Path(sys.argv[1]), {"topic": "state_topic_Counter"})
+store.put(b"a", b"1")
+store.commit(10)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_store_that_another_process_has_open_is_locked_and_left_alone(directory: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    with holder:
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(StoreLockedError, match="Counter_0"):
+            RocksDBStore(directory, {"topic": "state_topic_Counter"})
+        holder.kill()
+    store = RocksDBStore(directory, {"topic": "state_topic_Counter"})
+    assert (store.get(b"a"), store.offset) == (b"1", 10)
+    store.close()
+
+
+def test_store_that_is_open_in_this_process_is_locked(store: RocksDBStore, directory: Path) -> None:
+    with pytest.raises(StoreLockedError):
+        RocksDBStore(directory, IDENTITY)
+    store.commit(1)
+    assert store.offset == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_directory_that_cannot_be_written_is_an_oserror(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OSError, match="ermission"):
+        RocksDBStore(tmp_path / "store", IDENTITY)
+    tmp_path.chmod(0o700)
+
+
+def test_file_in_the_place_of_the_directory_is_an_oserror(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(OSError, match="exists"):
+        RocksDBStore(tmp_path / "store", IDENTITY)
+
+
+# Against a plain model.
+
+small_keys = st.binary(max_size=2)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), small_keys, st.none() | st.binary(max_size=3)),
+        st.tuples(st.just("commit"), st.just(b""), st.none()),
+        st.tuples(st.just("rollback"), st.just(b""), st.none()),
+        st.tuples(st.just("reopen"), st.just(b""), st.none()),
+    ),
+    max_size=15,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=steps)
+def test_store_behaves_as_two_dicts(
+    steps: list[tuple[str, bytes, bytes | None]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("model")
+    store = RocksDBStore(directory, IDENTITY)
+    committed: dict[bytes, bytes | None] = {}
+    current: dict[bytes, bytes | None] = {}
+    offset = None
+    for number, (action, key, value) in enumerate(steps):
+        if action == "put":
+            store.put(key, value)
+            current[key] = value
+        elif action == "commit":
+            store.commit(number)
+            committed, offset = dict(current), number
+        else:
+            if action == "rollback":
+                store.rollback()
+            else:
+                store = reopened(store, directory)
+            current = dict(committed)
+        assert store.offset == offset
+        assert all(store.get(key) == value for key, value in current.items())
+    store.close()

@@ -1,0 +1,483 @@
+"""The TaskManager's decisions, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from common.messages import (
+    Heartbeat,
+    ProcessorReplica,
+    Processors,
+    Refused,
+    Report,
+    Sos,
+    Threads,
+)
+from common.nodes import ProcessorType, TaskId
+from common.status import TaskState, TaskStatus, ThreadState
+from taskmanager.state import (
+    AssignTask,
+    Command,
+    Event,
+    Exit,
+    LaunchThread,
+    RevokeTask,
+    StopRequested,
+    StopThread,
+    TaskClosed,
+    TaskManagerState,
+    ThreadConnected,
+    ThreadLost,
+    ThreadReported,
+    ThreadStopped,
+    Tick,
+)
+
+START_MS = 700_000
+EPOCH = 5
+
+
+def task(partition: int) -> TaskId:
+    return TaskId("P", partition)
+
+
+def replica(partition: int) -> ProcessorReplica:
+    return ProcessorReplica(
+        task(partition), ProcessorType.FORWARD, ("source",), ("sink",), ("in",), ("out",)
+    )
+
+
+class Host:
+    """A TaskManager's core, its clock and the JobManager's command counter."""
+
+    def __init__(self, threads: int) -> None:
+        self.state = TaskManagerState(3, threads, "me", 1000, host="h", pid=99)
+        self.now_ms = START_MS
+        self.sequence = 0
+
+    def take(self, *events: Event) -> list[Command]:
+        """Hand events in; return all commands."""
+        return [command for event in events for command in self.state.handle(event)]
+
+    def tick(self, after_ms: int = 250) -> list[Command]:
+        """Let time pass."""
+        self.now_ms += after_ms
+        return self.take(Tick(self.now_ms))
+
+    def command(
+        self,
+        assign: Sequence[int] = (),
+        revoke: Sequence[int] = (),
+        epoch: int = EPOCH,
+        sequence: int | None = None,
+        incarnation: str = "me",
+    ) -> list[Command]:
+        """Take a command of the JobManager in."""
+        if sequence is None:
+            self.sequence += 1
+            sequence = self.sequence
+        return self.take(
+            Processors(
+                3,
+                incarnation,
+                epoch,
+                sequence,
+                assign=tuple(replica(n) for n in assign),
+                revoke=tuple(task(n) for n in revoke),
+            )
+        )
+
+    def report(self) -> Report:
+        """Return what the next heartbeat says."""
+        return reports(self.tick(1000))[-1]
+
+
+def reports(commands: Sequence[Command]) -> list[Report]:
+    return [command.report for command in commands if isinstance(command, Threads | Heartbeat)]
+
+
+def others(commands: Sequence[Command]) -> list[Command]:
+    return [command for command in commands if not isinstance(command, Threads | Heartbeat)]
+
+
+def listed(report: Report) -> dict[int, TaskState]:
+    return {status.task.partition: status.state for status in report.tasks}
+
+
+def running_host(threads: int = 1, assign: Sequence[int] = ()) -> Host:
+    """Return a host whose threads are up and run these tasks."""
+    host = Host(threads)
+    host.tick()
+    host.take(*(ThreadConnected(number) for number in range(threads)))
+    host.command(assign)
+    for task_id, number in host.state.tasks.items():
+        host.take(ThreadReported(number, (TaskStatus(task_id, TaskState.RUNNING),)))
+    return host
+
+
+# The start.
+
+
+def test_first_tick_launches_every_thread() -> None:
+    assert Host(3).tick() == [LaunchThread(0), LaunchThread(1), LaunchThread(2)]
+
+
+def test_taskmanager_introduces_itself_when_its_threads_are_up() -> None:
+    host = Host(2)
+    host.tick()
+    assert host.take(ThreadConnected(1)) == []
+    assert host.tick(1000) == []
+    (said,) = host.take(ThreadConnected(0))
+    assert isinstance(said, Threads)
+    assert said.report == Report(
+        3, "me", 2, 1, host="h", pid=99, thread_states=(ThreadState.RUNNING,) * 2
+    )
+
+
+def test_threads_that_do_not_come_up_are_not_waited_for_without_end() -> None:
+    host = Host(2)
+    host.tick()
+    host.take(ThreadConnected(0))
+    waited_ms = 0
+    while not reports(host.tick()):
+        waited_ms += 250
+        assert waited_ms < 60_000
+    assert host.report().thread_states == (ThreadState.SILENT, ThreadState.STARTING)
+
+
+def test_sos_is_answered_with_what_runs() -> None:
+    host = running_host(assign=[0])
+    (said,) = host.take(Sos(EPOCH + 1))
+    assert isinstance(said, Threads)
+    assert listed(said.report) == {0: TaskState.RUNNING}
+    assert (said.report.epoch, said.report.sequence) == (EPOCH + 1, 0)
+
+
+def test_old_sos_is_not_answered() -> None:
+    host = running_host()
+    assert host.take(Sos(EPOCH)) == []
+    assert host.take(Sos(EPOCH - 1)) == []
+
+
+def test_heartbeat_comes_once_an_interval() -> None:
+    host = running_host()
+    beats = [len(reports(host.tick(100))) for _ in range(50)]
+    assert sum(beats) == 5
+
+
+def test_beats_count_up_by_one_through_all_reports() -> None:
+    host = running_host(assign=[0])
+    said = host.tick(1000) + host.take(Sos(9)) + host.tick(1000) + host.tick(1000)
+    beats = [report.beat for report in reports(said)]
+    assert beats == list(range(beats[0], beats[0] + 4))
+
+
+# Commands.
+
+
+def test_assigned_task_goes_to_a_thread_and_the_next_report_says_so() -> None:
+    host = running_host()
+    said = host.command([0])
+    assert others(said) == [AssignTask(0, replica(0), EPOCH)]
+    (report,) = reports(said)
+    assert listed(report) == {0: TaskState.STARTING}
+    assert (report.epoch, report.sequence) == (EPOCH, host.sequence)
+
+
+def test_tasks_spread_over_the_threads() -> None:
+    host = running_host(threads=3, assign=range(7))
+    numbers = list(host.state.tasks.values())
+    assert sorted(numbers.count(thread) for thread in range(3)) == [2, 2, 3]
+
+
+def test_later_tasks_fill_the_gaps_instead_of_piling_up_on_the_first_thread() -> None:
+    host = running_host(threads=2, assign=range(4))
+    on_second = [t for t, thread in host.state.tasks.items() if thread == 1]
+    host.command(revoke=[t.partition for t in on_second])
+    host.take(*(TaskClosed(1, task_id) for task_id in on_second))
+    said = host.command([10, 11])
+    assert [command.thread for command in said if isinstance(command, AssignTask)] == [1, 1]
+
+
+def test_repeated_command_is_carried_out_once() -> None:
+    host = running_host()
+    host.command([0], sequence=2)
+    assert host.command([0, 1], sequence=2) == []
+    assert host.command([1], sequence=1) == []
+    assert list(host.state.tasks) == [task(0)]
+
+
+def test_command_of_an_older_epoch_is_ignored() -> None:
+    host = running_host(assign=[0])
+    assert host.command(revoke=[0], epoch=EPOCH - 1, sequence=99) == []
+    assert list(host.state.tasks) == [task(0)]
+
+
+def test_command_for_another_incarnation_is_ignored() -> None:
+    host = running_host()
+    assert host.command([0], incarnation="predecessor") == []
+    assert host.state.tasks == {}
+
+
+def test_command_of_a_newer_epoch_counts_even_before_its_sos() -> None:
+    host = running_host(assign=[0])
+    said = host.command([1], epoch=EPOCH + 1, sequence=1)
+    assert others(said) == [AssignTask(0, replica(1), EPOCH + 1)]
+    assert host.take(Sos(EPOCH + 1)) == []
+    assert host.report().sequence == 1
+
+
+def test_sequences_start_anew_with_each_epoch() -> None:
+    host = running_host(assign=[0])
+    host.take(Sos(EPOCH + 1))
+    said = host.command([1], epoch=EPOCH + 1, sequence=1)
+    assert others(said) == [AssignTask(0, replica(1), EPOCH + 1)]
+
+
+def test_task_that_runs_already_is_not_started_again() -> None:
+    host = running_host(assign=[0])
+    assert others(host.command([0])) == []
+
+
+def test_empty_command_is_acknowledged() -> None:
+    host = running_host()
+    (report,) = reports(host.command())
+    assert report.sequence == host.sequence
+
+
+# Moves.
+
+
+def test_revoked_task_is_listed_until_its_thread_has_closed_it() -> None:
+    host = running_host(assign=[0, 1])
+    said = host.command(revoke=[0])
+    assert others(said) == [RevokeTask(0, task(0))]
+    assert set(listed(reports(said)[-1])) == {0, 1}
+    assert set(listed(host.report())) == {0, 1}
+    (report,) = reports(host.take(TaskClosed(0, task(0))))
+    assert set(listed(report)) == {1}
+
+
+def test_repeated_revocation_is_passed_on_once() -> None:
+    host = running_host(assign=[0])
+    host.command(revoke=[0])
+    assert others(host.command(revoke=[0])) == []
+
+
+def test_revocation_of_an_unknown_task_is_acknowledged_and_no_more() -> None:
+    host = running_host(assign=[0])
+    said = host.command(revoke=[7])
+    assert others(said) == []
+    assert reports(said)[-1].sequence == host.sequence
+
+
+def test_task_assigned_again_while_it_closes_starts_after_that() -> None:
+    host = running_host(assign=[0])
+    host.command(revoke=[0])
+    assert others(host.command([0])) == []
+    said = host.take(TaskClosed(0, task(0)))
+    assert others(said) == [AssignTask(0, replica(0), EPOCH)]
+    assert listed(reports(said)[-1]) == {0: TaskState.STARTING}
+
+
+def test_task_assigned_and_revoked_again_while_it_closes_stays_closed() -> None:
+    host = running_host(assign=[0])
+    host.command(revoke=[0])
+    host.command([0])
+    host.command(revoke=[0])
+    assert others(host.take(TaskClosed(0, task(0)))) == []
+    assert host.state.tasks == {}
+
+
+def test_task_that_its_thread_gave_up_is_no_longer_listed() -> None:
+    host = running_host(assign=[0, 1])
+    (report,) = reports(host.take(TaskClosed(0, task(1))))
+    assert set(listed(report)) == {0}
+
+
+def test_failed_task_stays_listed_with_its_reason() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.FAILED, "record 7"),)))
+    (status,) = host.report().tasks
+    assert (status.state, status.reason) == (TaskState.FAILED, "record 7")
+
+
+def test_failed_task_is_restarted_by_revocation_and_assignment() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.FAILED, "record 7"),)))
+    assert others(host.command(revoke=[0])) == [RevokeTask(0, task(0))]
+    assert others(host.command([0])) == []
+    said = host.take(TaskClosed(0, task(0)))
+    assert others(said) == [AssignTask(0, replica(0), EPOCH)]
+
+
+def test_status_of_a_task_that_is_not_there_is_ignored() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadReported(0, (TaskStatus(task(9), TaskState.RUNNING),)))
+    assert set(listed(host.report())) == {0}
+
+
+# Threads that die, hang and come back.
+
+
+def test_lost_thread_is_told_at_once_and_started_again() -> None:
+    host = running_host(threads=2, assign=[0, 1])
+    (report,) = reports(host.take(ThreadLost(1)))
+    assert report.thread_states == (ThreadState.RUNNING, ThreadState.DEAD)
+    assert listed(report) == {0: TaskState.RUNNING, 1: TaskState.STARTING}
+    assert "PipelineThread" in next(s.reason for s in report.tasks if s.task == task(1))
+    assert others(host.tick()) == [LaunchThread(1)]
+
+
+def test_tasks_of_a_lost_thread_start_on_it_when_it_is_back() -> None:
+    host = running_host(threads=2, assign=[0, 1])
+    host.take(ThreadLost(1))
+    host.tick()
+    said = host.take(ThreadConnected(1))
+    assert others(said) == [AssignTask(1, replica(1), EPOCH)]
+
+
+def test_task_assigned_to_a_thread_that_is_down_starts_when_it_is_up() -> None:
+    host = running_host(threads=1)
+    host.take(ThreadLost(0))
+    assert others(host.command([0])) == []
+    host.tick()
+    assert others(host.take(ThreadConnected(0))) == [AssignTask(0, replica(0), EPOCH)]
+
+
+def test_task_revoked_from_a_thread_that_is_down_is_gone_at_once() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadLost(0))
+    said = host.command(revoke=[0])
+    assert others(said) == []
+    assert listed(reports(said)[-1]) == {}
+
+
+def test_task_that_was_closing_when_its_thread_died_is_closed() -> None:
+    host = running_host(assign=[0])
+    host.command(revoke=[0])
+    report = reports(host.take(ThreadLost(0)))[-1]
+    assert listed(report) == {}
+
+
+def test_thread_that_never_comes_up_is_started_ever_more_slowly() -> None:
+    host = running_host()
+    pauses = []
+    for _ in range(10):
+        host.take(ThreadLost(0))
+        waited = 1
+        while LaunchThread(0) not in host.tick(1000):
+            waited += 1
+        pauses.append(waited)
+    assert pauses == sorted(pauses)
+    assert pauses[0] == 1
+    assert 30 <= pauses[-1] <= 33
+
+
+def test_thread_that_says_nothing_is_told_to_be_silent() -> None:
+    host = running_host(assign=[0])
+    for _ in range(7):
+        report = host.report()
+    assert report.thread_states == (ThreadState.SILENT,)
+    host.take(ThreadReported(0, ()))
+    assert host.report().thread_states == (ThreadState.RUNNING,)
+
+
+def test_last_words_of_a_lost_thread_do_not_make_it_look_alive() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadLost(0))
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING),)))
+    report = host.report()
+    assert report.thread_states != (ThreadState.RUNNING,)
+    assert listed(report) == {0: TaskState.STARTING}
+
+
+# The end.
+
+
+def test_graceful_stop_stops_threads_then_leaves_with_a_last_report() -> None:
+    host = running_host(threads=2, assign=[0, 1])
+    assert host.take(StopRequested()) == [StopThread(0), StopThread(1)]
+    assert host.take(ThreadStopped(0)) == []
+    *said, last = host.take(ThreadStopped(1))
+    assert last == Exit(None)
+    (report,) = reports(said)
+    assert report.leaving
+    assert report.tasks == ()
+
+
+def test_stopping_taskmanager_goes_on_beating_and_takes_no_tasks() -> None:
+    host = running_host(threads=1, assign=[0])
+    host.take(StopRequested())
+    assert host.command([5]) == []
+    report = host.report()
+    assert not report.leaving
+    assert set(listed(report)) == {0}
+
+
+def test_nothing_is_said_after_the_exit() -> None:
+    host = running_host(threads=1, assign=[0])
+    host.take(StopRequested())
+    assert Exit(None) in host.take(ThreadStopped(0))
+    assert host.tick(1000) == []
+    assert host.take(Sos(EPOCH + 1)) == []
+
+
+def test_thread_that_does_not_stop_is_left_behind_after_ten_intervals() -> None:
+    host = running_host(threads=1, assign=[0])
+    host.take(StopRequested())
+    intervals = 0
+    while Exit(None) not in host.tick(1000):
+        intervals += 1
+    assert intervals == 9
+
+
+def test_thread_that_dies_while_stopping_does_not_hold_the_others_up() -> None:
+    host = running_host(threads=1, assign=[0])
+    host.take(StopRequested())
+    assert Exit(None) in host.take(ThreadLost(0))
+
+
+def test_stop_before_any_thread_is_up_leaves_at_once() -> None:
+    host = Host(2)
+    host.tick()
+    assert Exit(None) in host.take(StopRequested())
+
+
+def test_second_stop_changes_nothing() -> None:
+    host = running_host(threads=1, assign=[0])
+    host.take(StopRequested())
+    assert host.take(StopRequested()) == []
+
+
+def test_refused_taskmanager_asks_again_for_six_intervals_then_ends() -> None:
+    host = running_host()
+    refused = Refused(3, "me", EPOCH, "id 3 is taken")
+    for _ in range(6):
+        assert host.take(refused) == []
+        assert reports(host.tick(1000))
+    assert host.take(refused) == [Exit("id 3 is taken")]
+
+
+def test_taskmanager_that_is_admitted_after_refusals_forgets_them() -> None:
+    host = running_host()
+    refused = Refused(3, "me", EPOCH, "id 3 is taken")
+    host.take(refused)
+    host.tick(5000)
+    host.command([0])
+    host.tick(5000)
+    assert host.take(refused) == []
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [Refused(3, "other", EPOCH, "id 3 is taken"), Refused(3, "me", EPOCH - 1, "id 3 is taken")],
+    ids=["of another incarnation", "of an older epoch"],
+)
+def test_refusal_that_is_not_meant_for_it_is_ignored(refused: Refused) -> None:
+    host = running_host()
+    for _ in range(20):
+        assert host.take(refused) == []
+        host.tick(1000)
