@@ -7,9 +7,7 @@ import time
 from admin.cluster_status import Beat, ClusterStatus, newest, snapshot
 from common.codec import Codec, sent_at_ms
 from common.config import Config
-from common.errors import UnavailableError
 from common.kafka.admin import Admin
-from common.kafka.clients import HopelessError, TransactionFailedError
 from common.kafka.control import ControlReader
 from common.messages import Heartbeat, JobManagerBeat, MalformedMessageError
 from common.topics import TopicNames
@@ -78,10 +76,7 @@ class ClusterWatcher:
         if not self._admin.partition_counts([self._topic]):
             return None
         history = _HISTORY_BEATS * (self._config.tm_number + 1)
-        try:
-            return ControlReader(self._config, [self._topic], history)
-        except (HopelessError, TransactionFailedError) as error:
-            raise UnavailableError(f"topic {self._topic} cannot be read: {error}") from error
+        return ControlReader(self._config, [self._topic], history)
 
     def _is_fresh(self, status: ClusterStatus) -> bool:
         ages_ms = [status.job_manager.age_ms, *(info.age_ms for info in status.task_managers)]

@@ -55,8 +55,9 @@ class Codec:
         base: Headers = (("version", b"%d" % PROTOCOL_VERSION), ("sent_at", b"%d" % sent_at_ms))
         names = self._names
         match message:
-            case Sos():
-                return [ControlRecord(names.threads_jm, b"", b"sos", base)]
+            case Sos(_, incarnation):
+                headers = (*base, ("incarnation", incarnation.encode()))
+                return [ControlRecord(names.threads_jm, b"", b"sos", headers)]
             case Threads(report):
                 value = b"%d" % report.threads
                 return [self._report(names.threads_tm, report, value, base)]
@@ -118,7 +119,7 @@ class Codec:
             raise MalformedMessageError(f"{record.topic}: protocol version {headers['version']!r}")
         names = self._names
         if record.topic == names.threads_jm and record.value == b"sos":
-            return Sos(record.offset)
+            return Sos(record.offset, headers["incarnation"].decode())
         if record.topic == names.threads_tm:
             return Threads(_read_report(record, headers))
         if record.topic == names.heartbeat and record.value == b"ping":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -67,6 +69,12 @@ class ProcessorReplica:
             "config": dict(self.config),
         }
 
+    @property
+    def fingerprint(self) -> str:
+        """A short text that is the same for replicas that do the same to the same topics."""
+        content = json.dumps([self.to_json(), self.parameters()], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
     @classmethod
     def from_json(cls, data: Any, parameters: Any) -> ProcessorReplica:
         """Read what `to_json` and `parameters` wrote. Raises ValueError on anything else."""
@@ -116,9 +124,13 @@ def _replica(node: ProcessorNode, names: TopicNames, partition: int) -> Processo
 
 @dataclass(frozen=True, slots=True)
 class Sos:
-    """JobManager to all: a new reign begins. Its offset is the epoch of every later command."""
+    """JobManager to all: a new reign begins. Its offset is the epoch of every later command.
+
+    `incarnation` differs between two processes, so that each knows its own.
+    """
 
     epoch: int
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

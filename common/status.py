@@ -51,6 +51,8 @@ class ThreadState(StrEnum):
 class TaskStatus:
     """A task's state, its PipelineThread (0..), and its figures since it came there.
 
+    `fingerprint` is that of the processor replica that runs.
+
     `lag` counts the records that are not processed yet, as far as the brokers told; `None` while
     unknown. `restored` and `to_restore` are state topic offsets.
     """
@@ -68,6 +70,7 @@ class TaskStatus:
     lag: int | None = None
     restored: int = 0
     to_restore: int = 0
+    fingerprint: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
@@ -82,6 +85,7 @@ class TaskStatus:
             state=TaskState(fields.text("state")),
             thread=fields.integer("thread"),
             reason=fields.text("reason"),
+            fingerprint=fields.text("fingerprint"),
             lag=fields.integer_or_none("lag"),
             **{name: fields.integer(name) for name in _FIGURES},
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+import uuid
 
 import structlog
 
@@ -58,6 +59,7 @@ class JobManagerDaemon:
         self._reports = ReportWriter(config)
         self._purger = ArcPurger(config, names.consumer_group, names.arcs(topology))
         self._writer: RulingWriter | None = None
+        self._incarnation = uuid.uuid4().hex[:12]
         self._epoch = -1
         self._rejected = 0
         self._stopping = False
@@ -92,7 +94,8 @@ class JobManagerDaemon:
         """Fence every older JobManager, and begin a reign: its epoch is the offset of `sos`."""
         try:
             self._writer = RulingWriter(self._config, self._names.jobmanager_transactional_id)
-            epoch = self._writer.write(self._codec.encode(Sos(-1), _wall_clock_ms()))
+            sos = Sos(-1, self._incarnation)
+            epoch = self._writer.write(self._codec.encode(sos, _wall_clock_ms()))
         except FencedError:
             self._yield_to_rival()
         except (TransactionFailedError, HopelessError) as error:
@@ -113,7 +116,8 @@ class JobManagerDaemon:
             logger.warning("control message rejected", why=str(error), total=self._rejected)
             return
         match message:
-            case Sos(epoch) if epoch > self._epoch:
+            # Its own may be newer than it knows: a commit that timed out can still have worked.
+            case Sos(epoch, author) if epoch > self._epoch and author != self._incarnation:
                 raise SupersededError(
                     f"another JobManager of this job took over (epoch {epoch}, "
                     f"this one's is {self._epoch}). This one ends; the pipeline goes on."

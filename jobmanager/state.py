@@ -230,15 +230,18 @@ class JobManagerState:
         self._reconcile(report.tm_id, manager)
 
     def _adopt(self, report: Report) -> None:
-        """Leave tasks that nobody else owns to the one that runs them, but for failed ones."""
+        """Leave tasks that nobody else owns to the one that runs them.
+
+        But for failed ones, and those of a pipeline.yaml that has changed: they start again.
+        """
         for status in report.tasks:
             task = self._tasks.get(status.task)
-            if (
-                task is not None
-                and task.phase is TaskPhase.UNASSIGNED
-                and status.state is not TaskState.FAILED
-            ):
-                task.phase, task.owner, task.home = TaskPhase.ASSIGNED, report.tm_id, report.tm_id
+            if task is None or task.phase is not TaskPhase.UNASSIGNED:
+                continue
+            task.home = report.tm_id
+            is_same = status.fingerprint == task.replica.fingerprint
+            if is_same and status.state is not TaskState.FAILED:
+                task.phase, task.owner = TaskPhase.ASSIGNED, report.tm_id
                 task.commanded = 0
 
     def _remove(self, tm_id: int) -> None:
@@ -252,6 +255,9 @@ class JobManagerState:
         for task in self._tasks.values():
             if task.owner == tm_id:
                 task.phase, task.owner = TaskPhase.UNASSIGNED, None
+        if not self._managers:
+            # Rather Kafka or this process was away than all of them at once: wait who comes back.
+            self._settled, self._first_report_ms = False, None
         if self._settled:
             self._rebalance()
 

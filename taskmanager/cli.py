@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 
 from common import logs
@@ -40,7 +39,6 @@ def taskmanager(
     if threads_num < 1:
         raise ConfigError(f"threads_num is {threads_num}: a TaskManager needs 1 thread or more.")
     logs.configure(settings.log_format, settings.log_level)
-    structlog.contextvars.bind_contextvars(task_manager=tm_id)
     # Imported late: Spark takes a while, and mistakes in the arguments should not wait for it.
     from taskmanager.daemon import TaskManagerDaemon
 

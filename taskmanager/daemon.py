@@ -46,8 +46,6 @@ from taskmanager.state import (
 POLL_S = 0.05
 LAST_REPORT_TIMEOUT_S = 2
 
-logger = structlog.get_logger()
-
 
 class TaskManagerDaemon:
     """Runs one TaskManager until it is told to stop or the JobManager refuses it."""
@@ -56,6 +54,8 @@ class TaskManagerDaemon:
         """Connect to Kafka and start Spark. Raises `UnavailableError` if one is not there."""
         self._config = config
         self._tm_id = tm_id
+        # Bound, as messages also come from threads that have no context of this one's.
+        self._log = structlog.get_logger().bind(task_manager=tm_id)
         check_writable(config)
         admin = Admin(config)
         admin.check_broker()
@@ -90,7 +90,7 @@ class TaskManagerDaemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGUSR1, self._on_dump)
-        logger.info("TaskManager runs")
+        self._log.info("TaskManager runs")
         try:
             while self._exit is None:
                 self._tick()
@@ -103,7 +103,7 @@ class TaskManagerDaemon:
             self._reader.close()
         if self._exit.refusal:
             raise SupersededError(f"the JobManager refuses this TaskManager: {self._exit.refusal}")
-        logger.info("TaskManager stopped")
+        self._log.info("TaskManager stopped")
 
     def _tick(self) -> None:
         for record in self._reader.read(POLL_S):
@@ -111,7 +111,7 @@ class TaskManagerDaemon:
                 message = self._codec.decode(record)
             except MalformedMessageError as error:
                 self._rejected += 1
-                logger.warning("control message rejected", why=str(error), total=self._rejected)
+                self._log.warning("control message rejected", why=str(error), total=self._rejected)
                 continue
             if isinstance(message, Sos | Processors | Refused):
                 self._handle(message)
@@ -133,7 +133,7 @@ class TaskManagerDaemon:
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, StopRequested):
-            logger.info("stopping: PipelineThreads commit and close")
+            self._log.info("stopping: PipelineThreads commit and close")
         for command in self._state.handle(event):
             self._execute(command)
 
@@ -144,7 +144,7 @@ class TaskManagerDaemon:
             case LaunchThread(thread):
                 self._launch(thread)
             case AssignTask(thread, replica, epoch):
-                logger.info("task assigned", task=str(replica.task), thread=thread, epoch=epoch)
+                self._log.info("task assigned", task=str(replica.task), thread=thread, epoch=epoch)
                 self._channel.send(
                     thread,
                     {
@@ -155,7 +155,7 @@ class TaskManagerDaemon:
                     },
                 )
             case RevokeTask(thread, task):
-                logger.info("task revoked", task=str(task), thread=thread)
+                self._log.info("task revoked", task=str(task), thread=thread)
                 self._channel.send(thread, {"type": "revoke", "task": str(task)})
             case StopThread(thread):
                 self._channel.send(thread, {"type": "stop"})
@@ -169,7 +169,7 @@ class TaskManagerDaemon:
 
         def on_end(reason: str | None) -> None:
             if reason is not None:
-                logger.warning("PipelineThread ended", thread=thread, reason=reason)
+                self._log.warning("PipelineThread ended", thread=thread, reason=reason)
             self._events.put(ThreadLost(thread))
 
         self._spark.launch(thread, spark_body(settings), on_end)
@@ -178,7 +178,7 @@ class TaskManagerDaemon:
         match message["type"]:
             case "hello":
                 self._pids[thread] = pid
-                logger.info("PipelineThread runs", thread=thread, pid=pid)
+                self._log.info("PipelineThread runs", thread=thread, pid=pid)
                 self._events.put(ThreadConnected(thread))
             case "status":
                 tasks = tuple(TaskStatus.from_json(task) for task in message["tasks"])

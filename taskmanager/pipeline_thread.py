@@ -183,9 +183,9 @@ class PipelineThread:
         if self._channel.is_lost:
             raise ConnectionError("the TaskManager's driver is gone")
         silence_s = time.monotonic() - self._channel.last_heard_s
-        if self._tasks and silence_s > LEASE_HEARTBEATS * self._interval_s:
-            structlog.get_logger().warning("lease ran out", silent_seconds=round(silence_s, 1))
-            for task in list(self._tasks.values()):
+        if silence_s > LEASE_HEARTBEATS * self._interval_s:
+            for task in [task for task in self._tasks.values() if not task.is_cancelled]:
+                task.log.warning("lease ran out", silent_seconds=round(silence_s, 1))
                 self._abandon(task)
 
     def _watch_starts(self) -> None:
@@ -232,6 +232,9 @@ class PipelineThread:
             if task.has_open_transaction
             and (nothing_came or task.is_caught_up or task.transaction_age_s >= interval_s)
         ]
+        for task in list(self._tasks.values()):
+            if task.state is TaskState.RUNNING and task.needs_refresh:
+                self._finish_commit(task, task.refresh)
         if len(due) == 1:
             self._finish_commit(due[0], due[0].commit)
         elif due:

@@ -391,5 +391,8 @@ class TaskManagerState:
             epoch=self._epoch,
             sequence=self._sequence,
             thread_states=tuple(thread.state for thread in self._threads.values()),
-            tasks=tuple(task.status for task in self._tasks.values()),
+            tasks=tuple(
+                replace(task.status, fingerprint=task.replica.fingerprint)
+                for task in self._tasks.values()
+            ),
         )

@@ -22,6 +22,7 @@ from streams.stores import RocksDBStore
 from taskmanager.restore import restore
 
 START_TIMEOUT_S = 60
+REFRESH_INTERVAL_S = 12 * 3600
 
 
 class StartCancelledError(Exception):
@@ -90,6 +91,7 @@ class Task:
         self._producer: TaskProducer | None = None
         self._store: RocksDBStore | None = None
         self._opened_at: float | None = None
+        self._committed_at = 0.0
         self._failure: str | None = None
         self._ends: dict[Partition, int] = {}
         self._restored = (0, 0)
@@ -117,6 +119,7 @@ class Task:
         read = self._restore() if self.replica.state_topic else 0
         self._processor = create_processor(self.replica.type, self.replica.config, self._store)
         self.positions, self._ends = positions, {}
+        self._committed_at = time.monotonic()
         self.state = TaskState.RUNNING
         self.log.info(
             "task runs",
@@ -134,6 +137,11 @@ class Task:
     def transaction_age_s(self) -> float:
         """Seconds since the open transaction began; 0 without one."""
         return 0.0 if self._opened_at is None else time.monotonic() - self._opened_at
+
+    @property
+    def needs_refresh(self) -> bool:
+        """Whether it has not committed for so long that the brokers may soon forget about it."""
+        return time.monotonic() - self._committed_at > REFRESH_INTERVAL_S
 
     @property
     def is_caught_up(self) -> bool:
@@ -173,6 +181,18 @@ class Task:
             self.commit()
             raise RecordFailedError(self._failure)
 
+    def refresh(self) -> bool:
+        """Commit the positions that are committed already, in a transaction of their own.
+
+        Brokers forget offsets of a group without members 7 days after the last commit
+        (`offsets.retention.minutes`), and transactional ids likewise. Returns and raises as
+        `commit` does.
+        """
+        assert self._producer is not None, "a task is started before it commits"
+        self._producer.begin()
+        self._opened_at = time.monotonic()
+        return self.commit()
+
     def commit(self) -> bool:
         """Commit the open transaction: outputs, dead letters, state and input positions.
 
@@ -186,7 +206,7 @@ class Task:
         if self.replica.state_topic and changes:
             self._producer.send_state(self.replica.state_topic, partition, changes)
         state_offset = self._producer.commit(self.positions, self._context.reader.group_metadata)
-        self._opened_at = None
+        self._opened_at, self._committed_at = None, time.monotonic()
         self._transactions += 1
         self._committed.add(self._open)
         self._open = _Figures()
@@ -328,7 +348,7 @@ class Task:
 
 def store_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Path:
     """Return the directory of a task's store, its own per TaskManager."""
-    job = config.job_name or "default"
+    job = f"job_{config.job_name}" if config.job_name else "job"
     return config.state_dir / job / f"taskmanager_{tm_id}" / str(replica.task)
 
 

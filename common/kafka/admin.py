@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -18,18 +16,22 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 
 from common.config import Config
 from common.errors import ConfigError, UnavailableError
-from common.kafka.clients import Partition, client_config, translate
+from common.kafka.clients import Partition, client_config, connect, retry
 from common.topics import TopicSpec
 
 REQUEST_TIMEOUT_S = 30
 
 
 class Admin:
-    """Creates and inspects topics. Every call blocks up to 30 s."""
+    """Creates and inspects topics, and their offsets.
+
+    Every call blocks up to 30 s and raises what `clients.translate` makes of Kafka's errors,
+    but for `check_broker` and `ensure_topics`, whose errors are for the user.
+    """
 
     def __init__(self, config: Config) -> None:
         self._bootstrap_servers = config.bootstrap_servers
-        self._client = AdminClient(client_config(config, "admin"))
+        self._client = connect(AdminClient, client_config(config, "admin"))
 
     def check_broker(self, timeout_s: float = 20) -> str:
         """Return the cluster's id once a broker has answered.
@@ -104,42 +106,48 @@ class Admin:
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """Return the id that each topic got when it was created (KIP-516)."""
-        futures = self._client.describe_topics(
-            TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S
-        )
-        return {name: str(_result(future).topic_id) for name, future in futures.items()}
+
+        def describe(timeout_s: float) -> dict[str, str]:
+            futures = self._client.describe_topics(
+                TopicCollection(list(names)), request_timeout=timeout_s
+            )
+            return {name: str(future.result().topic_id) for name, future in futures.items()}
+
+        return retry(describe, REQUEST_TIMEOUT_S)
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the end offset of each partition, open transactions included."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        futures = self._client.list_offsets(
-            {TopicPartition(*partition): latest for partition in partitions},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        return {(key.topic, key.partition): _result(f).offset for key, f in futures.items()}
+
+        def list_offsets(timeout_s: float) -> dict[Partition, int]:
+            futures = self._client.list_offsets(
+                {TopicPartition(*partition): latest for partition in partitions},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=timeout_s,
+            )
+            return {(tp.topic, tp.partition): f.result().offset for tp, f in futures.items()}
+
+        return retry(list_offsets, REQUEST_TIMEOUT_S)
 
     def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the offsets that a group has committed; partitions without one are left out."""
         wanted = [TopicPartition(*partition) for partition in partitions]
-        futures = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=REQUEST_TIMEOUT_S
-        )
-        found = _result(futures[group]).topic_partitions
-        return {(e.topic, e.partition): e.offset for e in found if e.offset >= 0}
+
+        def fetch(timeout_s: float) -> dict[Partition, int]:
+            futures = self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=timeout_s
+            )
+            found = futures[group].result().topic_partitions
+            return {(e.topic, e.partition): e.offset for e in found if e.offset >= 0}
+
+        return retry(fetch, REQUEST_TIMEOUT_S)
 
     def delete_before(self, offsets: Mapping[Partition, int]) -> None:
         """Delete the records of each partition that come before its offset."""
-        futures = self._client.delete_records(
-            [TopicPartition(*partition, offset) for partition, offset in offsets.items()],
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        for future in futures.values():
-            _result(future)
+        wanted = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
 
+        def delete(timeout_s: float) -> None:
+            for future in self._client.delete_records(wanted, request_timeout=timeout_s).values():
+                future.result()
 
-def _result(future: Future[Any]) -> Any:
-    try:
-        return future.result()
-    except KafkaException as exception:
-        raise translate(exception) from exception
+        retry(delete, REQUEST_TIMEOUT_S)

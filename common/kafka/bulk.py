@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from common.config import Config
 from common.errors import UnavailableError
 from common.kafka.admin import Admin
-from common.kafka.clients import Partition, client_config, translate
+from common.kafka.clients import Partition, client_config, connect, translate
 from common.kafka.data import PartitionReader
 from common.record_batch import RecordBatch
 
@@ -28,7 +28,8 @@ class BulkWriter:
     def __init__(self, config: Config, topic: str) -> None:
         self._topic = topic
         self._error: KafkaError | None = None
-        self._producer = Producer(
+        self._producer = connect(
+            Producer,
             client_config(
                 config,
                 "producer",
@@ -38,7 +39,7 @@ class BulkWriter:
                 # Java's default: keys land in the partition where Java clients put them.
                 partitioner="murmur2_random",
             )
-            | {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
+            | {"on_delivery": self._on_delivery, "delivery.report.only.error": True},
         )
 
     def write(self, rows: Iterable[Row]) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from common.config import Config
+from common.errors import ConfigError
 
 T = TypeVar("T")
 ClientKind = Literal["consumer", "producer", "admin"]
 Partition = tuple[str, int]
 
 _KINDS = ("consumer.", "producer.", "admin.")
-_SECRETS = ("password", "secret", "token", "key.pem", "certificate.pem", "ca.pem", "jaas")
 
 _FENCED = frozenset(
     {
@@ -92,12 +92,12 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(("TXNERR", "FATAL", "GETPID"))
 
 
-def redact(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy for the log: values of settings that hold secrets are masked."""
-    return {
-        name: "***" if any(secret in name for secret in _SECRETS) else value
-        for name, value in settings.items()
-    }
+def connect(client: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
+    """Make a client. Raises ConfigError for a setting of `kafka:` that librdkafka refuses."""
+    try:
+        return client(settings)
+    except KafkaException as exception:
+        raise ConfigError(f"kafka: in config.yaml: {exception.args[0].str()}") from exception
 
 
 def translate(exception: KafkaException) -> Exception:

@@ -8,7 +8,15 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from common.config import Config
-from common.kafka.clients import client_config, retry, translate
+from common.errors import UnavailableError
+from common.kafka.clients import (
+    HopelessError,
+    TransactionFailedError,
+    client_config,
+    connect,
+    retry,
+    translate,
+)
 from common.messages import ControlRecord
 
 _START_TIMEOUT_S = 30
@@ -21,9 +29,10 @@ class ControlReader:
     def __init__(self, config: Config, topics: Sequence[str], history: int = 0) -> None:
         """Start at the end of each topic, or up to `history` offsets before it.
 
-        Raises `HopelessError` or `TransactionFailedError` if the brokers do not tell the end.
+        Raises `UnavailableError` if the brokers do not tell where that is.
         """
-        self._consumer = Consumer(
+        self._consumer = connect(
+            Consumer,
             client_config(
                 config,
                 "consumer",
@@ -33,7 +42,7 @@ class ControlReader:
                 auto_offset_reset="earliest",
                 fetch_wait_max_ms=100,
                 fetch_error_backoff_ms=100,
-            )
+            ),
         )
         self._consumer.assign([self._position(topic, history) for topic in topics])
 
@@ -47,10 +56,13 @@ class ControlReader:
 
     def _position(self, topic: str, history: int) -> TopicPartition:
         partition = TopicPartition(topic, 0)
-        low, end = retry(
-            lambda left: self._consumer.get_watermark_offsets(partition, timeout=left),
-            _START_TIMEOUT_S,
-        )
+        try:
+            low, end = retry(
+                lambda left: self._consumer.get_watermark_offsets(partition, timeout=left),
+                _START_TIMEOUT_S,
+            )
+        except (HopelessError, TransactionFailedError) as error:
+            raise UnavailableError(f"topic {topic} cannot be read: {error}") from error
         return TopicPartition(topic, 0, max(low, end - history))
 
     def close(self) -> None:
@@ -77,7 +89,8 @@ class ReportWriter:
     """Writes heartbeats and the like: soon or never, since the next one replaces it."""
 
     def __init__(self, config: Config) -> None:
-        self._producer = Producer(
+        self._producer = connect(
+            Producer,
             client_config(
                 config,
                 "producer",
@@ -85,7 +98,7 @@ class ReportWriter:
                 acks="all",
                 linger_ms=0,
                 message_timeout_ms=_REPORT_TIMEOUT_MS,
-            )
+            ),
         )
 
     def write(self, records: Sequence[ControlRecord]) -> None:
@@ -114,7 +127,8 @@ class RulingWriter:
         """Fence the others. Blocks until the brokers answer, at most 30 s; raises as `write`."""
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._offset = -1
-        self._producer = Producer(
+        self._producer = connect(
+            Producer,
             client_config(
                 config,
                 "producer",
@@ -124,7 +138,7 @@ class RulingWriter:
                 acks="all",
                 linger_ms=0,
                 retry_backoff_ms=5,
-            )
+            ),
         )
         retry(lambda left: self._producer.list_topics(timeout=left), _START_TIMEOUT_S)
         retry(self._producer.init_transactions, _START_TIMEOUT_S)

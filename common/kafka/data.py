@@ -16,6 +16,7 @@ from common.kafka.clients import (
     Partition,
     TransactionFailedError,
     client_config,
+    connect,
     retry,
     translate,
 )
@@ -45,7 +46,8 @@ class PartitionReader:
     """
 
     def __init__(self, config: Config, group: str) -> None:
-        self._consumer = Consumer(
+        self._consumer = connect(
+            Consumer,
             client_config(
                 config,
                 "consumer",
@@ -56,7 +58,7 @@ class PartitionReader:
                 auto_offset_reset="error",
                 enable_partition_eof=True,
                 **_LOW_LATENCY,
-            )
+            ),
         )
         self._assigned: set[Partition] = set()
 
@@ -175,7 +177,8 @@ class TaskProducer:
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._disturbed = False
         self._state_offset: int | None = None
-        self._producer = Producer(
+        self._producer = connect(
+            Producer,
             client_config(
                 config,
                 "producer",
@@ -190,7 +193,7 @@ class TaskProducer:
                 queue_buffering_max_messages=_SEND_QUEUE_RECORDS,
                 queue_buffering_max_kbytes=_SEND_QUEUE_KBYTES,
             )
-            | {"error_cb": self._on_error}
+            | {"error_cb": self._on_error},
         )
 
     def fence(self, timeout_s: float) -> None:
