@@ -130,14 +130,22 @@ class Admin:
         return retry(list_offsets, REQUEST_TIMEOUT_S)
 
     def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the offsets that a group has committed; partitions without one are left out."""
+        """Return the offsets that a group has committed; partitions without one are left out.
+
+        Waits for transactions that are about to decide (KIP-447).
+        """
         wanted = [TopicPartition(*partition) for partition in partitions]
 
         def fetch(timeout_s: float) -> dict[Partition, int]:
             futures = self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=timeout_s
+                [ConsumerGroupTopicPartitions(group, wanted)],
+                require_stable=True,
+                request_timeout=timeout_s,
             )
             found = futures[group].result().topic_partitions
+            for entry in found:
+                if entry.error is not None:
+                    raise KafkaException(entry.error)
             return {(e.topic, e.partition): e.offset for e in found if e.offset >= 0}
 
         return retry(fetch, REQUEST_TIMEOUT_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from common.messages import (
@@ -26,7 +26,7 @@ class WriterFencedError(Exception):
 
 
 class WriteFailedError(Exception):
-    """The transaction was aborted: nothing of it is in any topic."""
+    """The transaction is lost or in doubt: all of it is in the topics, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,16 @@ class Broker:
         """Write commands, all or none; return the offset of the last one."""
         if writer != self._ruler:
             raise WriterFencedError
-        if self._random.random() < self.weather.failed_write:
+        fails = self._random.random() < self.weather.failed_write
+        if fails and self._random.random() < 0.5:
             raise WriteFailedError
         for message in messages:
             log = self._logs[topic_of(message)]
-            log.append(Sos(len(log)) if isinstance(message, Sos) else message)
+            if isinstance(message, Sos):
+                message = replace(message, epoch=len(log))
+            log.append(message)
+        if fails:
+            raise WriteFailedError
         return len(log) - 1
 
     def reader(self, topics: Sequence[str]) -> Reader:

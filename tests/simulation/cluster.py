@@ -276,9 +276,10 @@ class Cluster:
         self._replace_jobmanager()
 
     def replace_the_missing(self, present: Iterable[int]) -> None:
-        """Start those again that were on their way out when all was mended."""
+        """Start those again that were on their way out, or superseded, when all was mended."""
         for tm_id in present:
             self._replace(tm_id)
+        self._replace_jobmanager()
 
     def check_converged(self, present: set[int]) -> None:
         """Check that every task runs exactly once, where the JobManager wants it, in balance."""

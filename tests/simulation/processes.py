@@ -82,7 +82,7 @@ class JobManagerProcess(Process):
 
     def step(self, now_ms: int) -> None:
         """Do one turn of the daemon's loop."""
-        if self.is_paused(now_ms):
+        if not self.alive or self.is_paused(now_ms):
             return
         if self._fenced_at_ms is None and now_ms >= self._yields_until_ms:
             self._handle(jobmanager.Tick(self.tick_ms(now_ms)), now_ms)
@@ -96,7 +96,7 @@ class JobManagerProcess(Process):
             self._reign(now_ms)
         for message in self._reader.read():
             match message:
-                case Sos(epoch) if epoch > self._epoch:
+                case Sos(epoch, author) if epoch > self._epoch and author != self.name:
                     self.trace(f"{self.name} superseded by epoch {epoch}")
                     self.alive = False
                     return
@@ -106,7 +106,7 @@ class JobManagerProcess(Process):
     def _reign(self, now_ms: int) -> None:
         self._writer = self._broker.fence()
         try:
-            self._epoch = self._broker.rule(self._writer, [Sos(-1)])
+            self._epoch = self._broker.rule(self._writer, [Sos(-1, self.name)])
         except WriteFailedError:
             self._writer = None
             return
@@ -136,7 +136,7 @@ class JobManagerProcess(Process):
             self._writer = None
             self._yields_until_ms = now_ms + RIVAL_WAIT_MS
         except WriteFailedError:
-            self.trace(f"{self.name} cannot write: the above is lost")
+            self.trace(f"{self.name} cannot write: the above is lost, or in doubt")
             self._writer = None
 
     def _check(self, decrees: Sequence[Message]) -> None:

@@ -141,7 +141,7 @@ class JobManager(Member):
             replicas(PIPELINE, NAMES, PARALLELISM), tm_number, INTERVAL_MS
         )
         self._handle(jobmanager.Tick(wire.now_ms))
-        self._epoch = wire.write(Sos(-1))
+        self._epoch = wire.write(Sos(-1, name))
         self._handle(jobmanager.ReignBegan(self._epoch))
 
     def step(self) -> None:
@@ -149,7 +149,7 @@ class JobManager(Member):
         self._handle(jobmanager.Tick(self.wire.now_ms))
         for message in self.read():
             match message:
-                case Sos(epoch) if epoch > self._epoch:
+                case Sos(epoch, author) if epoch > self._epoch and author != self.name:
                     self.wire.lines.append(f"{'':8}{self.name} ends: superseded")
                     self.alive = False
                     return

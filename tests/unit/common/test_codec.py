@@ -55,6 +55,7 @@ statuses = st.builds(
     st.none() | numbers,
     numbers,
     numbers,
+    texts,
 )
 reports = st.builds(
     Report,
@@ -81,7 +82,7 @@ replica_values = st.builds(
     configs,
 )
 messages: st.SearchStrategy[Message] = st.one_of(
-    st.builds(Sos, numbers),
+    st.builds(Sos, numbers, texts),
     st.builds(Threads, reports),
     st.builds(Heartbeat, reports),
     st.builds(
@@ -217,7 +218,7 @@ def test_report_is_json_of_all_it_tells() -> None:
         b'"leaving":false,"host":"host","pid":99,"thread_states":["RUNNING"],'
         b'"tasks":[{"task":"Counter_0","state":"RUNNING","reason":"","thread":0,"records_in":3,'
         b'"records_out":0,"skipped":0,"dead_letters":0,"transactions":0,"restarts":0,'
-        b'"lag":null,"restored":0,"to_restore":0}]}'
+        b'"lag":null,"restored":0,"to_restore":0,"fingerprint":""}]}'
     )
 
 

@@ -23,6 +23,11 @@ def replica(partition: int) -> ProcessorReplica:
     )
 
 
+def status(partition: int, state: TaskState = TaskState.RUNNING) -> TaskStatus:
+    """Return what a TaskManager tells of a task that it runs as it should."""
+    return TaskStatus(task(partition), state, fingerprint=replica(partition).fingerprint)
+
+
 class Reign:
     """A JobManager's core and what its TaskManagers would tell it.
 
@@ -70,7 +75,7 @@ class Reign:
                 self.epoch if epoch is None else epoch,
                 self.sequences.get(tm_id, 0) if sequence is None else sequence,
                 leaving,
-                tasks=tuple(TaskStatus(task_id, state) for task_id, state in runs.items()),
+                tasks=tuple(status(t.partition, state) for t, state in runs.items()),
             )
         )
 
