@@ -232,15 +232,14 @@ class PipelineThread:
             if task.has_open_transaction
             and (nothing_came or task.is_caught_up or task.transaction_age_s >= interval_s)
         ]
-        for task in list(self._tasks.values()):
-            if task.state is TaskState.RUNNING and task.needs_refresh:
-                self._finish_commit(task, task.refresh)
         if len(due) == 1:
             self._finish_commit(due[0], due[0].commit)
         elif due:
             futures = [(task, self._pool.submit(task.commit)) for task in due]
             for task, future in futures:
                 self._finish_commit(task, future.result)
+        for task in [task for task in self._tasks.values() if task.needs_refresh]:
+            self._finish_commit(task, task.refresh)
 
     def _finish_commit(self, task: Task, commit: Callable[[], bool]) -> None:
         def finish() -> None:

@@ -141,7 +141,8 @@ class Task:
     @property
     def needs_refresh(self) -> bool:
         """Whether it has not committed for so long that the brokers may soon forget about it."""
-        return time.monotonic() - self._committed_at > REFRESH_INTERVAL_S
+        is_idle = self.state is TaskState.RUNNING and self._opened_at is None
+        return is_idle and time.monotonic() - self._committed_at > REFRESH_INTERVAL_S
 
     @property
     def is_caught_up(self) -> bool:
