@@ -245,6 +245,14 @@ def test_batch_that_was_cut_off_does_not_leak_into_the_next() -> None:
     assert decoded[-1] == Processors(1, "i", 2, 4, revoke=(TaskId("P", 1),))
 
 
+def test_batch_that_was_cut_off_and_said_again_later_is_whole() -> None:
+    codec = Codec(NAMES)
+    third = encode(Processors(1, "i", 2, 3, assign=(REPLICA,)))
+    fourth = encode(Processors(1, "i", 2, 4))
+    decoded = [codec.decode(record) for record in (third[0], *fourth, *third)]
+    assert decoded[-1] == Processors(1, "i", 2, 3, assign=(REPLICA,))
+
+
 # Whatever else stands on a topic.
 
 

@@ -313,6 +313,13 @@ def test_task_is_not_assigned_twice_while_the_command_is_on_its_way() -> None:
     assert reign.report(0, [], sequence=1) == []
 
 
+def test_number_of_another_reigns_command_confirms_nothing() -> None:
+    reign = Reign(tasks=2, tm_number=1)
+    reign.report(0)
+    assert assigned(reign.tick(), 0) == [0, 1]
+    assert reign.report(0, [], sequence=17, epoch=EPOCH - 1) == []
+
+
 def test_command_that_was_not_carried_out_is_repeated_after_three_intervals() -> None:
     reign = Reign(tasks=2, tm_number=1)
     reign.report(0)
@@ -416,6 +423,15 @@ def test_restarted_jobmanager_adopts_late_answers_within_the_first_three_interva
         reign.report(0, [0, 1])
         reign.report(1, [2, 3])
     assert (reign.owned_by(0), reign.owned_by(1)) == ([0, 1], [2, 3])
+
+
+def test_task_is_adopted_from_the_second_who_runs_it_if_the_first_leaves_in_time() -> None:
+    reign = Reign(tasks=1, tm_number=3)
+    reign.report(0, [0])
+    reign.report(1, [0])
+    reign.report(0, [], leaving=True)
+    reign.report(1, [0])
+    assert reign.owned_by(1) == [0]
 
 
 def test_task_that_two_run_is_left_to_one_and_revoked_from_the_other() -> None:

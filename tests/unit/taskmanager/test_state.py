@@ -359,6 +359,17 @@ def test_task_that_was_closing_when_its_thread_died_is_closed() -> None:
     assert listed(report) == {}
 
 
+def test_late_word_of_a_former_thread_does_not_close_the_task_on_its_new_one() -> None:
+    host = running_host(threads=2, assign=[0, 1])
+    host.take(ThreadLost(0))
+    host.command(revoke=[0])
+    host.command([2])
+    host.command([0])
+    assert host.state.tasks == {task(1): 1, task(2): 0, task(0): 1}
+    assert host.take(TaskClosed(0, task(0))) == []
+    assert task(0) in host.state.tasks
+
+
 def test_thread_that_never_comes_up_is_started_ever_more_slowly() -> None:
     host = running_host()
     pauses = []
