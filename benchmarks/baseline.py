@@ -59,8 +59,10 @@ def copy_partition(servers: str, source: str, sink: str, partition: int, records
 
 def rate(servers: str, source: str, sink: str, records_of: dict[int, int]) -> float:
     """Return records per second of one process per partition, all at once."""
+    # Not by fork: this process has Kafka clients, whose threads and locks would not survive it.
+    context = multiprocessing.get_context("spawn")
     processes = [
-        multiprocessing.Process(target=copy_partition, args=(servers, source, sink, number, count))
+        context.Process(target=copy_partition, args=(servers, source, sink, number, count))
         for number, count in records_of.items()
     ]
     started = time.monotonic()

@@ -214,8 +214,8 @@ class JobManagerState:
             self._first_report_ms = self._now_ms
         # An answer even if there is nothing to do, so that it knows that it takes part.
         self._batch(tm_id)
-        self._adopt(report)
         if self._settled:
+            self._adopt(report)
             self._rebalance()
         return manager
 

@@ -13,6 +13,7 @@ SILENCE_BEATS = 5
 STOP_PATIENCE_BEATS = 10
 START_PATIENCE_BEATS = 20
 MAX_RELAUNCH_BEATS = 32
+CALM_BEATS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ Command = LaunchThread | AssignTask | RevokeTask | StopThread | Threads | Heartb
 class _Thread:
     state: ThreadState = ThreadState.STARTING
     heard_at_ms: int = 0
+    connected_at_ms: int = 0
     launch_at_ms: int | None = None
     failures: int = 0
 
@@ -292,7 +294,8 @@ class TaskManagerState:
 
     def _on_connected(self, number: int) -> None:
         thread = self._threads[number]
-        thread.state, thread.heard_at_ms = ThreadState.RUNNING, self._now_ms
+        thread.state = ThreadState.RUNNING
+        thread.heard_at_ms = thread.connected_at_ms = self._now_ms
         if self._stop_by_ms is not None:
             self._commands.append(StopThread(number))
             return
@@ -308,7 +311,7 @@ class TaskManagerState:
         thread = self._threads[number]
         if thread.state not in _ALIVE:
             return
-        thread.state, thread.heard_at_ms, thread.failures = ThreadState.RUNNING, self._now_ms, 0
+        thread.state, thread.heard_at_ms = ThreadState.RUNNING, self._now_ms
         for status in statuses:
             task = self._tasks.get(status.task)
             if task is not None and task.thread == number:
@@ -327,10 +330,13 @@ class TaskManagerState:
     def _on_lost(self, number: int) -> None:
         """Tell the truth at once, and start the thread again; its tasks wait for it."""
         thread = self._threads[number]
+        lived_ms = self._now_ms - thread.connected_at_ms if thread.state in _ALIVE else 0
         thread.state = ThreadState.DEAD
         if self._stop_by_ms is not None:
             self._leave_if_done()
             return
+        if lived_ms > CALM_BEATS * self._interval_ms:
+            thread.failures = 0
         thread.failures += 1
         delay_beats = min(2**thread.failures // 4, MAX_RELAUNCH_BEATS)
         thread.launch_at_ms = self._now_ms + delay_beats * self._interval_ms
