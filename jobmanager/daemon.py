@@ -123,6 +123,8 @@ class JobManagerDaemon:
                     f"this one's is {self._epoch}). This one ends; the pipeline goes on."
                 )
             case Threads(report) | Heartbeat(report):
+                if report.leaving:
+                    logger.info("TaskManager leaves", task_manager=report.tm_id)
                 self._send(self._state.handle(Reported(report)))
 
     def _send(self, commands: list[Message]) -> None:

@@ -54,6 +54,7 @@ class Engine:
         self._signals = Signals()
         self._daemons: list[Daemon] = []
         self._watcher: ClusterWatcher | None = None
+        self._writer: BulkWriter | None = None
 
     def start_job_manager(self) -> Daemon:
         """Start `jobmanager`."""
@@ -65,9 +66,11 @@ class Engine:
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write records to the source topic, and wait until Kafka has them."""
-        writer = BulkWriter(self.config, self.config.source_topic)
-        writer.write(rows)
-        writer.flush(timeout_s=30)
+        if self._writer is None:
+            # Kept: a new idempotent producer takes half a second to get its id.
+            self._writer = BulkWriter(self.config, self.config.source_topic)
+        self._writer.write(rows)
+        self._writer.flush(timeout_s=30)
 
     def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Return the committed records of a topic, partition by partition."""
