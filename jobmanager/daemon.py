@@ -91,22 +91,43 @@ class JobManagerDaemon:
         logger.info("JobManager stopped; the pipeline goes on")
 
     def _reign(self) -> None:
-        """Fence every older JobManager, and begin a reign: its epoch is the offset of `sos`."""
+        """Fence every older JobManager, and begin a reign."""
         try:
             self._writer = RulingWriter(self._config, self._names.jobmanager_transactional_id)
-            sos = Sos(-1, self._incarnation)
-            epoch = self._writer.write(self._codec.encode(sos, _wall_clock_ms()))
+            self._proclaim(self._writer)
         except FencedError:
             self._yield_to_rival()
         except (TransactionFailedError, HopelessError) as error:
             logger.warning("Kafka does not take the JobManager's sos", reason=str(error))
             self._writer = None
             time.sleep(REIGN_RETRY_S)
-        else:
-            self._epoch = epoch
-            structlog.contextvars.bind_contextvars(epoch=epoch)
-            logger.info("JobManager rules")
-            self._send(self._state.handle(ReignBegan(epoch)))
+
+    def _proclaim(self, writer: RulingWriter) -> None:
+        """Write `sos`; its offset is the epoch from now on. Raises as `RulingWriter.write`."""
+        sos = Sos(-1, self._incarnation)
+        self._epoch = writer.write(self._codec.encode(sos, _wall_clock_ms()))
+        structlog.contextvars.bind_contextvars(epoch=self._epoch)
+        logger.info("JobManager rules")
+        self._send(self._state.handle(ReignBegan(self._epoch)))
+
+    def _answer(self, rival_epoch: int) -> None:
+        """Find out by writing whether the author of another `sos` rules: then this one is fenced.
+
+        Otherwise anybody who can write to the topic could end the JobManager. TaskManagers
+        follow the newest epoch, so this one's has to be newer again.
+        """
+        try:
+            if self._writer is None:
+                raise FencedError("no longer rules")
+            self._proclaim(self._writer)
+        except FencedError as error:
+            raise SupersededError(
+                f"another JobManager of this job took over (epoch {rival_epoch}, "
+                f"this one's is {self._epoch}). This one ends; the pipeline goes on."
+            ) from error
+        except (TransactionFailedError, HopelessError) as error:
+            logger.warning("Kafka does not take the JobManager's sos", reason=str(error))
+            self._writer = None
 
     def _receive(self, record: ControlRecord) -> None:
         try:
@@ -118,10 +139,7 @@ class JobManagerDaemon:
         match message:
             # Its own may be newer than it knows: a commit that timed out can still have worked.
             case Sos(epoch, author) if epoch > self._epoch and author != self._incarnation:
-                raise SupersededError(
-                    f"another JobManager of this job took over (epoch {epoch}, "
-                    f"this one's is {self._epoch}). This one ends; the pipeline goes on."
-                )
+                self._answer(epoch)
             case Threads(report) | Heartbeat(report):
                 if report.leaving:
                     logger.info("TaskManager leaves", task_manager=report.tm_id)

@@ -104,7 +104,8 @@ class SparkRunner:
         deadline_s = time.monotonic() + _STOP_TIMEOUT_S
         for job in self._jobs.values():
             job.join(max(deadline_s - time.monotonic(), 0))
-        self._session.stop()
+        if self.is_alive:
+            self._session.stop()
 
 
 def _settings(config: SparkConfig, threads: int) -> dict[str, str]:
