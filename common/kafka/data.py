@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -25,6 +27,7 @@ from common.record_batch import Headers, RecordBatch
 # librdkafka's defaults wait up to 1 s where these wait milliseconds.
 _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_error_backoff_ms": 50}
 _RETRY_BACKOFF_MS = 5
+_STIR_INTERVAL_S = 1.0
 _SEND_QUEUE_RECORDS = 500_000
 _SEND_QUEUE_KBYTES = 262_144
 
@@ -310,16 +313,41 @@ class TaskProducer:
         self._disturbed = False
         positions = [TopicPartition(*p, offset) for p, offset in offsets.items()]
         started = time.monotonic()
-        retry(
-            lambda left: self._producer.send_offsets_to_transaction(
-                positions, group_metadata, left
-            ),
-            self._timeout_s,
-        )
+        self._send_offsets(positions, group_metadata)
         left = self._timeout_s - (time.monotonic() - started)
         retry(self._producer.commit_transaction, max(left, 1))
         self._producer.poll(0)
         return self._state_offset
+
+    def _send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
+        """Add the offsets to the transaction, in a thread that can be left behind.
+
+        After a broker was away, librdkafka may wait for ever for a change of some connection,
+        whatever the timeout (its issues 5456 and 5511). Asking for metadata makes such a change.
+        """
+        sent: Future[None] = Future()
+
+        def send() -> None:
+            try:
+                retry(
+                    lambda left: self._producer.send_offsets_to_transaction(
+                        positions, group_metadata, left
+                    ),
+                    self._timeout_s,
+                )
+                sent.set_result(None)
+            except Exception as error:
+                sent.set_exception(error)
+
+        threading.Thread(target=send, name="offsets", daemon=True).start()
+        deadline_s = time.monotonic() + self._timeout_s
+        while not wait([sent], timeout=_STIR_INTERVAL_S).done:
+            if time.monotonic() > deadline_s:
+                raise TransactionFailedError("librdkafka hangs while it sends offsets")
+            self._disturbed = True
+            with suppress(KafkaException):
+                self._producer.list_topics(timeout=_STIR_INTERVAL_S)
+        sent.result()
 
     def close(self) -> None:
         """Drop the producer. An open transaction is aborted by the next `fence` of its id."""
