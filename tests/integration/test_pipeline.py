@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from admin.cluster_status import ClusterStatus, Presence
+from admin.local_broker import LocalCluster
 from admin.quickstart.daemons import Daemon
 from common.kafka.bulk import Row
 from common.status import TaskState
@@ -206,6 +207,28 @@ def test_sigterm_hands_tasks_over_at_once_and_state_is_kept(sample: Engine) -> N
     sample.write(load.rows)
     check(sample, load.rows + load.rows)
     assert "state wiped" not in elsewhere.log_file.read_text()
+
+
+def test_a_broker_that_restarts_under_load_costs_time_only(tmp_path: Path) -> None:
+    """Whatever its clients were doing then: commits are decided, hung calls are given up."""
+    (tmp_path / "kafka").mkdir()
+    cluster = LocalCluster(tmp_path / "kafka")
+    cluster.start()
+    try:
+        settings = {"heartbeat_interval_ms": HEARTBEAT_MS}
+        with engine(tmp_path, cluster.bootstrap_servers, "restart", SAMPLE, **settings) as sample:
+            sample.start_job_manager()
+            sample.start_task_manager(0)
+            sample.wait_until(all_run([0]))
+            rows: list[Row] = [(b"k%d" % (i % KEYS), b"%d" % i) for i in range(20_000)]
+            sample.write(rows[:10_000])
+            cluster.stop()
+            cluster.start()
+            sample.write(rows[10_000:])
+            sample.wait_until(all_run([0]))
+            check(sample, rows)
+    finally:
+        cluster.stop()
 
 
 def test_a_poison_record_stops_its_task_with_the_reason_and_nothing_else(
