@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -124,8 +123,12 @@ class RocksDBStore:
 
     def close(self) -> None:
         """Release the directory. What was not committed is gone."""
-        with suppress(DbClosedError):  # a damaged store has closed itself
+        try:
             self._db.close()
+        except DbClosedError:
+            pass  # a damaged store has closed itself
+        except Exception as error:  # after a write that failed, as on a full disk
+            logger.warning("state store did not close cleanly", reason=str(error))
 
     def _read(self, key: bytes) -> bytes | None:
         try:

@@ -364,3 +364,14 @@ def test_store_behaves_as_two_dicts(
         assert store.offset == offset
         assert all(store.get(key) == value for key, value in current.items())
     store.close()
+
+
+def test_store_closes_after_a_write_that_failed(directory: Path) -> None:
+    class FullDisk:
+        def close(self) -> None:
+            raise Exception("IO error: Writer has previous error.")
+
+    store = RocksDBStore(directory, IDENTITY)
+    store.close()
+    store._db = FullDisk()  # type: ignore[assignment]
+    store.close()
