@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from common.messages import JobManagerBeat, Report
+from common.messages import MISSED_BEATS, JobManagerBeat, Report
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
-
-MISSED_BEATS = 3
-"""Heartbeats that somebody may miss before they count as down."""
 
 
 class Presence(StrEnum):

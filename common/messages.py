@@ -15,6 +15,9 @@ from common.wire import JsonObject
 
 JOB_MANAGER = "jobmanager"
 
+MISSED_BEATS = 3
+"""Heartbeats that a daemon may miss before it counts as down, and PipelineThreads' lease ends."""
+
 
 class MalformedMessageError(Exception):
     """A control record that this version cannot read. The caller counts it and goes on."""

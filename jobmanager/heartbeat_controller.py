@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MISSED_BEATS = 3
+from common.messages import MISSED_BEATS
 
 
 class HeartbeatController:

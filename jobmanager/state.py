@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from common.messages import (
+    MISSED_BEATS,
     HeartbeatEvent,
     JobManagerBeat,
     Message,
@@ -17,7 +18,7 @@ from common.messages import (
 )
 from common.nodes import TaskId
 from common.status import TaskState
-from jobmanager.heartbeat_controller import MISSED_BEATS, HeartbeatController
+from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance
 
 REVOKE_PATIENCE_BEATS = 20

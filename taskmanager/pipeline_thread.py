@@ -17,7 +17,7 @@ from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.clients import FencedError, HopelessError, Partition, TransactionFailedError
 from common.kafka.data import Fetched, PartitionReader
-from common.messages import ProcessorReplica
+from common.messages import MISSED_BEATS, ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskState
 from common.topics import TopicNames
@@ -28,7 +28,6 @@ from taskmanager.task import RecordFailedError, Task, TaskContext
 IDLE_WAIT_S = 0.05
 CLOSING_WAIT_S = 0.01
 PARALLEL_CALLS = 16
-LEASE_HEARTBEATS = 3
 FENCED_FOR_GOOD = 2
 FENCED_WAIT_HEARTBEATS = 1.5
 CALM_S = 60
@@ -166,9 +165,7 @@ class PipelineThread:
 
     def _forget(self, task: Task) -> None:
         task_id = task.replica.task
-        self._reader.unassign(task.partitions)
-        for partition in task.partitions:
-            self._owners.pop(partition, None)
+        self._detach(task)
         task.drop()
         del self._tasks[task_id]
         self._start_at.pop(task_id, None)
@@ -183,7 +180,7 @@ class PipelineThread:
         if self._channel.is_lost:
             raise ConnectionError("the TaskManager's driver is gone")
         silence_s = time.monotonic() - self._channel.last_heard_s
-        if silence_s > LEASE_HEARTBEATS * self._interval_s:
+        if silence_s > MISSED_BEATS * self._interval_s:
             for task in [task for task in self._tasks.values() if not task.is_cancelled]:
                 task.log.warning("lease ran out", silent_seconds=round(silence_s, 1))
                 self._abandon(task)
