@@ -21,8 +21,12 @@ class Node:
     """Where the other controllers reach it."""
 
 
-def server_properties(node: Node, nodes: Sequence[Node], data_dir: Path) -> str:
+def server_properties(
+    node: Node, nodes: Sequence[Node], data_dir: Path, extra: Mapping[str, str | int] = {}
+) -> str:
     """Return the server.properties of one node of the cluster that `nodes` form.
+
+    `extra` are settings of the caller's, which go over those made here.
 
     Kafka's own topics have three replicas, or as many as there are brokers. From three brokers on,
     a write needs two replicas; with fewer it needs one, since none could be lost otherwise.
@@ -59,7 +63,7 @@ def server_properties(node: Node, nodes: Sequence[Node], data_dir: Path) -> str:
         # A consumer group that is alone need not wait three seconds for company.
         "group.initial.rebalance.delay.ms": 0,
     }
-    return format_properties(settings)
+    return format_properties({**settings, **extra})
 
 
 def format_properties(settings: Mapping[str, str | int]) -> str:

@@ -26,7 +26,7 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A heartbeat and when it was sent, in milliseconds since the epoch."""
+    """A heartbeat and when the brokers got it, in milliseconds since the epoch by their clock."""
 
     sent_at_ms: int
     content: Report | JobManagerBeat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from admin.cluster_status import Beat, ClusterStatus, newest, snapshot
-from common.codec import Codec, sent_at_ms
+from common.codec import Codec
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader
@@ -27,6 +27,7 @@ class ClusterWatcher:
         self._topic = TopicNames.of(config).heartbeat
         self._codec = Codec(TopicNames.of(config))
         self._beats: list[Beat] = []
+        self._brokers_ahead_ms = 0
         self._admin = Admin(config)
         self._admin.check_broker(_BROKER_TIMEOUT_S)
         self._reader = self._open()
@@ -38,12 +39,15 @@ class ClusterWatcher:
             time.sleep(wait_s)
             return
         for record in self._reader.read(wait_s):
+            if record.offset >= self._reader.ends[self._topic]:
+                # Written this moment, so it tells what time it is for the brokers.
+                self._brokers_ahead_ms = record.timestamp_ms - _now_ms()
             try:
                 message = self._codec.decode(record)
                 if isinstance(message, Heartbeat):
-                    self._beats.append(Beat(sent_at_ms(record), message.report))
+                    self._beats.append(Beat(record.timestamp_ms, message.report))
                 elif isinstance(message, JobManagerBeat):
-                    self._beats.append(Beat(sent_at_ms(record), message))
+                    self._beats.append(Beat(record.timestamp_ms, message))
             except MalformedMessageError:
                 continue
         self._beats = newest(self._beats)
@@ -63,7 +67,7 @@ class ClusterWatcher:
     def status(self) -> ClusterStatus:
         """Return what the heartbeats that were read tell about this moment."""
         config = self._config
-        now_ms = int(time.time() * 1000)
+        now_ms = _now_ms() + self._brokers_ahead_ms
         return snapshot(self._beats, now_ms, config.heartbeat_interval_ms, config.tm_number)
 
     def close(self) -> None:
@@ -81,3 +85,7 @@ class ClusterWatcher:
     def _is_fresh(self, status: ClusterStatus) -> bool:
         ages_ms = [status.job_manager.age_ms, *(info.age_ms for info in status.task_managers)]
         return all(age is not None and age <= self._config.heartbeat_interval_ms for age in ages_ms)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

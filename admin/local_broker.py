@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,7 +38,14 @@ class LocalCluster:
     again. Whoever shares the folder with other processes takes turns with them (`exclusive`).
     """
 
-    def __init__(self, directory: Path, *, num_brokers: int = 1, port: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        num_brokers: int = 1,
+        port: int | None = None,
+        settings: Mapping[str, str | int] = {},
+    ) -> None:
         """Choose the ports; nothing starts yet.
 
         Args:
@@ -46,6 +53,8 @@ class LocalCluster:
                 because Kafka takes that for the end of it.
             num_brokers: how many, from 1. Three or more survive the loss of one.
             port: of the first broker, the others follow it; free ports by default.
+            settings: lines of server.properties for all brokers, over the built-in ones. They are
+                not kept: a cluster got by `find` starts its brokers without them.
         """
         if num_brokers < 1:
             raise ValueError(f"num_brokers must be 1 or more, not {num_brokers}")
@@ -54,6 +63,7 @@ class LocalCluster:
         nodes = [Node(i + 1, ports[i], controller_ports[i]) for i in range(num_brokers)]
         # Absolute, since Kafka and later commands may run elsewhere.
         self.directory = directory.expanduser().absolute()
+        self._settings = dict(settings)
         self._states = {node.id: NodeState(node, None) for node in nodes}
 
     @classmethod
@@ -175,8 +185,8 @@ class LocalCluster:
         ids = {node.id: read_cluster_id(self._data_dir(node)) for node in self.nodes}
         cluster_id = next(filter(None, ids.values()), None) or new_cluster_id()
         for node in self.nodes:
-            settings = server_properties(node, self.nodes, self._data_dir(node))
-            self._properties_file(node).write_text(settings, encoding="ascii")
+            text = server_properties(node, self.nodes, self._data_dir(node), self._settings)
+            self._properties_file(node).write_text(text, encoding="ascii")
             if ids[node.id] is None:
                 server.format(self._properties_file(node), cluster_id)
 

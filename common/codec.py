@@ -162,17 +162,6 @@ class Codec:
         )
 
 
-def sent_at_ms(record: ControlRecord) -> int:
-    """Return when a record was sent, by its sender's clock: milliseconds since the epoch.
-
-    Raises `MalformedMessageError` if the record does not tell.
-    """
-    try:
-        return int(dict(record.headers)["sent_at"])
-    except (KeyError, ValueError) as error:
-        raise MalformedMessageError(f"{record.topic}: no time of sending") from error
-
-
 def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> Headers:
     return (
         ("epoch", b"%d" % epoch),

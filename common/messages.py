@@ -25,13 +25,17 @@ class MalformedMessageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """A record of a control topic; `offset` is set on records that were read."""
+    """A record of a control topic; `offset` and `timestamp_ms` are set on records that were read.
+
+    The timestamp is that of the brokers' clock where the topic asks for it (`LogAppendTime`).
+    """
 
     topic: str
     key: bytes
     value: bytes
     headers: tuple[tuple[str, bytes], ...] = ()
     offset: int = -1
+    timestamp_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ class RecordBatch:
     Keys and values are the bytes of the topic, `None` where the record has none. Timestamps are
     milliseconds since the epoch. `headers` is `None` when no record of the batch carries any.
     Offsets ascend but may have gaps (transaction markers, compaction).
+
+    `error` says why the record of a batch of one cannot be processed at all; empty as a rule.
     """
 
     topic: str
@@ -24,6 +26,7 @@ class RecordBatch:
     timestamps: Sequence[int]
     offsets: Sequence[int]
     headers: Sequence[Headers] | None = None
+    error: str = ""
 
     def __len__(self) -> int:
         return len(self.offsets)

@@ -24,16 +24,29 @@ _KAFKA_OWN = (
     "__cluster_metadata",
 )
 
+# The user's topics set the limit, not the engine's, and a dead letter is larger than its record.
+# Brokers take requests of up to 100 MiB (socket.request.max.bytes).
+_ANY_SIZE = {"max.message.bytes": "100000000"}
+_ANY_TIME = {
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.after.max.ms": "9223372036854775807",
+}
 # Records keep the timestamps of the source, so retention by time would drop records of the past
 # before anybody has read them. The JobManager deletes from arcs what is processed, as Kafka
 # Streams does; dead letters stay until somebody deletes them.
-_KEEP_RECORDS = {"cleanup.policy": "delete", "retention.ms": "-1"}
+_KEEP_RECORDS = {"cleanup.policy": "delete", "retention.ms": "-1"} | _ANY_SIZE | _ANY_TIME
 # Kafka never compacts the segment that is written to: smaller ones make for shorter restores.
-_COMPACT = {"cleanup.policy": "compact", "segment.bytes": "67108864"}
+_COMPACT = {"cleanup.policy": "compact", "segment.bytes": "67108864"} | _ANY_SIZE
 # Few records, and the last `sos` must still be there for a TaskManager that joins months later.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
-# One record per TaskManager and second, of no use a minute later.
-_ONE_HOUR = {"cleanup.policy": "delete", "retention.ms": "3600000", "segment.ms": "3600000"}
+# One record per TaskManager and second, of no use a minute later. By the brokers' clock, since
+# the age of a heartbeat tells who is there, and the clock of its sender may be wrong.
+_ONE_HOUR = {
+    "cleanup.policy": "delete",
+    "retention.ms": "3600000",
+    "segment.ms": "3600000",
+    "message.timestamp.type": "LogAppendTime",
+}
 
 
 def name_problem(name: str) -> str | None:

@@ -141,7 +141,7 @@ class JobManagerDaemon:
             case Sos(epoch, author) if epoch > self._epoch and author != self._incarnation:
                 self._answer(epoch)
             case Threads(report) | Heartbeat(report):
-                if report.leaving:
+                if report.leaving and report.incarnation == self._state.live.get(report.tm_id):
                     logger.info("TaskManager leaves", task_manager=report.tm_id)
                 self._send(self._state.handle(Reported(report)))
 

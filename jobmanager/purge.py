@@ -10,8 +10,10 @@ import structlog
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.data import PartitionReader
 
 PURGE_INTERVAL_S = 30.0
+_REQUEST_TIMEOUT_S = 30.0
 
 logger = structlog.get_logger()
 
@@ -27,7 +29,9 @@ class ArcPurger:
 
     def __init__(self, config: Config, group: str, arcs: Sequence[str]) -> None:
         self._admin = Admin(config)
-        self._group = group
+        # Not the admin client: its requests to a coordinator that is slow to answer can abort the
+        # process (librdkafka 4605, 5397).
+        self._reader = PartitionReader(config, group)
         self._partitions: list[Partition] = [
             (arc, number) for arc in arcs for number in range(config.parallelism)
         ]
@@ -45,7 +49,7 @@ class ArcPurger:
     def _run(self) -> None:
         while not self._stopped.wait(PURGE_INTERVAL_S):
             try:
-                offsets = self._admin.committed(self._group, self._partitions)
+                offsets = self._reader.committed(self._partitions, _REQUEST_TIMEOUT_S)
                 if offsets:
                     self._admin.delete_before(offsets)
             except (HopelessError, TransactionFailedError) as error:

@@ -85,6 +85,8 @@ class _TaskManager:
     carried_out: int
     """Of the last command that a report confirmed."""
     sent_at_ms: int = 0
+    tasks: dict[TaskId, _Task] = field(default_factory=dict)
+    """What it owns."""
     reported: frozenset[TaskId] = frozenset()
     strays: dict[TaskId, int] = field(default_factory=dict)
     """Tasks of others that it reported, and when it was last told to give them up."""
@@ -142,6 +144,9 @@ class JobManagerState:
         match event:
             case ReignBegan(epoch):
                 self._epoch = epoch
+                # A reign ends when a write fails: what was said last may be lost.
+                for tm_id in self._managers:
+                    self._repeat(tm_id)
             case Tick(now_ms):
                 self._now_ms = now_ms
                 self._on_tick()
@@ -242,7 +247,7 @@ class JobManagerState:
             task.home = report.tm_id
             is_same = status.fingerprint == task.replica.fingerprint
             if is_same and status.state is not TaskState.FAILED:
-                task.phase, task.owner = TaskPhase.ASSIGNED, report.tm_id
+                self._own(task, report.tm_id)
                 task.commanded = 0
 
     def _remove(self, tm_id: int) -> None:
@@ -253,9 +258,9 @@ class JobManagerState:
         self._batches.pop(tm_id, None)
         self._down.add(tm_id)
         self._commands.append(HeartbeatEvent(tm_id, is_up=False))
-        for task in self._tasks.values():
-            if task.owner == tm_id:
-                task.phase, task.owner = TaskPhase.UNASSIGNED, None
+        for task in manager.tasks.values():
+            task.phase, task.owner = TaskPhase.UNASSIGNED, None
+        manager.tasks.clear()
         if not self._managers:
             # Rather Kafka or this process was away than all of them at once: wait who comes back.
             self._settled, self._first_report_ms = False, None
@@ -274,8 +279,18 @@ class JobManagerState:
             elif task.phase is TaskPhase.ASSIGNED and task.owner != target:
                 self._move(task, target)
 
-    def _assign(self, task: _Task, tm_id: int) -> None:
+    def _own(self, task: _Task, tm_id: int) -> None:
+        """Make a TaskManager the owner of a task that has none."""
         task.phase, task.owner = TaskPhase.ASSIGNED, tm_id
+        self._managers[tm_id].tasks[task.replica.task] = task
+
+    def _disown(self, task: _Task) -> None:
+        assert task.owner is not None
+        del self._managers[task.owner].tasks[task.replica.task]
+        task.phase, task.owner = TaskPhase.UNASSIGNED, None
+
+    def _assign(self, task: _Task, tm_id: int) -> None:
+        self._own(task, tm_id)
         self._batch(tm_id).assign[task.replica.task] = None
 
     def _move(self, task: _Task, target: int) -> None:
@@ -285,6 +300,7 @@ class JobManagerState:
         if task.replica.task in batch.assign:
             # The owner has not been told yet, so there is nothing to wait for.
             del batch.assign[task.replica.task]
+            self._disown(task)
             self._assign(task, target)
         else:
             task.phase, task.revoked_at_ms = TaskPhase.REVOKING, self._now_ms
@@ -292,8 +308,9 @@ class JobManagerState:
 
     def _reconcile(self, tm_id: int, manager: _TaskManager) -> None:
         """Compare what a TaskManager runs with what it should."""
-        for task_id, task in self._tasks.items():
+        for task_id, task in list(manager.tasks.items()):
             knows = manager.carried_out >= task.commanded
+            # What was freed before may have moved this one on.
             if task.owner != tm_id or task_id in manager.reported or not knows:
                 continue
             if task.phase is TaskPhase.REVOKING:
@@ -307,8 +324,7 @@ class JobManagerState:
 
     def _call_back_strays(self, tm_id: int, manager: _TaskManager) -> None:
         """Revoke what it runs though it should not: somebody else's tasks, or unknown ones."""
-        owned = {task_id for task_id, task in self._tasks.items() if task.owner == tm_id}
-        strays = manager.reported - owned
+        strays = manager.reported - manager.tasks.keys()
         manager.strays = {t: at for t, at in manager.strays.items() if t in strays}
         if manager.carried_out < manager.sequence:
             return
@@ -320,14 +336,13 @@ class JobManagerState:
     def _repeat(self, tm_id: int) -> None:
         """Say again all that a TaskManager should do: it has not carried out what it was told."""
         batch = self._batch(tm_id)
-        for task_id, task in self._tasks.items():
-            if task.owner == tm_id:
-                listed = batch.revoke if task.phase is TaskPhase.REVOKING else batch.assign
-                listed[task_id] = None
+        for task_id, task in self._managers[tm_id].tasks.items():
+            listed = batch.revoke if task.phase is TaskPhase.REVOKING else batch.assign
+            listed[task_id] = None
 
     def _free(self, task: _Task) -> None:
         """Take a task from its owner, who has given it back, and pass it on."""
-        task.phase, task.owner = TaskPhase.UNASSIGNED, None
+        self._disown(task)
         if task.home in self._managers:
             self._assign(task, task.home)
         else:
@@ -349,9 +364,8 @@ class JobManagerState:
             manager.sequence += 1
             manager.sent_at_ms = self._now_ms
             for task_id in (*batch.assign, *batch.revoke):
-                task = self._tasks.get(task_id)
-                if task is not None and task.owner == tm_id:
-                    task.commanded = manager.sequence
+                if task_id in manager.tasks:
+                    manager.tasks[task_id].commanded = manager.sequence
             self._commands.append(
                 Processors(
                     tm_id,

@@ -10,9 +10,13 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from queue import Empty, SimpleQueue
@@ -25,6 +29,22 @@ Message = dict[str, Any]
 ORPHAN_GRACE_S = 10
 
 logger = structlog.get_logger()
+
+
+def here() -> str:
+    """Return what is the same for two processes only if they see the same process ids."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")  # containers may share a host's name
+    except OSError:
+        namespace = ""
+    return f"{socket.gethostname()} {namespace}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    connection: Connection
+    pid: int
+    place: str
 
 
 class DriverChannel:
@@ -45,7 +65,7 @@ class DriverChannel:
         self._listener = Listener((host, 0), authkey=self.authkey)
         self._on_message = on_message
         self._on_lost = on_lost
-        self._connections: dict[int, Connection] = {}
+        self._workers: dict[int, _Worker] = {}
         threading.Thread(target=self._accept, name="channel", daemon=True).start()
 
     @property
@@ -56,12 +76,22 @@ class DriverChannel:
 
     def send(self, thread: int, message: Message) -> None:
         """Send to a thread's worker; a worker that is gone is reported by `on_lost`."""
-        connection = self._connections.get(thread)
-        if connection is not None:
+        worker = self._workers.get(thread)
+        if worker is not None:
             try:
-                connection.send_bytes(json.dumps(message).encode())
+                worker.connection.send_bytes(json.dumps(message).encode())
             except OSError:
                 logger.warning("worker does not take messages", thread=thread)
+
+    def kill(self, thread: int) -> None:
+        """Kill a worker that did not obey `die`: it is stopped, or something holds its GIL.
+
+        One on another host is out of reach; it obeys if it ever reads the channel again.
+        """
+        worker = self._workers.get(thread)
+        if worker is not None and worker.place == here():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(worker.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Stop listening. The connections end with the process, or with the workers'."""
@@ -84,17 +114,18 @@ class DriverChannel:
         try:
             hello = json.loads(connection.recv_bytes())
             thread, pid = int(hello["thread"]), int(hello["pid"])
+            worker = _Worker(connection, pid, str(hello["place"]))
         except (EOFError, OSError, ValueError, KeyError):
             connection.close()
             return
-        self._connections[thread] = connection
+        self._workers[thread] = worker
         self._on_message(thread, pid, hello)
         try:
             while True:
                 self._on_message(thread, pid, json.loads(connection.recv_bytes()))
         except (EOFError, OSError):
-            if self._connections.get(thread) is connection:
-                del self._connections[thread]
+            if self._workers.get(thread) is worker:
+                del self._workers[thread]
             self._on_lost(thread, pid)
 
 
@@ -102,8 +133,8 @@ class WorkerChannel:
     """The worker's side. `is_lost` once the driver is gone: whoever works then stops.
 
     A thread of its own reads, so commands and the driver's pings arrive while the worker is
-    busy. If the worker is still there 10 s after the driver went, the process is ended: its
-    tasks belong to others by then.
+    busy. It ends the process when it reads `die`, since the worker hangs then; and if the worker
+    is still there 10 s after the driver went, since its tasks belong to others by then.
     """
 
     def __init__(self, address: tuple[str, int], authkey: bytes, thread: int) -> None:
@@ -112,7 +143,7 @@ class WorkerChannel:
         self._closed = threading.Event()
         self.is_lost = False
         self.last_heard_s = time.monotonic()
-        self.send({"type": "hello", "thread": thread, "pid": os.getpid()})
+        self.send({"type": "hello", "thread": thread, "pid": os.getpid(), "place": here()})
         threading.Thread(target=self._read, name="channel", daemon=True).start()
 
     def send(self, message: Message) -> None:
@@ -141,6 +172,9 @@ class WorkerChannel:
                 self.last_heard_s = time.monotonic()
                 if message["type"] == "dump":
                     faulthandler.dump_traceback(all_threads=True)
+                elif message["type"] == "die":
+                    faulthandler.dump_traceback(all_threads=True)
+                    os._exit(1)
                 elif message["type"] != "ping":
                     self._inbox.put(message)
         except (EOFError, OSError):

@@ -30,6 +30,7 @@ from taskmanager.state import (
     Command,
     Event,
     Exit,
+    KillThread,
     LaunchThread,
     RevokeTask,
     StopRequested,
@@ -74,6 +75,7 @@ class TaskManagerDaemon:
             threads,
             incarnation=uuid.uuid4().hex[:12],
             heartbeat_interval_ms=config.heartbeat_interval_ms,
+            transaction_timeout_ms=config.transaction_timeout_ms,
             host=socket.gethostname(),
             pid=os.getpid(),
         )
@@ -159,6 +161,12 @@ class TaskManagerDaemon:
                 self._channel.send(thread, {"type": "revoke", "task": str(task)})
             case StopThread(thread):
                 self._channel.send(thread, {"type": "stop"})
+            case KillThread(thread, by_force):
+                self._log.error("PipelineThread hangs: ended", thread=thread, by_force=by_force)
+                if by_force:
+                    self._channel.kill(thread)
+                else:
+                    self._channel.send(thread, {"type": "die"})
             case Exit():
                 self._exit = command
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import faulthandler
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,19 +51,16 @@ def run(settings: ThreadSettings) -> None:
     logs.configure(settings.config.log_format, settings.config.log_level)
     structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    admin = Admin(settings.config)
+    group = TopicNames.of(settings.config).consumer_group
+    reader = PartitionReader(settings.config, group, admin)
+    context = TaskContext(
+        settings.config, settings.tm_id, settings.thread, admin.check_broker(), admin, reader
+    )
+    # Now that nothing is left to wait for, since the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
-    try:
-        admin = Admin(settings.config)
-        reader = PartitionReader(settings.config, TopicNames.of(settings.config).consumer_group)
-        context = TaskContext(
-            settings.config, settings.tm_id, settings.thread, admin.check_broker(), admin, reader
-        )
-        try:
-            PipelineThread(context, channel).loop()
-        finally:
-            reader.close()
-    finally:
-        channel.close()
+    with closing(channel), closing(reader):
+        PipelineThread(context, channel).loop()
 
 
 @dataclass(slots=True)
@@ -104,7 +102,9 @@ class PipelineThread:
         self._trouble: dict[TaskId, _Trouble] = {}
         self._stopping = False
         self._report_at = 0.0
-        self._pool = ThreadPoolExecutor(PARALLEL_CALLS, thread_name_prefix="task")
+        # Two, as a commit must not wait for a restore.
+        self._starters = ThreadPoolExecutor(PARALLEL_CALLS, thread_name_prefix="start")
+        self._committers = ThreadPoolExecutor(PARALLEL_CALLS, thread_name_prefix="commit")
 
     def loop(self) -> None:
         """Run until `stop` comes, then commit and close; give up if the driver is gone."""
@@ -115,28 +115,30 @@ class PipelineThread:
                 self._watch_starts()
                 self._work()
                 self._report()
-            for task_id in list(self._tasks):
-                self._release(task_id)
+            self._release(list(self._tasks.values()))
             while self._starting:
                 self._watch_starts()
                 time.sleep(CLOSING_WAIT_S)
             self._channel.send({"type": "stopped"})
         finally:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            for pool in (self._starters, self._committers):
+                pool.shutdown(wait=True, cancel_futures=True)
             for task in self._tasks.values():
                 task.drop()
 
     def _obey(self) -> None:
         wait_s = IDLE_WAIT_S if self._reader.is_idle else 0
+        revoked = []
         while (message := self._channel.receive(wait_s)) is not None:
             wait_s = 0
             match message["type"]:
                 case "assign":
                     self._assign(message)
                 case "revoke":
-                    self._release(TaskId.parse(message["task"]))
+                    revoked.append(TaskId.parse(message["task"]))
                 case "stop":
                     self._stopping = True
+        self._release([self._tasks[task_id] for task_id in revoked if task_id in self._tasks])
 
     def _assign(self, message: Message) -> None:
         replica = ProcessorReplica.from_json(message["replica"], message["parameters"])
@@ -146,15 +148,14 @@ class PipelineThread:
         self._tasks[replica.task] = task
         self._start_at[replica.task] = 0.0
 
-    def _release(self, task_id: TaskId) -> None:
-        """Commit and close a task, and tell the driver that it is free for others."""
-        task = self._tasks.get(task_id)
-        if task is None:
-            return
-        if task.has_open_transaction:
-            self._attempt(task, task.commit)
-        if task_id in self._tasks:
-            self._abandon(task)
+    def _release(self, tasks: Sequence[Task]) -> None:
+        """Commit and close tasks, and tell the driver of each that it is free for others."""
+        self._commit([task for task in tasks if task.has_open_transaction])
+        for task in tasks:
+            # A failed commit may have closed it already.
+            if task.replica.task in self._tasks:
+                self._abandon(task)
+                self._report()
 
     def _abandon(self, task: Task) -> None:
         """Close a task as it is; one that starts in the background closes when that has ended."""
@@ -184,12 +185,13 @@ class PipelineThread:
             for task in [task for task in self._tasks.values() if not task.is_cancelled]:
                 task.log.warning("lease ran out", silent_seconds=round(silence_s, 1))
                 self._abandon(task)
+                self._report()
 
     def _watch_starts(self) -> None:
         now = time.monotonic()
         for task_id in [t for t, due in self._start_at.items() if due <= now]:
             del self._start_at[task_id]
-            self._starting[task_id] = self._pool.submit(self._tasks[task_id].start)
+            self._starting[task_id] = self._starters.submit(self._tasks[task_id].start)
         for task_id in [t for t, future in self._starting.items() if future.done()]:
             future, task = self._starting.pop(task_id), self._tasks[task_id]
             if task.is_cancelled:
@@ -209,7 +211,7 @@ class PipelineThread:
             if task is not None and task.state is TaskState.RUNNING:
                 self._attempt(task, partial(task.process, batch))
         self._take_note(fetched)
-        self._commit(nothing_came=not fetched.batches)
+        self._commit_due(nothing_came=not fetched.batches)
 
     def _take_note(self, fetched: Fetched) -> None:
         for partition, offset in fetched.ends:
@@ -220,23 +222,28 @@ class PipelineThread:
             if task is not None:
                 self._stop_for_good(task, f"{partition[0]}[{partition[1]}]: {reason}")
 
-    def _commit(self, nothing_came: bool) -> None:
+    def _commit_due(self, nothing_came: bool) -> None:
         """Commit what is due: when the input is drained or the commit interval has passed."""
         interval_s = self._config.commit_interval_ms / 1000
-        due = [
-            task
-            for task in self._tasks.values()
-            if task.has_open_transaction
-            and (nothing_came or task.is_caught_up or task.transaction_age_s >= interval_s)
-        ]
-        if len(due) == 1:
-            self._finish_commit(due[0], due[0].commit)
-        elif due:
-            futures = [(task, self._pool.submit(task.commit)) for task in due]
-            for task, future in futures:
-                self._finish_commit(task, future.result)
+        self._commit(
+            [
+                task
+                for task in self._tasks.values()
+                if task.has_open_transaction
+                and (nothing_came or task.is_caught_up or task.transaction_age_s >= interval_s)
+            ]
+        )
         for task in [task for task in self._tasks.values() if task.needs_refresh]:
             self._finish_commit(task, task.refresh)
+
+    def _commit(self, tasks: Sequence[Task]) -> None:
+        """Commit tasks side by side."""
+        if len(tasks) == 1:
+            self._finish_commit(tasks[0], tasks[0].commit)
+            return
+        futures = [(task, self._committers.submit(task.commit)) for task in tasks]
+        for task, future in futures:
+            self._finish_commit(task, future.result)
 
     def _finish_commit(self, task: Task, commit: Callable[[], bool]) -> None:
         def finish() -> None:
@@ -246,7 +253,10 @@ class PipelineThread:
         self._attempt(task, finish)
 
     def _attempt(self, task: Task, action: Callable[[], object]) -> bool:
-        """Do something with a task; the one door by which its errors leave."""
+        """Do something with a task; the one door by which its errors leave.
+
+        Then report, if that is due: a thread that does much without reporting would look hung.
+        """
         try:
             action()
             return True
@@ -264,6 +274,8 @@ class PipelineThread:
         except Exception as error:
             task.log.exception("unexpected error")
             self._start_again(task, f"{type(error).__name__}: {error}")
+        finally:
+            self._report()
         return False
 
     def _stop_for_good(self, task: Task, reason: str) -> None:
@@ -279,7 +291,9 @@ class PipelineThread:
         self._detach(task)
         task_id = task.replica.task
         trouble = self._trouble.setdefault(task_id, _Trouble())
-        trouble.count(fenced)
+        # The broker itself fences a transaction that outlives its timeout: no sign of a rival.
+        timeout_s = self._config.transaction_timeout_ms / 1000
+        trouble.count(fenced and task.transaction_age_s < timeout_s)
         if trouble.fenced >= FENCED_FOR_GOOD:
             task.log.warning("task given up", reason=reason)
             del self._trouble[task_id]

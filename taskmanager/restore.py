@@ -14,7 +14,11 @@ from streams.stores import RocksDBStore
 
 STALL_TIMEOUT_S = 60
 _REQUEST_TIMEOUT_S = 30
-_CHUNK_RECORDS = 20_000
+_FETCH_RECORDS = 20_000
+# One write for many keys, but not so many that other tasks' threads wait for long: RocksDB's
+# binding keeps the interpreter's lock while it writes.
+_WRITE_KEYS = 50_000
+_WRITE_BYTES = 16_777_216
 
 logger = structlog.get_logger()
 
@@ -46,29 +50,27 @@ def restore(
     if position >= end:
         return records
     reader.assign({partition: position})
+    changes: dict[bytes, bytes | None] = {}
+    size = 0
     stalled_at = time.monotonic() + STALL_TIMEOUT_S
     while position < end:
-        fetched = reader.fetch(_CHUNK_RECORDS, wait_s=0.2)
+        fetched = reader.fetch_changes(_FETCH_RECORDS, wait_s=0.2)
         for _, reason in fetched.errors:
             raise HopelessError(reason)
-        changes: dict[bytes, bytes | None] = {}
-        for batch in fetched.batches:
-            changes.update(
-                (k, v) for k, v in zip(batch.keys, batch.values, strict=True) if k is not None
-            )
-            records += len(batch)
-        reached = max(
-            position,
-            *(batch.offsets[-1] + 1 for batch in fetched.batches),
-            *(offset for _, offset in fetched.ends),
-            0,
-        )
-        if reached > position:
-            position = reached
-            store.restore(changes, position)
-            progress(position - start, end - start)
+        changes.update(fetched.last)
+        size += sum(map(len, filter(None, fetched.last.values())))
+        records += fetched.records
+        if fetched.position is not None and fetched.position > position:
+            position = fetched.position
             stalled_at = time.monotonic() + STALL_TIMEOUT_S
+            is_full = len(changes) >= _WRITE_KEYS or size >= _WRITE_BYTES
         elif time.monotonic() > stalled_at:
             raise TransactionFailedError(f"restore stalls at offset {position} of {end}")
+        else:
+            is_full = bool(changes)
+        if is_full or position >= end:
+            store.restore(changes, position)
+            changes, size = {}, 0
+        progress(position - start, end - start)
     reader.unassign([partition])
     return records

@@ -14,6 +14,8 @@ STOP_PATIENCE_BEATS = 10
 START_PATIENCE_BEATS = 20
 MAX_RELAUNCH_BEATS = 32
 CALM_BEATS = 60
+HANG_TIMEOUTS = 2
+HANG_MARGIN_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,17 @@ class StopThread:
 
 
 @dataclass(frozen=True, slots=True)
+class KillThread:
+    """End the worker of a PipelineThread that hangs: by a message, then `by_force`.
+
+    `ThreadLost` follows when it is gone.
+    """
+
+    thread: int
+    by_force: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """End the process; `refusal` is set if the JobManager does not let it take part."""
 
@@ -119,7 +132,9 @@ class Exit:
 
 _ALIVE = (ThreadState.RUNNING, ThreadState.SILENT)
 
-Command = LaunchThread | AssignTask | RevokeTask | StopThread | Threads | Heartbeat | Exit
+Command = (
+    LaunchThread | AssignTask | RevokeTask | StopThread | KillThread | Threads | Heartbeat | Exit
+)
 
 
 @dataclass(slots=True)
@@ -129,6 +144,9 @@ class _Thread:
     connected_at_ms: int = 0
     launch_at_ms: int | None = None
     failures: int = 0
+    hangs: bool = False
+    kill_at_ms: int | None = None
+    """When to end it by force, after it was told to end."""
 
 
 @dataclass(slots=True)
@@ -136,6 +154,8 @@ class _Task:
     replica: ProcessorReplica
     thread: int
     status: TaskStatus
+    former_restarts: int = 0
+    """What its former workers counted, and one for the end of each of them."""
     closing: bool = False
     successor: ProcessorReplica | None = None
     """Assigned again while it was still closing."""
@@ -154,10 +174,15 @@ class TaskManagerState:
         threads: int,
         incarnation: str,
         heartbeat_interval_ms: int,
+        transaction_timeout_ms: int = 15_000,
         host: str = "",
         pid: int = 0,
     ) -> None:
         self._interval_ms = heartbeat_interval_ms
+        # A transaction is lost when it is open for longer than its timeout, and a commit that
+        # began just before may block for as long again. PipelineThreads report after each batch
+        # and each commit. The margin is for closing stores and clients.
+        self._hang_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
         self._identity = Report(tm_id, incarnation, threads, beat=0, host=host, pid=pid)
         self._threads = {number: _Thread() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}
@@ -209,18 +234,17 @@ class TaskManagerState:
         return commands
 
     def _on_tick(self, now_ms: int) -> None:
+        # This process did not run meanwhile, so its threads may have, or were stopped with it.
+        paused_ms = max(now_ms - self._now_ms - self._interval_ms, 0)
         self._now_ms = now_ms
         if self._introduce_by_ms is None:
             self._introduce_by_ms = now_ms + START_PATIENCE_BEATS * self._interval_ms
             for number in self._threads:
                 self._launch(number)
         for number, thread in self._threads.items():
-            silent_ms = now_ms - thread.heard_at_ms
-            if (
-                thread.state is ThreadState.RUNNING
-                and silent_ms > SILENCE_BEATS * self._interval_ms
-            ):
-                thread.state = ThreadState.SILENT
+            thread.heard_at_ms += paused_ms
+            if thread.state in _ALIVE:
+                self._watch(number, thread)
             if thread.launch_at_ms is not None and now_ms >= thread.launch_at_ms:
                 self._launch(number)
         if self._stop_by_ms is not None and now_ms >= self._stop_by_ms:
@@ -230,6 +254,21 @@ class TaskManagerState:
                 self._introduce()
         elif now_ms >= self._heartbeat_at_ms:
             self._beat()
+
+    def _watch(self, number: int, thread: _Thread) -> None:
+        """See whether a thread is silent, and end it if that is longer than anything may take."""
+        silent_ms = self._now_ms - thread.heard_at_ms
+        if silent_ms > SILENCE_BEATS * self._interval_ms:
+            thread.state = ThreadState.SILENT
+        if self._stop_by_ms is not None:
+            return
+        if silent_ms > self._hang_ms and not thread.hangs:
+            thread.hangs = True
+            thread.kill_at_ms = self._now_ms + self._interval_ms
+            self._commands.append(KillThread(number, by_force=False))
+        elif thread.kill_at_ms is not None and self._now_ms >= thread.kill_at_ms:
+            thread.kill_at_ms = None
+            self._commands.append(KillThread(number, by_force=True))
 
     def _on_sos(self, epoch: int) -> None:
         if epoch > self._epoch:
@@ -315,6 +354,9 @@ class TaskManagerState:
         for status in statuses:
             task = self._tasks.get(status.task)
             if task is not None and task.thread == number:
+                if task.former_restarts:
+                    restarts = status.restarts + task.former_restarts
+                    status = replace(status, restarts=restarts)
                 task.status = status
 
     def _on_closed(self, number: int, task_id: TaskId) -> None:
@@ -330,7 +372,8 @@ class TaskManagerState:
     def _on_lost(self, number: int) -> None:
         """Tell the truth at once, and start the thread again; its tasks wait for it."""
         thread = self._threads[number]
-        lived_ms = self._now_ms - thread.connected_at_ms if thread.state in _ALIVE else 0
+        was_up = thread.state in _ALIVE
+        lived_ms = self._now_ms - thread.connected_at_ms if was_up else 0
         thread.state = ThreadState.DEAD
         if self._stop_by_ms is not None:
             self._leave_if_done()
@@ -340,19 +383,28 @@ class TaskManagerState:
         thread.failures += 1
         delay_beats = min(2**thread.failures // 4, MAX_RELAUNCH_BEATS)
         thread.launch_at_ms = self._now_ms + delay_beats * self._interval_ms
+        end = "hung and was ended" if thread.hangs else "died"
+        reason = f"its PipelineThread {end}, and is started again"
         for task_id, task in list(self._tasks.items()):
             if task.thread != number:
                 continue
             if task.closing:
                 self._on_closed(number, task_id)
             else:
-                reason = "its PipelineThread died and is started again"
-                task.status = replace(task.status, state=TaskState.STARTING, reason=reason)
+                task.former_restarts = task.status.restarts + was_up
+                task.status = replace(
+                    task.status,
+                    state=TaskState.STARTING,
+                    reason=reason,
+                    restarts=task.former_restarts,
+                )
         self._beat()
 
     def _launch(self, number: int) -> None:
-        self._threads[number].launch_at_ms = None
-        self._threads[number].state = ThreadState.STARTING
+        thread = self._threads[number]
+        thread.launch_at_ms = thread.kill_at_ms = None
+        thread.hangs = False
+        thread.state = ThreadState.STARTING
         self._commands.append(LaunchThread(number))
 
     def _on_stop(self) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from common.config import Config
+from common.fault_points import reach
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
 from common.kafka.data import PartitionReader, TaskProducer
@@ -18,6 +20,7 @@ from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
 from common.topics import TopicNames
 from streams.processor import create_processor
+from streams.results import Results
 from streams.stores import RocksDBStore
 from taskmanager.restore import restore
 
@@ -108,15 +111,18 @@ class Task:
         started = time.monotonic()
         self.state, self.reason = TaskState.STARTING, ""
         self._failure = None
-        self._producer = TaskProducer(self._context.config, self._transactional_id)
-        self._producer.fence(START_TIMEOUT_S)
-        # Only now: before, the old owner could still commit.
-        reader = self._context.reader
-        positions = reader.committed(self.partitions, START_TIMEOUT_S)
-        for partition in self.partitions:
-            if partition not in positions:
-                positions[partition] = reader.low_watermark(partition, START_TIMEOUT_S)
-        read = self._restore() if self.replica.state_topic else 0
+        written = self._written_topics()
+        self._context.admin.topic_ids([*self.replica.in_topics, *written])
+        limits = self._context.admin.size_limits(written)
+        self._producer = TaskProducer(self._context.config, self._transactional_id, limits)
+        with ExitStack() as clients:
+            if self.replica.state_topic:
+                # Made early: one that is asked while it connects may take 0.7 s to answer.
+                state_reader = clients.enter_context(closing(self._state_reader()))
+            self._producer.fence(START_TIMEOUT_S)
+            # Only now: before, the old owner could still commit.
+            positions = self._find_positions()
+            read = self._restore(state_reader) if self.replica.state_topic else 0
         self._processor = create_processor(self.replica.type, self.replica.config, self._store)
         self.positions, self._ends = positions, {}
         self._committed_at = time.monotonic()
@@ -169,8 +175,11 @@ class Task:
         if self._opened_at is None:
             self._producer.begin()
             self._opened_at = time.monotonic()
+            reach("before-produce")
         while start < size and self._failure is None:
-            values, rejection = self._processor.process(batch, start)
+            values, rejection = (
+                Results([], batch.error) if batch.error else self._processor.process(batch, start)
+            )
             start = self._send(batch, start, values)
             if rejection is not None:
                 start = self._reject(batch, start, rejection)
@@ -207,6 +216,7 @@ class Task:
         if self.replica.state_topic and changes:
             self._producer.send_state(self.replica.state_topic, partition, changes)
         state_offset = self._producer.commit(self.positions, self._context.reader.group_metadata)
+        reach("after-commit")
         self._opened_at, self._committed_at = None, time.monotonic()
         self._transactions += 1
         self._committed.add(self._open)
@@ -255,21 +265,39 @@ class Task:
             to_restore=self._restored[1],
         )
 
-    def _restore(self) -> int:
+    def _written_topics(self) -> list[str]:
+        replica = self.replica
+        dead_letters = (
+            replica.dead_letter_topic if replica.on_error is OnError.DEAD_LETTER else None
+        )
+        extra = [topic for topic in (replica.state_topic, dead_letters) if topic is not None]
+        return [*replica.out_topics, *extra]
+
+    def _find_positions(self) -> dict[Partition, int]:
+        reader = self._context.reader
+        positions = reader.committed(self.partitions, START_TIMEOUT_S)
+        for partition in self.partitions:
+            # Asked for all: a reader that has not looked for a partition's broker before it
+            # reads finds it only with its next round of metadata, up to 1 s later.
+            oldest = reader.low_watermark(partition, START_TIMEOUT_S)
+            positions.setdefault(partition, oldest)
+        return positions
+
+    def _state_reader(self) -> PartitionReader:
+        config = self._context.config
+        return PartitionReader(config, TopicNames.of(config).consumer_group)
+
+    def _restore(self, reader: PartitionReader) -> int:
         context, replica = self._context, self.replica
         assert replica.state_topic is not None, "only stateful tasks restore"
         self.state = TaskState.RESTORING
         topic_id = context.admin.topic_ids([replica.state_topic])[replica.state_topic]
         self._store = RocksDBStore(
             store_directory(context.config, context.tm_id, replica),
-            {"cluster": context.cluster_id, "topic": topic_id, "task": str(replica.task)},
+            store_identity(replica, context.cluster_id, topic_id, context.tm_id),
         )
-        reader = PartitionReader(context.config, TopicNames.of(context.config).consumer_group)
-        try:
-            partition = (replica.state_topic, replica.task.partition)
-            return restore(self._store, partition, reader, context.admin, self._progress)
-        finally:
-            reader.close()
+        partition = (replica.state_topic, replica.task.partition)
+        return restore(self._store, partition, reader, context.admin, self._progress)
 
     def _progress(self, restored: int, total: int) -> None:
         self._restored = (restored, total)
@@ -287,16 +315,20 @@ class Task:
     def _send(self, batch: RecordBatch, start: int, values: list[bytes | None]) -> int:
         """Send the outputs of the records from `start` on; return the index behind them."""
         assert self._producer is not None
+        # All of the topics take a record or none: they would differ for ever.
+        topic = min(self.replica.out_topics, key=self._producer.size_limit)
+        limit = self._producer.size_limit(topic)
         sent = 0
         while sent < len(values):
-            taken = values[sent:]
-            for topic in self.replica.out_topics:
-                count = self._producer.send_columns(topic, batch, start + sent, taken)
-                taken = taken[:count]
+            rest = values[sent:] if sent else values
+            count = self._producer.count_fitting(limit, batch, start + sent, rest)
+            for out_topic in self.replica.out_topics:
+                self._producer.send_columns(out_topic, batch, start + sent, rest[:count])
                 self._open.records_out += count
-            sent += len(taken)
+            sent += count
             if sent < len(values):
-                self._undeliverable(batch, start + sent)
+                reason = f"the output is larger than the {limit} bytes that topic {topic} takes"
+                self._undeliverable(batch, start + sent, f"{reason} (max.message.bytes)")
                 sent += 1
         return start + sent
 
@@ -308,8 +340,7 @@ class Task:
         self._put_aside(batch, index, "RecordRejected", reason)
         return index + 1
 
-    def _undeliverable(self, batch: RecordBatch, index: int) -> None:
-        reason = "the output is larger than message.max.bytes"
+    def _undeliverable(self, batch: RecordBatch, index: int, reason: str) -> None:
         if self.replica.on_error is OnError.FAIL:
             # State may already count later records of the batch, so nothing of it can commit.
             raise RecordFailedError(f"{_place(batch, index)}: {reason}")
@@ -321,16 +352,19 @@ class Task:
             return
         assert self._producer is not None
         assert self.replica.dead_letter_topic is not None, "dead_letter comes with a topic"
-        key, headers = batch.keys[index], batch.headers[index] if batch.headers else None
-        if not self._producer.send(
-            self.replica.dead_letter_topic,
-            key,
-            batch.values[index],
-            batch.timestamps[index],
-            [*(headers or []), *_error_headers(batch, index, error, reason)],
-            partition=batch.partition if key is None else -1,
-        ):
-            raise RecordFailedError(f"{_place(batch, index)}: too large for the dead letters")
+        topic, key, value = self.replica.dead_letter_topic, batch.keys[index], batch.values[index]
+        headers = [
+            *((batch.headers[index] if batch.headers else None) or []),
+            *_error_headers(batch, index, error, reason),
+        ]
+        if not self._producer.fits(topic, key, value, headers):
+            raise RecordFailedError(
+                f"{_place(batch, index)}: {reason}; and as a dead letter it is larger than the "
+                f"{self._producer.size_limit(topic)} bytes that topic {topic} takes "
+                "(max.message.bytes)"
+            )
+        partition = batch.partition if key is None else -1
+        self._producer.send(topic, key, value, batch.timestamps[index], headers, partition)
         self._open.dead_letters += 1
 
     def _lag(self) -> int | None:
@@ -351,6 +385,21 @@ def store_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Pa
     """Return the directory of a task's store, its own per TaskManager."""
     job = f"job_{config.job_name}" if config.job_name else "job"
     return config.state_dir / job / f"taskmanager_{tm_id}" / str(replica.task)
+
+
+def store_identity(
+    replica: ProcessorReplica, cluster_id: str, topic_id: str, tm_id: int
+) -> dict[str, str]:
+    """Return what the content of a task's store belongs to.
+
+    The TaskManager is part of it, as a copy of another one's directory is as old as the copy.
+    """
+    return {
+        "cluster": cluster_id,
+        "topic": topic_id,
+        "task": str(replica.task),
+        "task_manager": str(tm_id),
+    }
 
 
 def _place(batch: RecordBatch, index: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ _HEALTHY_TIMEOUT_S = 120.0
 
 
 @contextmanager
-def local_cluster(directory: Path, num_brokers: int = 1) -> Iterator[str]:
+def local_cluster(
+    directory: Path, num_brokers: int = 1, settings: Mapping[str, str | int] = {}
+) -> Iterator[str]:
     """Run Kafka from the jars on free ports; nothing stays of it."""
-    cluster = LocalCluster(directory, num_brokers=num_brokers)
+    cluster = LocalCluster(directory, num_brokers=num_brokers, settings=settings)
     cluster.start()
     try:
         yield cluster.bootstrap_servers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from admin.quickstart.signals import Signals
 from common.config import Config, load_config
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row, read_committed
+from common.nodes import Topology
 from common.topics import TopicNames
 from common.topology import load_pipeline
 
@@ -32,9 +33,8 @@ class Engine:
         """Write config.yaml and pipeline.yaml into `folder`; nothing starts yet."""
         host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
         self._folder = folder
-        self._config_file = folder / "config.yaml"
         self._pipeline_file = folder / "pipeline.yaml"
-        lines = {
+        self._settings: dict[str, object] = {
             "server_ip": host,
             "server_port": port,
             "job_name": job_name,
@@ -45,24 +45,43 @@ class Engine:
             "sink_topic": f"sink_{job_name}",
             **settings,
         }
-        self._config_file.write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
-        self._pipeline_file.write_text(pipeline)
-        self.config: Config = load_config(self._config_file)
+        self.config_file = self.write_config("config")
+        self.config: Config = load_config(self.config_file)
         self.names = TopicNames.of(self.config)
-        self.topology = load_pipeline(self._pipeline_file, self.config)
+        self.write_pipeline(pipeline)
         self._admin = Admin(self.config)
         self._signals = Signals()
         self._daemons: list[Daemon] = []
         self._watcher: ClusterWatcher | None = None
         self._writer: BulkWriter | None = None
 
-    def start_job_manager(self) -> Daemon:
-        """Start `jobmanager`."""
-        return self._start("jobmanager", str(self._config_file), str(self._pipeline_file))
+    def write_config(self, name: str, **settings: object) -> Path:
+        """Write `<name>.yaml` with settings over those of the job; return its path."""
+        lines = self._settings | settings
+        file = self._folder / f"{name}.yaml"
+        file.write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
+        return file
 
-    def start_task_manager(self, tm_id: int, threads: int = 2) -> Daemon:
-        """Start `taskmanager` with an id."""
-        return self._start("taskmanager", str(tm_id), str(threads), str(self._config_file))
+    def write_pipeline(self, pipeline: str) -> None:
+        """Write pipeline.yaml, for the JobManagers that start from now on."""
+        self._pipeline_file.write_text(pipeline)
+        self.topology: Topology = load_pipeline(self._pipeline_file, self.config)
+
+    def start_job_manager(self, environment: Mapping[str, str] | None = None) -> Daemon:
+        """Start `jobmanager`; `environment` adds to this process's."""
+        arguments = [str(self.config_file), str(self._pipeline_file)]
+        return self._start("jobmanager", arguments, environment)
+
+    def start_task_manager(
+        self,
+        tm_id: int,
+        threads: int = 2,
+        environment: Mapping[str, str] | None = None,
+        config_file: Path | None = None,
+    ) -> Daemon:
+        """Start `taskmanager` with an id; `environment` adds to this process's."""
+        arguments = [str(tm_id), str(threads), str(config_file or self.config_file)]
+        return self._start("taskmanager", arguments, environment)
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write records to the source topic, and wait until Kafka has them."""
@@ -125,10 +144,13 @@ class Engine:
             daemon.wait(END_TIMEOUT_S)
             daemon.end()
 
-    def _start(self, command: str, *arguments: str) -> Daemon:
+    def _start(
+        self, command: str, arguments: list[str], environment: Mapping[str, str] | None
+    ) -> Daemon:
         number = len(self._daemons)
         log_file = self._folder / f"{number}_{command}.log"
-        daemon = Daemon(f"{number} {command}", [str(command_path(command)), *arguments], log_file)
+        words = [str(command_path(command)), *arguments]
+        daemon = Daemon(f"{number} {command}", words, log_file, environment)
         daemon.start(self._signals)
         self._daemons.append(daemon)
         return daemon

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,11 +37,18 @@ class Daemon:
     of the TaskManager that started them.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log_file: Path) -> None:
-        """Take note of what to start; nothing starts yet."""
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log_file: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take note of what to start; nothing starts yet. `environment` adds to this process's."""
         self.name = name
         self.command = tuple(command)
         self.log_file = log_file
+        self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._was_stopped = False
 
@@ -68,6 +75,7 @@ class Daemon:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=os.environ | self._environment,
             )
 
     def require_alive(self) -> None:

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from common.config import Config
 from common.errors import ConfigError, UnavailableError
-from common.kafka.clients import Partition, client_config, connect, retry
+from common.kafka.clients import (
+    GONE_AFTER_S,
+    HopelessError,
+    Partition,
+    client_config,
+    connect,
+    is_missing_topic,
+    retry,
+)
 from common.topics import TopicSpec
 
 REQUEST_TIMEOUT_S = 30
+_MISSING_POLL_S = 0.5
 
 
 class Admin:
@@ -105,15 +123,61 @@ class Admin:
         return {name: len(topics[name].partitions) for name in wanted if name in topics}
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the id that each topic got when it was created (KIP-516)."""
+        """Return the id that each topic got when it was created (KIP-516).
+
+        Raises `HopelessError` if one stays missing for ten seconds.
+        """
+        missing: set[str] = set()
 
         def describe(timeout_s: float) -> dict[str, str]:
-            futures = self._client.describe_topics(
-                TopicCollection(list(names)), request_timeout=timeout_s
-            )
-            return {name: str(future.result().topic_id) for name, future in futures.items()}
+            missing.clear()
+            found: dict[str, str] = {}
+            for name, future in self.request_topics(names, timeout_s).items():
+                try:
+                    found[name] = str(future.result().topic_id)
+                except KafkaException as exception:
+                    if not is_missing_topic(exception.args[0]):
+                        raise
+                    missing.add(name)
+            return found
 
-        return retry(describe, REQUEST_TIMEOUT_S)
+        deadline_s = time.monotonic() + GONE_AFTER_S
+        while True:
+            with _naming("Describe", names):
+                ids = retry(describe, REQUEST_TIMEOUT_S)
+            if not missing:
+                return ids
+            if time.monotonic() > deadline_s:
+                raise HopelessError(
+                    f"topic {min(missing)} does not exist (any more): the JobManager makes "
+                    "missing topics, empty ones, when it starts"
+                )
+            time.sleep(_MISSING_POLL_S)
+
+    def request_topics(
+        self, names: Collection[str], timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> dict[str, Future[Any]]:
+        """Ask for the `TopicDescription` of topics; does not wait for the answers."""
+        answers: dict[str, Future[Any]] = self._client.describe_topics(
+            TopicCollection(list(names)), request_timeout=timeout_s
+        )
+        return answers
+
+    def size_limits(self, names: Sequence[str]) -> dict[str, int]:
+        """Return `max.message.bytes` of topics: the largest batch of records that each takes."""
+
+        def describe(timeout_s: float) -> dict[str, int]:
+            futures = self._client.describe_configs(
+                [ConfigResource(ResourceType.TOPIC, name) for name in names],
+                request_timeout=timeout_s,
+            )
+            return {
+                resource.name: int(future.result()["max.message.bytes"].value)
+                for resource, future in futures.items()
+            }
+
+        with _naming("DescribeConfigs", names):
+            return retry(describe, REQUEST_TIMEOUT_S)
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the end offset of each partition, open transactions included."""
@@ -129,27 +193,6 @@ class Admin:
 
         return retry(list_offsets, REQUEST_TIMEOUT_S)
 
-    def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the offsets that a group has committed; partitions without one are left out.
-
-        Waits for transactions that are about to decide (KIP-447).
-        """
-        wanted = [TopicPartition(*partition) for partition in partitions]
-
-        def fetch(timeout_s: float) -> dict[Partition, int]:
-            futures = self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, wanted)],
-                require_stable=True,
-                request_timeout=timeout_s,
-            )
-            found = futures[group].result().topic_partitions
-            for entry in found:
-                if entry.error is not None:
-                    raise KafkaException(entry.error)
-            return {(e.topic, e.partition): e.offset for e in found if e.offset >= 0}
-
-        return retry(fetch, REQUEST_TIMEOUT_S)
-
     def delete_before(self, offsets: Mapping[Partition, int]) -> None:
         """Delete the records of each partition that come before its offset."""
         wanted = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
@@ -159,3 +202,12 @@ class Admin:
                 future.result()
 
         retry(delete, REQUEST_TIMEOUT_S)
+
+
+@contextmanager
+def _naming(right: str, names: Iterable[str]) -> Iterator[None]:
+    """Say in a `HopelessError` which right on which topics was needed: Kafka does not."""
+    try:
+        yield
+    except HopelessError as error:
+        raise HopelessError(f"{right} of {', '.join(names)}: {error}") from error

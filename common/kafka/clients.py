@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -16,6 +17,9 @@ T = TypeVar("T")
 ClientKind = Literal["consumer", "producer", "admin"]
 Partition = tuple[str, int]
 
+GONE_AFTER_S = 10.0
+"""How long a topic must be missing to be taken for deleted: brokers that start know less."""
+
 _KINDS = ("consumer.", "producer.", "admin.")
 
 _FENCED = frozenset(
@@ -25,28 +29,46 @@ _FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
+_MISSING_TOPIC = frozenset(
+    {
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+    }
+)
 _PASSING = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
     }
 )
-_HOPELESS = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._AUTO_OFFSET_RESET,
-        KafkaError.OFFSET_OUT_OF_RANGE,
-    }
+_UNCLEAR = frozenset({KafkaError.UNKNOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
+_RIGHT = "a right is missing: grant it, then start the JobManager again"
+_OFFSET = (
+    "the offset to go on at is not in the topic: its record was deleted before it was processed, "
+    "or the topic has lost its end"
 )
+# What to do is said where the error itself does not say it.
+_HOPELESS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHT,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHT,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHT,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHT,
+    KafkaError._AUTO_OFFSET_RESET: _OFFSET,
+    KafkaError.OFFSET_OUT_OF_RANGE: _OFFSET,
+    KafkaError.INVALID_TIMESTAMP: (
+        "a topic refuses the time of a record: raise its message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms"
+    ),
+    KafkaError.INVALID_RECORD: (
+        "a topic refuses a record: one without a key cannot go to a compacted topic"
+    ),
+}
 
 
 class FencedError(Exception):
@@ -54,7 +76,7 @@ class FencedError(Exception):
 
 
 class HopelessError(Exception):
-    """Trying again cannot help: a missing topic, a missing right, a lost offset.
+    """Trying again cannot help: a missing topic, a missing right, a lost offset, a refused record.
 
     The caller reports the task as failed, with this text as the reason.
     """
@@ -93,6 +115,12 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(("TXNERR", "FATAL", "GETPID"))
 
 
+def lower(settings: dict[str, Any], name: str, most: int) -> None:
+    """Set a number, unless `kafka:` of config.yaml has a smaller one."""
+    with suppress(ValueError):  # librdkafka says what is wrong with it
+        settings[name] = min(int(settings.get(name, most)), most)
+
+
 def connect(client: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
     """Make a client. Raises ConfigError for a setting of `kafka:` that librdkafka refuses."""
     try:
@@ -107,8 +135,28 @@ def translate(exception: KafkaException) -> Exception:
     if error.code() in _FENCED:
         return FencedError(error.str())
     if error.code() in _HOPELESS:
-        return HopelessError(error.str())
+        return HopelessError(explain(error))
     return TransactionFailedError(error.str())
+
+
+def explain(error: KafkaError) -> str:
+    """Return the text of an error, with what it means for the user if that is known."""
+    hint = _HOPELESS.get(error.code())
+    return f"{error.str()} ({hint})" if hint else error.str()
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether what a consumer reports about a partition may be gone at its next try.
+
+    A missing topic is among that: brokers that start know less than they will. `TopicWatch` tells
+    when it is gone for good.
+    """
+    return error.retriable() or error.code() in _PASSING | _MISSING_TOPIC | _UNCLEAR
+
+
+def is_missing_topic(error: KafkaError) -> bool:
+    """Whether the broker that answered does not know the topic, or not this one."""
+    return error.code() in _MISSING_TOPIC
 
 
 def retry(call: Callable[[float], T], timeout_s: float) -> T:

@@ -44,6 +44,8 @@ class ControlReader:
                 fetch_error_backoff_ms=100,
             ),
         )
+        self.ends: dict[str, int] = {}
+        """Where each topic ended at the start: what comes from there on was written since."""
         self._consumer.assign([self._position(topic, history) for topic in topics])
 
     def read(self, wait_s: float) -> list[ControlRecord]:
@@ -63,6 +65,7 @@ class ControlReader:
             )
         except (HopelessError, TransactionFailedError) as error:
             raise UnavailableError(f"topic {topic} cannot be read: {error}") from error
+        self.ends[topic] = end
         return TopicPartition(topic, 0, max(low, end - history))
 
     def close(self) -> None:
@@ -74,7 +77,8 @@ def _record(message: Message) -> ControlRecord:
     headers: Any
     try:
         headers = message.headers() or []
-    except UnicodeDecodeError:
+    except (SystemError, UnicodeDecodeError):
+        # A name that is no UTF-8. Not again: the second call would return broken tuples.
         headers = []
     return ControlRecord(
         topic=message.topic() or "",
@@ -82,6 +86,7 @@ def _record(message: Message) -> ControlRecord:
         value=message.value() or b"",
         headers=tuple((str(name), value or b"") for name, value in headers),
         offset=message.offset() or 0,
+        timestamp_ms=message.timestamp()[1],
     )
 
 

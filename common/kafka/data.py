@@ -14,14 +14,21 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from common.config import Config
+from common.fault_points import reach
 from common.kafka.clients import (
+    HopelessError,
     Partition,
     TransactionFailedError,
     client_config,
     connect,
+    explain,
+    is_passing,
+    lower,
     retry,
     translate,
 )
+from common.kafka.record_size import record_size, size_bound
+from common.kafka.topic_watch import Describer, TopicWatch
 from common.record_batch import Headers, RecordBatch
 
 # librdkafka's defaults wait up to 1 s where these wait milliseconds.
@@ -30,6 +37,13 @@ _RETRY_BACKOFF_MS = 5
 _STIR_INTERVAL_S = 1.0
 _SEND_QUEUE_RECORDS = 500_000
 _SEND_QUEUE_KBYTES = 262_144
+# As large as responses can be: the default, 100 MB, would stop at a record of that size for ever.
+_MAX_RESPONSE_BYTES = 2_147_483_647
+_BATCH_BYTES = 1_000_000
+_SMALLEST_MESSAGE_MAX_BYTES = 1000
+
+
+BROKEN_HEADERS = "the name of a header is not UTF-8"
 
 
 @dataclass(slots=True)
@@ -41,6 +55,19 @@ class Fetched:
     errors: list[tuple[Partition, str]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Changes:
+    """What one fetch brought of a changelog: the last value of each key, `None` for a deletion.
+
+    `records` counts what was read, `position` is the next offset to read; `None` if nothing came.
+    """
+
+    last: dict[bytes, bytes | None]
+    records: int
+    position: int | None
+    errors: list[tuple[Partition, str]]
+
+
 class PartitionReader:
     """Reads committed records of partitions at explicit offsets; never resets or skips.
 
@@ -48,7 +75,9 @@ class PartitionReader:
     producers' transactions, under `group`, which nobody ever subscribes to.
     """
 
-    def __init__(self, config: Config, group: str) -> None:
+    def __init__(self, config: Config, group: str, describer: Describer | None = None) -> None:
+        """Connect. With a `describer`, `fetch` also reports topics that are deleted meanwhile."""
+        self._watch = TopicWatch(describer) if describer else None
         self._consumer = connect(
             Consumer,
             client_config(
@@ -60,6 +89,7 @@ class PartitionReader:
                 enable_auto_offset_store=False,
                 auto_offset_reset="error",
                 enable_partition_eof=True,
+                receive_message_max_bytes=_MAX_RESPONSE_BYTES,
                 **_LOW_LATENCY,
             ),
         )
@@ -86,6 +116,9 @@ class PartitionReader:
         if leaving:
             self._consumer.incremental_unassign([TopicPartition(*p) for p in leaving])
             self._assigned -= leaving
+            if self._watch is not None:
+                for topic in {t for t, _ in leaving} - {t for t, _ in self._assigned}:
+                    self._watch.forget(topic)
 
     def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
         """Return the group's committed offsets; partitions never committed are left out.
@@ -115,21 +148,47 @@ class PartitionReader:
 
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
         """Return what has arrived, at most `max_records`, after waiting up to `wait_s` for it."""
+        fetched = Fetched(errors=self._gone())
+        messages = self._receive(max_records, wait_s, fetched)
+        if messages:
+            single = len(self._assigned) == 1
+            runs = [messages] if single else (list(run) for _, run in groupby(messages, _partition))
+            for run in runs:
+                fetched.batches += _columns(run)
+        return fetched
+
+    def fetch_changes(self, max_records: int, wait_s: float) -> Changes:
+        """Return what has arrived as `fetch` does, of the one partition that is assigned.
+
+        Cheaper, for whoever needs no more than the last value of each key.
+        """
         fetched = Fetched()
+        messages = self._receive(max_records, wait_s, fetched)
+        last: dict[Any, Any] = {message.key(): message.value() for message in messages}
+        last.pop(None, None)
+        positions = [offset for _, offset in fetched.ends]
+        if messages:
+            positions.append((messages[-1].offset() or 0) + 1)
+        return Changes(last, len(messages), max(positions, default=None), fetched.errors)
+
+    def _receive(self, max_records: int, wait_s: float, fetched: Fetched) -> list[Message]:
+        """Return the records that have arrived; put ends and errors into `fetched`."""
         first = self._consumer.poll(wait_s)
         if first is None:
-            return fetched
+            return []
         messages = [first]
         if max_records > 1:
             # A batch call with a timeout would wait for the batch to fill.
             messages += self._consumer.consume(max_records - 1, 0)
-        if any(message.error() is not None for message in messages):
+        if any(map(Message.error, messages)):
             messages = _set_aside_errors(messages, fetched)
-        if messages:
-            single = len(self._assigned) == 1
-            runs = [messages] if single else (list(run) for _, run in groupby(messages, _partition))
-            fetched.batches.extend(_columns(run) for run in runs)
-        return fetched
+        return messages
+
+    def _gone(self) -> list[tuple[Partition, str]]:
+        if self._watch is None:
+            return []
+        gone = self._watch.gone({topic for topic, _ in self._assigned})
+        return [(p, gone[p[0]]) for p in self._assigned if p[0] in gone]
 
     def close(self) -> None:
         """Leave the brokers; blocks for some milliseconds."""
@@ -148,14 +207,37 @@ def _set_aside_errors(messages: list[Message], fetched: Fetched) -> list[Message
             records.append(message)
         elif error.code() == KafkaError._PARTITION_EOF:
             fetched.ends.append((_partition(message), message.offset() or 0))
-        elif message.topic() is not None and not error.retriable():
-            fetched.errors.append((_partition(message), error.str()))
+        elif message.topic() is not None and not is_passing(error):
+            fetched.errors.append((_partition(message), explain(error)))
     return records
 
 
-def _columns(messages: list[Message]) -> RecordBatch:
-    # The type stubs also allow a mapping, which only producing takes.
-    headers: list[Any] = [message.headers() for message in messages]
+def _columns(messages: list[Message]) -> list[RecordBatch]:
+    """Make batches of the records of one partition: one, unless the headers of some are broken.
+
+    Such a record is a batch of its own, without its headers. The first call of `headers` for it
+    raises; a second one would return tuples with null pointers in them.
+    """
+    batches: list[RecordBatch] = []
+    unread = iter(messages)
+    start = 0
+    while start < len(messages):
+        headers: list[Any] = []
+        try:
+            headers.extend(map(Message.headers, unread))
+        except SystemError:
+            bad = start + len(headers)
+            if headers:
+                batches.append(_batch(messages[start:bad], headers))
+            batches.append(_batch(messages[bad : bad + 1], [None], error=BROKEN_HEADERS))
+            start = bad + 1
+        else:
+            batches.append(_batch(messages[start:] if start else messages, headers))
+            break
+    return batches
+
+
+def _batch(messages: list[Message], headers: list[Any], error: str = "") -> RecordBatch:
     return RecordBatch(
         topic=messages[0].topic() or "",
         partition=messages[0].partition() or 0,
@@ -164,6 +246,7 @@ def _columns(messages: list[Message]) -> RecordBatch:
         timestamps=[message.timestamp()[1] for message in messages],
         offsets=[message.offset() for message in messages],  # type: ignore[misc]
         headers=headers if any(headers) else None,
+        error=error,
     )
 
 
@@ -176,30 +259,37 @@ class TaskProducer:
     otherwise reach the next one.
     """
 
-    def __init__(self, config: Config, transactional_id: str) -> None:
+    def __init__(
+        self, config: Config, transactional_id: str, size_limits: Mapping[str, int]
+    ) -> None:
+        """Connect. `size_limits` has the `max.message.bytes` of every topic to write to."""
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._disturbed = False
         self._state_offset: int | None = None
-        self._producer = connect(
-            Producer,
-            client_config(
-                config,
-                "producer",
-                transactional_id=transactional_id,
-                transaction_timeout_ms=config.transaction_timeout_ms,
-                enable_idempotence=True,
-                acks="all",
-                # Java's default: keys land in the partition where Java clients put them.
-                partitioner="murmur2_random",
-                # The default of 100 ms is what every transaction after another would wait.
-                retry_backoff_ms=_RETRY_BACKOFF_MS,
-                # A transaction sends nothing late; the default of 5 is what each would wait.
-                linger_ms=0,
-                queue_buffering_max_messages=_SEND_QUEUE_RECORDS,
-                queue_buffering_max_kbytes=_SEND_QUEUE_KBYTES,
-            )
-            | {"error_cb": self._on_error},
+        settings = client_config(
+            config,
+            "producer",
+            transactional_id=transactional_id,
+            transaction_timeout_ms=config.transaction_timeout_ms,
+            enable_idempotence=True,
+            acks="all",
+            # Java's default: keys land in the partition where Java clients put them.
+            partitioner="murmur2_random",
+            # The default of 100 ms is what every transaction after another would wait.
+            retry_backoff_ms=_RETRY_BACKOFF_MS,
+            # A transaction sends nothing late; the default of 5 is what each would wait.
+            linger_ms=0,
+            queue_buffering_max_messages=_SEND_QUEUE_RECORDS,
+            queue_buffering_max_kbytes=_SEND_QUEUE_KBYTES,
         )
+        # librdkafka has one limit for all topics and does not measure as brokers do, so it gets
+        # one that `fits` never reaches. Batches of several records must suit every topic.
+        lower(settings, "batch.size", min(_BATCH_BYTES, *size_limits.values()))
+        largest = max(_SMALLEST_MESSAGE_MAX_BYTES, *size_limits.values())
+        lower(settings, "message.max.bytes", largest)
+        self._producer = connect(Producer, settings | {"error_cb": self._on_error})
+        most = int(settings["message.max.bytes"])
+        self._limits = {topic: min(limit, most) for topic, limit in size_limits.items()}
 
     def fence(self, timeout_s: float) -> None:
         """Fence every older producer of this id and abort its open transaction."""
@@ -221,46 +311,63 @@ class TaskProducer:
         except KafkaException as exception:
             raise translate(exception) from exception
 
+    def size_limit(self, topic: str) -> int:
+        """Return how many bytes a record may have in a topic, all that comes with it included."""
+        return self._limits[topic]
+
+    def fits(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
+        """Whether a record is small enough for a topic."""
+        return record_size(key, value, headers) <= self._limits[topic]
+
+    def count_fitting(
+        self, limit: int, batch: RecordBatch, start: int, values: Sequence[bytes | None]
+    ) -> int:
+        """Return how many of `values`, up to the first larger one, make records up to `limit`.
+
+        The rest of the records is that of the batch from `start` on, as `send_columns` sends them.
+        """
+        stop = start + len(values)
+        keys = batch.keys[start:stop]
+        headers = batch.headers[start:stop] if batch.headers else None
+        if size_bound(keys, values, headers) <= limit:
+            return len(values)
+        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+            if record_size(key, value, headers[index] if headers else None) > limit:
+                return index
+        return len(values)
+
     def send_columns(
         self, topic: str, batch: RecordBatch, start: int, values: Sequence[bytes | None]
-    ) -> int:
+    ) -> None:
         """Send `values` with the keys, timestamps and headers of the batch from `start` on.
 
-        The key decides the partition; a record without one keeps its partition number. Returns
-        how many were taken: less than all if the next one is larger than the client allows
-        (`message.max.bytes`).
+        The key decides the partition; a record without one keeps its partition number. Every
+        record must be small enough (`count_fitting`). Raises as `commit`.
         """
         stop = start + len(values)
         keys = batch.keys[start:stop]
         timestamps = batch.timestamps[start:stop]
+        taken = 0
         if batch.headers is None and None not in keys:
             rows: Iterator[Any] = zip(values, keys, timestamps, strict=True)
-            produce, taken = self._producer.produce, 0
+            produce = self._producer.produce
             try:
                 for value, key, timestamp in rows:
                     produce(topic, value, key, -1, None, None, timestamp)
                     taken += 1
-                return taken
             except BufferError:
                 pass
             except KafkaException as exception:
-                _unless_too_large(exception)
-                return taken
-        else:
-            taken = 0
+                raise self._cause(exception) from exception
         for index in range(start + taken, stop):
-            headers = batch.headers[index] if batch.headers else None
-            partition = batch.partition if batch.keys[index] is None else -1
-            if not self.send(
+            self.send(
                 topic,
                 batch.keys[index],
                 values[index - start],
                 batch.timestamps[index],
-                headers,
-                partition,
-            ):
-                return index - start
-        return len(values)
+                batch.headers[index] if batch.headers else None,
+                batch.partition if batch.keys[index] is None else -1,
+            )
 
     def send(
         self,
@@ -271,8 +378,8 @@ class TaskProducer:
         headers: Headers,
         partition: int = -1,
         on_delivery: Any = None,
-    ) -> bool:
-        """Send one record; blocks while the send queue is full. False if it is too large."""
+    ) -> None:
+        """Send one record that `fits`; blocks while the send queue is full. Raises as `commit`."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -285,22 +392,28 @@ class TaskProducer:
                     timestamp=timestamp,
                     headers=headers,  # type: ignore[arg-type]
                 )
-                return True
+                return
             except BufferError as error:
                 if time.monotonic() > deadline:
                     raise TransactionFailedError("the send queue stays full") from error
                 self._producer.poll(0.01)
             except KafkaException as exception:
-                _unless_too_large(exception)
-                return False
+                raise self._cause(exception) from exception
 
     def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
-        """Send state changes to a partition of a state topic; `commit` tells where they ended."""
+        """Send state changes to a partition of a state topic; `commit` tells where they ended.
+
+        Raises `HopelessError` for one that is too large: the outputs that count on it are sent.
+        """
         last = len(changes) - 1
         for index, (key, value) in enumerate(changes.items()):
+            if not self.fits(topic, key, value, None):
+                raise HopelessError(
+                    f"the state of a key of {len(key)} bytes is larger than the "
+                    f"{self._limits[topic]} bytes that topic {topic} takes (max.message.bytes)"
+                )
             callback = self._on_state_delivery if index == last else None
-            if not self.send(topic, key, value, 0, None, partition, callback):
-                raise TransactionFailedError(f"a record is too large for {topic}")
+            self.send(topic, key, value, 0, None, partition, callback)
 
     def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> int | None:
         """Commit the transaction together with the input offsets (next ones to read).
@@ -312,9 +425,12 @@ class TaskProducer:
         """
         self._disturbed = False
         positions = [TopicPartition(*p, offset) for p, offset in offsets.items()]
+        reach("before-offsets")
         started = time.monotonic()
         self._send_offsets(positions, group_metadata)
+        reach("before-commit")
         left = self._timeout_s - (time.monotonic() - started)
+        reach("during-commit")
         retry(self._producer.commit_transaction, max(left, 1))
         self._producer.poll(0)
         return self._state_offset
@@ -354,14 +470,19 @@ class TaskProducer:
         with suppress(KafkaException):  # what a fenced producer answers to everything
             self._producer.purge()
 
+    def _cause(self, exception: KafkaException) -> Exception:
+        """Translate what `produce` raised. After a refused record that says nothing of its own."""
+        if exception.args[0].code() == KafkaError._STATE:
+            try:
+                # Changes nothing in a transaction that has failed, but tells why it did.
+                self._producer.begin_transaction()
+            except KafkaException as cause:
+                return translate(cause)
+        return translate(exception)
+
     def _on_error(self, _error: KafkaError) -> None:
         self._disturbed = True
 
     def _on_state_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self._state_offset = (message.offset() or 0) + 1
-
-
-def _unless_too_large(exception: KafkaException) -> None:
-    if exception.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
-        raise translate(exception) from exception

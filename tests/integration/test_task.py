@@ -3,177 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import os
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 
-from common.config import Config
-from common.kafka.admin import Admin
 from common.kafka.clients import FencedError
-from common.kafka.data import PartitionReader
-from common.messages import ProcessorReplica
-from common.nodes import OnError, ProcessorType, TaskId
+from common.nodes import OnError, ProcessorType
 from common.status import TaskState
-from common.topics import TopicNames, TopicSpec
-from taskmanager.pipeline_thread import PipelineThread
-from taskmanager.task import RecordFailedError, StartCancelledError, Task, TaskContext
+from taskmanager.task import RecordFailedError, StartCancelledError
+from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
 pytestmark = pytest.mark.integration
-
-_numbers = itertools.count()
-Headers = list[tuple[str, bytes | None]]
-
-
-@dataclass(frozen=True)
-class Record:
-    """A record as a reader of a topic sees it."""
-
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: Headers | None = None
-    partition: int = 0
-
-
-class Job:
-    """The topics of a processor `P` with two partitions, and tasks that run it."""
-
-    def __init__(self, folder: Path, bootstrap_servers: str) -> None:
-        host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
-        self.config = Config(
-            server_ip=host,
-            server_port=int(port),
-            job_name=f"task_{os.getpid()}_{next(_numbers)}",
-            tm_number=2,
-            parallelism=2,
-            replication_factor=1,
-            source_topic=f"in_{os.getpid()}_{next(_numbers)}",
-            sink_topic=f"out_{os.getpid()}_{next(_numbers)}",
-            heartbeat_interval_ms=500,
-            state_dir=folder / "state",
-        )
-        self.names = TopicNames.of(self.config)
-        self.admin = Admin(self.config)
-        self.readers: list[PartitionReader] = []
-        compact = {"cleanup.policy": "compact"}
-        self.admin.ensure_topics(
-            [
-                TopicSpec(self.config.source_topic, 2, 1),
-                TopicSpec(self.config.sink_topic, 2, 1),
-                TopicSpec(self.names.dead_letter("P"), 2, 1),
-                TopicSpec(self.names.state("P"), 2, 1, compact),
-            ]
-        )
-        self._producer = Producer({"bootstrap.servers": self.config.bootstrap_servers})
-
-    def replica(
-        self, type_: ProcessorType, on_error: OnError = OnError.FAIL, partition: int = 0
-    ) -> ProcessorReplica:
-        return ProcessorReplica(
-            task=TaskId("P", partition),
-            type=type_,
-            from_=("source",),
-            to=("sink",),
-            in_topics=(self.config.source_topic,),
-            out_topics=(self.config.sink_topic,),
-            state_topic=self.names.state("P") if type_ is ProcessorType.COUNT else None,
-            dead_letter_topic=self.names.dead_letter("P"),
-            on_error=on_error,
-        )
-
-    def context(self, tm_id: int = 0) -> TaskContext:
-        reader = PartitionReader(self.config, self.names.consumer_group)
-        self.readers.append(reader)
-        return TaskContext(self.config, tm_id, 0, self.admin.check_broker(), self.admin, reader)
-
-    def task(self, replica: ProcessorReplica, tm_id: int = 0) -> Task:
-        return Task(replica, self.context(tm_id), epoch=0)
-
-    def write(self, *records: Record) -> None:
-        for record in records:
-            self._producer.produce(
-                self.config.source_topic,
-                record.value,
-                record.key,
-                record.partition,
-                timestamp=record.timestamp,
-                headers=record.headers,  # type: ignore[arg-type]
-            )
-        assert self._producer.flush(10) == 0
-
-    def read(self, topic: str, isolation: str = "read_committed") -> list[Record]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.config.bootstrap_servers,
-                "group.id": "test",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
-        records, ends = [], 0
-        while ends < 2:
-            message = consumer.poll(10)
-            assert message is not None, "the topic has no end"
-            if message.error():
-                ends += 1
-                continue
-            headers: Any = message.headers()
-            records.append(
-                Record(
-                    message.key(),
-                    message.value(),
-                    message.timestamp()[1],
-                    headers,
-                    message.partition() or 0,
-                )
-            )
-        consumer.close()
-        return records
-
-    def committed(self, partition: int = 0) -> int | None:
-        at = (self.config.source_topic, partition)
-        return self.admin.committed(self.names.consumer_group, [at]).get(at)
-
-
-@pytest.fixture
-def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
-    made = Job(tmp_path, bootstrap_servers)
-    yield made
-    for reader in made.readers:
-        reader.close()
-
-
-def drain(task: Task) -> None:
-    """Let a started task process all that is there, in one transaction, without the commit."""
-    reader = task._context.reader
-    reader.assign(task.positions)
-    try:
-        while not task.is_caught_up:
-            fetched = reader.fetch(1000, 0.2)
-            for batch in fetched.batches:
-                task.process(batch)
-            for partition, offset in fetched.ends:
-                task.reached_end(partition, offset)
-    finally:
-        reader.unassign(task.partitions)
-
-
-def run_once(task: Task) -> None:
-    """Start a task, let it process all that is there, commit, and let go of it."""
-    task.start()
-    try:
-        drain(task)
-        if task.has_open_transaction:
-            assert task.commit()
-    finally:
-        task.drop()
 
 
 def test_keys_values_timestamps_and_headers_pass_through(job: Job) -> None:
@@ -364,64 +204,6 @@ def test_idle_task_commits_its_position_anew(job: Job) -> None:
     assert job.committed() == 0
 
 
-class ScriptedChannel:
-    """A driver channel without a driver: commands are put in, messages are taken out."""
-
-    def __init__(self) -> None:
-        self.commands: list[dict[str, Any]] = []
-        self.sent: list[dict[str, Any]] = []
-        self.is_lost = False
-        self.silent_s = 0.0
-
-    @property
-    def last_heard_s(self) -> float:
-        return time.monotonic() - self.silent_s
-
-    def receive(self, wait_s: float = 0) -> dict[str, Any] | None:
-        return self.commands.pop(0) if self.commands else None
-
-    def send(self, message: dict[str, Any]) -> None:
-        self.sent.append(message)
-
-
-class Thread:
-    """A PipelineThread that is stepped by hand."""
-
-    def __init__(self, job: Job, tm_id: int) -> None:
-        self.channel = ScriptedChannel()
-        self.thread = PipelineThread(job.context(tm_id), self.channel)  # type: ignore[arg-type]
-
-    def assign(self, replica: ProcessorReplica) -> None:
-        self.channel.commands.append(
-            {
-                "type": "assign",
-                "replica": replica.to_json(),
-                "parameters": replica.parameters(),
-                "epoch": 0,
-            }
-        )
-
-    def step(self) -> None:
-        self.thread._obey()
-        self.thread._watch_lease()
-        self.thread._watch_starts()
-        self.thread._work()
-        self.thread._report()
-
-    def state(self) -> TaskState | None:
-        for task in self.thread._tasks.values():
-            return task.state
-        return None
-
-
-def step_until(condition: Any, *threads: Thread, timeout_s: float = 30) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it does not come to that"
-        for thread in threads:
-            thread.step()
-
-
 def test_task_that_two_threads_believe_to_own_stays_with_one(job: Job) -> None:
     """The zombie takes it back once at most, is fenced again, and gives it up without a commit."""
     replica = job.replica(ProcessorType.COUNT)
@@ -449,20 +231,5 @@ def test_thread_without_a_word_from_its_driver_gives_its_tasks_up(job: Job) -> N
     thread.assign(job.replica(ProcessorType.FORWARD))
     step_until(lambda: thread.state() is TaskState.RUNNING, thread)
     thread.channel.silent_s = 2.0
-    thread.step()
-    assert {"type": "closed", "task": "P_0"} in thread.channel.sent
+    step_until(lambda: {"type": "closed", "task": "P_0"} in thread.channel.sent, thread)
     assert not thread.thread._tasks
-
-
-def test_deleted_record_at_the_committed_offset_fails_the_task(job: Job) -> None:
-    """Retention that passed a task is a loss: it says so instead of skipping."""
-    replica = job.replica(ProcessorType.FORWARD)
-    job.write(*(Record(b"k", b"1", n + 1) for n in range(3)))
-    run_once(job.task(replica))
-    job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
-    job.admin.delete_before({(job.config.source_topic, 0): 6})
-    thread = Thread(job, 0)
-    thread.assign(replica)
-    step_until(lambda: thread.state() is TaskState.FAILED, thread)
-    (task,) = thread.thread._tasks.values()
-    assert "offset" in task.status().reason

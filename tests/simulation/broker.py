@@ -82,6 +82,13 @@ class Broker:
             for message in arrived:
                 self._logs[topic_of(message)].append(message)
 
+    def calm_down(self) -> None:
+        """Be reliable from now on; whatever is late arrives."""
+        self.weather = CALM
+        for _, message in self._in_flight:
+            self._logs[topic_of(message)].append(message)
+        self._in_flight = []
+
     def report(self, message: Threads | Heartbeat | Refused) -> None:
         """Take what may get lost; what happens to it depends on the weather."""
         weather, random = self.weather, self._random
@@ -142,7 +149,6 @@ class Reader:
         for topic in topics:
             if slow_read and self._random.random() < slow_read:
                 continue
-            messages = self._broker.behind(topic, self._positions[topic])
-            for message in messages:
+            for message in self._broker.behind(topic, self._positions[topic]):
                 self._positions[topic] += 1
                 yield message

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
 from random import Random
 from typing import TypeVar
 
-from common.messages import replicas
+from common.messages import MISSED_BEATS, ProcessorReplica, replicas
 from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, TaskId, Topology
 from common.status import TaskState
-from tests.simulation.broker import CALM, NAMES, Broker, Weather
+from tests.simulation.broker import NAMES, Broker, Weather
 from tests.simulation.pipeline_thread import INTERVAL_MS, FakePipelineThread, Fences, Pace
 from tests.simulation.processes import JobManagerProcess, Process, TaskManagerProcess
 
@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 STEP_MS = 250
 TRACE_LINES = 400
+OWNED_WITHIN_BEATS = 12
+"""So long after the last fault, every task is owned by a TaskManager that is alive; and no task
+is asked back for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,26 @@ class Scale:
 
     @classmethod
     def draw(cls, random: Random) -> Scale:
-        """Return a small one."""
-        threads = tuple(random.randint(1, 3) for _ in range(random.randint(1, 4)))
-        return cls(threads, random.randint(1, 3), random.randint(1, 4))
+        """Return a small one most of the time, one in 20 is larger, one in 150 large."""
+        size = random.random()
+        if size < 0.007:
+            tms, processors, parallelism = (20, 50), (2, 10), (20, 100)
+        elif size < 0.05:
+            tms, processors, parallelism = (5, 12), (1, 5), (5, 20)
+        else:
+            tms, processors, parallelism = (1, 4), (1, 3), (1, 4)
+        most_threads = random.choice((1, 3))
+        threads = tuple(random.randint(1, most_threads) for _ in range(random.randint(*tms)))
+        return cls(threads, random.randint(*processors), random.randint(*parallelism))
+
+
+@dataclass(frozen=True)
+class _Replica(ProcessorReplica):
+    """A processor replica that computes its fingerprint once: each report asks for it."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return super().fingerprint
 
 
 class Cluster:
@@ -51,10 +71,17 @@ class Cluster:
         self.now_ms = 0
         self.broker = Broker(random)
         self.fences = Fences()
-        self.replicas = replicas(Topology(nodes), NAMES, scale.parallelism)
+        self.replicas = [
+            _Replica(**{field.name: getattr(replica, field.name) for field in fields(replica)})
+            for replica in replicas(Topology(nodes), NAMES, scale.parallelism)
+        ]
         self.jobmanagers: list[JobManagerProcess] = []
         self.taskmanagers: list[TaskManagerProcess] = []
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
+        self.present: set[int] | None = None
+        """The TaskManagers that are kept running, along with a JobManager; None in trouble."""
+        self.fault_ms = 0
+        """When the last fault was."""
         self._pace = pace or Pace()
         self._later: list[tuple[int, Callable[[], object]]] = []
         self._started = 0
@@ -83,6 +110,25 @@ class Cluster:
             for process in self.taskmanagers
             if process.alive or any(thread.alive for thread in process.orphans)
         ]
+        if self.present is not None:
+            self._keep(self.present)
+        self._check_step()
+
+    def _check_step(self) -> None:
+        """Check what holds at any time, and what holds some time after the last fault."""
+        self.fences.check()
+        if self.present is None or self.now_ms - self.fault_ms <= OWNED_WITHIN_BEATS * INTERVAL_MS:
+            return
+        live = {process.name for process in self.live_taskmanagers}
+        for jobmanager in self.jobmanagers:
+            names = jobmanager.state.live
+            astray = [
+                t for t, tm in jobmanager.owners.items() if tm is None or names[tm] not in live
+            ]
+            assert not astray, f"still without an owner: {astray}"
+            asked_back_ms = jobmanager.ledger.asked_back_ms
+            waited_ms = self.now_ms - max(asked_back_ms or self.now_ms, self.fault_ms)
+            assert waited_ms <= OWNED_WITHIN_BEATS * INTERVAL_MS, "a task is not given back"
 
     def run(self, intervals: int) -> None:
         """Let heartbeat intervals pass."""
@@ -197,7 +243,7 @@ class Cluster:
     def hang_thread(self) -> None:
         """A worker is busy with something that takes long."""
         for thread in self._one_of(self._threads()):
-            thread.busy_until_ms = self.now_ms + self.random.randrange(40_000)
+            thread.busy_until_ms = self.now_ms + self.random.randrange(60_000)
             self.log(f"a thread {thread.number} hangs until {thread.busy_until_ms / 1000}")
 
     def fail_task(self) -> None:
@@ -257,55 +303,96 @@ class Cluster:
         if not any(process.alive for process in self.jobmanagers):
             self.start_jobmanager()
 
+    def _keep(self, present: set[int]) -> None:
+        for tm_id in present.difference([process.tm_id for process in self.live_taskmanagers]):
+            self.start_taskmanager(tm_id)
+        self._replace_jobmanager()
+
+    def join(self, tm_id: int) -> None:
+        """Start one more TaskManager, to be kept running from now on."""
+        assert self.present is not None
+        self.present.add(tm_id)
+        self.fault_ms = self.now_ms
+
+    def leave(self, tm_id: int, *, crash: bool) -> None:
+        """End a TaskManager for good, in good order or by `kill -9`."""
+        assert self.present is not None
+        self.present.remove(tm_id)
+        self.fault_ms = self.now_ms
+        for process in self.live_taskmanagers:
+            if process.tm_id == tm_id:
+                self.log(f"{process.name} {'is killed' if crash else 'is told to stop'}")
+                if crash:
+                    process.crash(self.now_ms)
+                else:
+                    process.stop(self.now_ms)
+
     def mend(self, present: Iterable[int]) -> None:
         """End all trouble; of the TaskManagers, those `present` are there from now on."""
-        present = set(present)
-        self.log(f"all is mended; TaskManagers {present} are there")
-        self.broker.weather = CALM
+        self.present, self.fault_ms = set(present), self.now_ms
+        self.log(f"all is mended; TaskManagers {self.present} are there")
+        self.broker.calm_down()
         self._later = []
         processes: list[Process] = [*self.jobmanagers, *self.taskmanagers]
         for process in processes:
             process.paused_until_ms = 0
         for tm in self.live_taskmanagers:
-            if tm.tm_id not in present:
+            if tm.tm_id not in self.present:
                 tm.crash(self.now_ms)
         for thread in self._threads():
             thread.busy_until_ms = min(thread.busy_until_ms, self.now_ms + 2 * INTERVAL_MS)
-        for tm_id in present:
-            self._replace(tm_id)
-        self._replace_jobmanager()
 
-    def replace_the_missing(self, present: Iterable[int]) -> None:
-        """Start those again that were on their way out, or superseded, when all was mended."""
-        for tm_id in present:
-            self._replace(tm_id)
-        self._replace_jobmanager()
+    def run_until_converged(self, within: int) -> None:
+        """Let heartbeat intervals pass, no more than `within`, until `check_converged` passes."""
+        self.run(MISSED_BEATS + 1)  # So late, what was missed before the last fault may be noticed.
+        for _ in range(MISSED_BEATS + 1, within - 1):
+            self.run(1)
+            if self._complaint() is None:
+                return
+        self.run(1)
+        self.check_converged()
 
-    def check_converged(self, present: set[int]) -> None:
+    def check_converged(self) -> None:
         """Check that every task runs exactly once, where the JobManager wants it, in balance."""
-        assert len(self.jobmanagers) == 1, "not exactly one JobManager is left"
+        complaint = self._complaint()
+        assert complaint is None, complaint
+
+    def _complaint(self) -> str | None:
+        """Return what differs from the state that the cluster has to come to."""
+        if [process.rules for process in self.jobmanagers] != [True]:
+            return "there is not exactly one JobManager, and it rules"
         state = self.jobmanagers[0].state
         at = {process.tm_id: process for process in self.live_taskmanagers}
-        assert sorted(process.tm_id for process in self.live_taskmanagers) == sorted(present)
-        assert state.live == {tm_id: process.name for tm_id, process in at.items()}
-        for task in self.tasks:
-            hosts = [p for p in self.live_taskmanagers for t in p.running if t.task == task]
-            assert len(hosts) == 1, f"{task} runs on {[host.name for host in hosts]}"
-            host = hosts[0]
-            assert state.owners[task] == host.tm_id, f"{task} is not where the JobManager thinks"
-            assert task in host.state.tasks, f"{host.name} does not know that it runs {task}"
-            instance = next(t for t in host.running if t.task == task)
-            if instance.state is not TaskState.FAILED:
-                assert instance.state is TaskState.RUNNING, f"{task} is {instance.state}"
-                assert self.fences.holder.get(task) is instance, f"{task} is fenced"
-        for process in self.live_taskmanagers:
-            assert len(process.state.tasks) == len(process.running), f"{process.name} lists more"
-        self.check_balance(present)
+        present = at.keys() if self.present is None else self.present
+        if len(at) < len(self.taskmanagers) or at.keys() != present:
+            return "not exactly the TaskManagers are there that should be, or workers of others"
+        if (
+            any(process.stops for process in at.values())
+            or self.jobmanagers[0].ledger.asked_back_ms
+        ):
+            return "a TaskManager or a task is on its way out"
+        if state.live != {tm_id: process.name for tm_id, process in at.items()}:
+            return "the JobManager does not know who is there"
+        owned: dict[int | None, set[TaskId]] = defaultdict(set)
+        for task, owner in state.owners.items():
+            owned[owner].add(task)
+        for process in at.values():
+            running = {instance.task for instance in process.running}
+            if not running == process.state.tasks.keys() == owned[process.tm_id]:
+                return f"{process.name} does not run what the JobManager wants"
+            for instance in process.running:
+                is_well = instance.state is TaskState.RUNNING and self.fences.may_commit(instance)
+                if not is_well and instance.state is not TaskState.FAILED:
+                    return f"{instance.task} is {instance.state}, or fenced"
+        counts = {tm_id: len(owned[tm_id]) for tm_id in at}
+        if sum(counts.values()) < len(self.replicas):
+            return "not every task has an owner"
+        return None if self._is_balanced(counts) else f"out of balance: {counts}"
 
-    def check_balance(self, present: set[int]) -> None:
-        """Check that shares are within one of what the threads ask for."""
-        counts = Counter(self.jobmanagers[0].state.owners.values())
-        all_threads = sum(self.scale.threads[tm_id] for tm_id in present)
-        for tm_id in present:
-            fair = len(self.tasks) * self.scale.threads[tm_id] / all_threads
-            assert abs(counts[tm_id] - fair) <= 1, f"{tm_id} has {counts[tm_id]} of {fair} tasks"
+    def _is_balanced(self, counts: Mapping[int, int]) -> bool:
+        """Whether shares are within one task of what the threads ask for."""
+        all_threads = sum(self.scale.threads[tm_id] for tm_id in counts)
+        return all(
+            abs(count - len(self.replicas) * self.scale.threads[tm_id] / all_threads) <= 1
+            for tm_id, count in counts.items()
+        )

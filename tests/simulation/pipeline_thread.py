@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from random import Random
 
@@ -30,13 +30,15 @@ FENCED_WAIT_MS = 1500
 class TaskInstance:
     """One run of a task in one worker; `position` is the next input record."""
 
-    __slots__ = ("due_ms", "fenced", "position", "state", "task")
+    __slots__ = ("due_ms", "epoch", "fenced", "position", "state", "task")
 
     def __init__(self, task: TaskId) -> None:
         self.task = task
         self.state = TaskState.STARTING
         self.due_ms = 0
         self.fenced = 0
+        self.epoch = -1
+        """Of its producer, as the transaction coordinator counts them."""
         self.position = -1
 
 
@@ -44,34 +46,52 @@ class Fences:
     """What Kafka's transaction coordinator guards: the newest producer of each task commits."""
 
     def __init__(self) -> None:
-        self.holder: dict[TaskId, TaskInstance] = {}
+        self.epochs: Counter[TaskId] = Counter()
         self.committed: Counter[TaskId] = Counter()
-        self.commits = 0
         self.taken_from_the_living = 0
         """How often a task was taken over while its former instance was not closed."""
+        self._open: defaultdict[TaskId, list[TaskInstance]] = defaultdict(list)
+        self._taken: set[TaskId] = set()
+        self._committed_by: dict[TaskId, int] = {}
 
     def take(self, instance: TaskInstance) -> None:
         """Make `instance` the only one that may commit, at the committed position."""
-        holder = self.holder.get(instance.task)
-        if holder is not None and holder is not instance:
+        task, instances = instance.task, self._open[instance.task]
+        if instance not in instances:
+            instances.append(instance)
+        if any(self.may_commit(other) for other in instances if other is not instance):
             self.taken_from_the_living += 1
-        self.holder[instance.task] = instance
-        instance.position = self.committed[instance.task]
+        self.epochs[task] += 1
+        instance.epoch = self.epochs[task]
+        instance.position = self.committed[task]
+        self._taken.add(task)
+
+    def may_commit(self, instance: TaskInstance) -> bool:
+        """Whether nobody newer holds the task."""
+        return instance.epoch == self.epochs[instance.task]
 
     def commit(self, instance: TaskInstance) -> bool:
         """Move the committed position, or return False if somebody newer holds the task."""
         task = instance.task
-        if self.holder.get(task) is not instance:
+        if not self.may_commit(instance):
             return False
         assert instance.position == self.committed[task], f"{task} lost or repeated records"
+        assert instance.epoch >= self._committed_by.get(task, 0), f"{task} commits though fenced"
+        self._committed_by[task] = instance.epoch
         self.committed[task] = instance.position = instance.position + 1
-        self.commits += 1
         return True
 
     def release(self, instance: TaskInstance) -> None:
         """Take note that an instance ended in good order."""
-        if self.holder.get(instance.task) is instance:
-            del self.holder[instance.task]
+        if instance in self._open[instance.task]:
+            self._open[instance.task].remove(instance)
+
+    def check(self) -> None:
+        """Check that no task that was taken since the last check has two unfenced owners."""
+        for task in self._taken:
+            unfenced = sum(self.may_commit(instance) for instance in self._open[task])
+            assert unfenced <= 1, f"{task} has {unfenced} unfenced owners"
+        self._taken.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +111,7 @@ class FakePipelineThread:
     ) -> None:
         self.number = number
         self.tasks: dict[TaskId, TaskInstance] = {}
-        self.inbox: list[AssignTask | RevokeTask | StopThread] = []
+        self._inbox: deque[AssignTask | RevokeTask | StopThread] = deque()
         self.events: list[Event] = []
         self.alive = True
         self.heard_ms = now_ms
@@ -102,9 +122,11 @@ class FakePipelineThread:
         self._random = random
         self._pace = pace
         self._connect_at_ms: int | None = now_ms + random.randrange(pace.launch_ms + 1)
-        self._closing: TaskInstance | None = None
+        self._closing: list[TaskInstance] = []
         self._stopping = False
         self._report_at_ms = 0
+        self._statuses: tuple[TaskStatus, ...] | None = None
+        """What it last told; None if that has changed."""
 
     @property
     def is_connected(self) -> bool:
@@ -113,6 +135,8 @@ class FakePipelineThread:
 
     def step(self, now_ms: int) -> None:
         """Do what is due by now, unless busy with one thing that cannot be interrupted."""
+        if self.orphaned_until_ms is not None and now_ms >= self.orphaned_until_ms:
+            self.alive = False
         if not self.alive or now_ms < self.busy_until_ms:
             return
         if self._connect_at_ms is not None:
@@ -120,12 +144,9 @@ class FakePipelineThread:
                 return
             self._connect_at_ms = None
             self.events.append(ThreadConnected(self.number))
-        if self.orphaned_until_ms is not None and now_ms >= self.orphaned_until_ms:
-            self.alive = False
-            return
-        if self._closing is not None:
-            self._close(self._closing)
-            self._closing = None
+        for instance in self._closing:
+            self._close(instance)
+        self._closing = []
         self._obey(now_ms)
         if now_ms < self.busy_until_ms or not self.alive:
             return
@@ -135,8 +156,21 @@ class FakePipelineThread:
         self._work(now_ms)
         if now_ms >= self._report_at_ms:
             self._report_at_ms = now_ms + REPORT_EVERY_MS
-            statuses = tuple(TaskStatus(i.task, i.state) for i in self.tasks.values())
-            self.events.append(ThreadReported(self.number, statuses))
+            if self._statuses is None:
+                self._statuses = tuple(TaskStatus(i.task, i.state) for i in self.tasks.values())
+            self.events.append(ThreadReported(self.number, self._statuses))
+
+    def send(self, command: AssignTask | RevokeTask | StopThread) -> None:
+        """Write to the driver channel, whether or not somebody reads it."""
+        if self.is_connected:
+            self._inbox.append(command)
+
+    def has(self, task: TaskId) -> bool:
+        """Whether it can run a task, now or once it reads what it was sent."""
+        return self.is_connected and (
+            task in self.tasks
+            or any(isinstance(c, AssignTask) and c.replica.task == task for c in self._inbox)
+        )
 
     def die(self) -> None:
         """End as by `kill -9`; the driver is told."""
@@ -147,52 +181,60 @@ class FakePipelineThread:
         """Meet a record that cannot be processed."""
         for instance in self.tasks.values():
             if instance.state is TaskState.RUNNING:
-                instance.state = TaskState.FAILED
+                self._enter(instance, TaskState.FAILED)
                 self._fences.release(instance)
                 return
 
     def _obey(self, now_ms: int) -> None:
-        while self.inbox:
-            match self.inbox.pop(0):
+        while self._inbox:
+            match self._inbox.popleft():
                 case AssignTask(_, replica):
                     assert replica.task not in self.tasks, f"{replica.task} assigned twice"
                     self.tasks[replica.task] = TaskInstance(replica.task)
+                    self._statuses = None
                 case RevokeTask(_, task) if task in self.tasks:
-                    self._closing = self.tasks[task]
-                    self._be_busy(now_ms)
-                    return
+                    self._closing.append(self.tasks[task])
                 case StopThread():
                     self._stopping = True
-                    self._be_busy(now_ms)
-                    return
-        if self._stopping:
+                    self._closing = list(self.tasks.values())
+        if self._closing:
+            # Tasks commit side by side.
+            self.busy_until_ms = now_ms + self._random.randrange(self._pace.close_ms + 1) + 1
+        elif self._stopping:
             for instance in list(self.tasks.values()):
                 self._close(instance)
             self.events.append(ThreadStopped(self.number))
             self.alive = False
-
-    def _be_busy(self, now_ms: int) -> None:
-        self.busy_until_ms = now_ms + self._random.randrange(self._pace.close_ms + 1) + 1
 
     def _close(self, instance: TaskInstance) -> None:
         if instance.state is TaskState.RUNNING:
             self._fences.commit(instance)
         self._fences.release(instance)
         del self.tasks[instance.task]
+        self._statuses = None
         self.events.append(TaskClosed(self.number, instance.task))
 
     def _work(self, now_ms: int) -> None:
-        for instance in list(self.tasks.values()):
-            if instance.state is TaskState.STARTING and now_ms >= instance.due_ms:
-                self._fences.take(instance)
-                instance.state = TaskState.RESTORING
-                instance.due_ms = now_ms + self._random.randrange(self._pace.start_ms + 1)
-            elif instance.state is TaskState.RESTORING and now_ms >= instance.due_ms:
-                instance.state = TaskState.RUNNING
-            elif instance.state is TaskState.RUNNING:
-                has_input = self._random.random() < 0.3
-                if has_input and not self._fences.commit(instance):
-                    self._be_fenced(instance, now_ms)
+        """Bring tasks up that are due; a third of those that run has input."""
+        running = []
+        for instance in self.tasks.values():
+            state = instance.state
+            if state is TaskState.RUNNING:
+                running.append(instance)
+            elif state is not TaskState.FAILED and now_ms >= instance.due_ms:
+                if state is TaskState.STARTING:
+                    self._fences.take(instance)
+                    self._enter(instance, TaskState.RESTORING)
+                    instance.due_ms = now_ms + self._random.randrange(self._pace.start_ms + 1)
+                else:
+                    self._enter(instance, TaskState.RUNNING)
+        for instance in running[int(self._random.random() * 3) :: 3]:
+            if not self._fences.commit(instance):
+                self._be_fenced(instance, now_ms)
+
+    def _enter(self, instance: TaskInstance, state: TaskState) -> None:
+        instance.state = state
+        self._statuses = None
 
     def _be_fenced(self, instance: TaskInstance, now_ms: int) -> None:
         """Begin anew; the second time, somebody else owns the task."""
@@ -200,5 +242,5 @@ class FakePipelineThread:
         if instance.fenced >= FENCED_FOR_GOOD:
             self._close(instance)
         else:
-            instance.state = TaskState.STARTING
+            self._enter(instance, TaskState.STARTING)
             instance.due_ms = now_ms + FENCED_WAIT_MS

@@ -19,6 +19,7 @@ from common.nodes import TaskId
 from jobmanager import state as jobmanager
 from taskmanager import state as taskmanager
 from tests.simulation.broker import NAMES, Broker, WriteFailedError, WriterFencedError
+from tests.simulation.ledger import Ledger
 from tests.simulation.pipeline_thread import (
     INTERVAL_MS,
     FakePipelineThread,
@@ -73,6 +74,10 @@ class JobManagerProcess(Process):
         self.refusals = 0
         self.sequences: dict[tuple[int, str], int] = {}
         """Last sequence per TaskManager and incarnation, in the current reign."""
+        self.ledger = Ledger()
+        self.owners: dict[TaskId, int | None] = {}
+        """The core's view after its last step."""
+        self._ticked_ms = 0
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat])
         self._writer: int | None = None
@@ -80,11 +85,22 @@ class JobManagerProcess(Process):
         self._fenced_at_ms: int | None = None
         self._yields_until_ms = 0
 
+    @property
+    def rules(self) -> bool:
+        """Whether it believes that Kafka takes its commands."""
+        return self._writer is not None
+
     def step(self, now_ms: int) -> None:
         """Do one turn of the daemon's loop."""
         if not self.alive or self.is_paused(now_ms):
             return
+        self._take_turn(now_ms)
+        self.owners = self.state.owners
+        self.ledger.compare(self.owners, self.state.live, self._ticked_ms)
+
+    def _take_turn(self, now_ms: int) -> None:
         if self._fenced_at_ms is None and now_ms >= self._yields_until_ms:
+            self._ticked_ms = now_ms
             self._handle(jobmanager.Tick(self.tick_ms(now_ms)), now_ms)
             if self._writer is None:
                 # Fencing the others takes a while, in which reports come in.
@@ -97,22 +113,37 @@ class JobManagerProcess(Process):
         for message in self._reader.read():
             match message:
                 case Sos(epoch, author) if epoch > self._epoch and author != self.name:
-                    self.trace(f"{self.name} superseded by epoch {epoch}")
-                    self.alive = False
-                    return
+                    self._answer(epoch, now_ms)
+                    if not self.alive:
+                        return
                 case Threads(report) | Heartbeat(report):
+                    self.ledger.hear(report, self._epoch)
                     self._handle(jobmanager.Reported(report), now_ms)
 
     def _reign(self, now_ms: int) -> None:
         self._writer = self._broker.fence()
         try:
-            self._epoch = self._broker.rule(self._writer, [Sos(-1, self.name)])
+            self._proclaim(self._writer, now_ms)
         except WriteFailedError:
             self._writer = None
-            return
+
+    def _proclaim(self, writer: int, now_ms: int) -> None:
+        self._epoch = self._broker.rule(writer, [Sos(-1, self.name)])
         self.sequences.clear()
         self.trace(f"{self.name} reigns, epoch {self._epoch}")
         self._handle(jobmanager.ReignBegan(self._epoch), now_ms)
+
+    def _answer(self, rival_epoch: int, now_ms: int) -> None:
+        """Find out by writing whether the author of another `sos` rules."""
+        try:
+            if self._writer is None:
+                raise WriterFencedError
+            self._proclaim(self._writer, now_ms)
+        except WriterFencedError:
+            self.trace(f"{self.name} superseded by epoch {rival_epoch}")
+            self.alive = False
+        except WriteFailedError:
+            self._writer = None
 
     def _handle(self, event: jobmanager.Event, now_ms: int) -> None:
         decrees: list[Message] = []
@@ -123,7 +154,9 @@ class JobManagerProcess(Process):
                 self._broker.report(message)
             elif not isinstance(message, JobManagerBeat):
                 decrees.append(message)
-        self._check(decrees)
+        for decree in decrees:
+            self._check(decree)
+            self.ledger.tell(decree, self._ticked_ms)
         if not decrees or self._writer is None:
             return
         for decree in decrees:
@@ -139,22 +172,16 @@ class JobManagerProcess(Process):
             self.trace(f"{self.name} cannot write: the above is lost, or in doubt")
             self._writer = None
 
-    def _check(self, decrees: Sequence[Message]) -> None:
-        """Check that what the core says and what it knows agree."""
-        live, owners = self.state.live, self.state.owners
-        for task, owner in owners.items():
-            assert owner is None or owner in live, f"{task} belongs to {owner}, which is not there"
-        for decree in decrees:
-            if isinstance(decree, Processors):
-                self._check_processors(decree, live, owners)
-
-    def _check_processors(
-        self, decree: Processors, live: dict[int, str], owners: dict[TaskId, int | None]
-    ) -> None:
-        assert live.get(decree.tm_id) == decree.incarnation, f"command to the dead: {brief(decree)}"
+    def _check(self, decree: Message) -> None:
+        """Check that what the core says agrees with what it knows, and with itself."""
+        if not isinstance(decree, Processors):
+            return
+        is_live = self.state.live.get(decree.tm_id) == decree.incarnation
+        assert is_live, f"command to the dead: {brief(decree)}"
         assigned = [replica.task for replica in decree.assign]
         named = [*assigned, *decree.revoke]
         assert len(set(named)) == len(named), f"a task is named twice: {brief(decree)}"
+        owners = self.state.owners if assigned else {}
         for task in assigned:
             assert owners[task] == decree.tm_id, f"{task} belongs to {owners[task]}"
         key = (decree.tm_id, decree.incarnation)
@@ -182,6 +209,7 @@ class TaskManagerProcess(Process):
         self.threads: dict[int, FakePipelineThread] = {}
         self.orphans: list[FakePipelineThread] = []
         self.threads_paused_too = False
+        self.stops = False
         self.exits = False
         self.state = taskmanager.TaskManagerState(tm_id, threads, name, INTERVAL_MS)
         self._broker = broker
@@ -211,6 +239,7 @@ class TaskManagerProcess(Process):
 
     def stop(self, now_ms: int) -> None:
         """Ask for a graceful end."""
+        self.stops = True
         self._handle(taskmanager.StopRequested(), now_ms)
 
     def crash(self, now_ms: int) -> None:
@@ -235,13 +264,17 @@ class TaskManagerProcess(Process):
                     self.threads[number] = FakePipelineThread(
                         number, self._fences, self.random, now_ms, self._pace
                     )
-                case (
-                    taskmanager.AssignTask(number)
-                    | taskmanager.RevokeTask(number)
-                    | taskmanager.StopThread(number)
-                ):
-                    if self.threads[number].is_connected:
-                        self.threads[number].inbox.append(command)
+                case taskmanager.AssignTask(number, replica):
+                    hosts = [t for t in self.threads.values() if t.has(replica.task)]
+                    assert not hosts, f"{replica.task} is assigned to a second thread"
+                    self.threads[number].send(command)
+                case taskmanager.RevokeTask(number) | taskmanager.StopThread(number):
+                    self.threads[number].send(command)
+                case taskmanager.KillThread(number, by_force):
+                    thread = self.threads[number]
+                    if thread.alive and (by_force or self.random.random() < 0.5):
+                        self.trace(f"{self.name} kills its thread {number}")
+                        thread.die()
                 case taskmanager.Exit(refusal):
                     self.trace(f"{self.name} exits, refusal: {refusal}")
                     self.exits = True

@@ -44,6 +44,17 @@ def test_topics_are_never_made_by_mistake() -> None:
     assert _settings(1)[0]["auto.create.topics.enable"] == "false"
 
 
+def test_settings_of_the_caller_go_over_the_built_in_ones() -> None:
+    node = Node(1, 9001, 9101)
+    extra = {"min.insync.replicas": 2, "message.max.bytes": 3_000_000}
+
+    lines = server_properties(node, [node], Path("/data"), extra).splitlines()
+
+    assert "min.insync.replicas=2" in lines
+    assert "message.max.bytes=3000000" in lines
+    assert len({line.partition("=")[0] for line in lines}) == len(lines)
+
+
 def test_values_are_escaped_as_java_reads_them() -> None:
     # The last one lies beyond 16 bits: Java wants its two surrogates.
     text = format_properties({"log.dirs": "C:\\dâta\n…🐘"})

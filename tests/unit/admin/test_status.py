@@ -14,17 +14,12 @@ from admin.cli import app
 from admin.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
 from admin.init import sample
 from admin.ports import find_free
-from common.codec import Codec, sent_at_ms
 from common.messages import (
-    ControlRecord,
-    Heartbeat,
     JobManagerBeat,
-    MalformedMessageError,
     Report,
 )
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
-from common.topics import TopicNames
 
 NOW_MS = 1_000_000
 INTERVAL_MS = 1000
@@ -259,18 +254,6 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
 
 
 # --- from the topic ---
-
-
-def test_the_time_of_sending_is_read_from_the_record() -> None:
-    codec = Codec(TopicNames("job", "in", "out"))
-    (record,) = codec.encode(Heartbeat(Report(0, "a", 1, 1)), NOW_MS)
-    assert sent_at_ms(record) == NOW_MS
-
-
-@pytest.mark.parametrize("headers", [(), (("sent_at", b"soon"),)])
-def test_a_record_without_a_time_is_malformed(headers: tuple[tuple[str, bytes], ...]) -> None:
-    with pytest.raises(MalformedMessageError):
-        sent_at_ms(ControlRecord("heartbeat_topic", b"0", b"ping", headers))
 
 
 @pytest.fixture

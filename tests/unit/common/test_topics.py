@@ -96,11 +96,23 @@ def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> Non
     def spec(name: str, config: dict[str, str]) -> TopicSpec:
         return TopicSpec(name, 4, 3, config)
 
+    keep = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "max.message.bytes": "100000000",
+        "message.timestamp.before.max.ms": "9223372036854775807",
+        "message.timestamp.after.max.ms": "9223372036854775807",
+    }
+    compact = {
+        "cleanup.policy": "compact",
+        "segment.bytes": "67108864",
+        "max.message.bytes": "100000000",
+    }
     assert data_topics(CONFIG, Topology((ADDER, COUNTER))) == (
         spec("in", {}),
-        spec("Adder_Counter", {"cleanup.policy": "delete", "retention.ms": "-1"}),
-        spec("state_topic_Counter", {"cleanup.policy": "compact", "segment.bytes": "67108864"}),
-        spec("Adder_dead_letter", {"cleanup.policy": "delete", "retention.ms": "-1"}),
+        spec("Adder_Counter", keep),
+        spec("state_topic_Counter", compact),
+        spec("Adder_dead_letter", keep),
         spec("out", {}),
     )
 

@@ -481,3 +481,13 @@ def test_second_reign_of_one_jobmanager_repeats_what_was_lost_between() -> None:
         said += [*reign.tick(1000), *reign.report(0, [], sequence=0)]
     assert assigned(said, 0)[:2] == [0, 1]
     assert all(message.epoch == reign.epoch for message in said if isinstance(message, Processors))
+
+
+def test_revocation_that_was_lost_between_two_reigns_is_repeated() -> None:
+    reign = settled(tasks=2, tm_number=2, present=[0])
+    assert revoked(reign.report(1), 0) == [1]  # Kafka did not take it.
+    reign.epoch += 1
+    said = reign.state.handle(ReignBegan(reign.epoch))
+    reign.obey(said)
+    assert (revoked(said, 0), assigned(said, 0)) == ([1], [0])
+    assert assigned(reign.report(0), 1) == [1]

@@ -141,8 +141,19 @@ def test_sum_does_not_wrap_at_32_bits() -> None:
     assert sums(b"2147483647") == Results([b"2147483648"])
 
 
-def test_sum_takes_integers_of_more_digits_than_python_does_by_default() -> None:
-    assert sums(b"9" * 20_000) == Results([b"1" + b"0" * 20_000])
+@pytest.mark.parametrize("digits", [4_299, 4_300, 4_301, 1_000_000])
+def test_sum_takes_integers_of_more_digits_than_python_does_by_default(digits: int) -> None:
+    """Python takes half a minute for the longest one; a thread that stands still is replaced."""
+    nines, zeros = b"9" * digits, b"0" * digits
+    assert sums(nines, b"1") == Results([b"1" + zeros, b"2"])
+    assert sums(b" -00" + nines + b"\n") == Results([b"-" + nines[:-1] + b"8"])
+    assert sums(b"+" + zeros + b"7", constant=-8) == Results([b"-1"])
+    assert sums(b"-" + zeros, constant=0) == Results([b"0"])
+
+
+@pytest.mark.parametrize("end", [b"_0", b".0", b"e1", b"x", "\u0661".encode()], ids=repr)
+def test_sum_rejects_what_is_long_and_no_integer(end: bytes) -> None:
+    assert sums(b"1", b"9" * 5_000 + end) == Results([b"2"], "the value is no integer")
 
 
 @given(

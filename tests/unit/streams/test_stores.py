@@ -141,6 +141,54 @@ def test_restored_entries_and_deletions_survive(directory: Path) -> None:
     again.close()
 
 
+def test_restored_entries_replace_what_was_read_before(store: RocksDBStore) -> None:
+    store.put(b"a", b"1")
+    store.commit(10)
+    assert (store.get(b"a"), store.get(b"b")) == (b"1", None)
+    store.restore({b"b": b"2", b"a": None}, 20)
+    assert (store.get(b"a"), store.get(b"b"), store.offset) == (None, b"2", 20)
+
+
+def test_transaction_with_more_keys_than_are_cached_is_whole(
+    store: RocksDBStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.stores.CACHED_KEYS", 10)
+    for value in (b"1", b"2"):
+        for number in range(25):
+            store.put(b"%d" % number, value)
+        store.commit(int(value))
+        assert {store.get(b"%d" % number) for number in range(25)} == {value}
+
+
+RESTORER = """
+import sys
+from pathlib import Path
+from streams.stores import RocksDBStore
+store = RocksDBStore(Path(sys.argv[1]), {"topic": "state_topic_Counter"})
+for offset in range(1, 1_000_000):
+    store.restore({b"%d" % key: b"%d" % offset for key in range(500)}, offset)
+    print(offset, flush=True)
+"""
+
+
+def test_store_of_a_killed_restore_has_what_its_offset_says(directory: Path) -> None:
+    restorer = subprocess.Popen(
+        [sys.executable, "-c", RESTORER, str(directory)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    assert restorer.stdout is not None
+    with restorer:
+        while int(restorer.stdout.readline()) < 50:
+            pass
+        restorer.kill()
+    store = RocksDBStore(directory, {"topic": "state_topic_Counter"})
+    assert store.offset is not None
+    assert store.offset >= 50
+    assert {store.get(b"%d" % key) for key in range(500)} == {b"%d" % store.offset}
+    store.close()
+
+
 @pytest.mark.parametrize(
     "other",
     [

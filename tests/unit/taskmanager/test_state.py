@@ -2,120 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from common.messages import (
-    Heartbeat,
-    ProcessorReplica,
-    Processors,
     Refused,
     Report,
     Sos,
     Threads,
 )
-from common.nodes import ProcessorType, TaskId
 from common.status import TaskState, TaskStatus, ThreadState
 from taskmanager.state import (
     AssignTask,
-    Command,
-    Event,
     Exit,
     LaunchThread,
     RevokeTask,
     StopRequested,
     StopThread,
     TaskClosed,
-    TaskManagerState,
     ThreadConnected,
     ThreadLost,
     ThreadReported,
     ThreadStopped,
-    Tick,
 )
-
-START_MS = 700_000
-EPOCH = 5
-
-
-def task(partition: int) -> TaskId:
-    return TaskId("P", partition)
-
-
-def replica(partition: int) -> ProcessorReplica:
-    return ProcessorReplica(
-        task(partition), ProcessorType.FORWARD, ("source",), ("sink",), ("in",), ("out",)
-    )
-
-
-class Host:
-    """A TaskManager's core, its clock and the JobManager's command counter."""
-
-    def __init__(self, threads: int) -> None:
-        self.state = TaskManagerState(3, threads, "me", 1000, host="h", pid=99)
-        self.now_ms = START_MS
-        self.sequence = 0
-
-    def take(self, *events: Event) -> list[Command]:
-        """Hand events in; return all commands."""
-        return [command for event in events for command in self.state.handle(event)]
-
-    def tick(self, after_ms: int = 250) -> list[Command]:
-        """Let time pass."""
-        self.now_ms += after_ms
-        return self.take(Tick(self.now_ms))
-
-    def command(
-        self,
-        assign: Sequence[int] = (),
-        revoke: Sequence[int] = (),
-        epoch: int = EPOCH,
-        sequence: int | None = None,
-        incarnation: str = "me",
-    ) -> list[Command]:
-        """Take a command of the JobManager in."""
-        if sequence is None:
-            self.sequence += 1
-            sequence = self.sequence
-        return self.take(
-            Processors(
-                3,
-                incarnation,
-                epoch,
-                sequence,
-                assign=tuple(replica(n) for n in assign),
-                revoke=tuple(task(n) for n in revoke),
-            )
-        )
-
-    def report(self) -> Report:
-        """Return what the next heartbeat says."""
-        return reports(self.tick(1000))[-1]
-
-
-def reports(commands: Sequence[Command]) -> list[Report]:
-    return [command.report for command in commands if isinstance(command, Threads | Heartbeat)]
-
-
-def others(commands: Sequence[Command]) -> list[Command]:
-    return [command for command in commands if not isinstance(command, Threads | Heartbeat)]
-
-
-def listed(report: Report) -> dict[int, TaskState]:
-    return {status.task.partition: status.state for status in report.tasks}
-
-
-def running_host(threads: int = 1, assign: Sequence[int] = ()) -> Host:
-    """Return a host whose threads are up and run these tasks."""
-    host = Host(threads)
-    host.tick()
-    host.take(*(ThreadConnected(number) for number in range(threads)))
-    host.command(assign)
-    for task_id, number in host.state.tasks.items():
-        host.take(ThreadReported(number, (TaskStatus(task_id, TaskState.RUNNING),)))
-    return host
-
+from tests.unit.taskmanager.host import (
+    EPOCH,
+    Host,
+    listed,
+    others,
+    replica,
+    reports,
+    running_host,
+    task,
+)
 
 # The start.
 
@@ -314,89 +232,6 @@ def test_status_of_a_task_that_is_not_there_is_ignored() -> None:
     host = running_host(assign=[0])
     host.take(ThreadReported(0, (TaskStatus(task(9), TaskState.RUNNING),)))
     assert set(listed(host.report())) == {0}
-
-
-# Threads that die, hang and come back.
-
-
-def test_lost_thread_is_told_at_once_and_started_again() -> None:
-    host = running_host(threads=2, assign=[0, 1])
-    (report,) = reports(host.take(ThreadLost(1)))
-    assert report.thread_states == (ThreadState.RUNNING, ThreadState.DEAD)
-    assert listed(report) == {0: TaskState.RUNNING, 1: TaskState.STARTING}
-    assert "PipelineThread" in next(s.reason for s in report.tasks if s.task == task(1))
-    assert others(host.tick()) == [LaunchThread(1)]
-
-
-def test_tasks_of_a_lost_thread_start_on_it_when_it_is_back() -> None:
-    host = running_host(threads=2, assign=[0, 1])
-    host.take(ThreadLost(1))
-    host.tick()
-    said = host.take(ThreadConnected(1))
-    assert others(said) == [AssignTask(1, replica(1), EPOCH)]
-
-
-def test_task_assigned_to_a_thread_that_is_down_starts_when_it_is_up() -> None:
-    host = running_host(threads=1)
-    host.take(ThreadLost(0))
-    assert others(host.command([0])) == []
-    host.tick()
-    assert others(host.take(ThreadConnected(0))) == [AssignTask(0, replica(0), EPOCH)]
-
-
-def test_task_revoked_from_a_thread_that_is_down_is_gone_at_once() -> None:
-    host = running_host(assign=[0])
-    host.take(ThreadLost(0))
-    said = host.command(revoke=[0])
-    assert others(said) == []
-    assert listed(reports(said)[-1]) == {}
-
-
-def test_task_that_was_closing_when_its_thread_died_is_closed() -> None:
-    host = running_host(assign=[0])
-    host.command(revoke=[0])
-    report = reports(host.take(ThreadLost(0)))[-1]
-    assert listed(report) == {}
-
-
-def test_late_word_of_a_former_thread_does_not_close_the_task_on_its_new_one() -> None:
-    host = running_host(threads=2, assign=[0, 1])
-    host.take(ThreadLost(0))
-    host.command(revoke=[0])
-    host.command([2])
-    host.command([0])
-    assert host.state.tasks == {task(1): 1, task(2): 0, task(0): 1}
-    assert host.take(TaskClosed(0, task(0))) == []
-    assert task(0) in host.state.tasks
-
-
-def test_thread_that_never_comes_up_is_started_ever_more_slowly() -> None:
-    host = running_host()
-    pauses = []
-    for _ in range(10):
-        host.take(ThreadLost(0))
-        pauses.append(next(beat for beat in range(1, 100) if LaunchThread(0) in host.tick(1000)))
-    assert pauses == sorted(pauses)
-    assert pauses[0] == 1
-    assert 30 <= pauses[-1] <= 33
-
-
-def test_thread_that_says_nothing_is_told_to_be_silent() -> None:
-    host = running_host(assign=[0])
-    for _ in range(7):
-        report = host.report()
-    assert report.thread_states == (ThreadState.SILENT,)
-    host.take(ThreadReported(0, ()))
-    assert host.report().thread_states == (ThreadState.RUNNING,)
-
-
-def test_last_words_of_a_lost_thread_do_not_make_it_look_alive() -> None:
-    host = running_host(assign=[0])
-    host.take(ThreadLost(0))
-    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING),)))
-    report = host.report()
-    assert report.thread_states != (ThreadState.RUNNING,)
-    assert listed(report) == {0: TaskState.STARTING}
 
 
 # The end.

@@ -1,0 +1,74 @@
+"""Notices topics that are deleted while they are read: librdkafka tells its consumers nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaException
+
+from common.kafka.clients import GONE_AFTER_S, is_missing_topic
+
+INTERVAL_S = 5.0
+
+DELETED = "the topic was deleted"
+MADE_ANEW = (
+    "the topic was deleted and made anew: some records of the new one may have been left out"
+)
+
+
+class Describer(Protocol):
+    """Asks brokers about topics; `Admin` is one."""
+
+    def request_topics(self, names: Collection[str]) -> dict[str, Future[Any]]:
+        """Ask for the `TopicDescription` of topics; does not wait for the answers."""
+
+
+class TopicWatch:
+    """Asks every five seconds whether topics still are the ones that they were at first.
+
+    Brokers that start or lag behind may know less than others, so what one says counts when
+    nothing else was heard for ten seconds. No answer says nothing.
+    """
+
+    def __init__(self, describer: Describer) -> None:
+        self._describer = describer
+        self._ask_at_s = 0.0
+        self._pending: dict[str, Future[Any]] = {}
+        self._ids: dict[str, str] = {}
+        self._doubts: dict[str, tuple[str, float]] = {}
+
+    def gone(self, topics: Collection[str], now_s: float | None = None) -> dict[str, str]:
+        """Return those of `topics` that are gone, each with what happened to it. Never blocks."""
+        now_s = time.monotonic() if now_s is None else now_s
+        if now_s < self._ask_at_s or not all(f.done() for f in self._pending.values()):
+            return {}
+        for topic, answer in self._pending.items():
+            self._hear(topic, answer, now_s)
+        self._pending = self._describer.request_topics(topics) if topics else {}
+        self._ask_at_s = now_s + INTERVAL_S
+        return {
+            t: what for t, (what, since) in self._doubts.items() if now_s - since >= GONE_AFTER_S
+        }
+
+    def forget(self, topic: str) -> None:
+        """Take a topic that is no longer read for what it is when it is read again."""
+        for known in (self._pending, self._ids, self._doubts):
+            known.pop(topic, None)
+
+    def _hear(self, topic: str, answer: Future[Any], now_s: float) -> None:
+        try:
+            id_ = str(answer.result().topic_id)
+        except KafkaException as exception:
+            if not is_missing_topic(exception.args[0]):
+                return
+            what = DELETED
+        else:
+            if self._ids.setdefault(topic, id_) == id_:
+                self._doubts.pop(topic, None)
+                return
+            what = MADE_ANEW
+        _, since = self._doubts.get(topic, (what, now_s))
+        self._doubts[topic] = what, since

@@ -1,0 +1,99 @@
+"""Breaks the engine in all known ways, and checks that nothing is lost, repeated or reordered.
+
+python -m tests.chaos                        # each fault once
+python -m tests.chaos --rounds 25            # the full proof; takes hours
+python -m tests.chaos --fault kill-broker --fault cut-link --seed 7
+python -m tests.chaos --soak 3600            # random faults for an hour
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from admin.quickstart.signals import Interrupted, Signals
+from tests.chaos.campaign import Campaign
+from tests.chaos.catalog import faults
+from tests.chaos.report import Timeline, table
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of each fault")
+    parser.add_argument("--seed", type=int, help="of all that is drawn; random by default")
+    parser.add_argument("--fault", action="append", metavar="NAME", help="only these; see --list")
+    parser.add_argument("--soak", type=float, metavar="SECONDS", help="random faults that long")
+    parser.add_argument("--list", action="store_true", help="list the faults and end")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    parser.add_argument("--keep", action="store_true", help="keep logs though all went well")
+    arguments = parser.parse_args()
+    unknown = set(arguments.fault or ()) - set(faults())
+    if unknown:
+        parser.error(f"no such fault: {', '.join(sorted(unknown))} (--list shows them)")
+    return arguments
+
+
+def main() -> int:
+    """Run what the command line asks for; 0 if all is clean, else 1."""
+    arguments = _arguments()
+    if arguments.list:
+        for fault in faults().values():
+            print(f"{fault.name:32} {fault.summary}")
+        return 0
+    chosen = [f for name, f in faults().items() if name in (arguments.fault or faults())]
+    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
+    print(f"seed {seed}", flush=True)
+    # Brokers that are away are what this is about.
+    logging.getLogger("librdkafka").setLevel(logging.CRITICAL)
+    folder = Path(tempfile.mkdtemp(prefix="chaos_"))
+    timeline = Timeline()
+    campaign = Campaign(folder, seed, timeline)
+    Signals().install()
+    try:
+        if arguments.soak:
+            campaign.soak(chosen, arguments.soak)
+        else:
+            campaign.rounds(chosen, arguments.rounds)
+    except Interrupted:
+        print("interrupted", flush=True)
+        return 130
+    finally:
+        _report(campaign, seed, timeline, arguments.json)
+    if campaign.is_clean and not arguments.keep:
+        shutil.rmtree(folder)
+    else:
+        print(f"logs are in {folder}")
+    return 0 if campaign.is_clean else 1
+
+
+def _report(campaign: Campaign, seed: int, timeline: Timeline, file: Path | None) -> None:
+    rows = [row for row in campaign.rows.values() if row.rounds or row.skipped]
+    print(f"\n{table(rows)}\n\nseed {seed}; {campaign.results} results compared")
+    for row in rows:
+        for failure in row.failures:
+            print(f"{row.fault}: {failure}")
+    for problem in campaign.problems:
+        print(problem)
+    if file is not None:
+        found = {
+            "seed": seed,
+            "results": campaign.results,
+            "faults": [row.to_json() for row in rows],
+            "problems": campaign.problems,
+            "timeline": timeline.lines,
+        }
+        file.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""JobManagers that die, compete and get another pipeline; forged messages; wrong clocks."""
+
+from __future__ import annotations
+
+import signal
+import time
+from itertools import islice
+
+from confluent_kafka import Producer
+
+from admin.cluster_status import ClusterStatus, Presence
+from admin.quickstart.daemons import Daemon
+from tests.chaos.catalog import fault
+from tests.chaos.garbage import messages
+from tests.chaos.rig import HEARTBEAT_S, PIPELINE, Rig
+from tests.engine import signal_session
+
+END_TIMEOUT_S = 30.0
+REFUSAL_TIMEOUT_S = 60.0
+
+WITHOUT_ADDER = """
+- {id: Splitter, type: forward, to: [Counter], on_error: dead_letter}
+- {id: Counter, type: count, to: [Merger], on_error: dead_letter}
+- {id: Merger, type: forward, to: [sink], on_error: dead_letter}
+"""
+REWIRED = """
+- {id: Splitter, type: forward, to: [Relay, Counter], on_error: dead_letter}
+- {id: Relay, type: forward, to: [Adder]}
+- {id: Adder, type: sum, to: [Merger], on_error: dead_letter}
+- {id: Counter, type: count, to: [Merger], on_error: dead_letter}
+- {id: Merger, type: forward, to: [sink], on_error: dead_letter}
+"""
+
+
+def _kill_job_manager(rig: Rig) -> None:
+    signal_session(rig.job_manager, signal.SIGKILL)
+    rig.job_manager.end()
+
+
+def _restarts(status: ClusterStatus, prefix: str = "") -> dict[str, tuple[int | None, int]]:
+    return {
+        str(task.task): (task.owner, task.status.restarts if task.status else -1)
+        for task in status.tasks
+        if str(task.task).startswith(prefix)
+    }
+
+
+def _records_in(status: ClusterStatus, prefix: str) -> dict[str, int]:
+    return {
+        str(task.task): task.status.records_in
+        for task in status.tasks
+        if task.status and str(task.task).startswith(prefix)
+    }
+
+
+def _wait_for_new_epoch(rig: Rig, before: ClusterStatus) -> ClusterStatus:
+    """Wait until a JobManager that started after `before` rules and all tasks run."""
+    epoch = before.job_manager.epoch
+    assert epoch is not None
+
+    def rules(status: ClusterStatus) -> bool:
+        info = status.job_manager
+        return (
+            info.presence is Presence.UP
+            and info.epoch is not None
+            and info.epoch > epoch
+            and status.all_run
+        )
+
+    return rig.engine.wait_until(rules, 60)
+
+
+@fault("kill-jobmanager")
+def kill_jobmanager(rig: Rig) -> None:
+    """kill -9 of the JobManager: tasks go on, the next one adopts them."""
+    before = rig.wait_until_whole()
+    rig.mark()
+    _kill_job_manager(rig)
+    seconds = rig.wait_for_flow()
+    time.sleep(rig.random.uniform(0, 5) * HEARTBEAT_S)
+    rig.job_manager = rig.start_job_manager()
+    after = _wait_for_new_epoch(rig, before)
+    assert _restarts(after) == _restarts(before), "tasks moved or started again"
+    rig.say(f"JobManager killed; all keys flow after {seconds:.1f} s, no task moved")
+
+
+@fault("kill-jobmanager-in-move")
+def kill_jobmanager_in_move(rig: Rig) -> None:
+    """kill -9 of the JobManager just when it reassigns the tasks of a dead TaskManager."""
+    before = rig.wait_until_whole()
+    victim = rig.some_task_manager()
+    rig.mark()
+    rig.kill(victim)
+    rig.engine.wait_until(
+        lambda status: (
+            any(task.owner != victim for task in status.tasks if task.owner != victim)
+            and all(task.owner != victim for task in status.tasks)
+        ),
+        30,
+    )
+    time.sleep(rig.random.uniform(0, 0.3))
+    _kill_job_manager(rig)
+    rig.job_manager = rig.start_job_manager()
+    seconds = rig.wait_for_flow()
+    _wait_for_new_epoch(rig, before)
+    rig.say(
+        f"TaskManager {victim} killed, and the JobManager while it gave its tasks to others; "
+        f"all keys flow after {seconds:.1f} s"
+    )
+    rig.start_task_manager(victim)
+
+
+@fault("two-jobmanagers")
+def two_jobmanagers(rig: Rig) -> None:
+    """A second JobManager is started beside the first: the first one ends, no task moves."""
+    before = rig.wait_until_whole()
+    former = rig.job_manager
+    rig.mark()
+    rig.job_manager = rig.start_job_manager()
+    assert former.wait(END_TIMEOUT_S), "the first JobManager goes on"
+    assert former.exit_code == 4, f"exit code {former.exit_code}"
+    seconds = rig.wait_for_flow()
+    after = _wait_for_new_epoch(rig, before)
+    assert _restarts(after) == _restarts(before), "tasks moved or started again"
+    rig.say(f"a second JobManager took over; all keys flow after {seconds:.1f} s, no task moved")
+
+
+@fault("edit-pipeline", edits=True)
+def edit_pipeline(rig: Rig) -> None:
+    """Processors are removed, added and rewired, the others go on and keep their state.
+
+    The pipeline is empty at that moment: what is in an arc that goes stays there until the arc
+    comes back, and would then be late.
+    """
+    for name, pipeline in (
+        ("without Adder", WITHOUT_ADDER),
+        ("Adder back, behind a Relay", REWIRED),
+        ("as it was", PIPELINE),
+    ):
+        rig.drain()
+        before = rig.now()
+        rig.job_manager.terminate()
+        assert rig.job_manager.wait(END_TIMEOUT_S), "the JobManager does not end"
+        rig.engine.write_pipeline(pipeline)
+        rig.job_manager = rig.start_job_manager()
+        after = _wait_for_new_epoch(rig, before)
+        rig.load.resume()
+        rig.mark()
+        seconds = rig.wait_for_flow()
+        ids = {node.id for node in rig.engine.topology.nodes}
+        assert {task.task.processor for task in after.tasks} == ids
+        assert _restarts(after, "Counter") == _restarts(before, "Counter"), "Counter was disturbed"
+        figures = _records_in(after, "Counter")
+        assert all(figures[task] >= n for task, n in _records_in(before, "Counter").items())
+        rig.say(f"pipeline edited ({name}); all keys flow after {seconds:.1f} s, Counter goes on")
+        time.sleep(rig.random.uniform(0, 2))
+
+
+@fault("same-id")
+def same_id(rig: Rig) -> None:
+    """A second TaskManager with the id of a living one is refused with the reason."""
+    tm_id = rig.some_task_manager()
+    before = rig.wait_until_whole()
+    rig.mark()
+    second = rig.make_task_manager(tm_id)
+    _expect_refusal(second, tm_id)
+    seconds = rig.wait_for_flow()
+    assert _restarts(rig.wait_until_whole()) == _restarts(before), "tasks moved or started again"
+    rig.say(f"a second TaskManager {tm_id} was refused; all keys flow after {seconds:.1f} s")
+
+
+def _expect_refusal(second: Daemon, tm_id: int) -> None:
+    assert second.wait(REFUSAL_TIMEOUT_S), "the second TaskManager goes on"
+    assert second.exit_code == 4, f"exit code {second.exit_code}"
+    assert f"id {tm_id} is taken" in second.log_file.read_text(errors="replace")
+
+
+@fault("control-garbage")
+def control_garbage(rig: Rig) -> None:
+    """Garbage on every control topic: rejected and counted, nobody dies, nothing moves."""
+    before = rig.wait_until_whole()
+    rig.mark()
+    written = _write_garbage(rig, 300)
+    seconds = rig.wait_for_flow()
+    time.sleep(4 * HEARTBEAT_S)
+    after = rig.wait_until_whole()
+    daemons = [rig.job_manager, *rig.task_managers.values()]
+    assert all(daemon.exit_code is None for daemon in daemons), "a daemon ended"
+    assert _restarts(after) == _restarts(before), "tasks moved or started again"
+    rejected = "control message rejected"
+    counts = [daemon.log_file.read_text(errors="replace").count(rejected) for daemon in daemons]
+    assert all(counts), f"not everybody rejected something: {counts}"
+    rig.say(f"{written} garbage messages; all keys flow after {seconds:.1f} s, no task moved")
+
+
+def _write_garbage(rig: Rig, count: int) -> int:
+    """Write to all control topics; return how many records Kafka took."""
+    tasks = [task.task for task in rig.now().tasks]
+    garbage = messages(rig.random, rig.engine.names, len(rig.task_managers), tasks)
+    producer = Producer({"bootstrap.servers": rig.engine.config.bootstrap_servers})
+    taken = 0
+
+    def on_delivery(error: object, _message: object) -> None:
+        nonlocal taken
+        taken += error is None
+
+    for record in islice(garbage, count):
+        producer.produce(
+            record.topic,
+            record.value,
+            record.key,
+            headers=list(record.headers),
+            on_delivery=on_delivery,
+        )
+    producer.flush(30)
+    return taken
+
+
+@fault("clock-jump")
+def clock_jump(rig: Rig) -> None:
+    """The wall clock of a daemon jumps by an hour, forth or back: nothing happens."""
+    before = rig.wait_until_whole()
+    name = rig.random.choice(["jm", *(f"tm{tm_id}" for tm_id in rig.task_managers)])
+    shift_s = rig.random.choice((3600, -3600))
+    rig.mark()
+    rig.clock_file(name).write_text(str(shift_s))
+    seconds = rig.wait_for_flow()
+    time.sleep(4 * HEARTBEAT_S)
+    rig.clock_file(name).write_text("0")
+    after = rig.wait_until_whole()
+    assert _restarts(after) == _restarts(before), "tasks moved or started again"
+    rig.say(f"clock of {name} {shift_s:+d} s; all keys flow after {seconds:.1f} s, no task moved")

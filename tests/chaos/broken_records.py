@@ -1,0 +1,129 @@
+"""Records that cannot be processed, between the good ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+
+from common.kafka.bulk import BulkWriter, read_committed
+from common.record_batch import RecordBatch
+from tests.chaos.catalog import fault
+from tests.chaos.rig import Rig
+
+ARRIVAL_TIMEOUT_S = 60.0
+LARGE_BYTES = 999_000
+LOWERED_LIMIT_BYTES = 100_000
+_POLL_S = 0.2
+_REQUEST_TIMEOUT_S = 30
+
+Pair = tuple[bytes | None, bytes | None]
+
+
+def _write(rig: Rig, key: bytes | None, value: bytes | None) -> None:
+    config = rig.engine.config
+    writer = BulkWriter(config, config.source_topic)
+    writer.write([(key, value)])
+    writer.flush(_REQUEST_TIMEOUT_S)
+
+
+def _find(rig: Rig, topic: str, wanted: Pair) -> list[RecordBatch]:
+    """Return the batches of a topic that have a record with this key and value."""
+    config = rig.engine.config
+    return [
+        batch
+        for batch in read_committed(config, topic, config.parallelism)
+        if wanted in zip(batch.keys, batch.values, strict=True)
+    ]
+
+
+def _expect(rig: Rig, topic: str, wanted: Pair, headers: Sequence[bytes] = ()) -> None:
+    """Wait for a record; it must come once, and have these texts in its headers."""
+    deadline_s = time.monotonic() + ARRIVAL_TIMEOUT_S
+    while not (batches := _find(rig, topic, wanted)):
+        assert time.monotonic() < deadline_s, f"{_short(wanted)} does not come to {topic}"
+        time.sleep(_POLL_S)
+    found = [
+        (batch, index)
+        for batch in batches
+        for index, pair in enumerate(zip(batch.keys, batch.values, strict=True))
+        if pair == wanted
+    ]
+    assert len(found) == 1, f"{_short(wanted)} is {len(found)} times in {topic}"
+    batch, index = found[0]
+    texts = [value or b"" for _, value in (batch.headers[index] or [])] if batch.headers else []
+    for text in headers:
+        assert any(text in value for value in texts), f"no {text!r} in {texts}"
+
+
+def _short(pair: Pair) -> str:
+    return f"{pair[0]!r}: {(pair[1] or b'')[:40]!r}"
+
+
+def _key(rig: Rig, kind: str) -> bytes:
+    return b"%s-%d" % (kind.encode(), rig.random.randrange(10**12))
+
+
+@fault("poison-record")
+def poison_record(rig: Rig) -> None:
+    """A value that is no number: to Adder's dead letters, and counted by Counter."""
+    key = _key(rig, "poison")
+    rig.mark()
+    _write(rig, key, b"poison")
+    names = rig.engine.names
+    _expect(rig, names.dead_letter("Adder"), (key, b"poison"), [b"the value is no integer"])
+    _expect(rig, rig.engine.config.sink_topic, (key, b"1"))
+    rig.say(f"poison record put aside; all keys flow after {rig.wait_for_flow():.1f} s")
+
+
+@fault("keyless-record")
+def keyless_record(rig: Rig) -> None:
+    """A record without key: added up, but to Counter's dead letters."""
+    number = rig.random.randrange(10**6, 10**9)
+    rig.mark()
+    _write(rig, None, b"%d" % number)
+    _expect(rig, rig.engine.config.sink_topic, (None, b"%d" % (number + 1)))
+    _expect(rig, rig.engine.names.dead_letter("Counter"), (None, b"%d" % number))
+    rig.say(f"record without key dealt with; all keys flow after {rig.wait_for_flow():.1f} s")
+
+
+@fault("large-record")
+def large_record(rig: Rig) -> None:
+    """A record of 1 MB that is no number: forwarded, counted, and whole in the dead letters."""
+    key, value = _key(rig, "large"), b"x" * LARGE_BYTES
+    rig.mark()
+    _write(rig, key, value)
+    _expect(rig, rig.engine.names.dead_letter("Adder"), (key, value))
+    _expect(rig, rig.engine.config.sink_topic, (key, b"1"))
+    rig.say(f"record of 1 MB dealt with; all keys flow after {rig.wait_for_flow():.1f} s")
+
+
+@fault("oversize-output")
+def oversize_output(rig: Rig) -> None:
+    """An output topic's limit is lowered: what it refuses goes to the dead letters, once."""
+    key, value = _key(rig, "oversize"), b"y" * (2 * LOWERED_LIMIT_BYTES)
+    names = rig.engine.names
+    arc = names.arc("Splitter", "Adder")
+    _set_limit(rig, arc, str(LOWERED_LIMIT_BYTES))
+    rig.mark()
+    _write(rig, key, value)
+    _expect(rig, names.dead_letter("Splitter"), (key, value), [b"larger"])
+    seconds = rig.wait_for_flow()
+    _set_limit(rig, arc, None)
+    assert not _find(rig, rig.engine.config.sink_topic, (key, b"1")), "counted though put aside"
+    rig.say(f"output too large for its topic; all keys flow after {seconds:.1f} s")
+
+
+def _set_limit(rig: Rig, topic: str, limit: str | None) -> None:
+    client = AdminClient({"bootstrap.servers": rig.engine.config.bootstrap_servers})
+    operation = AlterConfigOpType.SET if limit else AlterConfigOpType.DELETE
+    entry = ConfigEntry("max.message.bytes", limit or "", incremental_operation=operation)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    for future in client.incremental_alter_configs([resource]).values():
+        future.result(_REQUEST_TIMEOUT_S)

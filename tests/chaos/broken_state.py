@@ -1,0 +1,111 @@
+"""Local state that is damaged, foreign or has no room."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from tests.chaos import small_disk
+from tests.chaos.catalog import SkippedError, fault
+from tests.chaos.rig import Rig
+
+FIRST = 0
+"""The TaskManager whose state is on a small disk."""
+NOTICE_TIMEOUT_S = 60.0
+
+
+def _stores(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob("*/CURRENT"))
+
+
+def _kill_and_settle(rig: Rig, victim: int) -> None:
+    rig.mark()
+    rig.kill(victim)
+    rig.wait_for_flow()
+
+
+def _restart_and_look(rig: Rig, victim: int, wiped: str) -> int:
+    """Start the TaskManager and return how many of its tasks say that they wiped their state."""
+    daemon = rig.start_task_manager(victim)
+    rig.wait_until_whole()
+    return len(re.findall(wiped, daemon.log_file.read_text(errors="replace")))
+
+
+@fault("full-disk")
+def full_disk(rig: Rig) -> None:
+    """The disk with the state of a TaskManager is full: nothing is acknowledged and lost."""
+    if rig.small_disk is None:
+        raise SkippedError("this machine lets us mount no small disk")
+    small_disk.fill(rig.small_disk)
+    # A store that is open has room for some minutes set aside; one that is opened needs new room.
+    os.kill(rig.worker_pid(FIRST), signal.SIGKILL)
+    log = rig.task_managers[FIRST].log_file
+    found_before = log.read_text(errors="replace").count("No space left")
+    deadline_s = time.monotonic() + NOTICE_TIMEOUT_S
+    while log.read_text(errors="replace").count("No space left") == found_before:
+        assert time.monotonic() < deadline_s, "nobody complains about the full disk"
+        time.sleep(0.2)
+    time.sleep(rig.random.uniform(0, 3))
+    rig.mark()
+    small_disk.free(rig.small_disk)
+    seconds = rig.wait_for_flow(90)
+    rig.say(f"disk of TaskManager {FIRST} was full; all keys flow {seconds:.1f} s after it is not")
+
+
+@fault("corrupt-state")
+def corrupt_state(rig: Rig) -> None:
+    """Bytes of a killed TaskManager's stores are overwritten: found, wiped, restored."""
+    victim = rig.some_task_manager()
+    _kill_and_settle(rig, victim)
+    for store in _stores(rig.state_folder(victim)):
+        for file in [*store.glob("*.sst"), *store.glob("*.log"), *store.glob("MANIFEST-*")]:
+            _overwrite(rig, file)
+    wiped = _restart_and_look(rig, victim, "state wiped|was damaged")
+    rig.say(f"state of TaskManager {victim} overwritten; {wiped} tasks wiped theirs")
+
+
+@fault("truncated-state")
+def truncated_state(rig: Rig) -> None:
+    """Files of a killed TaskManager's stores are cut short: restored from the state topic."""
+    victim = rig.some_task_manager()
+    _kill_and_settle(rig, victim)
+    for store in _stores(rig.state_folder(victim)):
+        for file in store.iterdir():
+            if file.is_file() and rig.random.random() < 0.5:
+                size = file.stat().st_size
+                with file.open("r+b") as stream:
+                    stream.truncate(rig.random.randint(0, size))
+    wiped = _restart_and_look(rig, victim, "state wiped|was damaged")
+    rig.say(f"state of TaskManager {victim} cut short; {wiped} tasks wiped theirs")
+
+
+@fault("foreign-state")
+def foreign_state(rig: Rig) -> None:
+    """A killed TaskManager's stores are replaced by another one's: found, wiped, restored."""
+    victim = rig.some_task_manager()
+    other = rig.random.choice([tm_id for tm_id in rig.task_managers if tm_id != victim])
+    _kill_and_settle(rig, victim)
+    rig.kill(other)
+    folder = rig.state_folder(victim)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(rig.state_folder(other), folder)
+    copied = len(_stores(folder))
+    rig.start_task_manager(other)
+    wiped = _restart_and_look(rig, victim, "state wiped")
+    used = len(re.findall(r"task runs", rig.task_managers[victim].log_file.read_text()))
+    rig.say(
+        f"TaskManager {victim} got the {copied} stores of TaskManager {other}; "
+        f"{wiped} wiped, {used} tasks run"
+    )
+
+
+def _overwrite(rig: Rig, file: Path) -> None:
+    size = file.stat().st_size
+    with file.open("r+b") as stream:
+        for _ in range(4):
+            stream.seek(rig.random.randrange(max(size, 1)))
+            stream.write(rig.random.randbytes(16))

@@ -1,0 +1,121 @@
+"""Worker processes that die or hang, and TaskManagers that pause or leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from admin.cluster_status import ClusterStatus
+from tests.chaos.broken_transactions import wait_for
+from tests.chaos.catalog import fault
+from tests.chaos.rig import HEARTBEAT_S, TRANSACTION_TIMEOUT_S, Rig
+from tests.engine import signal_session
+
+END_TIMEOUT_S = 30.0
+
+
+@fault("kill-worker")
+def kill_worker(rig: Rig) -> None:
+    """kill -9 of a Spark worker process: its TaskManager starts another one."""
+    victim = rig.some_task_manager()
+    pid = rig.worker_pid(victim)
+    rig.mark()
+    os.kill(pid, signal.SIGKILL)
+    seconds = rig.wait_for_flow()
+    rig.say(f"worker {pid} of TaskManager {victim} killed; all keys flow after {seconds:.1f} s")
+    assert rig.worker_pid(victim) != pid
+
+
+@fault("kill-jvm")
+def kill_jvm(rig: Rig) -> None:
+    """kill -9 of Spark's JVM: the TaskManager ends with exit code 1, others take over."""
+    victim = rig.some_task_manager()
+    rig.mark()
+    os.kill(rig.jvm_pid(victim), signal.SIGKILL)
+    seconds = rig.wait_for_flow()
+    rig.say(f"JVM of TaskManager {victim} killed; all keys flow after {seconds:.1f} s")
+    daemon = rig.task_managers[victim]
+    assert daemon.wait(END_TIMEOUT_S), "the TaskManager does not end"
+    assert daemon.exit_code == 1, f"exit code {daemon.exit_code}"
+    rig.start_task_manager(victim)
+
+
+@fault("hang-past-transaction-timeout")
+def hang_past_transaction_timeout(rig: Rig) -> None:
+    """A PipelineThread hangs past the transaction timeout, and goes on: replayed once."""
+    victim = rig.some_task_manager()
+    hang_s = TRANSACTION_TIMEOUT_S + rig.random.uniform(2.5, 5)
+    sign = rig.set_fault(victim, "before-offsets", f"sleep {hang_s:.2f}")
+    wait_for(sign)
+    rig.mark()
+    seconds = rig.wait_for_flow()
+    rig.say(f"TaskManager {victim} hung for {hang_s:.1f} s; all keys flow after {seconds:.1f} s")
+
+
+@fault("hang-for-ever")
+def hang_for_ever(rig: Rig) -> None:
+    """A PipelineThread hangs for ever: its TaskManager kills it and starts another one."""
+    victim = rig.some_task_manager()
+    pid = rig.worker_pid(victim)
+    sign = rig.set_fault(victim, "before-produce", "stop")
+    wait_for(sign)
+    rig.mark()
+    seconds = rig.wait_for_flow(timeout_s=120)
+    rig.say(f"worker {pid} of TaskManager {victim} froze; all keys flow after {seconds:.1f} s")
+    assert rig.worker_pid(victim) != pid
+
+
+@fault("pause-past-detection")
+def pause_past_detection(rig: Rig) -> None:
+    """SIGSTOP of a TaskManager past detection, then SIGCONT: fenced, and back again."""
+    zombie = rig.some_task_manager()
+    rig.mark()
+    signal_session(rig.task_managers[zombie], signal.SIGSTOP)
+    stopped_at = time.monotonic()
+    seconds = rig.wait_for_flow()
+    time.sleep(rig.random.uniform(0, 3))
+    signal_session(rig.task_managers[zombie], signal.SIGCONT)
+    paused_s = time.monotonic() - stopped_at
+    rig.say(
+        f"TaskManager {zombie} paused for {paused_s:.1f} s; "
+        f"all keys flow after {seconds:.1f} s, before it came back"
+    )
+
+
+@fault("pause-short")
+def pause_short(rig: Rig) -> None:
+    """SIGSTOP of a TaskManager shorter than detection: nothing moves."""
+    paused = rig.some_task_manager()
+    before = _placement(rig.now())
+    pause_s = rig.random.uniform(0.3, 1.7) * HEARTBEAT_S
+    rig.mark()
+    signal_session(rig.task_managers[paused], signal.SIGSTOP)
+    time.sleep(pause_s)
+    signal_session(rig.task_managers[paused], signal.SIGCONT)
+    seconds = rig.wait_for_flow()
+    rig.say(f"TaskManager {paused} paused for {pause_s:.1f} s; all keys flow after {seconds:.1f} s")
+    time.sleep(1.5 * HEARTBEAT_S)
+    assert _placement(rig.now()) == before, "tasks moved or started again"
+
+
+@fault("stop-gracefully")
+def stop_gracefully(rig: Rig) -> None:
+    """SIGTERM to a TaskManager: it commits, leaves, and others go on at once."""
+    leaver = rig.some_task_manager()
+    rig.mark()
+    rig.task_managers[leaver].terminate()
+    seconds = rig.wait_for_flow()
+    rig.say(f"TaskManager {leaver} told to stop; all keys flow after {seconds:.1f} s")
+    daemon = rig.task_managers[leaver]
+    assert daemon.wait(END_TIMEOUT_S), "the TaskManager does not end"
+    assert daemon.exit_code == 0, f"exit code {daemon.exit_code}"
+    rig.start_task_manager(leaver)
+
+
+def _placement(status: ClusterStatus) -> dict[str, tuple[int | None, int]]:
+    """Return the owner of each task, and how often it was started again."""
+    return {
+        str(task.task): (task.owner, task.status.restarts if task.status else -1)
+        for task in status.tasks
+    }

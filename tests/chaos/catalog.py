@@ -1,0 +1,64 @@
+"""The list of faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from tests.chaos.rig import Rig
+
+Act = Callable[[Rig], None]
+
+
+class SkippedError(Exception):
+    """This machine cannot cause the fault; the text tells why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that breaks, and what must hold then.
+
+    `act` breaks it under load, asserts what must hold beyond exact results, and mends it; the
+    results are compared by whoever calls.
+    """
+
+    name: str
+    act: Act
+    summary: str
+    brokers: int = 1
+    edits: bool = False
+    """Whether it edits the pipeline, so that some records get no sum."""
+
+
+_MODULES = (
+    "broken_transactions",
+    "broken_workers",
+    "broken_brokers",
+    "broken_managers",
+    "broken_links",
+    "broken_state",
+    "broken_records",
+    "broken_topics",
+)
+
+_faults: dict[str, Fault] = {}
+
+
+def fault(name: str, *, brokers: int = 1, edits: bool = False) -> Callable[[Act], Act]:
+    """Put a function on the list; the first line of its docstring is the summary."""
+
+    def add(act: Act) -> Act:
+        summary = (act.__doc__ or "").strip().splitlines()[0]
+        _faults[name] = Fault(name, act, summary, brokers, edits)
+        return act
+
+    return add
+
+
+def faults() -> dict[str, Fault]:
+    """Return all faults by name, in the order of the list."""
+    # Here, since these modules import this one to put their faults on the list.
+    for module in _MODULES:
+        import_module(f"tests.chaos.{module}")
+    return dict(_faults)

@@ -1,0 +1,128 @@
+"""What the sink must hold, worked out apart from the engine, and what it was seen to hold.
+
+The writer numbers the records of each key: the n-th has the value `BASE + n`. Of each, the
+pipeline makes two results: `count` makes `n`, and `sum`, which adds 1, makes `BASE + n + 1`.
+So every result tells which record it stems from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+BASE = 10**12
+
+
+def value_of(number: int) -> int:
+    """Return the value of the n-th record of a key."""
+    return BASE + number
+
+
+def sum_of(number: int) -> int:
+    """Return what `sum` makes of the n-th record of a key."""
+    return value_of(number) + 1
+
+
+class Tally(NamedTuple):
+    """What is wrong with the results: all zero if nothing is."""
+
+    lost: int = 0
+    repeated: int = 0
+    reordered: int = 0
+    wrong: int = 0
+
+    def __sub__(self, other: Tally) -> Tally:
+        return Tally(*(a - b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(self)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The results of one kind for one key."""
+
+    seen: bytearray
+    highest: int = 0
+    repeated: int = 0
+    reordered: int = 0
+
+    def note(self, number: int) -> None:
+        if number >= len(self.seen):
+            self.seen.extend(bytes(number + 1024 - len(self.seen)))
+        if self.seen[number]:
+            self.repeated += 1
+        elif number < self.highest:
+            self.reordered += 1
+        self.seen[number] = 1
+        self.highest = max(self.highest, number)
+
+    def lost(self, written: int) -> int:
+        return written - sum(self.seen[1 : written + 1])
+
+
+class Ledger:
+    """Takes in the records of the sink, in the order of each partition.
+
+    `sums_may_miss` is for pipelines that are edited: without an Adder there are no sums.
+    """
+
+    def __init__(self, keys: Iterable[bytes], sums_may_miss: bool = False) -> None:
+        self._counts = {key: _Stream(bytearray()) for key in keys}
+        self._sums = {key: _Stream(bytearray()) for key in self._counts}
+        self.sums_may_miss = sums_may_miss
+        self._wrong = 0
+        self.results = 0
+
+    def note(self, key: bytes | None, value: bytes | None) -> None:
+        """Take a record of the sink in; those of other keys are not this ledger's."""
+        if key is None or key not in self._counts:
+            return
+        self.results += 1
+        try:
+            number = int(value or b"")
+        except ValueError:
+            self._wrong += 1
+            return
+        if 0 < number < BASE:
+            self._counts[key].note(number)
+        elif number >= sum_of(1):
+            self._sums[key].note(number - sum_of(0))
+        else:
+            self._wrong += 1
+
+    def tally(self, written: Mapping[bytes, int]) -> Tally:
+        """Compare with how many records of each key were written."""
+        lost = sum(stream.lost(written[key]) for key, stream in self._counts.items())
+        if not self.sums_may_miss:
+            lost += sum(stream.lost(written[key]) for key, stream in self._sums.items())
+        streams = [*self._counts.values(), *self._sums.values()]
+        beyond = sum(
+            stream.highest > written[key]
+            for streams_of_key in (self._counts, self._sums)
+            for key, stream in streams_of_key.items()
+        )
+        return Tally(
+            lost,
+            sum(stream.repeated for stream in streams),
+            sum(stream.reordered for stream in streams),
+            self._wrong + beyond,
+        )
+
+    def has_passed(self, marks: Mapping[bytes, int]) -> bool:
+        """Whether of every key and kind a result came that is younger than its mark."""
+        return self._reaches({key: mark + 1 for key, mark in marks.items()})
+
+    def is_complete(self, written: Mapping[bytes, int]) -> bool:
+        """Whether the last results of all keys have come."""
+        return self._reaches(written)
+
+    def _reaches(self, numbers: Mapping[bytes, int]) -> bool:
+        return all(
+            self._counts[key].highest >= number
+            and (self.sums_may_miss or self._sums[key].highest >= number)
+            for key, number in numbers.items()
+        )

@@ -1,0 +1,138 @@
+"""The writer and the reader that run while things break."""
+
+from __future__ import annotations
+
+import threading
+import time
+from random import Random
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from common.config import Config
+from common.kafka.bulk import BulkWriter
+from tests.chaos.ledger import Ledger, value_of
+
+TICK_S = 0.05
+KEYS = tuple(b"k%02d" % number for number in range(48))
+_FLUSH_TIMEOUT_S = 120.0
+
+
+class Load:
+    """Writes numbered records of all keys at a steady rate, in bursts, until it is paused."""
+
+    def __init__(self, config: Config, random: Random, records_per_s: int) -> None:
+        self.numbers = dict.fromkeys(KEYS, 0)
+        """How many records of each key were handed to Kafka's client."""
+        self._writer = BulkWriter(config, config.source_topic)
+        self._random = random
+        self._per_tick = max(int(records_per_s * TICK_S), 1)
+        self._upcoming: list[bytes] = []
+        self._runs = threading.Event()
+        self._rests = threading.Event()
+        self._ends = False
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._thread.start()
+
+    def resume(self) -> None:
+        """Go on writing. Raises what has stopped the writer."""
+        self._require_sound()
+        self._rests.clear()
+        self._runs.set()
+
+    def pause(self) -> None:
+        """Stop writing, and wait until Kafka has all. Raises what has stopped the writer."""
+        self._runs.clear()
+        self._rests.wait(_FLUSH_TIMEOUT_S)
+        self._require_sound()
+        self._writer.flush(_FLUSH_TIMEOUT_S)
+
+    def close(self) -> None:
+        """End the writer's thread."""
+        self._ends = True
+        self._runs.set()
+        self._thread.join()
+
+    def _require_sound(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while not self._ends:
+                if not self._runs.is_set():
+                    self._rests.set()
+                    self._runs.wait()
+                    continue
+                self._writer.write((key, b"%d" % value_of(self._next(key))) for key in self._draw())
+                time.sleep(TICK_S)
+        except Exception as error:
+            self._error = error
+        finally:
+            self._rests.set()
+
+    def _draw(self) -> list[bytes]:
+        while len(self._upcoming) < self._per_tick:
+            self._upcoming += self._random.sample(KEYS, len(KEYS))
+        keys, self._upcoming = (
+            self._upcoming[: self._per_tick],
+            self._upcoming[self._per_tick :],
+        )
+        return keys
+
+    def _next(self, key: bytes) -> int:
+        self.numbers[key] += 1
+        return self.numbers[key]
+
+
+class SinkReader:
+    """Reads the sink as a user's application would, read_committed, into a ledger, all the time."""
+
+    def __init__(self, config: Config, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": config.bootstrap_servers,
+                "group.id": "chaos",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 10,
+                "log_level": 0,
+            }
+        )
+        self._topic = config.sink_topic
+        self._partitions = config.parallelism
+        self._ends = False
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="sink reader", daemon=True)
+        self._thread.start()
+
+    def require_sound(self) -> None:
+        """Raise what has stopped the reader, if anything has."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """End the reader's thread."""
+        self._ends = True
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        self._consumer.assign(
+            [TopicPartition(self._topic, number, 0) for number in range(self._partitions)]
+        )
+        try:
+            while not self._ends:
+                message = self._consumer.poll(0.1)
+                if message is None:
+                    continue
+                for each in (message, *self._consumer.consume(5000, 0)):
+                    error = each.error()
+                    if error is None:
+                        self._ledger.note(each.key(), each.value())
+                    elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                        raise RuntimeError(f"the sink lost records: {error.str()}")
+        except Exception as error:
+            self._error = error

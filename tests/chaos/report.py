@@ -1,0 +1,89 @@
+"""What a run found: a line per event, a table and JSON."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.ledger import Tally
+
+
+class Timeline:
+    """Prints what happens, with the seconds since the start, and keeps it."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._started = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Add a line."""
+        line = f"{time.monotonic() - self._started:8.1f} s  {text}"
+        self.lines.append(line)
+        print(line, flush=True)
+
+
+@dataclass(slots=True)
+class Row:
+    """All rounds of one fault."""
+
+    fault: str
+    rounds: int = 0
+    lost: int = 0
+    repeated: int = 0
+    reordered: int = 0
+    wrong: int = 0
+    seconds: list[float] = field(default_factory=list)
+    """From each break until records of all keys came out again."""
+    failures: list[str] = field(default_factory=list)
+    skipped: str = ""
+
+    def add(self, tally: Tally, seconds: Iterable[float]) -> None:
+        """Count a round."""
+        self.rounds += 1
+        self.lost += tally.lost
+        self.repeated += tally.repeated
+        self.reordered += tally.reordered
+        self.wrong += tally.wrong
+        self.seconds += seconds
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was lost, repeated or reordered and everything held that must."""
+        return not (self.lost or self.repeated or self.reordered or self.wrong or self.failures)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for `json.dumps`."""
+        return {
+            "fault": self.fault,
+            "rounds": self.rounds,
+            "lost": self.lost,
+            "repeated": self.repeated,
+            "reordered": self.reordered,
+            "wrong": self.wrong,
+            "recovery_median_s": statistics.median(self.seconds) if self.seconds else None,
+            "recovery_max_s": max(self.seconds, default=None),
+            "failures": self.failures,
+            "skipped": self.skipped,
+        }
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Return the rows as Markdown, as docs/reliability.md shows them."""
+    lines = [
+        "| fault | rounds | lost | repeated | reordered | time to recover: median | max |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        if row.skipped:
+            lines.append(f"| {row.fault} | skipped: {row.skipped} | | | | | |")
+            continue
+        median = f"{statistics.median(row.seconds):.1f} s" if row.seconds else ""
+        longest = f"{max(row.seconds):.1f} s" if row.seconds else ""
+        lines.append(
+            f"| {row.fault} | {row.rounds} | {row.lost} | {row.repeated} | {row.reordered} "
+            f"| {median} | {longest} |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,313 @@
+"""A real cluster under load, with everything at hand that is needed to break it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from random import Random
+
+from admin.cluster_status import ClusterStatus, Presence
+from admin.local_broker import LocalCluster, delete_data
+from admin.ports import LOOPBACK, find_free
+from admin.quickstart.daemons import Daemon, session_members
+from common.fault_points import DIRECTORY_VARIABLE
+from tests.chaos.ledger import Ledger, Tally
+from tests.chaos.load import KEYS, Load, SinkReader
+from tests.chaos.proxy import Link
+from tests.chaos.small_disk import NoSmallDiskError, small_disk
+from tests.engine import Engine, signal_session
+
+PIPELINE = """
+- {id: Splitter, type: forward, to: [Adder, Counter], on_error: dead_letter}
+- {id: Adder, type: sum, to: [Merger], on_error: dead_letter}
+- {id: Counter, type: count, to: [Merger], on_error: dead_letter}
+- {id: Merger, type: forward, to: [sink], on_error: dead_letter}
+"""
+TASK_MANAGERS = 3
+PARTITIONS = 3
+RECORDS_PER_S = 1000
+HEARTBEAT_S = 1.0
+TRANSACTION_TIMEOUT_S = 10.0
+SMALL_DISK_KB = 512 * 1024
+SETTLE_TIMEOUT_S = 120.0
+DUMP_WAIT_S = 2.0
+CLOCK_VARIABLE = "CHAOS_CLOCK_FILE"
+_CLOCK_CODE = Path(__file__).parent / "clock"
+_POLL_S = 0.01
+
+
+class Outage:
+    """Measures how long it takes until records of all keys come out again."""
+
+    def __init__(self, ledger: Ledger, marks: dict[bytes, int]) -> None:
+        self._started = time.monotonic()
+        self._ledger = ledger
+        self._marks = marks
+        self._seconds: float | None = None
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_s: float) -> float:
+        """Return the seconds. Raises AssertionError if they are more than `timeout_s`."""
+        self._thread.join(timeout_s)
+        seconds, self._started = self._seconds, float("-inf")
+        assert seconds is not None, f"records do not flow again within {timeout_s:.0f} s"
+        return seconds
+
+    def _watch(self) -> None:
+        while not self._ledger.has_passed(self._marks):
+            time.sleep(_POLL_S)
+            if self._started == float("-inf"):
+                return
+        self._seconds = time.monotonic() - self._started
+
+
+class Rig:
+    """A broker or three, a JobManager, three TaskManagers, a writer and a reader.
+
+    TaskManager 0 reaches the broker through `link`, and keeps its state on a small disk if this
+    machine lets us mount one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        random: Random,
+        say: Callable[[str], None],
+        brokers: int = 1,
+        sums_may_miss: bool = False,
+    ) -> None:
+        """Choose names and ports; `open` starts everything."""
+        self.folder = folder
+        self.random = random
+        self.say = say
+        self.brokers = brokers
+        self.link: Link | None = None
+        self.small_disk: Path | None = None
+        self.task_managers: dict[int, Daemon] = {}
+        self.ledger = Ledger(KEYS, sums_may_miss)
+        self.seconds: list[float] = []
+        """What the round that goes on has measured."""
+        self._outage: Outage | None = None
+        self._stack = ExitStack()
+
+    @contextmanager
+    def open(self) -> Iterator[Rig]:
+        """Start it all, and end it all afterwards."""
+        with self._stack:
+            self._start()
+            yield self
+
+    def _start(self) -> None:
+        self.folder.mkdir(parents=True)
+        self.cluster = self._make_cluster()
+        self.cluster.start()
+        self._stack.callback(delete_data, self.cluster.directory)
+        self._stack.callback(self._end_cluster)
+        servers = self.cluster.bootstrap_servers
+        self.engine = Engine(
+            self.folder,
+            servers,
+            "chaos",
+            PIPELINE,
+            tm_number=TASK_MANAGERS,
+            parallelism=PARTITIONS,
+            replication_factor=min(self.brokers, 3),
+            heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
+            transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
+            kafka=_servers_setting(servers),
+        )
+        self._stack.callback(self._end_engine)
+        self._config_files = {0: self._config_of_first()}
+        for tm_id in range(TASK_MANAGERS):
+            self.fault_folder(tm_id).mkdir()
+        self.job_manager = self.start_job_manager()
+        for tm_id in range(TASK_MANAGERS):
+            self.start_task_manager(tm_id)
+        self.wait_until_whole()
+        self.load = Load(self.engine.config, self.random, RECORDS_PER_S)
+        self._stack.callback(self.load.close)
+        self.reader = SinkReader(self.engine.config, self.ledger)
+        self._stack.callback(self.reader.close)
+
+    def _make_cluster(self) -> LocalCluster:
+        directory = self.folder / "kafka"
+        if self.brokers > 1:
+            return LocalCluster(directory, num_brokers=self.brokers)
+        port, controller_port, link_port = find_free(3)
+        self.link = self._stack.enter_context(Link(link_port))
+        names = {"PLAINTEXT": port, "LINK": link_port}
+        listeners = [f"{name}://{LOOPBACK}:{number}" for name, number in names.items()]
+        settings = {
+            "listeners": ",".join([*listeners, f"CONTROLLER://{LOOPBACK}:{controller_port}"]),
+            "advertised.listeners": ",".join([listeners[0], f"LINK://{LOOPBACK}:{self.link.port}"]),
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LINK:PLAINTEXT"
+            ),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+            # Rights that nobody restricts are everybody's; `denied-access` restricts some.
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+        }
+        return LocalCluster(directory, port=port, settings=settings)
+
+    def _config_of_first(self) -> Path:
+        state = self.folder / "state_of_0"
+        settings: dict[str, object] = {"state_dir": state}
+        try:
+            self._stack.enter_context(small_disk(state, SMALL_DISK_KB))
+            self.small_disk = state
+        except NoSmallDiskError as error:
+            self.say(f"no small disk: {error}")
+        if self.link is not None:
+            settings["kafka"] = _servers_setting(f"{LOOPBACK}:{self.link.port}")
+        return self.engine.write_config("config_0", **settings)
+
+    def _end_cluster(self) -> None:
+        for broker in range(1, self.brokers + 1):
+            process = self.cluster.process(broker)
+            if process is not None:
+                process.send(signal.SIGCONT)
+        self.cluster.stop()
+
+    def _end_engine(self) -> None:
+        for daemon in (self.job_manager, *self.task_managers.values()):
+            with suppress(ProcessLookupError):
+                signal_session(daemon, signal.SIGCONT)
+        self.engine.close()
+
+    def start_job_manager(self) -> Daemon:
+        """Start one more JobManager."""
+        return self.engine.start_job_manager(self._environment("jm"))
+
+    def start_task_manager(self, tm_id: int) -> Daemon:
+        """Start a TaskManager of one thread, in place of the one with this id."""
+        daemon = self.make_task_manager(tm_id)
+        self.task_managers[tm_id] = daemon
+        return daemon
+
+    def make_task_manager(self, tm_id: int) -> Daemon:
+        """Start a TaskManager beside the one with this id."""
+        environment = self._environment(f"tm{tm_id}") | {
+            DIRECTORY_VARIABLE: str(self.fault_folder(tm_id))
+        }
+        return self.engine.start_task_manager(tm_id, 1, environment, self._config_files.get(tm_id))
+
+    def _environment(self, name: str) -> dict[str, str]:
+        path = os.pathsep.join(filter(None, (str(_CLOCK_CODE), os.environ.get("PYTHONPATH"))))
+        return {"PYTHONPATH": path, CLOCK_VARIABLE: str(self.clock_file(name))}
+
+    def clock_file(self, name: str) -> Path:
+        """Return the file with the seconds by which the clock of `jm` or `tm<id>` is wrong."""
+        return self.folder / f"clock_{name}"
+
+    def fault_folder(self, tm_id: int) -> Path:
+        """Return where the fault points of a TaskManager look for faults."""
+        return self.folder / f"faults_{tm_id}"
+
+    def state_folder(self, tm_id: int) -> Path:
+        """Return the folder with the stores of a TaskManager."""
+        base = self.folder / ("state_of_0" if tm_id == 0 else "state")
+        return base / "job_chaos" / f"taskmanager_{tm_id}"
+
+    def set_fault(self, tm_id: int, point: str, what: str) -> Path:
+        """Let the next task that comes by a fault point suffer; return the sign that it has."""
+        folder = self.fault_folder(tm_id)
+        taken = folder / f"{point}.taken"
+        taken.unlink(missing_ok=True)
+        prepared = folder / "prepared"
+        prepared.write_text(what)
+        prepared.rename(folder / point)
+        return taken
+
+    def some_task_manager(self) -> int:
+        """Return the id of a TaskManager, drawn."""
+        return self.random.choice(sorted(self.task_managers))
+
+    def worker_pid(self, tm_id: int) -> int:
+        """Return the process of the PipelineThread that a TaskManager started last."""
+        log = self.task_managers[tm_id].log_file.read_text(errors="replace")
+        return int(re.findall(r"PipelineThread runs .*pid=([0-9]+)", log)[-1])
+
+    def jvm_pid(self, tm_id: int) -> int:
+        """Return the process of a TaskManager's Spark."""
+        pid = self.task_managers[tm_id].pid
+        assert pid is not None
+        for member in session_members(pid):
+            with suppress(OSError):
+                if b"org.apache.spark" in Path(f"/proc/{member}/cmdline").read_bytes():
+                    return member
+        raise AssertionError(f"TaskManager {tm_id} has no JVM")
+
+    def mark(self) -> None:
+        """Begin to measure an outage: it ends when younger records of all keys come out."""
+        self._outage = Outage(self.ledger, dict(self.load.numbers))
+
+    def wait_for_flow(self, timeout_s: float = 60.0) -> float:
+        """Wait for the end of the outage that was marked; return its length in seconds."""
+        assert self._outage is not None, "mark comes first"
+        seconds = self._outage.wait(timeout_s)
+        self.seconds.append(seconds)
+        return seconds
+
+    def kill(self, tm_id: int) -> None:
+        """`kill -9` of all processes of a TaskManager."""
+        signal_session(self.task_managers[tm_id], signal.SIGKILL)
+        self.task_managers[tm_id].end()
+
+    def wait_until_whole(self, timeout_s: float = 120.0) -> ClusterStatus:
+        """Wait until all TaskManagers are there and all tasks run, spread over all of them."""
+        pids = {tm_id: daemon.pid for tm_id, daemon in self.task_managers.items()}
+
+        def is_whole(status: ClusterStatus) -> bool:
+            infos = [info for info in status.task_managers if info.id in pids]
+            return (
+                status.all_run
+                and {task.owner for task in status.tasks} == set(pids)
+                and {info.id: info.pid for info in infos if info.presence is Presence.UP} == pids
+            )
+
+        return self.engine.wait_until(is_whole, timeout_s)
+
+    def dump_stacks(self) -> None:
+        """Let all TaskManagers and their workers write their stacks to the logs."""
+        for daemon in self.task_managers.values():
+            if daemon.pid is not None and daemon.exit_code is None:
+                os.kill(daemon.pid, signal.SIGUSR1)
+        time.sleep(DUMP_WAIT_S)
+
+    def require_alive(self) -> None:
+        """Raise AssertionError if a daemon has ended that nobody told to."""
+        for daemon in (self.job_manager, *self.task_managers.values()):
+            assert daemon.exit_code is None, f"{daemon} ended with {daemon.exit_code}"
+
+    def now(self) -> ClusterStatus:
+        """Return what the heartbeats tell at this moment."""
+        return self.engine.wait_until(lambda status: True, 10)
+
+    def drain(self) -> None:
+        """Stop writing, and wait until no task has anything left to do."""
+        self.settle()
+        self.engine.wait_until(
+            lambda status: all(task.status and task.status.lag == 0 for task in status.tasks), 60
+        )
+
+    def settle(self) -> Tally:
+        """Stop writing, and compare once all results are there, or no more come."""
+        self.load.pause()
+        deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
+        while not self.ledger.is_complete(self.load.numbers) and time.monotonic() < deadline_s:
+            self.reader.require_sound()
+            time.sleep(_POLL_S)
+        return self.ledger.tally(self.load.numbers)
+
+
+def _servers_setting(servers: str) -> str:
+    return f"{{bootstrap.servers: '{servers}'}}"

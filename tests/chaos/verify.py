@@ -1,0 +1,159 @@
+"""The last look at a job: everything that Kafka holds must fit together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from common.config import Config
+from common.kafka.bulk import read_committed
+from common.kafka.clients import Partition
+from common.kafka.data import PartitionReader
+from common.topics import TopicNames
+from tests.chaos.ledger import Ledger, Tally, value_of
+from tests.chaos.load import KEYS
+from tests.chaos.rig import Rig
+
+STABLE_TIMEOUT_S = 60.0
+_REQUEST_TIMEOUT_S = 30
+_POLL_S = 0.2
+
+
+def verify(rig: Rig) -> list[str]:
+    """Return what is wrong, nothing if all is right. The load is paused and all has settled."""
+    config, names = rig.engine.config, rig.engine.names
+    problems = _open_transactions(config, _job_topics(rig))
+    tally = read_again(rig)
+    if not tally.is_clean:
+        problems.append(f"the sink, read from the start: {tally}")
+    problems += _states(rig, config, names)
+    problems += _offsets(rig, config, names)
+    return problems
+
+
+def read_again(rig: Rig) -> Tally:
+    """Compare the whole sink, read anew with another consumer."""
+    config = rig.engine.config
+    ledger = Ledger(KEYS, rig.ledger.sums_may_miss)
+    batches = read_committed(config, config.sink_topic, config.parallelism)
+    batches.sort(key=lambda batch: (batch.partition, batch.offsets[0]))
+    for batch in batches:
+        for key, value in zip(batch.keys, batch.values, strict=True):
+            ledger.note(key, value)
+    return ledger.tally(rig.load.numbers)
+
+
+def source_problems(rig: Rig) -> list[str]:
+    """Return where the source itself is not what the writer was to write.
+
+    Then the writer is to blame, and the engine must have done with it what it found.
+    """
+    config = rig.engine.config
+    last = dict.fromkeys(KEYS, 0)
+    problems = []
+    batches = read_committed(config, config.source_topic, config.parallelism)
+    batches.sort(key=lambda batch: (batch.partition, batch.offsets[0]))
+    for batch in batches:
+        for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
+            if key not in last:
+                continue
+            number = int(value or b"0") - value_of(0)
+            if number != last[key] + 1:
+                place = f"{batch.topic}[{batch.partition}]@{offset}"
+                problems.append(f"{place} is number {number} of {key!r} after {last[key]}")
+            last[key] = number
+    return problems
+
+
+def wait_until_stable(config: Config, topics: Sequence[str]) -> dict[Partition, int]:
+    """Wait until no transaction is open up to today's ends; return the partitions where one is.
+
+    The ends are the high watermarks at the call; the last stable offsets have to reach them.
+    """
+    client = AdminClient({"bootstrap.servers": config.bootstrap_servers})
+    partitions = [
+        (topic, number)
+        for topic, metadata in client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics.items()
+        if topic in topics
+        for number in metadata.partitions
+    ]
+    ends = _ends(client, partitions, IsolationLevel.READ_UNCOMMITTED)
+    deadline_s = time.monotonic() + STABLE_TIMEOUT_S
+    while True:
+        stable = _ends(client, partitions, IsolationLevel.READ_COMMITTED)
+        behind = {p: ends[p] - stable[p] for p in partitions if stable[p] < ends[p]}
+        if not behind or time.monotonic() > deadline_s:
+            return behind
+        time.sleep(_POLL_S)
+
+
+def _ends(
+    client: AdminClient, partitions: Sequence[Partition], level: IsolationLevel
+) -> dict[Partition, int]:
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    futures = client.list_offsets(
+        {TopicPartition(*partition): latest for partition in partitions},
+        isolation_level=level,
+        request_timeout=_REQUEST_TIMEOUT_S,
+    )
+    return {(tp.topic, tp.partition): f.result().offset for tp, f in futures.items()}
+
+
+def _job_topics(rig: Rig) -> list[str]:
+    names, topology = rig.engine.names, rig.engine.topology
+    return [
+        names.source,
+        names.sink,
+        *names.arcs(topology),
+        *(names.state(node.id) for node in topology.nodes if node.is_stateful),
+        *(names.dead_letter(node.id) for node in topology.nodes),
+        names.threads_jm,
+        names.heartbeat_events,
+        "__consumer_offsets",
+    ]
+
+
+def _open_transactions(config: Config, topics: Sequence[str]) -> list[str]:
+    return [
+        f"a transaction is open in {topic}[{number}], {offsets} offsets before its end"
+        for (topic, number), offsets in wait_until_stable(config, topics).items()
+    ]
+
+
+def _states(rig: Rig, config: Config, names: TopicNames) -> list[str]:
+    """Compare the last value of each key in the state topic with a fold of the input."""
+    problems = []
+    topic = names.state("Counter")
+    found: dict[bytes | None, bytes | None] = {}
+    batches = read_committed(config, topic, config.parallelism)
+    for batch in sorted(batches, key=lambda batch: (batch.partition, batch.offsets[0])):
+        found.update(zip(batch.keys, batch.values, strict=True))
+    for key, number in rig.load.numbers.items():
+        wanted = b"%d" % number if number else None
+        if found.get(key) != wanted:
+            problems.append(f"{topic} has {found.get(key)!r} for {key!r}, not {wanted!r}")
+    return problems
+
+
+def _offsets(rig: Rig, config: Config, names: TopicNames) -> list[str]:
+    """Compare the committed offset of each input with the record behind the last one."""
+    topology = rig.engine.topology
+    topics = [names.source, *names.arcs(topology)]
+    partitions = [(topic, number) for topic in topics for number in range(config.parallelism)]
+    reader = PartitionReader(config, names.consumer_group)
+    committed = reader.committed(partitions, _REQUEST_TIMEOUT_S)
+    reader.close()
+    problems = []
+    for topic in topics:
+        last = dict.fromkeys(range(config.parallelism), -1)
+        for batch in read_committed(config, topic, config.parallelism):
+            last[batch.partition] = max(last[batch.partition], batch.offsets[-1])
+        for number, offset in last.items():
+            at = committed.get((topic, number))
+            # Of what is processed, arcs keep nothing: then there is no record left to compare.
+            if offset >= 0 and at != offset + 1:
+                problems.append(f"{topic}[{number}] is committed at {at}, its last is {offset}")
+    return problems

@@ -1,0 +1,289 @@
+"""What ends a task for good, on a real Kafka: FAILED, with a reason, and nothing is skipped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from common.kafka import admin, topic_watch
+from common.messages import ProcessorReplica
+from common.nodes import OnError, ProcessorType, TaskId
+from common.status import TaskState, TaskStatus
+from tests.brokers import local_cluster
+from tests.tasks import Job, Record, Thread, step_until
+
+pytestmark = pytest.mark.integration
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic is taken for deleted after two seconds instead of ten."""
+    monkeypatch.setattr(admin, "GONE_AFTER_S", 2.0)
+    monkeypatch.setattr(topic_watch, "GONE_AFTER_S", 2.0)
+    monkeypatch.setattr(topic_watch, "INTERVAL_S", 0.5)
+
+
+@pytest.fixture
+def job(job: Job) -> Job:
+    """As elsewhere, but the transaction that a failed task leaves open is soon aborted."""
+    job.config = replace(job.config, transaction_timeout_ms=2_000)
+    return job
+
+
+@pytest.fixture(scope="module")
+def guarded_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Kafka that obeys ACLs, for clients without a name."""
+    with local_cluster(tmp_path_factory.mktemp("guarded"), settings=AUTHORIZER) as servers:
+        yield servers
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, guarded_servers: str) -> Iterator[Job]:
+    made = Job(tmp_path, guarded_servers)
+    made.config = replace(made.config, transaction_timeout_ms=2_000)
+    yield made
+    made.close()
+
+
+def status(thread: Thread, partition: int = 0) -> TaskStatus:
+    return thread.thread._tasks[TaskId("P", partition)].status()
+
+
+def run_until_committed(job: Job, thread: Thread, offset: int, partition: int = 0) -> None:
+    step_until(lambda: job.committed(partition) == offset, thread)
+
+
+def run_until_failed(thread: Thread) -> str:
+    """Step until the task of partition 0 has FAILED; return its reason."""
+    thread.step()
+    step_until(lambda: status(thread).state is TaskState.FAILED, thread, timeout_s=60)
+    return status(thread).reason
+
+
+def started(job: Job, *replicas: ProcessorReplica) -> Thread:
+    """Return a PipelineThread that runs these tasks; three records of partition 0 are done."""
+    job.write(*(Record(b"k", b"1", n + 1) for n in range(3)))
+    thread = Thread(job, 0)
+    for replica in replicas:
+        thread.assign(replica)
+    run_until_committed(job, thread, 3)
+    return thread
+
+
+def assert_goes_on(job: Job, thread: Thread, partition: int = 1) -> None:
+    """The other task of the thread works as before."""
+    job.write(Record(b"k", b"1", 1, partition=partition))
+    run_until_committed(job, thread, 1, partition)
+    assert status(thread, partition).state is TaskState.RUNNING
+
+
+# Offsets.
+
+
+@pytest.mark.parametrize("has_started", [True, False], ids=["running", "new"])
+def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) -> None:
+    """Retention that passed a task is a loss: it says so instead of skipping."""
+    replicas = [job.replica(ProcessorType.FORWARD, partition=number) for number in (0, 1)]
+    thread = started(job, *replicas)
+    if not has_started:
+        thread.close()
+        thread = Thread(job, 1)
+    else:
+        thread.thread._reader.unassign([(job.config.source_topic, 0)])
+    job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
+    job.admin.delete_before({(job.config.source_topic, 0): 6})
+    if has_started:
+        thread.thread._reader.assign({(job.config.source_topic, 0): 3})
+    else:
+        for replica in replicas:
+            thread.assign(replica)
+    reason = run_until_failed(thread)
+    assert reason.startswith(f"{job.config.source_topic}[0]: ")
+    assert "the offset to go on at is not in the topic: its record was deleted" in reason
+    assert job.committed() == 3
+    assert_goes_on(job, thread)
+
+
+def test_committed_offset_behind_the_end(job: Job) -> None:
+    """As after the loss of the newest records, or in a topic made anew."""
+    job.write(*(Record(b"k", b"1", n + 1) for n in range(3)))
+    offset = TopicPartition(job.config.source_topic, 0, 1_000)
+    wanted = [ConsumerGroupTopicPartitions(job.names.consumer_group, [offset])]
+    for answer in job.admin_client.alter_consumer_group_offsets(wanted).values():
+        answer.result(10)
+    thread = Thread(job, 0)
+    for number in (0, 1):
+        thread.assign(job.replica(ProcessorType.FORWARD, partition=number))
+    assert "or the topic has lost its end" in run_until_failed(thread)
+    assert (job.committed(), job.read(job.config.sink_topic)) == (1_000, [])
+    assert_goes_on(job, thread)
+
+
+# Topics.
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_deleted_input_topic(job: Job) -> None:
+    """librdkafka tells a consumer nothing about it."""
+    other = job.make_topic("other")
+    replica = job.replica(ProcessorType.FORWARD, partition=1)
+    thread = started(job, job.replica(ProcessorType.FORWARD), replace(replica, in_topics=(other,)))
+    job.delete_topic(job.config.source_topic)
+    assert run_until_failed(thread) == f"{job.config.source_topic}[0]: the topic was deleted"
+    step_until(lambda: status(thread, 1).state is TaskState.RUNNING, thread)
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_input_topic_that_was_made_anew(job: Job) -> None:
+    """librdkafka goes on at the old offset, and so may skip records: the user is told."""
+    thread = started(job, job.replica(ProcessorType.FORWARD))
+    for _ in range(100):
+        thread.step()
+    job.delete_topic(job.config.source_topic)
+    job.make_topic_again(job.config.source_topic)
+    job.write(*(Record(b"k", b"2", n + 1) for n in range(5)))
+    reason = run_until_failed(thread)
+    assert "made anew" in reason or "the topic has lost its end" in reason
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("which", ["sink", "state", "dead letters"])
+def test_deleted_topic_that_the_task_writes(job: Job, which: str) -> None:
+    thread = started(job, job.replica(ProcessorType.COUNT, OnError.DEAD_LETTER))
+    topic = {
+        "sink": job.config.sink_topic,
+        "state": job.names.state("P"),
+        "dead letters": job.names.dead_letter("P"),
+    }[which]
+    job.delete_topic(topic)
+    job.write(Record(b"k", b"1", 1), Record(None, b"1", 1))
+    assert run_until_failed(thread) == (
+        f"topic {topic} does not exist (any more): "
+        "the JobManager makes missing topics, empty ones, when it starts"
+    )
+    assert (job.committed(), status(thread).restarts) == (3, 1)
+
+
+# Refused records.
+
+
+def test_record_without_a_key_into_a_compacted_topic(job: Job) -> None:
+    job.set_topic_config(job.config.sink_topic, "cleanup.policy", "compact")
+    thread = started(job, job.replica(ProcessorType.FORWARD))
+    job.write(Record(None, b"1", 1))
+    assert "one without a key cannot go to a compacted topic" in run_until_failed(thread)
+    assert (job.committed(), status(thread).restarts) == (3, 0)
+
+
+def test_record_of_a_time_that_the_output_topic_refuses(job: Job) -> None:
+    thread = started(job, job.replica(ProcessorType.FORWARD))
+    job.set_topic_config(job.config.sink_topic, "message.timestamp.before.max.ms", "1000")
+    job.write(Record(b"k", b"1", 1))
+    assert "message.timestamp.before.max.ms" in run_until_failed(thread)
+    assert (job.committed(), status(thread).restarts) == (3, 0)
+
+
+# Rights.
+
+Right = tuple[ResourceType, str, AclOperation]
+
+
+def rights(job: Job) -> dict[str, Right]:
+    topic, transactional_id = ResourceType.TOPIC, job.names.transactional_id(TaskId("P", 0))
+    return {
+        "input": (topic, job.config.source_topic, AclOperation.READ),
+        "output": (topic, job.config.sink_topic, AclOperation.WRITE),
+        "state": (topic, job.names.state("P"), AclOperation.WRITE),
+        "group": (ResourceType.GROUP, job.names.consumer_group, AclOperation.READ),
+        "transactions": (ResourceType.TRANSACTIONAL_ID, transactional_id, AclOperation.WRITE),
+    }
+
+
+def deny(job: Job, right: Right) -> AclBinding:
+    """Take a right away and no other; return what `allow` gives back."""
+    kind, name, operation = right
+    everybody = kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*"
+    # Where there is any ACL, what is not allowed is denied.
+    others = AclBinding(*everybody, AclOperation.ALL, AclPermissionType.ALLOW)
+    denied = AclBinding(*everybody, operation, AclPermissionType.DENY)
+    for answer in job.admin_client.create_acls([others, denied]).values():
+        answer.result(10)
+    while not job.admin_client.describe_acls(_only(denied)).result(10):
+        time.sleep(0.01)
+    return denied
+
+
+def allow(job: Job, denied: AclBinding) -> None:
+    for answer in job.admin_client.delete_acls([_only(denied)]).values():
+        answer.result(10)
+    while job.admin_client.describe_acls(_only(denied)).result(10):
+        time.sleep(0.01)
+
+
+def _only(binding: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )
+
+
+@pytest.mark.parametrize("which", ["input", "output", "state", "group", "transactions"])
+def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) -> None:
+    """The task says so at once; with the right, it goes on where it was."""
+    thread = started(guarded, guarded.replica(ProcessorType.COUNT))
+    denied = deny(guarded, rights(guarded)[which])
+    guarded.write(*(Record(b"k", b"", n + 1) for n in range(3)))
+    reason = run_until_failed(thread)
+    assert "authorization failed" in reason
+    assert "a right is missing: grant it, then start the JobManager again" in reason
+    assert status(thread).restarts == 0
+    allow(guarded, denied)
+    assert guarded.committed() == 3
+    thread.revoke(TaskId("P", 0))
+    step_until(lambda: not thread.thread._tasks, thread)
+    thread.assign(guarded.replica(ProcessorType.COUNT))
+    run_until_committed(guarded, thread, 6)
+    found = [record.value for record in guarded.read(guarded.config.sink_topic)]
+    assert found == [b"%d" % n for n in range(1, 7)]
+
+
+def test_right_to_write_as_one_task_is_of_no_concern_to_others(guarded: Job) -> None:
+    replicas = [guarded.replica(ProcessorType.FORWARD, partition=number) for number in (0, 1)]
+    thread = started(guarded, *replicas)
+    deny(guarded, rights(guarded)["transactions"])
+    guarded.write(Record(b"k", b"", 1))
+    run_until_failed(thread)
+    assert_goes_on(guarded, thread)
+
+
+def test_right_to_see_the_limits_of_topics_that_is_missing_is_named(guarded: Job) -> None:
+    sink = guarded.config.sink_topic
+    deny(guarded, (ResourceType.TOPIC, sink, AclOperation.DESCRIBE_CONFIGS))
+    thread = Thread(guarded, 0)
+    thread.assign(guarded.replica(ProcessorType.FORWARD))
+    reason = run_until_failed(thread)
+    assert reason.startswith(f"DescribeConfigs of {sink}: ")
+    assert "a right is missing" in reason

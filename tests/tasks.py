@@ -1,0 +1,266 @@
+"""Single tasks and PipelineThreads on a real Kafka, stepped by hand and without Spark."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from common.config import Config
+from common.kafka.admin import Admin
+from common.kafka.bulk import read_committed
+from common.kafka.data import PartitionReader
+from common.messages import ProcessorReplica
+from common.nodes import OnError, ProcessorType, TaskId
+from common.status import TaskState
+from common.topics import TopicNames, TopicSpec
+from taskmanager.pipeline_thread import PipelineThread
+from taskmanager.task import Task, TaskContext
+
+_numbers = itertools.count()
+Headers = list[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as a reader of a topic sees it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers | None = None
+    partition: int = 0
+
+
+class Job:
+    """The topics of a processor `P` with two partitions, and tasks that run it."""
+
+    def __init__(self, folder: Path, bootstrap_servers: str) -> None:
+        host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
+        self.config = Config(
+            server_ip=host,
+            server_port=int(port),
+            job_name=f"task_{os.getpid()}_{next(_numbers)}",
+            tm_number=2,
+            parallelism=2,
+            replication_factor=1,
+            source_topic=f"in_{os.getpid()}_{next(_numbers)}",
+            sink_topic=f"out_{os.getpid()}_{next(_numbers)}",
+            heartbeat_interval_ms=500,
+            state_dir=folder / "state",
+        )
+        self.names = TopicNames.of(self.config)
+        self.admin = Admin(self.config)
+        self._offsets = PartitionReader(self.config, self.names.consumer_group)
+        self.readers = [self._offsets]
+        specs = [
+            TopicSpec(self.config.source_topic, 2, 1),
+            TopicSpec(self.config.sink_topic, 2, 1),
+            TopicSpec(self.names.dead_letter("P"), 2, 1),
+            TopicSpec(self.names.state("P"), 2, 1, {"cleanup.policy": "compact"}),
+        ]
+        self.admin.ensure_topics(specs)
+        # Returns when the broker knows them.
+        self.admin.topic_ids([spec.name for spec in specs])
+        servers: dict[str, Any] = {"bootstrap.servers": self.config.bootstrap_servers}
+        self.admin_client = AdminClient(servers)
+        self._producer = Producer(servers | {"message.max.bytes": 100_000_000})
+
+    def make_topic(self, name: str) -> str:
+        """Make one more topic, whose name begins with that of the job."""
+        topic = f"{name}_{self.config.job_name}"
+        self.make_topic_again(topic)
+        return topic
+
+    def make_topic_again(self, topic: str) -> None:
+        """Make a topic that was deleted."""
+        self.admin.ensure_topics([TopicSpec(topic, 2, 1)])
+        self.admin.topic_ids([topic])
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and wait until the broker does not know it any more."""
+        for answer in self.admin_client.delete_topics([topic]).values():
+            answer.result(10)
+        while self.admin.partition_counts([topic]):
+            time.sleep(0.01)
+
+    def set_topic_config(self, topic: str, name: str, value: str) -> None:
+        """Change a setting of a topic."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        for answer in self.admin_client.incremental_alter_configs([resource]).values():
+            answer.result(10)
+
+    def set_size_limit(self, topic: str, max_message_bytes: int) -> None:
+        """Change how large the record batches of a topic may be."""
+        self.set_topic_config(topic, "max.message.bytes", str(max_message_bytes))
+        while self.admin.size_limits([topic]) != {topic: max_message_bytes}:
+            time.sleep(0.01)
+
+    def replica(
+        self, type_: ProcessorType, on_error: OnError = OnError.FAIL, partition: int = 0
+    ) -> ProcessorReplica:
+        return ProcessorReplica(
+            task=TaskId("P", partition),
+            type=type_,
+            from_=("source",),
+            to=("sink",),
+            in_topics=(self.config.source_topic,),
+            out_topics=(self.config.sink_topic,),
+            state_topic=self.names.state("P") if type_ is ProcessorType.COUNT else None,
+            dead_letter_topic=self.names.dead_letter("P"),
+            on_error=on_error,
+        )
+
+    def context(self, tm_id: int = 0) -> TaskContext:
+        reader = PartitionReader(self.config, self.names.consumer_group, self.admin)
+        self.readers.append(reader)
+        return TaskContext(self.config, tm_id, 0, self.admin.check_broker(), self.admin, reader)
+
+    def task(self, replica: ProcessorReplica, tm_id: int = 0) -> Task:
+        return Task(replica, self.context(tm_id), epoch=0)
+
+    def write(self, *records: Record) -> None:
+        errors: list[KafkaError] = []
+        for record in records:
+            self._producer.produce(
+                self.config.source_topic,
+                record.value,
+                record.key,
+                record.partition,
+                lambda error, _: errors.append(error) if error else None,
+                timestamp=record.timestamp,
+                headers=record.headers,  # type: ignore[arg-type]
+            )
+        assert self._producer.flush(10) == 0
+        assert errors == []
+
+    def read(self, topic: str) -> list[Record]:
+        """Return all committed records of a topic, partition by partition."""
+        batches = read_committed(self.config, topic, 2)
+        return [
+            Record(key, value, timestamp, headers, batch.partition)
+            for batch in sorted(batches, key=lambda batch: (batch.partition, batch.offsets[0]))
+            for key, value, timestamp, headers in zip(
+                batch.keys,
+                batch.values,
+                batch.timestamps,
+                batch.headers or [None] * len(batch),
+                strict=True,
+            )
+        ]
+
+    def close(self) -> None:
+        for reader in self.readers:
+            reader.close()
+
+    def committed(self, partition: int = 0) -> int | None:
+        at = (self.config.source_topic, partition)
+        return self._offsets.committed([at], 30).get(at)
+
+
+def drain(task: Task) -> None:
+    """Let a started task process all that is there, in one transaction, without the commit."""
+    reader = task._context.reader
+    reader.assign(task.positions)
+    try:
+        while not task.is_caught_up:
+            fetched = reader.fetch(1000, 0.2)
+            for batch in fetched.batches:
+                task.process(batch)
+            for partition, offset in fetched.ends:
+                task.reached_end(partition, offset)
+    finally:
+        reader.unassign(task.partitions)
+
+
+def run_once(task: Task) -> None:
+    """Start a task, let it process all that is there, commit, and let go of it."""
+    task.start()
+    try:
+        drain(task)
+        if task.has_open_transaction:
+            assert task.commit()
+    finally:
+        task.drop()
+
+
+class ScriptedChannel:
+    """A driver channel without a driver: commands are put in, messages are taken out."""
+
+    def __init__(self) -> None:
+        self.commands: list[dict[str, Any]] = []
+        self.sent: list[dict[str, Any]] = []
+        self.is_lost = False
+        self.silent_s = 0.0
+
+    @property
+    def last_heard_s(self) -> float:
+        return time.monotonic() - self.silent_s
+
+    def receive(self, wait_s: float = 0) -> dict[str, Any] | None:
+        return self.commands.pop(0) if self.commands else None
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+
+class Thread:
+    """A PipelineThread that is stepped by hand."""
+
+    def __init__(self, job: Job, tm_id: int) -> None:
+        self.channel = ScriptedChannel()
+        self.thread = PipelineThread(job.context(tm_id), self.channel)  # type: ignore[arg-type]
+
+    def assign(self, replica: ProcessorReplica) -> None:
+        self.channel.commands.append(
+            {
+                "type": "assign",
+                "replica": replica.to_json(),
+                "parameters": replica.parameters(),
+                "epoch": 0,
+            }
+        )
+
+    def revoke(self, task: TaskId) -> None:
+        self.channel.commands.append({"type": "revoke", "task": str(task)})
+
+    def close(self) -> None:
+        """Let go of all tasks without a commit."""
+        for task in self.thread._tasks.values():
+            self.thread._detach(task)
+            task.drop()
+        self.thread._tasks.clear()
+
+    def step(self) -> None:
+        self.thread._obey()
+        self.thread._watch_lease()
+        self.thread._watch_starts()
+        self.thread._work()
+        self.thread._report()
+
+    def state(self) -> TaskState | None:
+        for task in self.thread._tasks.values():
+            return task.state
+        return None
+
+
+def step_until(condition: Callable[[], bool], *threads: Thread, timeout_s: float = 30) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it does not come to that"
+        for thread in threads:
+            thread.step()

@@ -1,0 +1,102 @@
+"""A TaskManager's core as its tests see it: with a clock, and commands of a JobManager."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
+from common.nodes import ProcessorType, TaskId
+from common.status import TaskState, TaskStatus
+from taskmanager.state import (
+    Command,
+    Event,
+    TaskManagerState,
+    ThreadConnected,
+    ThreadReported,
+    Tick,
+)
+
+START_MS = 700_000
+EPOCH = 5
+
+
+def task(partition: int) -> TaskId:
+    return TaskId("P", partition)
+
+
+def replica(partition: int) -> ProcessorReplica:
+    return ProcessorReplica(
+        task(partition), ProcessorType.FORWARD, ("source",), ("sink",), ("in",), ("out",)
+    )
+
+
+class Host:
+    """A TaskManager's core, its clock and the JobManager's command counter."""
+
+    def __init__(self, threads: int, transaction_timeout_ms: int = 15_000) -> None:
+        self.state = TaskManagerState(
+            3, threads, "me", 1000, transaction_timeout_ms, host="h", pid=99
+        )
+        self.now_ms = START_MS
+        self.sequence = 0
+
+    def take(self, *events: Event) -> list[Command]:
+        """Hand events in; return all commands."""
+        return [command for event in events for command in self.state.handle(event)]
+
+    def tick(self, after_ms: int = 250) -> list[Command]:
+        """Let time pass."""
+        self.now_ms += after_ms
+        return self.take(Tick(self.now_ms))
+
+    def command(
+        self,
+        assign: Sequence[int] = (),
+        revoke: Sequence[int] = (),
+        epoch: int = EPOCH,
+        sequence: int | None = None,
+        incarnation: str = "me",
+    ) -> list[Command]:
+        """Take a command of the JobManager in."""
+        if sequence is None:
+            self.sequence += 1
+            sequence = self.sequence
+        return self.take(
+            Processors(
+                3,
+                incarnation,
+                epoch,
+                sequence,
+                assign=tuple(replica(n) for n in assign),
+                revoke=tuple(task(n) for n in revoke),
+            )
+        )
+
+    def report(self) -> Report:
+        """Return what the next heartbeat says."""
+        return reports(self.tick(1000))[-1]
+
+
+def reports(commands: Sequence[Command]) -> list[Report]:
+    return [command.report for command in commands if isinstance(command, Threads | Heartbeat)]
+
+
+def others(commands: Sequence[Command]) -> list[Command]:
+    return [command for command in commands if not isinstance(command, Threads | Heartbeat)]
+
+
+def listed(report: Report) -> dict[int, TaskState]:
+    return {status.task.partition: status.state for status in report.tasks}
+
+
+def running_host(
+    threads: int = 1, assign: Sequence[int] = (), transaction_timeout_ms: int = 15_000
+) -> Host:
+    """Return a host whose threads are up and run these tasks."""
+    host = Host(threads, transaction_timeout_ms)
+    host.tick()
+    host.take(*(ThreadConnected(number) for number in range(threads)))
+    host.command(assign)
+    for task_id, number in host.state.tasks.items():
+        host.take(ThreadReported(number, (TaskStatus(task_id, TaskState.RUNNING),)))
+    return host

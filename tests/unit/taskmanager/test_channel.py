@@ -1,0 +1,93 @@
+"""The driver channel, with workers that are real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from taskmanager.channel import DriverChannel
+
+ROOT = Path(__file__).parents[3]
+TIMEOUT_S = 30
+
+CONNECT = """
+import os, signal, sys, time
+from taskmanager import channel
+if len(sys.argv) > 3:
+    channel.here = lambda: sys.argv[3]
+channel.WorkerChannel(("127.0.0.1", int(sys.argv[1])), bytes.fromhex(sys.argv[2]), 7)
+"""
+HANG = "time.sleep(600)"
+FREEZE = "os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+class Driver:
+    """A driver channel that takes note of who comes and goes."""
+
+    def __init__(self) -> None:
+        self.came: SimpleQueue[int] = SimpleQueue()
+        self.left: SimpleQueue[int] = SimpleQueue()
+        self.channel = DriverChannel(
+            "127.0.0.1", lambda _, pid, __: self.came.put(pid), lambda _, pid: self.left.put(pid)
+        )
+
+    @contextmanager
+    def worker(self, what: str, *place: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run the worker of thread 7, which says hello and then does something."""
+        _, port = self.channel.address
+        arguments = [str(port), self.channel.authkey.hex(), *place]
+        command = [sys.executable, "-c", CONNECT + what, *arguments]
+        with subprocess.Popen(command, cwd=ROOT) as process:
+            try:
+                assert self.came.get(timeout=TIMEOUT_S) == process.pid
+                yield process
+            finally:
+                process.kill()
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    driver = Driver()
+    yield driver
+    driver.channel.close()
+
+
+def test_worker_that_hangs_ends_when_it_is_told_to(driver: Driver) -> None:
+    """Its reader thread obeys while the rest of it does not."""
+    with driver.worker(HANG) as process:
+        driver.channel.send(7, {"type": "die"})
+        assert process.wait(TIMEOUT_S) == 1
+        assert driver.left.get(timeout=TIMEOUT_S) == process.pid
+
+
+def test_stopped_worker_is_killed(driver: Driver) -> None:
+    with driver.worker(FREEZE) as process:
+        os.waitpid(process.pid, os.WUNTRACED)
+        driver.channel.send(7, {"type": "die"})
+        driver.channel.kill(7)
+        assert process.wait(TIMEOUT_S) == -signal.SIGKILL
+        assert driver.left.get(timeout=TIMEOUT_S) == process.pid
+
+
+def test_worker_that_is_gone_already_is_not_killed_again(driver: Driver) -> None:
+    """Its process id may belong to somebody else by then."""
+    with driver.worker(HANG) as process:
+        process.kill()
+        assert driver.left.get(timeout=TIMEOUT_S) == process.pid
+        driver.channel.kill(7)
+
+
+def test_worker_elsewhere_is_not_killed_by_its_process_id(driver: Driver) -> None:
+    """On this host, that is somebody else's."""
+    with driver.worker(HANG, "another host") as process:
+        driver.channel.kill(7)
+        driver.channel.send(7, {"type": "die"})
+        assert process.wait(TIMEOUT_S) == 1

@@ -1,0 +1,136 @@
+"""What a task does in which order, with a producer and a reader that only take notes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.kafka import data
+from common.kafka.clients import Partition
+from streams.stores import RocksDBStore
+from taskmanager import task as task_module
+from taskmanager.task import Task, TaskContext, store_identity
+from tests.unit.taskmanager.fakes import CONFIG, batch, replica
+
+
+class NotingProducer:
+    """A librdkafka producer that takes note of what it is told."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+
+    def list_topics(self, timeout: float) -> None:
+        pass
+
+    def init_transactions(self, timeout: float) -> None:
+        self._notes.append("init")
+
+    def begin_transaction(self) -> None:
+        self._notes.append("begin")
+
+    def produce(self, *_: object, **__: object) -> None:
+        self._notes.append("produce")
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        self._notes.append("offsets")
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._notes.append("commit")
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+    def purge(self) -> None:
+        pass
+
+
+class NotingReader:
+    """A reader whose group has committed an offset of one partition, 0."""
+
+    group_metadata = None
+
+    def __init__(self) -> None:
+        self.looked_at: list[Partition] = []
+
+    def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
+        return {p: 0 for p in partitions if p[1] == 0}
+
+    def low_watermark(self, partition: Partition, timeout_s: float) -> int:
+        self.looked_at.append(partition)
+        return -5
+
+
+class Broker:
+    """What a task asks an `Admin`."""
+
+    def topic_ids(self, names: Collection[str]) -> Mapping[str, str]:
+        return dict.fromkeys(names, "id")
+
+    def size_limits(self, names: Collection[str]) -> Mapping[str, int]:
+        return dict.fromkeys(names, 1_000_000)
+
+
+def make(notes: list[str], partition: int, monkeypatch: pytest.MonkeyPatch) -> Task:
+    """Return a started task that writes its steps, and the fault points on its way, to `notes`."""
+    for module in (data, task_module):
+        monkeypatch.setattr(module, "reach", lambda point: notes.append(f"({point})"))
+    monkeypatch.setattr(data, "Producer", lambda _: NotingProducer(notes))
+    reader: Any = NotingReader()
+    admin: Any = Broker()
+    task = Task(replica(partition), TaskContext(CONFIG, 0, 0, "cluster", admin, reader), epoch=0)
+    task.start()
+    assert reader.looked_at == list(task.partitions)
+    return task
+
+
+def test_fault_points_lie_between_the_steps_of_a_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notes: list[str] = []
+    task = make(notes, 0, monkeypatch)
+    task.process(batch(0))
+    task.commit()
+    assert notes == [
+        "init",
+        "begin",
+        "(before-produce)",
+        "produce",
+        "(before-offsets)",
+        "offsets",
+        "(before-commit)",
+        "(during-commit)",
+        "commit",
+        "(after-commit)",
+    ]
+
+
+@pytest.mark.parametrize(("partition", "position"), [(0, 0), (1, -5)])
+def test_task_starts_at_the_committed_offset_or_at_the_oldest_record(
+    partition: int, position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks for the partition in either case, so that reading begins without a delay."""
+    task = make([], partition, monkeypatch)
+    assert task.positions == {("in", partition): position}
+
+
+def test_store_that_was_copied_from_another_taskmanager_is_wiped(tmp_path: Path) -> None:
+    """What it holds is as old as the copy, and its offset may be a valid one all the same."""
+
+    def open_store(tm_id: int) -> RocksDBStore:
+        identity = store_identity(replica(0), "cluster", "topic", tm_id)
+        return RocksDBStore(tmp_path / str(tm_id), identity)
+
+    store = open_store(0)
+    store.put(b"key", b"value")
+    store.commit(7)
+    store.close()
+    shutil.copytree(tmp_path / "0", tmp_path / "1")
+    copied, original = open_store(1), open_store(0)
+    assert (copied.offset, copied.get(b"key")) == (None, None)
+    assert (original.offset, original.get(b"key")) == (7, b"value")
+    copied.close()
+    original.close()

@@ -1,0 +1,234 @@
+"""PipelineThreads that die, hang and come back, as the TaskManager's core sees them."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.status import TaskState, TaskStatus, ThreadState
+from taskmanager.state import (
+    AssignTask,
+    KillThread,
+    LaunchThread,
+    StopRequested,
+    TaskClosed,
+    ThreadConnected,
+    ThreadLost,
+    ThreadReported,
+)
+from tests.unit.taskmanager.host import (
+    EPOCH,
+    Host,
+    listed,
+    others,
+    replica,
+    reports,
+    running_host,
+    task,
+)
+
+
+def test_lost_thread_is_told_at_once_and_started_again() -> None:
+    host = running_host(threads=2, assign=[0, 1])
+    (report,) = reports(host.take(ThreadLost(1)))
+    assert report.thread_states == (ThreadState.RUNNING, ThreadState.DEAD)
+    assert listed(report) == {0: TaskState.RUNNING, 1: TaskState.STARTING}
+    assert "PipelineThread" in next(s.reason for s in report.tasks if s.task == task(1))
+    assert others(host.tick()) == [LaunchThread(1)]
+
+
+def test_tasks_of_a_lost_thread_start_on_it_when_it_is_back() -> None:
+    host = running_host(threads=2, assign=[0, 1])
+    host.take(ThreadLost(1))
+    host.tick()
+    said = host.take(ThreadConnected(1))
+    assert others(said) == [AssignTask(1, replica(1), EPOCH)]
+
+
+def test_task_assigned_to_a_thread_that_is_down_starts_when_it_is_up() -> None:
+    host = running_host(threads=1)
+    host.take(ThreadLost(0))
+    assert others(host.command([0])) == []
+    host.tick()
+    assert others(host.take(ThreadConnected(0))) == [AssignTask(0, replica(0), EPOCH)]
+
+
+def test_task_revoked_from_a_thread_that_is_down_is_gone_at_once() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadLost(0))
+    said = host.command(revoke=[0])
+    assert others(said) == []
+    assert listed(reports(said)[-1]) == {}
+
+
+def test_task_that_was_closing_when_its_thread_died_is_closed() -> None:
+    host = running_host(assign=[0])
+    host.command(revoke=[0])
+    report = reports(host.take(ThreadLost(0)))[-1]
+    assert listed(report) == {}
+
+
+def test_late_word_of_a_former_thread_does_not_close_the_task_on_its_new_one() -> None:
+    host = running_host(threads=2, assign=[0, 1])
+    host.take(ThreadLost(0))
+    host.command(revoke=[0])
+    host.command([2])
+    host.command([0])
+    assert host.state.tasks == {task(1): 1, task(2): 0, task(0): 1}
+    assert host.take(TaskClosed(0, task(0))) == []
+    assert task(0) in host.state.tasks
+
+
+def test_thread_that_never_comes_up_is_started_ever_more_slowly() -> None:
+    host = running_host()
+    pauses = []
+    for _ in range(10):
+        host.take(ThreadLost(0))
+        pauses.append(next(beat for beat in range(1, 100) if LaunchThread(0) in host.tick(1000)))
+    assert pauses == sorted(pauses)
+    assert pauses[0] == 1
+    assert 30 <= pauses[-1] <= 33
+
+
+def test_thread_that_says_nothing_is_told_to_be_silent() -> None:
+    host = running_host(assign=[0])
+    for _ in range(7):
+        report = host.report()
+    assert report.thread_states == (ThreadState.SILENT,)
+    host.take(ThreadReported(0, ()))
+    assert host.report().thread_states == (ThreadState.RUNNING,)
+
+
+def test_last_words_of_a_lost_thread_do_not_make_it_look_alive() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadLost(0))
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING),)))
+    report = host.report()
+    assert report.thread_states != (ThreadState.RUNNING,)
+    assert listed(report) == {0: TaskState.STARTING}
+
+
+# Threads that hang.
+
+HANG_S = 2 * 15 + 10
+"""Two transaction timeouts and the margin."""
+
+
+def report_of(host: Host) -> ThreadReported:
+    return ThreadReported(0, tuple(TaskStatus(t, TaskState.RUNNING) for t in host.state.tasks))
+
+
+def test_thread_that_is_silent_for_longer_than_anything_may_take_is_ended() -> None:
+    host = running_host(assign=[0])
+    said = [command for _ in range(HANG_S) for command in others(host.tick(1000))]
+    assert said == []
+    assert others(host.tick(1000)) == [KillThread(0, by_force=False)]
+
+
+def test_thread_that_does_not_obey_is_killed_a_heartbeat_later_and_once() -> None:
+    host = running_host(assign=[0])
+    said = [host.tick(250) for _ in range(4 * HANG_S + 1)]
+    assert others(said[-1]) == [KillThread(0, by_force=False)]
+    said = [host.tick(250) for _ in range(4)]
+    assert [others(commands) for commands in said] == [[], [], [], [KillThread(0, by_force=True)]]
+    assert not any(others(host.tick(1000)) for _ in range(2 * HANG_S))
+
+
+def test_limit_grows_with_the_transaction_timeout() -> None:
+    host = running_host(transaction_timeout_ms=60_000)
+    said = [others(host.tick(1000)) for _ in range(131)]
+    assert said == [[]] * 130 + [[KillThread(0, by_force=False)]]
+
+
+def test_thread_that_reports_now_and_then_is_left_alone() -> None:
+    host = running_host(assign=[0])
+    for _ in range(4):
+        assert not any(others(host.tick(1000)) for _ in range(HANG_S))
+        host.take(report_of(host))
+
+
+def test_only_the_thread_that_hangs_is_ended() -> None:
+    host = running_host(threads=2, assign=[0, 1])
+    said = []
+    for _ in range(HANG_S + 2):
+        said += others(host.tick(1000))
+        host.take(ThreadReported(1, ()))
+    assert said == [KillThread(0, by_force=False), KillThread(0, by_force=True)]
+
+
+def test_ended_thread_starts_again_with_its_tasks_and_the_reason_is_told() -> None:
+    host = running_host(assign=[0])
+    while KillThread(0, by_force=False) not in host.tick(1000):
+        pass
+    (report,) = reports(host.take(ThreadLost(0)))
+    (status,) = report.tasks
+    assert "hung and was ended" in status.reason
+    assert status.restarts == 1
+    assert others(host.tick()) == [LaunchThread(0)]
+    assert others(host.take(ThreadConnected(0))) == [AssignTask(0, replica(0), EPOCH)]
+
+
+def test_thread_that_died_by_itself_does_not_count_as_hung_after_one_that_did() -> None:
+    host = running_host(assign=[0])
+    while KillThread(0, by_force=False) not in host.tick(1000):
+        pass
+    host.take(ThreadLost(0))
+    host.tick()
+    host.take(ThreadConnected(0))
+    (report,) = reports(host.take(ThreadLost(0)))
+    assert "died" in report.tasks[0].reason
+
+
+def test_started_again_thread_is_not_killed_in_the_place_of_its_predecessor() -> None:
+    host = running_host(assign=[0])
+    while KillThread(0, by_force=False) not in host.tick(250):
+        pass
+    host.take(ThreadLost(0))
+    assert others(host.tick(250)) == [LaunchThread(0)]
+    host.take(ThreadConnected(0))
+    assert not any(others(host.tick(250)) for _ in range(4 * HANG_S))
+
+
+def test_restarts_add_up_over_the_workers_of_a_task() -> None:
+    host = running_host(assign=[0])
+    for worker in range(1, 4):
+        host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING, restarts=2),)))
+        host.take(ThreadLost(0))
+        assert host.report().tasks[0].restarts == 3 * worker
+        host.tick(32_000)
+        host.take(ThreadConnected(0))
+        assert host.report().tasks[0].restarts == 3 * worker
+
+
+def test_thread_that_does_not_come_up_restarts_nothing() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadLost(0))
+    host.tick()
+    host.take(ThreadLost(0))
+    assert host.report().tasks[0].restarts == 1
+
+
+@pytest.mark.parametrize("pause_s", [4, 3600])
+def test_time_in_which_the_taskmanager_itself_did_not_run_is_not_held_against_a_thread(
+    pause_s: int,
+) -> None:
+    """Its threads may have been stopped with it, and their reports wait to be read."""
+    host = running_host(assign=[0])
+    for _ in range(HANG_S // 2):
+        host.tick(1000)
+    assert others(host.tick(1000 * pause_s)) == []
+    said = [others(host.tick(1000)) for _ in range(HANG_S // 2)]
+    assert said == [[]] * (HANG_S // 2 - 1) + [[KillThread(0, by_force=False)]]
+
+
+def test_running_thread_is_not_silent_after_a_pause_of_the_taskmanager() -> None:
+    host = running_host(assign=[0])
+    (report,) = reports(host.tick(60_000))
+    assert report.thread_states == (ThreadState.RUNNING,)
+
+
+def test_nobody_is_killed_while_the_taskmanager_stops() -> None:
+    host = running_host(assign=[0])
+    for _ in range(HANG_S - 1):
+        host.tick(1000)
+    host.take(StopRequested())
+    assert not any(isinstance(c, KillThread) for _ in range(9) for c in host.tick(1000))
