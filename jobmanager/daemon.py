@@ -30,7 +30,7 @@ from common.messages import (
 from common.nodes import Topology
 from common.topics import TopicNames, control_topics, data_topics
 from jobmanager.purge import ArcPurger
-from jobmanager.state import JobManagerState, ReignBegan, Reported, Tick
+from jobmanager.state import Echoed, JobManagerState, ReignBegan, Reported, Tick
 
 POLL_S = 0.05
 RIVAL_WAIT_S = 2.0
@@ -140,6 +140,8 @@ class JobManagerDaemon:
             # Its own may be newer than it knows: a commit that timed out can still have worked.
             case Sos(epoch, author) if epoch > self._epoch and author != self._incarnation:
                 self._answer(epoch)
+            case JobManagerBeat(epoch) if epoch == self._epoch:
+                self._send(self._state.handle(Echoed()))
             case Threads(report) | Heartbeat(report):
                 if report.leaving and report.incarnation == self._state.live.get(report.tm_id):
                     logger.info("TaskManager leaves", task_manager=report.tm_id)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from common.messages import MISSED_BEATS
 
+ECHO_PATIENCE = 1.5
+"""Heartbeat periods without an echo after which Kafka counts as away; less than two, see `tick`."""
+
 
 class HeartbeatController:
     """Counts the heartbeat periods that passed without a beat; at three, a TaskManager is down.
 
     Times are milliseconds of any clock that only goes forward. A gap between two ticks that is
     longer than a period means that this process did not run: beats may be waiting to be read,
-    so the gap is not held against anybody.
+    so the gap is not held against anybody. Nor is the time in which Kafka is away: then the
+    JobManager's own beats do not come back to it either.
     """
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
         self._last_beat_ms: dict[int, int] = {}
         self._now_ms: int | None = None
+        self._echo_ms: int | None = None
+        self._is_deaf = False
 
     def beat(self, tm_id: int) -> None:
         """Take note of a sign of life, at the time of the last tick. Call `tick` first."""
@@ -27,13 +33,34 @@ class HeartbeatController:
         """Stop to watch a TaskManager that left."""
         self._last_beat_ms.pop(tm_id, None)
 
+    def echo(self) -> None:
+        """Take note that a beat of this process came back to it. Call `tick` first.
+
+        After Kafka was away, nobody has missed more than one beat: clients take a moment to
+        find back.
+        """
+        assert self._now_ms is not None, "the time is not known before the first tick"
+        self._echo_ms = self._now_ms
+        if self._is_deaf:
+            self._is_deaf = False
+            for tm_id, last_ms in self._last_beat_ms.items():
+                self._last_beat_ms[tm_id] = max(last_ms, self._now_ms - self._interval_ms)
+
     def tick(self, now_ms: int) -> list[int]:
-        """Advance the time; return the TaskManagers that have missed three beats by now."""
+        """Advance the time; return the TaskManagers that have missed three beats by now.
+
+        Whoever beat until Kafka went away has missed two and a half when that is noticed.
+        """
         previous_ms = now_ms if self._now_ms is None else self._now_ms
         self._now_ms = now_ms
         paused_ms = max(now_ms - previous_ms - self._interval_ms, 0)
         for tm_id in self._last_beat_ms:
             self._last_beat_ms[tm_id] += paused_ms
+        if self._echo_ms is not None:
+            self._echo_ms += paused_ms
+            self._is_deaf = now_ms - self._echo_ms > ECHO_PATIENCE * self._interval_ms
+        if self._is_deaf:
+            return []
         down = [
             tm_id
             for tm_id, last_ms in self._last_beat_ms.items()

@@ -45,7 +45,12 @@ class Tick:
     now_ms: int
 
 
-Event = ReignBegan | Reported | Tick
+@dataclass(frozen=True, slots=True)
+class Echoed:
+    """This JobManager's own heartbeat was read back: Kafka takes and gives messages."""
+
+
+Event = ReignBegan | Reported | Tick | Echoed
 
 
 class TaskPhase(StrEnum):
@@ -153,6 +158,8 @@ class JobManagerState:
             case Reported(report):
                 if self._epoch >= 0 and self._now_ms >= 0:
                     self._on_report(report)
+            case Echoed():
+                self._controller.echo()
         self._flush()
         commands, self._commands = self._commands, []
         return commands
@@ -162,6 +169,9 @@ class JobManagerState:
             self._remove(tm_id)
         if self._epoch < 0:
             return
+        if self._managers and self._first_report_ms is None:
+            # Here, as a report may be read long after the last tick: sending commands can block.
+            self._first_report_ms = self._now_ms
         if not self._settled and self._may_settle():
             self._settled = True
             self._rebalance()
@@ -216,8 +226,6 @@ class JobManagerState:
         if tm_id in self._down:
             self._down.remove(tm_id)
             self._commands.append(HeartbeatEvent(tm_id, is_up=True))
-        if self._first_report_ms is None:
-            self._first_report_ms = self._now_ms
         # An answer even if there is nothing to do, so that it knows that it takes part.
         self._batch(tm_id)
         if self._settled:

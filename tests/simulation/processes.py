@@ -116,6 +116,8 @@ class JobManagerProcess(Process):
                     self._answer(epoch, now_ms)
                     if not self.alive:
                         return
+                case JobManagerBeat(epoch) if epoch == self._epoch:
+                    self._handle(jobmanager.Echoed(), now_ms)
                 case Threads(report) | Heartbeat(report):
                     self.ledger.hear(report, self._epoch)
                     self._handle(jobmanager.Reported(report), now_ms)

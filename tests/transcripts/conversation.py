@@ -153,6 +153,8 @@ class JobManager(Member):
                     self.wire.lines.append(f"{'':8}{self.name} ends: superseded")
                     self.alive = False
                     return
+                case JobManagerBeat(epoch) if epoch == self._epoch:
+                    self._handle(jobmanager.Echoed())
                 case Threads(report) | Heartbeat(report):
                     self._handle(jobmanager.Reported(report))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
 from common.nodes import ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
-from jobmanager.state import JobManagerState, ReignBegan, Reported, Tick
+from jobmanager.state import Echoed, JobManagerState, ReignBegan, Reported, Tick
 
 EPOCH = 40
 START_MS = 500_000
@@ -47,7 +47,10 @@ class Reign:
     def tick(self, after_ms: int = 250) -> list[Message]:
         """Let time pass; the JobManager's own heartbeats are left out."""
         self.now_ms += after_ms
-        return commands(self.state.handle(Tick(self.now_ms)))
+        said = self.state.handle(Tick(self.now_ms))
+        if any(isinstance(message, JobManagerBeat) for message in said):
+            self.state.handle(Echoed())
+        return commands(said)
 
     def report(
         self,

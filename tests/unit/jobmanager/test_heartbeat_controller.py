@@ -132,3 +132,36 @@ def test_down_comes_with_the_first_tick_three_intervals_after_the_last_beat(
         if beats:
             watcher.beat(0)
             last_ms, watched = now_ms, True
+
+
+def test_nobody_is_down_while_kafka_is_away() -> None:
+    watcher = controller(7)
+    watcher.echo()
+    assert down_after(watcher, *range(250, 60_000, 250)) == {}
+
+
+def test_after_kafka_was_away_whoever_stays_silent_has_two_more_beats() -> None:
+    watcher = controller(7, 8)
+    watcher.echo()
+    assert down_after(watcher, *range(250, 60_000, 250)) == {}
+    downs = {}
+    for offset in range(60_000, 70_000, 250):
+        down = watcher.tick(START_MS + offset)
+        watcher.echo()
+        if offset >= 61_000:
+            watcher.beat(8)
+        if down:
+            downs[offset] = down
+    assert downs == {62_000: [7]}
+
+
+def test_echoes_do_not_keep_a_taskmanager_up() -> None:
+    watcher = controller(7)
+    downs = {}
+    for offset in range(250, 5000, 250):
+        down = watcher.tick(START_MS + offset)
+        if offset % 1000 == 0:
+            watcher.echo()
+        if down:
+            downs[offset] = down
+    assert downs == {3000: [7]}

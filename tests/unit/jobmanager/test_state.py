@@ -63,10 +63,10 @@ def test_missing_taskmanagers_are_waited_for_three_intervals() -> None:
     reign = Reign(tasks=4, tm_number=2)
     reign.report(0)
     given = []
-    for _ in range(12):
+    for _ in range(13):
         reign.report(0)
         given.append(assigned(reign.tick(250), 0))
-    assert given == [[]] * 11 + [[0, 1, 2, 3]]
+    assert given == [[]] * 12 + [[0, 1, 2, 3]]
 
 
 def test_admitted_taskmanager_gets_an_answer_even_if_there_is_nothing_to_do() -> None:
@@ -366,7 +366,7 @@ def test_no_command_names_a_task_twice() -> None:
     reign.report(0, [0, 1, 2, 3])
     for _ in range(4):
         reign.tick(1000)
-    said = [*reign.report(1, []), *reign.tick(3000), *reign.report(1, []), *reign.tick()]
+    said = [*reign.report(1, []), *reign.tick(), *reign.tick(3000), *reign.report(1, []), *reign.tick()]
     for message in said:
         if isinstance(message, Processors):
             named = [*(entry.task for entry in message.assign), *message.revoke]
@@ -491,3 +491,16 @@ def test_revocation_that_was_lost_between_two_reigns_is_repeated() -> None:
     reign.obey(said)
     assert (revoked(said, 0), assigned(said, 0)) == ([1], [0])
     assert assigned(reign.report(0), 1) == [1]
+
+
+def test_reports_read_long_after_the_last_tick_do_not_shorten_the_wait_for_the_others() -> None:
+    reign = settled(6, 3)
+    # Nobody is heard of, then the JobManager is busy for long, with sending that they are down.
+    while reign.state.live:
+        reign.tick(1000)
+    reign.report(0, range(2), sequence=0)
+    reign.tick(30_000)
+    reign.report(1, range(2, 4), sequence=0)
+    reign.report(2, range(4, 6), sequence=0)
+    reign.tick()
+    assert [reign.owned_by(n) for n in range(3)] == [[0, 1], [2, 3], [4, 5]]
