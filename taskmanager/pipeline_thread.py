@@ -54,12 +54,14 @@ def run(settings: ThreadSettings) -> None:
     admin = Admin(settings.config)
     group = TopicNames.of(settings.config).consumer_group
     reader = PartitionReader(settings.config, group, admin)
+    finder = PartitionReader(settings.config, group)
+    cluster_id = admin.check_broker()
     context = TaskContext(
-        settings.config, settings.tm_id, settings.thread, admin.check_broker(), admin, reader
+        settings.config, settings.tm_id, settings.thread, cluster_id, admin, reader, finder
     )
     # Now that nothing is left to wait for, since the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
-    with closing(channel), closing(reader):
+    with closing(channel), closing(reader), closing(finder):
         PipelineThread(context, channel).loop()
 
 

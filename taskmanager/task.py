@@ -46,6 +46,8 @@ class TaskContext:
     cluster_id: str
     admin: Admin
     reader: PartitionReader
+    finder: PartitionReader
+    """Finds committed offsets. Another one, as `reader` would not fetch while that waits."""
 
 
 @dataclass(slots=True)
@@ -275,7 +277,7 @@ class Task:
 
     def _find_positions(self) -> dict[Partition, int]:
         reader = self._context.reader
-        positions = reader.committed(self.partitions, START_TIMEOUT_S)
+        positions = self._context.finder.committed(self.partitions, START_TIMEOUT_S)
         for partition in self.partitions:
             # Asked for all: a reader that has not looked for a partition's broker before it
             # reads finds it only with its next round of metadata, up to 1 s later.

@@ -128,7 +128,10 @@ class Job:
     def context(self, tm_id: int = 0) -> TaskContext:
         reader = PartitionReader(self.config, self.names.consumer_group, self.admin)
         self.readers.append(reader)
-        return TaskContext(self.config, tm_id, 0, self.admin.check_broker(), self.admin, reader)
+        finder = PartitionReader(self.config, self.names.consumer_group)
+        self.readers.append(finder)
+        cluster_id = self.admin.check_broker()
+        return TaskContext(self.config, tm_id, 0, cluster_id, self.admin, reader, finder)
 
     def task(self, replica: ProcessorReplica, tm_id: int = 0) -> Task:
         return Task(replica, self.context(tm_id), epoch=0)

@@ -92,7 +92,11 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
     A pass-through name without prefix is for every client; `consumer.`, `producer.` and `admin.`
     narrow it to one kind.
     """
-    merged: dict[str, Any] = {"bootstrap.servers": config.bootstrap_servers}
+    merged: dict[str, Any] = {
+        "bootstrap.servers": config.bootstrap_servers,
+        # The default of 10 s is how long a client may be late after the brokers were away.
+        "reconnect.backoff.max.ms": 1000,
+    }
     for prefix in ("", f"{kind}."):
         for name, value in config.kafka.items():
             if prefix and name.startswith(prefix):

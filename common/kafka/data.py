@@ -35,6 +35,7 @@ from common.record_batch import Headers, RecordBatch
 _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_error_backoff_ms": 50}
 _RETRY_BACKOFF_MS = 5
 _STIR_INTERVAL_S = 1.0
+_STIRS = 3
 _SEND_QUEUE_RECORDS = 500_000
 _SEND_QUEUE_KBYTES = 262_144
 # As large as responses can be: the default, 100 MB, would stop at a record of that size for ever.
@@ -440,6 +441,7 @@ class TaskProducer:
 
         After a broker was away, librdkafka may wait for ever for a change of some connection,
         whatever the timeout (its issues 5456 and 5511). Asking for metadata makes such a change.
+        Where not even three answers help, only a new producer does.
         """
         sent: Future[None] = Future()
 
@@ -457,12 +459,14 @@ class TaskProducer:
 
         threading.Thread(target=send, name="offsets", daemon=True).start()
         deadline_s = time.monotonic() + self._timeout_s
+        answers = 0
         while not wait([sent], timeout=_STIR_INTERVAL_S).done:
-            if time.monotonic() > deadline_s:
+            if answers >= _STIRS or time.monotonic() > deadline_s:
                 raise TransactionFailedError("librdkafka hangs while it sends offsets")
             self._disturbed = True
             with suppress(KafkaException):
                 self._producer.list_topics(timeout=_STIR_INTERVAL_S)
+                answers += 1
         sent.result()
 
     def close(self) -> None:

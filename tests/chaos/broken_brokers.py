@@ -1,4 +1,10 @@
-"""Brokers that restart, crash and freeze."""
+"""Brokers that restart, crash and freeze.
+
+Crash and freeze are for three brokers. A single one that is fenced by its own controller, as
+after both, may take the only replicas for deleted and leave out the markers of transactions that
+it has promised to commit (Kafka 4.3.1, `TransactionMarkerChannelManager`: "likely deleted already
+and hence can be skipped"). No client can make up for that.
+"""
 
 from __future__ import annotations
 
@@ -18,30 +24,13 @@ def restart_broker(rig: Rig) -> None:
     rig.cluster.stop()
     time.sleep(rig.random.uniform(0, 3))
     rig.cluster.start()
-    _recover(rig, "broker restarted")
+    rig.mark()
+    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+    rig.say(f"broker restarted; all keys flow {seconds:.1f} s later")
 
 
-@fault("kill-broker")
+@fault("kill-broker", brokers=3)
 def kill_broker(rig: Rig) -> None:
-    """kill -9 of the broker; counted from when it serves again."""
-    rig.cluster.kill(1)
-    rig.cluster.start()
-    _recover(rig, "broker killed and started")
-
-
-@fault("pause-broker")
-def pause_broker(rig: Rig) -> None:
-    """SIGSTOP of the broker for 45 s: requests are answered late, commits among them."""
-    process = rig.cluster.process(1)
-    assert process is not None
-    process.send(signal.SIGSTOP)
-    time.sleep(BROKER_PAUSE_S)
-    process.send(signal.SIGCONT)
-    _recover(rig, f"broker paused for {BROKER_PAUSE_S:.0f} s")
-
-
-@fault("kill-one-of-three", brokers=3)
-def kill_one_of_three(rig: Rig) -> None:
     """kill -9 of one of three brokers, with writes going to two of three replicas."""
     broker = rig.random.choice((1, 2, 3))
     rig.mark()
@@ -51,7 +40,26 @@ def kill_one_of_three(rig: Rig) -> None:
     rig.cluster.start(broker)
 
 
-def _recover(rig: Rig, what: str) -> None:
+@fault("kill-and-start-broker", brokers=3)
+def kill_and_start_broker(rig: Rig) -> None:
+    """kill -9 of one of three brokers, which is started again at once."""
+    broker = rig.random.choice((1, 2, 3))
     rig.mark()
+    rig.cluster.kill(broker)
+    rig.cluster.start(broker)
     seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
-    rig.say(f"{what}; all keys flow {seconds:.1f} s later")
+    rig.say(f"broker {broker} of 3 killed and started; all keys flow after {seconds:.1f} s")
+
+
+@fault("pause-broker", brokers=3)
+def pause_broker(rig: Rig) -> None:
+    """SIGSTOP of one of three brokers for 45 s: requests are answered late, commits among them."""
+    broker = rig.random.choice((1, 2, 3))
+    process = rig.cluster.process(broker)
+    assert process is not None
+    rig.mark()
+    process.send(signal.SIGSTOP)
+    time.sleep(BROKER_PAUSE_S)
+    process.send(signal.SIGCONT)
+    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+    rig.say(f"broker {broker} of 3 paused; all keys flow after {seconds:.1f} s")

@@ -20,7 +20,7 @@ SHORT_SET = (
     "kill-worker",
     "pause-past-detection",
     "stop-gracefully",
-    "kill-broker",
+    "restart-broker",
     "kill-jobmanager-in-move",
     "control-garbage",
     "cut-link",

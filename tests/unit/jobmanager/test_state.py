@@ -366,7 +366,13 @@ def test_no_command_names_a_task_twice() -> None:
     reign.report(0, [0, 1, 2, 3])
     for _ in range(4):
         reign.tick(1000)
-    said = [*reign.report(1, []), *reign.tick(), *reign.tick(3000), *reign.report(1, []), *reign.tick()]
+    said = [
+        *reign.report(1, []),
+        *reign.tick(),
+        *reign.tick(3000),
+        *reign.report(1, []),
+        *reign.tick(),
+    ]
     for message in said:
         if isinstance(message, Processors):
             named = [*(entry.task for entry in message.assign), *message.revoke]

@@ -81,7 +81,9 @@ def make(notes: list[str], partition: int, monkeypatch: pytest.MonkeyPatch) -> T
     monkeypatch.setattr(data, "Producer", lambda _: NotingProducer(notes))
     reader: Any = NotingReader()
     admin: Any = Broker()
-    task = Task(replica(partition), TaskContext(CONFIG, 0, 0, "cluster", admin, reader), epoch=0)
+    task = Task(
+        replica(partition), TaskContext(CONFIG, 0, 0, "cluster", admin, reader, reader), epoch=0
+    )
     task.start()
     assert reader.looked_at == list(task.partitions)
     return task
