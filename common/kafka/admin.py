@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     IsolationLevel,
@@ -29,6 +29,7 @@ from common.kafka.clients import (
     GONE_AFTER_S,
     HopelessError,
     Partition,
+    TransactionFailedError,
     client_config,
     connect,
     is_missing_topic,
@@ -37,7 +38,11 @@ from common.kafka.clients import (
 from common.topics import TopicSpec
 
 REQUEST_TIMEOUT_S = 30
+_ATTEMPT_S = 3
+_RETRY_S = 0.1
 _MISSING_POLL_S = 0.5
+
+T = TypeVar("T")
 
 
 class Admin:
@@ -144,7 +149,7 @@ class Admin:
         deadline_s = time.monotonic() + GONE_AFTER_S
         while True:
             with _naming("Describe", names):
-                ids = retry(describe, REQUEST_TIMEOUT_S)
+                ids = self._ask(describe)
             if not missing:
                 return ids
             if time.monotonic() > deadline_s:
@@ -177,7 +182,7 @@ class Admin:
             }
 
         with _naming("DescribeConfigs", names):
-            return retry(describe, REQUEST_TIMEOUT_S)
+            return self._ask(describe)
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the end offset of each partition, open transactions included."""
@@ -191,7 +196,7 @@ class Admin:
             )
             return {(tp.topic, tp.partition): f.result().offset for tp, f in futures.items()}
 
-        return retry(list_offsets, REQUEST_TIMEOUT_S)
+        return self._ask(list_offsets)
 
     def delete_before(self, offsets: Mapping[Partition, int]) -> None:
         """Delete the records of each partition that come before its offset."""
@@ -201,7 +206,23 @@ class Admin:
             for future in self._client.delete_records(wanted, request_timeout=timeout_s).values():
                 future.result()
 
-        retry(delete, REQUEST_TIMEOUT_S)
+        self._ask(delete)
+
+    def _ask(self, request: Callable[[float], T]) -> T:
+        """Make a request that takes a timeout, again with new metadata if nobody answers.
+
+        librdkafka would go on waiting for the controller or leader that it knows, be it gone.
+        """
+        deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            try:
+                return retry(lambda left: request(min(left, _ATTEMPT_S)), REQUEST_TIMEOUT_S)
+            except TransactionFailedError:
+                if time.monotonic() > deadline_s:
+                    raise
+            with suppress(KafkaException):
+                self._client.list_topics(timeout=_ATTEMPT_S)
+            time.sleep(_RETRY_S)
 
 
 @contextmanager

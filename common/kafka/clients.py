@@ -163,10 +163,11 @@ def is_missing_topic(error: KafkaError) -> bool:
     return error.code() in _MISSING_TOPIC
 
 
-def retry(call: Callable[[float], T], timeout_s: float) -> T:
+def retry(call: Callable[[float], T], timeout_s: float, waits_for_topic: bool = False) -> T:
     """Make a call that takes a timeout, again while librdkafka says that it may be repeated.
 
     A repeated call resumes the same operation, which goes on in the background meanwhile.
+    With `waits_for_topic` also while a broker does not know a topic that was made just now.
     Blocks up to `timeout_s`. Raises what `translate` makes of the final error.
     """
     deadline = time.monotonic() + timeout_s
@@ -176,6 +177,11 @@ def retry(call: Callable[[float], T], timeout_s: float) -> T:
             return call(max(left, 0.1))
         except KafkaException as exception:
             error = exception.args[0]
-            if left <= 0 or not (error.retriable() or error.code() in _PASSING):
+            may_pass = (
+                error.retriable()
+                or error.code() in _PASSING
+                or (waits_for_topic and is_missing_topic(error))
+            )
+            if left <= 0 or not may_pass:
                 raise translate(exception) from exception
             time.sleep(min(0.05, max(left, 0)))

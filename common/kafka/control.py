@@ -62,6 +62,7 @@ class ControlReader:
             low, end = retry(
                 lambda left: self._consumer.get_watermark_offsets(partition, timeout=left),
                 _START_TIMEOUT_S,
+                waits_for_topic=True,
             )
         except (HopelessError, TransactionFailedError) as error:
             raise UnavailableError(f"topic {topic} cannot be read: {error}") from error

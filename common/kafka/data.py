@@ -297,6 +297,8 @@ class TaskProducer:
         # Without a connection, init_transactions waits on a timer of 500 ms.
         retry(lambda left: self._producer.list_topics(timeout=left), timeout_s)
         retry(self._producer.init_transactions, timeout_s)
+        self._producer.poll(0)
+        self._disturbed = False
 
     @property
     def is_doubtful(self) -> bool:
@@ -304,8 +306,8 @@ class TaskProducer:
         return self._disturbed
 
     def begin(self) -> None:
-        """Open a transaction."""
-        self._disturbed = False
+        """Open a transaction. Raises as `commit` does."""
+        self._require_undisturbed()
         self._state_offset = None
         try:
             self._producer.begin_transaction()
@@ -424,7 +426,7 @@ class TaskProducer:
         `HopelessError` or `TransactionFailedError`; in doubt about the outcome, the committed
         offsets tell it to whoever reads them after `fence`.
         """
-        self._disturbed = False
+        self._require_undisturbed()
         positions = [TopicPartition(*p, offset) for p, offset in offsets.items()]
         reach("before-offsets")
         started = time.monotonic()
@@ -484,8 +486,17 @@ class TaskProducer:
                 return translate(cause)
         return translate(exception)
 
-    def _on_error(self, _error: KafkaError) -> None:
-        self._disturbed = True
+    def _require_undisturbed(self) -> None:
+        """Raise if a connection broke: sending offsets would hang (librdkafka 5456, 5511)."""
+        self._producer.poll(0)
+        if self._disturbed:
+            raise TransactionFailedError("the connection to a broker broke")
+
+    def _on_error(self, error: KafkaError) -> None:
+        # Nothing was under way on a connection that never came about. While one of several
+        # brokers is away, this is heard all the time.
+        if "Connect to" not in error.str() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._disturbed = True
 
     def _on_state_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
