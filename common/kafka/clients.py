@@ -48,6 +48,7 @@ _PASSING = frozenset(
     }
 )
 _UNCLEAR = frozenset({KafkaError.UNKNOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
+_CONNECT_NEWS_S = 10.0
 _RIGHT = "a right is missing: grant it, then start the JobManager again"
 _OFFSET = (
     "the offset to go on at is not in the topic: its record was deleted before it was processed, "
@@ -110,13 +111,33 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
 
 def _logger() -> logging.Logger:
     logger = logging.getLogger("librdkafka")
-    logger.addFilter(_is_news)
+    logger.addFilter(_NEWS)
     return logger
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Drop what librdkafka cries out about transactions: the caller gets it as an exception."""
-    return not record.getMessage().startswith(("TXNERR", "FATAL", "GETPID"))
+class _News(logging.Filter):
+    """Lets through what is worth a line in the log.
+
+    Not what librdkafka cries out about transactions: the caller gets that as an exception. And
+    while a broker is away, not each of the many attempts to connect to it, but one in ten seconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_s = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether to log a record."""
+        message = record.getMessage()
+        if "Connect to" not in message:
+            return not message.startswith(("TXNERR", "FATAL", "GETPID"))
+        is_due = time.monotonic() - self._told_s >= _CONNECT_NEWS_S
+        if is_due:
+            self._told_s = time.monotonic()
+        return is_due
+
+
+_NEWS = _News()
 
 
 def lower(settings: dict[str, Any], name: str, most: int) -> None:

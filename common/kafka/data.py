@@ -493,9 +493,10 @@ class TaskProducer:
             raise TransactionFailedError("the connection to a broker broke")
 
     def _on_error(self, error: KafkaError) -> None:
-        # Nothing was under way on a connection that never came about. While one of several
-        # brokers is away, this is heard all the time.
-        if "Connect to" not in error.str() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+        # Nothing was under way on a connection that never came about; while one of several
+        # brokers is away, this is heard all the time. But transactions need their coordinator.
+        text = error.str()
+        if "Connect to" not in text or "TxnCoordinator" in text:
             self._disturbed = True
 
     def _on_state_delivery(self, error: KafkaError | None, message: Message) -> None:
