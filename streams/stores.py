@@ -62,10 +62,12 @@ class RocksDBStore:
         self._identity = json.dumps({"format": FORMAT_VERSION, **identity}, sort_keys=True).encode()
         self._db = self._open()
         try:
-            is_its_own = self._read(_IDENTITY_KEY) == self._identity
+            found = self._read(_IDENTITY_KEY)
         except StoreCorruptedError:
-            self._db, is_its_own = self._open(), False
-        if not is_its_own:
+            self._db, found = self._open(), None
+        if found != self._identity:
+            if found is not None:
+                logger.warning("state wiped: it belongs to another store", directory=str(directory))
             self.wipe()
 
     @property

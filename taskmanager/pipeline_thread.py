@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -88,17 +88,25 @@ class _Trouble:
         )
 
 
+@dataclass(slots=True)
+class _Lane:
+    """A consumer and the tasks that it fetches for, no two of them with an input in common."""
+
+    reader: PartitionReader
+    owners: dict[Partition, Task] = field(default_factory=dict)
+
+
 class PipelineThread:
     """Fetches records for its tasks, lets each process its own, and commits them side by side."""
 
     def __init__(self, context: TaskContext, channel: WorkerChannel) -> None:
         self._context = context
         self._channel = channel
-        self._reader = context.reader
+        # A consumer reads a partition once, but two processors may both read the source.
+        self._lanes = [_Lane(context.reader)]
         self._config = context.config
         self._interval_s = context.config.heartbeat_interval_ms / 1000
         self._tasks: dict[TaskId, Task] = {}
-        self._owners: dict[Partition, Task] = {}
         self._starting: dict[TaskId, Future[None]] = {}
         self._start_at: dict[TaskId, float] = {}
         self._trouble: dict[TaskId, _Trouble] = {}
@@ -127,9 +135,11 @@ class PipelineThread:
                 pool.shutdown(wait=True, cancel_futures=True)
             for task in self._tasks.values():
                 task.drop()
+            for lane in self._lanes[1:]:
+                lane.reader.close()
 
     def _obey(self) -> None:
-        wait_s = IDLE_WAIT_S if self._reader.is_idle else 0
+        wait_s = 0 if any(lane.owners for lane in self._lanes) else IDLE_WAIT_S
         revoked = []
         while (message := self._channel.receive(wait_s)) is not None:
             wait_s = 0
@@ -199,28 +209,43 @@ class PipelineThread:
             if task.is_cancelled:
                 self._forget(task)
             elif self._attempt(task, future.result):
-                self._owners.update((partition, task) for partition in task.partitions)
-                self._reader.assign(task.positions)
+                lane = self._find_lane(task)
+                lane.owners.update((partition, task) for partition in task.partitions)
+                lane.reader.assign(task.positions)
+                task.reader = lane.reader
+
+    def _find_lane(self, task: Task) -> _Lane:
+        for lane in self._lanes:
+            if lane.owners.keys().isdisjoint(task.partitions):
+                return lane
+        context = self._context
+        group = TopicNames.of(self._config).consumer_group
+        self._lanes.append(_Lane(PartitionReader(self._config, group, context.admin)))
+        return self._lanes[-1]
 
     def _work(self) -> None:
-        if self._reader.is_idle:
+        lanes = [lane for lane in self._lanes if lane.owners]
+        if not lanes:
             return
-        open_tasks = [task for task in self._tasks.values() if task.has_open_transaction]
-        wait_s = 0 if open_tasks else IDLE_WAIT_S
-        fetched = self._reader.fetch(self._config.max_batch_records, wait_s)
-        for batch in fetched.batches:
-            task = self._owners.get((batch.topic, batch.partition))
-            if task is not None and task.state is TaskState.RUNNING:
-                self._attempt(task, partial(task.process, batch))
-        self._take_note(fetched)
-        self._commit_due(nothing_came=not fetched.batches)
+        has_open = any(task.has_open_transaction for task in self._tasks.values())
+        wait_s = 0 if has_open else IDLE_WAIT_S / len(lanes)
+        nothing_came = True
+        for lane in lanes:
+            fetched = lane.reader.fetch(self._config.max_batch_records, wait_s)
+            for batch in fetched.batches:
+                nothing_came = False
+                task = lane.owners.get((batch.topic, batch.partition))
+                if task is not None and task.state is TaskState.RUNNING:
+                    self._attempt(task, partial(task.process, batch))
+            self._take_note(lane, fetched)
+        self._commit_due(nothing_came)
 
-    def _take_note(self, fetched: Fetched) -> None:
+    def _take_note(self, lane: _Lane, fetched: Fetched) -> None:
         for partition, offset in fetched.ends:
-            if partition in self._owners:
-                self._owners[partition].reached_end(partition, offset)
+            if partition in lane.owners:
+                lane.owners[partition].reached_end(partition, offset)
         for partition, reason in fetched.errors:
-            task = self._owners.get(partition)
+            task = lane.owners.get(partition)
             if task is not None:
                 self._stop_for_good(task, f"{partition[0]}[{partition[1]}]: {reason}")
 
@@ -313,9 +338,11 @@ class PipelineThread:
         self._report_at = 0.0
 
     def _detach(self, task: Task) -> None:
-        self._reader.unassign(task.partitions)
-        for partition in task.partitions:
-            self._owners.pop(partition, None)
+        for lane in self._lanes:
+            if lane.owners.get(task.partitions[0]) is task:
+                lane.reader.unassign(task.partitions)
+                for partition in task.partitions:
+                    del lane.owners[partition]
 
     def _report(self) -> None:
         now = time.monotonic()

@@ -13,7 +13,8 @@ from common.config import Config
 from common.fault_points import reach
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
-from common.kafka.data import PartitionReader, TaskProducer
+from common.kafka.data import PartitionReader
+from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
 from common.nodes import OnError
 from common.record_batch import RecordBatch
@@ -46,6 +47,7 @@ class TaskContext:
     cluster_id: str
     admin: Admin
     reader: PartitionReader
+    """Fetches for those tasks that have no input in common."""
     finder: PartitionReader
     """Finds committed offsets. Another one, as `reader` would not fetch while that waits."""
 
@@ -85,6 +87,8 @@ class Task:
         self.reason = ""
         self.restarts = 0
         self.is_cancelled = False
+        self.reader = context.reader
+        """Fetches for this task; the caller may choose another one of the same group."""
         self.log = structlog.get_logger().bind(
             task=str(replica.task),
             epoch=epoch,
@@ -376,7 +380,7 @@ class Task:
         for partition, position in list(self.positions.items()):
             # The position stays behind transaction markers, so the end says more than a difference.
             if self._ends.get(partition, -1) < position:
-                end = self._context.reader.known_end(partition)
+                end = self.reader.known_end(partition)
                 if end < 0:
                     return None
                 lag += max(end - position, 0)

@@ -30,9 +30,9 @@ def _kill_and_settle(rig: Rig, victim: int) -> None:
 
 def _restart_and_look(rig: Rig, victim: int, wiped: str) -> int:
     """Start the TaskManager and return how many of its tasks say that they wiped their state."""
-    daemon = rig.start_task_manager(victim)
+    rig.start_task_manager(victim)
     rig.wait_until_whole()
-    return len(re.findall(wiped, daemon.log_file.read_text(errors="replace")))
+    return len(re.findall(wiped, _log(rig, victim)))
 
 
 @fault("full-disk")
@@ -85,22 +85,32 @@ def truncated_state(rig: Rig) -> None:
 
 @fault("foreign-state")
 def foreign_state(rig: Rig) -> None:
-    """A killed TaskManager's stores are replaced by another one's: found, wiped, restored."""
+    """A killed TaskManager's stores get another one's content: found, wiped, restored."""
     victim = rig.some_task_manager()
     other = rig.random.choice([tm_id for tm_id in rig.task_managers if tm_id != victim])
     _kill_and_settle(rig, victim)
     rig.kill(other)
-    folder = rig.state_folder(victim)
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(rig.state_folder(other), folder)
-    copied = len(_stores(folder))
+    others = _stores(rig.state_folder(other))
+    stores = _stores(rig.state_folder(victim))
+    for store in stores:
+        shutil.rmtree(store)
+        shutil.copytree(rig.random.choice(others), store)
     rig.start_task_manager(other)
-    wiped = _restart_and_look(rig, victim, "state wiped")
-    used = len(re.findall(r"task runs", rig.task_managers[victim].log_file.read_text()))
+    _restart_and_look(rig, victim, "state wiped")
+    lines = _log(rig, victim).splitlines()
+    running = [s for s in stores if any(f"task={s.name} " in x and "task runs" in x for x in lines)]
+    for store in running:
+        assert any("belongs to another" in line and str(store) in line for line in lines), (
+            f"{store} was used though it is another's"
+        )
     rig.say(
-        f"TaskManager {victim} got the {copied} stores of TaskManager {other}; "
-        f"{wiped} wiped, {used} tasks run"
+        f"{len(stores)} stores of TaskManager {victim} got content of TaskManager {other}; "
+        f"{len(running)} were opened, and wiped"
     )
+
+
+def _log(rig: Rig, tm_id: int) -> str:
+    return rig.task_managers[tm_id].log_file.read_text(errors="replace")
 
 
 def _overwrite(rig: Rig, file: Path) -> None:

@@ -231,6 +231,28 @@ def test_a_broker_that_restarts_under_load_costs_time_only(tmp_path: Path) -> No
         cluster.stop()
 
 
+def test_processors_that_read_the_same_input_run_on_one_thread(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """A consumer reads a partition once only, so each of them needs its own."""
+    pipeline = """
+- {id: Adder, type: sum, to: [sink]}
+- {id: Counter, type: count, to: [sink]}
+- {id: Other, type: count, to: [sink]}
+"""
+    name = f"same_input_{os.getpid()}"
+    with engine(tmp_path, bootstrap_servers, name, pipeline, parallelism=1) as same:
+        same.start_job_manager()
+        same.start_task_manager(0, threads=1)
+        same.wait_until(all_run([0]))
+        same.write([(b"k", b"100")] * 50)
+        same.wait_until_done({same.config.sink_topic: 150})
+        values = Counter(value for _, value in same.read(same.config.sink_topic))
+        assert values == Counter([b"101"] * 50 + [b"%d" % n for n in range(1, 51)] * 2)
+        status = same.wait_until(lambda s: all(t.status and t.status.lag == 0 for t in s.tasks))
+        assert [task.status.restarts for task in status.tasks if task.status] == [0, 0, 0]
+
+
 def test_a_poison_record_stops_its_task_with_the_reason_and_nothing_else(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:

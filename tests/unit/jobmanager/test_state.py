@@ -497,16 +497,3 @@ def test_revocation_that_was_lost_between_two_reigns_is_repeated() -> None:
     reign.obey(said)
     assert (revoked(said, 0), assigned(said, 0)) == ([1], [0])
     assert assigned(reign.report(0), 1) == [1]
-
-
-def test_reports_read_long_after_the_last_tick_do_not_shorten_the_wait_for_the_others() -> None:
-    reign = settled(6, 3)
-    # Nobody is heard of, then the JobManager is busy for long, with sending that they are down.
-    while reign.state.live:
-        reign.tick(1000)
-    reign.report(0, range(2), sequence=0)
-    reign.tick(30_000)
-    reign.report(1, range(2, 4), sequence=0)
-    reign.report(2, range(4, 6), sequence=0)
-    reign.tick()
-    assert [reign.owned_by(n) for n in range(3)] == [[0, 1], [2, 3], [4, 5]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.kafka import data
+from common.kafka import task_producer
 from common.kafka.clients import Partition
 from streams.stores import RocksDBStore
 from taskmanager import task as task_module
@@ -76,9 +76,9 @@ class Broker:
 
 def make(notes: list[str], partition: int, monkeypatch: pytest.MonkeyPatch) -> Task:
     """Return a started task that writes its steps, and the fault points on its way, to `notes`."""
-    for module in (data, task_module):
+    for module in (task_producer, task_module):
         monkeypatch.setattr(module, "reach", lambda point: notes.append(f"({point})"))
-    monkeypatch.setattr(data, "Producer", lambda _: NotingProducer(notes))
+    monkeypatch.setattr(task_producer, "Producer", lambda _: NotingProducer(notes))
     reader: Any = NotingReader()
     admin: Any = Broker()
     task = Task(

@@ -1,0 +1,295 @@
+"""A task's transactional producer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from common.config import Config
+from common.fault_points import reach
+from common.kafka.clients import (
+    HopelessError,
+    Partition,
+    TransactionFailedError,
+    client_config,
+    connect,
+    lower,
+    retry,
+    translate,
+)
+from common.kafka.record_size import record_size, size_bound
+from common.record_batch import Headers, RecordBatch
+
+_RETRY_BACKOFF_MS = 5
+_STIR_INTERVAL_S = 1.0
+_STIRS = 3
+_ROUND_TRIPS = 20
+_SLOW_LINK_S = 0.1
+_SEND_QUEUE_RECORDS = 500_000
+_SEND_QUEUE_KBYTES = 262_144
+_BATCH_BYTES = 1_000_000
+_SMALLEST_MESSAGE_MAX_BYTES = 1000
+
+
+class TaskProducer:
+    """The producer of one task: one transaction after another under a stable transactional id.
+
+    Creating a second one with the same id and calling `fence` ends the first one's right to
+    write and aborts what it left open (KIP-98). After any error the producer is dropped and
+    replaced: librdkafka lacks KIP-890, so a delayed request of a doubtful transaction could
+    otherwise reach the next one.
+    """
+
+    def __init__(
+        self, config: Config, transactional_id: str, size_limits: Mapping[str, int]
+    ) -> None:
+        """Connect. `size_limits` has the `max.message.bytes` of every topic to write to."""
+        self._timeout_s = config.transaction_timeout_ms / 1000
+        self._disturbed = False
+        self._state_offset: int | None = None
+        settings = client_config(
+            config,
+            "producer",
+            transactional_id=transactional_id,
+            transaction_timeout_ms=config.transaction_timeout_ms,
+            enable_idempotence=True,
+            acks="all",
+            # Java's default: keys land in the partition where Java clients put them.
+            partitioner="murmur2_random",
+            # The default of 100 ms is what every transaction after another would wait.
+            retry_backoff_ms=_RETRY_BACKOFF_MS,
+            # A transaction sends nothing late; the default of 5 is what each would wait.
+            linger_ms=0,
+            queue_buffering_max_messages=_SEND_QUEUE_RECORDS,
+            queue_buffering_max_kbytes=_SEND_QUEUE_KBYTES,
+        )
+        # librdkafka has one limit for all topics and does not measure as brokers do, so it gets
+        # one that `fits` never reaches. Batches of several records must suit every topic.
+        lower(settings, "batch.size", min(_BATCH_BYTES, *size_limits.values()))
+        largest = max(_SMALLEST_MESSAGE_MAX_BYTES, *size_limits.values())
+        lower(settings, "message.max.bytes", largest)
+        self._producer = connect(Producer, settings | {"error_cb": self._on_error})
+        most = int(settings["message.max.bytes"])
+        self._limits = {topic: min(limit, most) for topic, limit in size_limits.items()}
+
+    def fence(self, timeout_s: float) -> None:
+        """Fence every older producer of this id and abort its open transaction."""
+        # Without a connection, init_transactions waits on a timer of 500 ms.
+        retry(lambda left: self._producer.list_topics(timeout=left), timeout_s)
+        retry(self._producer.init_transactions, timeout_s)
+        self._producer.poll(0)
+        self._disturbed = False
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a connection broke during the last commit: replace the producer before more."""
+        return self._disturbed
+
+    def begin(self) -> None:
+        """Open a transaction. Raises as `commit` does."""
+        self._require_undisturbed()
+        self._state_offset = None
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as exception:
+            raise translate(exception) from exception
+
+    def size_limit(self, topic: str) -> int:
+        """Return how many bytes a record may have in a topic, all that comes with it included."""
+        return self._limits[topic]
+
+    def fits(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
+        """Whether a record is small enough for a topic."""
+        return record_size(key, value, headers) <= self._limits[topic]
+
+    def count_fitting(
+        self, limit: int, batch: RecordBatch, start: int, values: Sequence[bytes | None]
+    ) -> int:
+        """Return how many of `values`, up to the first larger one, make records up to `limit`.
+
+        The rest of the records is that of the batch from `start` on, as `send_columns` sends them.
+        """
+        stop = start + len(values)
+        keys = batch.keys[start:stop]
+        headers = batch.headers[start:stop] if batch.headers else None
+        if size_bound(keys, values, headers) <= limit:
+            return len(values)
+        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+            if record_size(key, value, headers[index] if headers else None) > limit:
+                return index
+        return len(values)
+
+    def send_columns(
+        self, topic: str, batch: RecordBatch, start: int, values: Sequence[bytes | None]
+    ) -> None:
+        """Send `values` with the keys, timestamps and headers of the batch from `start` on.
+
+        The key decides the partition; a record without one keeps its partition number. Every
+        record must be small enough (`count_fitting`). Raises as `commit`.
+        """
+        stop = start + len(values)
+        keys = batch.keys[start:stop]
+        timestamps = batch.timestamps[start:stop]
+        taken = 0
+        if batch.headers is None and None not in keys:
+            rows: Iterator[Any] = zip(values, keys, timestamps, strict=True)
+            produce = self._producer.produce
+            try:
+                for value, key, timestamp in rows:
+                    produce(topic, value, key, -1, None, None, timestamp)
+                    taken += 1
+            except BufferError:
+                pass
+            except KafkaException as exception:
+                raise self._cause(exception) from exception
+        for index in range(start + taken, stop):
+            self.send(
+                topic,
+                batch.keys[index],
+                values[index - start],
+                batch.timestamps[index],
+                batch.headers[index] if batch.headers else None,
+                batch.partition if batch.keys[index] is None else -1,
+            )
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int = -1,
+        on_delivery: Any = None,
+    ) -> None:
+        """Send one record that `fits`; blocks while the send queue is full. Raises as `commit`."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery,
+                    timestamp=timestamp,
+                    headers=headers,  # type: ignore[arg-type]
+                )
+                return
+            except BufferError as error:
+                if time.monotonic() > deadline:
+                    raise TransactionFailedError("the send queue stays full") from error
+                self._producer.poll(0.01)
+            except KafkaException as exception:
+                raise self._cause(exception) from exception
+
+    def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
+        """Send state changes to a partition of a state topic; `commit` tells where they ended.
+
+        Raises `HopelessError` for one that is too large: the outputs that count on it are sent.
+        """
+        last = len(changes) - 1
+        for index, (key, value) in enumerate(changes.items()):
+            if not self.fits(topic, key, value, None):
+                raise HopelessError(
+                    f"the state of a key of {len(key)} bytes is larger than the "
+                    f"{self._limits[topic]} bytes that topic {topic} takes (max.message.bytes)"
+                )
+            callback = self._on_state_delivery if index == last else None
+            self.send(topic, key, value, 0, None, partition, callback)
+
+    def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> int | None:
+        """Commit the transaction together with the input offsets (next ones to read).
+
+        Returns the offset behind the last record of `send_state`, `None` if there was none.
+        Blocks for a few ms as a rule, up to the transaction timeout. Raises `FencedError`,
+        `HopelessError` or `TransactionFailedError`; in doubt about the outcome, the committed
+        offsets tell it to whoever reads them after `fence`.
+        """
+        self._require_undisturbed()
+        positions = [TopicPartition(*p, offset) for p, offset in offsets.items()]
+        reach("before-offsets")
+        started = time.monotonic()
+        self._send_offsets(positions, group_metadata)
+        reach("before-commit")
+        left = self._timeout_s - (time.monotonic() - started)
+        reach("during-commit")
+        retry(self._producer.commit_transaction, max(left, 1))
+        self._producer.poll(0)
+        return self._state_offset
+
+    def _send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
+        """Add the offsets to the transaction, in a thread that can be left behind.
+
+        After a broker was away, librdkafka may wait for ever for a change of some connection,
+        whatever the timeout (its issues 5456 and 5511). Asking for metadata makes such a change.
+        Where not even three answers help, only a new producer does; over a slow link, the
+        offsets themselves may take that long.
+        """
+        sent: Future[None] = Future()
+
+        def send() -> None:
+            try:
+                retry(
+                    lambda left: self._producer.send_offsets_to_transaction(
+                        positions, group_metadata, left
+                    ),
+                    self._timeout_s,
+                )
+                sent.set_result(None)
+            except Exception as error:
+                sent.set_exception(error)
+
+        threading.Thread(target=send, name="offsets", daemon=True).start()
+        deadline_s = time.monotonic() + self._timeout_s
+        answers, answer_s = 0, 0.0
+        while not wait([sent], timeout=_STIR_INTERVAL_S).done:
+            is_enough = answers >= _STIRS + _ROUND_TRIPS * answer_s
+            if is_enough or time.monotonic() > deadline_s:
+                raise TransactionFailedError("librdkafka hangs while it sends offsets")
+            asked_s = time.monotonic()
+            with suppress(KafkaException):
+                self._producer.list_topics(timeout=_STIR_INTERVAL_S)
+                answers += 1
+                answer_s = time.monotonic() - asked_s
+            if answer_s < _SLOW_LINK_S:
+                self._disturbed = True
+        sent.result()
+
+    def close(self) -> None:
+        """Drop the producer. An open transaction is aborted by the next `fence` of its id."""
+        with suppress(KafkaException):  # what a fenced producer answers to everything
+            self._producer.purge()
+
+    def _cause(self, exception: KafkaException) -> Exception:
+        """Translate what `produce` raised. After a refused record that says nothing of its own."""
+        if exception.args[0].code() == KafkaError._STATE:
+            try:
+                # Changes nothing in a transaction that has failed, but tells why it did.
+                self._producer.begin_transaction()
+            except KafkaException as cause:
+                return translate(cause)
+        return translate(exception)
+
+    def _require_undisturbed(self) -> None:
+        """Raise if a connection broke: sending offsets would hang (librdkafka 5456, 5511)."""
+        self._producer.poll(0)
+        if self._disturbed:
+            raise TransactionFailedError("the connection to a broker broke")
+
+    def _on_error(self, error: KafkaError) -> None:
+        # Nothing was under way on a connection that never came about; while one of several
+        # brokers is away, this is heard all the time. But transactions need their coordinator.
+        text = error.str()
+        if "Connect to" not in text or "TxnCoordinator" in text:
+            self._disturbed = True
+
+    def _on_state_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._state_offset = (message.offset() or 0) + 1

@@ -1,0 +1,18 @@
+"""When a JobManager takes those for absent who have not reported."""
+
+from __future__ import annotations
+
+from tests.unit.jobmanager.reign import settled
+
+
+def test_reports_read_long_after_the_last_tick_do_not_shorten_the_wait_for_the_others() -> None:
+    reign = settled(6, 3)
+    # Nobody is heard of, then the JobManager is busy for long, with sending that they are down.
+    while reign.state.live:
+        reign.tick(1000)
+    reign.report(0, range(2), sequence=0)
+    reign.tick(30_000)
+    reign.report(1, range(2, 4), sequence=0)
+    reign.report(2, range(4, 6), sequence=0)
+    reign.tick()
+    assert [reign.owned_by(n) for n in range(3)] == [[0, 1], [2, 3], [4, 5]]
