@@ -34,6 +34,7 @@ from common.wire import JsonObject
 
 PROTOCOL_VERSION = 1
 MAX_RECORD_BYTES = 1_000_000
+_MAX_BATCHES = 8
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -144,14 +145,22 @@ class Codec:
         action = headers["action"]
         if action == _REFUSE:
             return Refused(tm_id, incarnation, epoch, record.value.decode())
-        batch = self._batches.setdefault((tm_id, incarnation, epoch, sequence), [])
+        key = (tm_id, incarnation, epoch, sequence)
+        batch = self._batches.setdefault(key, [])
+        while len(self._batches) > _MAX_BATCHES:
+            # Whose end never comes. A JobManager writes a batch in one piece.
+            del self._batches[next(iter(self._batches))]
         if action in (_ASSIGN, _REVOKE):
             batch.append((action, record))
             return None
         if action != _END:
             raise MalformedMessageError(f"{record.topic}: unknown action")
-        # Batches end in order; what is left of older ones will never be completed.
-        self._batches.clear()
+        # Batches to one process end in order; what is left of its older ones is never completed.
+        self._batches = {
+            other: records
+            for other, records in self._batches.items()
+            if other[:2] != key[:2] or other[2:] > key[2:]
+        }
         return Processors(
             tm_id,
             incarnation,

@@ -253,6 +253,18 @@ def test_batch_that_was_cut_off_and_said_again_later_is_whole() -> None:
     assert decoded[-1] == Processors(1, "i", 2, 3, assign=(REPLICA,))
 
 
+def test_batches_of_others_neither_end_nor_outgrow_the_one_that_goes_on() -> None:
+    codec = Codec(NAMES)
+    assign, end = encode(Processors(1, "i", 2, 3, assign=(REPLICA,)))
+    assert codec.decode(assign) is None
+    (stranger,) = encode(Processors(1, "stranger", 9, 9))
+    codec.decode(stranger)
+    assert codec.decode(end) == Processors(1, "i", 2, 3, assign=(REPLICA,))
+    for sequence in range(1000):
+        codec.decode(encode(Processors(1, "stranger", 9, sequence, assign=(REPLICA,)))[0])
+    assert len(codec._batches) < 10
+
+
 # Whatever else stands on a topic.
 
 
