@@ -103,8 +103,8 @@ class PartitionReader:
     def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
         """Return the group's committed offsets; partitions never committed are left out.
 
-        Waits for transactions that are about to decide (KIP-447, `require_stable`). Safe to call
-        from another thread than `fetch`.
+        Waits for transactions that are about to decide (KIP-447, `require_stable`). Meanwhile
+        `assign` may block as well, so ask a reader for this that fetches nothing.
         """
         wanted = [TopicPartition(*p) for p in partitions]
         found = retry(lambda left: self._consumer.committed(wanted, timeout=left), timeout_s)

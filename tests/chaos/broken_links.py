@@ -6,10 +6,8 @@ import time
 
 from tests.chaos.catalog import fault
 from tests.chaos.proxy import Link
-from tests.chaos.rig import HEARTBEAT_S, Rig
+from tests.chaos.rig import FIRST, HEARTBEAT_S, Rig
 
-FIRST = 0
-"""The TaskManager whose way to the broker is `Rig.link`."""
 RECOVERY_TIMEOUT_S = 90.0
 
 

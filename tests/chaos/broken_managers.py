@@ -12,7 +12,7 @@ from admin.cluster_status import ClusterStatus, Presence
 from admin.quickstart.daemons import Daemon
 from tests.chaos.catalog import fault
 from tests.chaos.garbage import messages
-from tests.chaos.rig import HEARTBEAT_S, PIPELINE, Rig
+from tests.chaos.rig import HEARTBEAT_S, PIPELINE, Rig, placement
 from tests.engine import signal_session
 
 END_TIMEOUT_S = 30.0
@@ -35,14 +35,6 @@ REWIRED = """
 def _kill_job_manager(rig: Rig) -> None:
     signal_session(rig.job_manager, signal.SIGKILL)
     rig.job_manager.end()
-
-
-def _restarts(status: ClusterStatus, prefix: str = "") -> dict[str, tuple[int | None, int]]:
-    return {
-        str(task.task): (task.owner, task.status.restarts if task.status else -1)
-        for task in status.tasks
-        if str(task.task).startswith(prefix)
-    }
 
 
 def _records_in(status: ClusterStatus, prefix: str) -> dict[str, int]:
@@ -80,7 +72,7 @@ def kill_jobmanager(rig: Rig) -> None:
     time.sleep(rig.random.uniform(0, 5) * HEARTBEAT_S)
     rig.job_manager = rig.start_job_manager()
     after = _wait_for_new_epoch(rig, before)
-    assert _restarts(after) == _restarts(before), "tasks moved or started again"
+    assert placement(after) == placement(before), "tasks moved or started again"
     rig.say(f"JobManager killed; all keys flow after {seconds:.1f} s, no task moved")
 
 
@@ -121,7 +113,7 @@ def two_jobmanagers(rig: Rig) -> None:
     assert former.exit_code == 4, f"exit code {former.exit_code}"
     seconds = rig.wait_for_flow()
     after = _wait_for_new_epoch(rig, before)
-    assert _restarts(after) == _restarts(before), "tasks moved or started again"
+    assert placement(after) == placement(before), "tasks moved or started again"
     rig.say(f"a second JobManager took over; all keys flow after {seconds:.1f} s, no task moved")
 
 
@@ -149,7 +141,7 @@ def edit_pipeline(rig: Rig) -> None:
         seconds = rig.wait_for_flow()
         ids = {node.id for node in rig.engine.topology.nodes}
         assert {task.task.processor for task in after.tasks} == ids
-        assert _restarts(after, "Counter") == _restarts(before, "Counter"), "Counter was disturbed"
+        assert placement(after, "Counter") == placement(before, "Counter"), "Counter was disturbed"
         figures = _records_in(after, "Counter")
         assert all(figures[task] >= n for task, n in _records_in(before, "Counter").items())
         rig.say(f"pipeline edited ({name}); all keys flow after {seconds:.1f} s, Counter goes on")
@@ -165,7 +157,7 @@ def same_id(rig: Rig) -> None:
     second = rig.make_task_manager(tm_id)
     _expect_refusal(second, tm_id)
     seconds = rig.wait_for_flow()
-    assert _restarts(rig.wait_until_whole()) == _restarts(before), "tasks moved or started again"
+    assert placement(rig.wait_until_whole()) == placement(before), "tasks moved or started again"
     rig.say(f"a second TaskManager {tm_id} was refused; all keys flow after {seconds:.1f} s")
 
 
@@ -186,7 +178,7 @@ def control_garbage(rig: Rig) -> None:
     after = rig.wait_until_whole()
     daemons = [rig.job_manager, *rig.task_managers.values()]
     assert all(daemon.exit_code is None for daemon in daemons), "a daemon ended"
-    assert _restarts(after) == _restarts(before), "tasks moved or started again"
+    assert placement(after) == placement(before), "tasks moved or started again"
     rejected = "control message rejected"
     counts = [daemon.log_file.read_text(errors="replace").count(rejected) for daemon in daemons]
     assert all(counts), f"not everybody rejected something: {counts}"
@@ -228,5 +220,5 @@ def clock_jump(rig: Rig) -> None:
     time.sleep(4 * HEARTBEAT_S)
     rig.clock_file(name).write_text("0")
     after = rig.wait_until_whole()
-    assert _restarts(after) == _restarts(before), "tasks moved or started again"
+    assert placement(after) == placement(before), "tasks moved or started again"
     rig.say(f"clock of {name} {shift_s:+d} s; all keys flow after {seconds:.1f} s, no task moved")

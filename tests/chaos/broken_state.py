@@ -11,10 +11,8 @@ from pathlib import Path
 
 from tests.chaos import small_disk
 from tests.chaos.catalog import SkippedError, fault
-from tests.chaos.rig import Rig
+from tests.chaos.rig import FIRST, Rig
 
-FIRST = 0
-"""The TaskManager whose state is on a small disk."""
 NOTICE_TIMEOUT_S = 60.0
 
 

@@ -6,10 +6,9 @@ import os
 import signal
 import time
 
-from admin.cluster_status import ClusterStatus
 from tests.chaos.broken_transactions import wait_for
 from tests.chaos.catalog import fault
-from tests.chaos.rig import HEARTBEAT_S, TRANSACTION_TIMEOUT_S, Rig
+from tests.chaos.rig import HEARTBEAT_S, TRANSACTION_TIMEOUT_S, Rig, placement
 from tests.engine import signal_session
 
 END_TIMEOUT_S = 30.0
@@ -87,7 +86,7 @@ def pause_past_detection(rig: Rig) -> None:
 def pause_short(rig: Rig) -> None:
     """SIGSTOP of a TaskManager shorter than detection: nothing moves."""
     paused = rig.some_task_manager()
-    before = _placement(rig.now())
+    before = placement(rig.now())
     pause_s = rig.random.uniform(0.3, 1.7) * HEARTBEAT_S
     rig.mark()
     signal_session(rig.task_managers[paused], signal.SIGSTOP)
@@ -96,7 +95,7 @@ def pause_short(rig: Rig) -> None:
     seconds = rig.wait_for_flow()
     rig.say(f"TaskManager {paused} paused for {pause_s:.1f} s; all keys flow after {seconds:.1f} s")
     time.sleep(1.5 * HEARTBEAT_S)
-    assert _placement(rig.now()) == before, "tasks moved or started again"
+    assert placement(rig.now()) == before, "tasks moved or started again"
 
 
 @fault("stop-gracefully")
@@ -111,11 +110,3 @@ def stop_gracefully(rig: Rig) -> None:
     assert daemon.wait(END_TIMEOUT_S), "the TaskManager does not end"
     assert daemon.exit_code == 0, f"exit code {daemon.exit_code}"
     rig.start_task_manager(leaver)
-
-
-def _placement(status: ClusterStatus) -> dict[str, tuple[int | None, int]]:
-    """Return the owner of each task, and how often it was started again."""
-    return {
-        str(task.task): (task.owner, task.status.restarts if task.status else -1)
-        for task in status.tasks
-    }

@@ -42,6 +42,19 @@ _CLOCK_CODE = Path(__file__).parent / "clock"
 _POLL_S = 0.01
 
 
+FIRST = 0
+"""The TaskManager with `Rig.link` and `Rig.small_disk`."""
+
+
+def placement(status: ClusterStatus, processor: str = "") -> dict[str, tuple[int | None, int]]:
+    """Return the owner of each task, of a processor or of all, and how often it started again."""
+    return {
+        str(task.task): (task.owner, task.status.restarts if task.status else -1)
+        for task in status.tasks
+        if task.task.processor == processor or not processor
+    }
+
+
 class Outage:
     """Measures how long it takes until records of all keys come out again."""
 
@@ -124,7 +137,7 @@ class Rig:
             kafka=_servers_setting(servers),
         )
         self._stack.callback(self._end_engine)
-        self._config_files = {0: self._config_of_first()}
+        self._config_files = {FIRST: self._config_of_first()}
         for tm_id in range(TASK_MANAGERS):
             self.fault_folder(tm_id).mkdir()
         self.job_manager = self.start_job_manager()
@@ -214,7 +227,7 @@ class Rig:
 
     def state_folder(self, tm_id: int) -> Path:
         """Return the folder with the stores of a TaskManager."""
-        base = self.folder / ("state_of_0" if tm_id == 0 else "state")
+        base = self.folder / ("state_of_0" if tm_id == FIRST else "state")
         return base / "job_chaos" / f"taskmanager_{tm_id}"
 
     def set_fault(self, tm_id: int, point: str, what: str) -> Path:
