@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from admin.cluster_status import ClusterStatus
@@ -183,4 +183,5 @@ def signal_session(daemon: Daemon, number: signal.Signals) -> None:
     """Send a signal to a daemon and all that it started."""
     assert daemon.pid is not None
     for pid in list(session_members(daemon.pid)):
-        os.kill(pid, number)
+        with suppress(ProcessLookupError):  # It ended since the list was made.
+            os.kill(pid, number)

@@ -264,6 +264,8 @@ class Thread:
 def step_until(condition: Callable[[], bool], *threads: Thread, timeout_s: float = 30) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline_s, "it does not come to that"
+        if time.monotonic() > deadline_s:
+            tasks = [task.status() for thread in threads for task in thread.thread._tasks.values()]
+            raise AssertionError(f"it does not come to that: {tasks}")
         for thread in threads:
             thread.step()

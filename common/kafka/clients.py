@@ -48,6 +48,7 @@ _PASSING = frozenset(
     }
 )
 _UNCLEAR = frozenset({KafkaError.UNKNOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
+_ANSWER_MS = 10_000
 _CONNECT_NEWS_S = 10.0
 _RIGHT = "a right is missing: grant it, then start the JobManager again"
 _OFFSET = (
@@ -97,6 +98,8 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
         "bootstrap.servers": config.bootstrap_servers,
         # The default of 10 s is how long a client may be late after the brokers were away.
         "reconnect.backoff.max.ms": 1000,
+        # The default of 60 s is how long a client may wait for a broker that hangs.
+        "socket.timeout.ms": _ANSWER_MS,
     }
     for prefix in ("", f"{kind}."):
         for name, value in config.kafka.items():

@@ -69,6 +69,8 @@ class TaskProducer:
             queue_buffering_max_messages=_SEND_QUEUE_RECORDS,
             queue_buffering_max_kbytes=_SEND_QUEUE_KBYTES,
         )
+        # librdkafka refuses to wait longer than that.
+        lower(settings, "socket.timeout.ms", config.transaction_timeout_ms)
         # librdkafka has one limit for all topics and does not measure as brokers do, so it gets
         # one that `fits` never reaches. Batches of several records must suit every topic.
         lower(settings, "batch.size", min(_BATCH_BYTES, *size_limits.values()))

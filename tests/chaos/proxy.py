@@ -164,9 +164,11 @@ class Link:
         finally:
             for pump in pumps:
                 pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            _reset(client)
-            _reset(broker)
+            try:
+                await asyncio.gather(*pumps, return_exceptions=True)
+            finally:  # A cut may come meanwhile.
+                _reset(client)
+                _reset(broker)
 
 
 class _Way:
