@@ -83,7 +83,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """Names of topics, of the consumer group and of transactional ids.
+    """Names of topics, of consumer groups and of transactional ids.
 
     With a `job_name`, all but source and sink carry it, so that jobs can share a Kafka.
     """
@@ -101,11 +101,11 @@ class TopicNames:
         """Return the topic between two processors."""
         return self._of_job(f"{from_id}_{to_id}")
 
-    def arcs(self, topology: Topology) -> tuple[str, ...]:
-        """Return the topics between all processors of a pipeline."""
-        return tuple(
-            self.arc(node.id, to) for node in topology.nodes for to in node.to if to != SINK
-        )
+    def arcs(self, topology: Topology) -> dict[str, str]:
+        """Return the topics between all processors of a pipeline, each with its reader."""
+        return {
+            self.arc(node.id, to): to for node in topology.nodes for to in node.to if to != SINK
+        }
 
     def state(self, processor_id: str) -> str:
         """Return the compacted topic that a stateful processor restores from."""
@@ -147,9 +147,16 @@ class TopicNames:
         """Return what a processor writes, in the order of `node.to`."""
         return tuple(self.sink if t == SINK else self.arc(node.id, t) for t in node.to)
 
+    def consumer_group(self, processor_id: str) -> str:
+        """Return the group that a processor's input offsets are committed to; nobody subscribes.
+
+        One for each processor, as several may read the source, each at its own offset.
+        """
+        return self._of_job(f"processors_{processor_id}")
+
     @property
-    def consumer_group(self) -> str:
-        """The group that the input offsets are committed to; nobody subscribes with it."""
+    def fetch_group(self) -> str:
+        """The group of consumers that only fetch: librdkafka wants one, and keeps nothing in it."""
         return self._of_job("processors")
 
     def transactional_id(self, task: TaskId) -> str:

@@ -57,7 +57,7 @@ class JobManagerDaemon:
         names = self._names
         self._reader = ControlReader(config, [names.threads_jm, names.threads_tm, names.heartbeat])
         self._reports = ReportWriter(config)
-        self._purger = ArcPurger(config, names.consumer_group, names.arcs(topology))
+        self._purger = ArcPurger(config, topology)
         self._writer: RulingWriter | None = None
         self._incarnation = uuid.uuid4().hex[:12]
         self._epoch = -1

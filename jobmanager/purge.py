@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from contextlib import closing
 
 import structlog
 
@@ -11,6 +11,8 @@ from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import PartitionReader
+from common.nodes import Topology
+from common.topics import TopicNames
 
 PURGE_INTERVAL_S = 30.0
 _REQUEST_TIMEOUT_S = 30.0
@@ -27,19 +29,20 @@ class ArcPurger:
     brokers may take their time.
     """
 
-    def __init__(self, config: Config, group: str, arcs: Sequence[str]) -> None:
+    def __init__(self, config: Config, topology: Topology) -> None:
+        self._config = config
         self._admin = Admin(config)
-        # Not the admin client: its requests to a coordinator that is slow to answer can abort the
-        # process (librdkafka 4605, 5397).
-        self._reader = PartitionReader(config, group)
-        self._partitions: list[Partition] = [
-            (arc, number) for arc in arcs for number in range(config.parallelism)
-        ]
+        names = TopicNames.of(config)
+        self._arcs: dict[str, list[Partition]] = {}
+        """Partitions by the consumer group that reads them."""
+        for arc, reader in names.arcs(topology).items():
+            partitions = self._arcs.setdefault(names.consumer_group(reader), [])
+            partitions += [(arc, number) for number in range(config.parallelism)]
         self._stopped = threading.Event()
 
     def start(self) -> None:
         """Begin, unless the pipeline has no arcs."""
-        if self._partitions:
+        if self._arcs:
             threading.Thread(target=self._run, name="purge", daemon=True).start()
 
     def stop(self) -> None:
@@ -49,8 +52,17 @@ class ArcPurger:
     def _run(self) -> None:
         while not self._stopped.wait(PURGE_INTERVAL_S):
             try:
-                offsets = self._reader.committed(self._partitions, _REQUEST_TIMEOUT_S)
+                offsets = self._find_offsets()
                 if offsets:
                     self._admin.delete_before(offsets)
             except (HopelessError, TransactionFailedError) as error:
                 logger.warning("processed records stay in the arcs for now", reason=str(error))
+
+    def _find_offsets(self) -> dict[Partition, int]:
+        # Not by the admin client: its requests to a coordinator that is slow to answer can abort
+        # the process (librdkafka 4605, 5397).
+        offsets: dict[Partition, int] = {}
+        for group, partitions in self._arcs.items():
+            with closing(PartitionReader(self._config, group)) as reader:
+                offsets.update(reader.committed(partitions, _REQUEST_TIMEOUT_S))
+        return offsets

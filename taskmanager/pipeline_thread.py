@@ -52,17 +52,20 @@ def run(settings: ThreadSettings) -> None:
     structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     admin = Admin(settings.config)
-    group = TopicNames.of(settings.config).consumer_group
-    reader = PartitionReader(settings.config, group, admin)
-    finder = PartitionReader(settings.config, group)
+    reader = fetcher(settings.config, admin)
     cluster_id = admin.check_broker()
     context = TaskContext(
-        settings.config, settings.tm_id, settings.thread, cluster_id, admin, reader, finder
+        settings.config, settings.tm_id, settings.thread, cluster_id, admin, reader
     )
     # Now that nothing is left to wait for, since the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
-    with closing(channel), closing(reader), closing(finder):
+    with closing(channel), closing(reader):
         PipelineThread(context, channel).loop()
+
+
+def fetcher(config: Config, admin: Admin) -> PartitionReader:
+    """Return a reader for the input of tasks."""
+    return PartitionReader(config, TopicNames.of(config).fetch_group, admin)
 
 
 @dataclass(slots=True)
@@ -218,9 +221,7 @@ class PipelineThread:
         for lane in self._lanes:
             if lane.owners.keys().isdisjoint(task.partitions):
                 return lane
-        context = self._context
-        group = TopicNames.of(self._config).consumer_group
-        self._lanes.append(_Lane(PartitionReader(self._config, group, context.admin)))
+        self._lanes.append(_Lane(fetcher(self._config, self._context.admin)))
         return self._lanes[-1]
 
     def _work(self) -> None:

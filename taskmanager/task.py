@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,8 +48,6 @@ class TaskContext:
     admin: Admin
     reader: PartitionReader
     """Fetches for those tasks that have no input in common."""
-    finder: PartitionReader
-    """Finds committed offsets. Another one, as `reader` would not fetch while that waits."""
 
 
 @dataclass(slots=True)
@@ -88,7 +86,7 @@ class Task:
         self.restarts = 0
         self.is_cancelled = False
         self.reader = context.reader
-        """Fetches for this task; the caller may choose another one of the same group."""
+        """Fetches for this task; the caller may choose another one."""
         self.log = structlog.get_logger().bind(
             task=str(replica.task),
             epoch=epoch,
@@ -97,6 +95,7 @@ class Task:
         )
         self._context = context
         self._transactional_id = names.transactional_id(replica.task)
+        self._group = names.consumer_group(replica.task.processor)
         self._producer: TaskProducer | None = None
         self._store: RocksDBStore | None = None
         self._opened_at: float | None = None
@@ -121,14 +120,14 @@ class Task:
         self._context.admin.topic_ids([*self.replica.in_topics, *written])
         limits = self._context.admin.size_limits(written)
         self._producer = TaskProducer(self._context.config, self._transactional_id, limits)
-        with ExitStack() as clients:
-            if self.replica.state_topic:
-                # Made early: one that is asked while it connects may take 0.7 s to answer.
-                state_reader = clients.enter_context(closing(self._state_reader()))
+        # Made early: one that is asked while it connects may take 0.7 s to answer. Of its own, as
+        # one that looks up offsets fetches nothing meanwhile.
+        with closing(PartitionReader(self._context.config, self._group)) as reader:
             self._producer.fence(START_TIMEOUT_S)
             # Only now: before, the old owner could still commit.
-            positions = self._find_positions()
-            read = self._restore(state_reader) if self.replica.state_topic else 0
+            positions = self._find_positions(reader)
+            read = self._restore(reader) if self.replica.state_topic else 0
+            self._group_metadata = reader.group_metadata
         self._processor = create_processor(self.replica.type, self.replica.config, self._store)
         self.positions, self._ends = positions, {}
         self._committed_at = time.monotonic()
@@ -221,7 +220,7 @@ class Task:
         changes = store.uncommitted if store else {}
         if self.replica.state_topic and changes:
             self._producer.send_state(self.replica.state_topic, partition, changes)
-        state_offset = self._producer.commit(self.positions, self._context.reader.group_metadata)
+        state_offset = self._producer.commit(self.positions, self._group_metadata)
         reach("after-commit")
         self._opened_at, self._committed_at = None, time.monotonic()
         self._transactions += 1
@@ -279,19 +278,14 @@ class Task:
         extra = [topic for topic in (replica.state_topic, dead_letters) if topic is not None]
         return [*replica.out_topics, *extra]
 
-    def _find_positions(self) -> dict[Partition, int]:
-        reader = self._context.reader
-        positions = self._context.finder.committed(self.partitions, START_TIMEOUT_S)
+    def _find_positions(self, reader: PartitionReader) -> dict[Partition, int]:
+        positions = reader.committed(self.partitions, START_TIMEOUT_S)
         for partition in self.partitions:
             # Asked for all: a reader that has not looked for a partition's broker before it
             # reads finds it only with its next round of metadata, up to 1 s later.
-            oldest = reader.low_watermark(partition, START_TIMEOUT_S)
+            oldest = self._context.reader.low_watermark(partition, START_TIMEOUT_S)
             positions.setdefault(partition, oldest)
         return positions
-
-    def _state_reader(self) -> PartitionReader:
-        config = self._context.config
-        return PartitionReader(config, TopicNames.of(config).consumer_group)
 
     def _restore(self, reader: PartitionReader) -> int:
         context, replica = self._context, self.replica

@@ -27,9 +27,11 @@ from common.messages import ProcessorReplica
 from common.nodes import OnError, ProcessorType, TaskId
 from common.status import TaskState
 from common.topics import TopicNames, TopicSpec
-from taskmanager.pipeline_thread import PipelineThread
+from taskmanager.pipeline_thread import PipelineThread, fetcher
 from taskmanager.task import Task, TaskContext
 
+# The records of tests are from 1970, which brokers would delete with their next round of retention.
+KEEP = {"retention.ms": "-1"}
 _numbers = itertools.count()
 Headers = list[tuple[str, bytes | None]]
 
@@ -64,12 +66,12 @@ class Job:
         )
         self.names = TopicNames.of(self.config)
         self.admin = Admin(self.config)
-        self._offsets = PartitionReader(self.config, self.names.consumer_group)
+        self._offsets = PartitionReader(self.config, self.names.consumer_group("P"))
         self.readers = [self._offsets]
         specs = [
-            TopicSpec(self.config.source_topic, 2, 1),
-            TopicSpec(self.config.sink_topic, 2, 1),
-            TopicSpec(self.names.dead_letter("P"), 2, 1),
+            TopicSpec(self.config.source_topic, 2, 1, KEEP),
+            TopicSpec(self.config.sink_topic, 2, 1, KEEP),
+            TopicSpec(self.names.dead_letter("P"), 2, 1, KEEP),
             TopicSpec(self.names.state("P"), 2, 1, {"cleanup.policy": "compact"}),
         ]
         self.admin.ensure_topics(specs)
@@ -87,7 +89,7 @@ class Job:
 
     def make_topic_again(self, topic: str) -> None:
         """Make a topic that was deleted."""
-        self.admin.ensure_topics([TopicSpec(topic, 2, 1)])
+        self.admin.ensure_topics([TopicSpec(topic, 2, 1, KEEP)])
         self.admin.topic_ids([topic])
 
     def delete_topic(self, topic: str) -> None:
@@ -126,12 +128,10 @@ class Job:
         )
 
     def context(self, tm_id: int = 0) -> TaskContext:
-        reader = PartitionReader(self.config, self.names.consumer_group, self.admin)
+        reader = fetcher(self.config, self.admin)
         self.readers.append(reader)
-        finder = PartitionReader(self.config, self.names.consumer_group)
-        self.readers.append(finder)
         cluster_id = self.admin.check_broker()
-        return TaskContext(self.config, tm_id, 0, cluster_id, self.admin, reader, finder)
+        return TaskContext(self.config, tm_id, 0, cluster_id, self.admin, reader)
 
     def task(self, replica: ProcessorReplica, tm_id: int = 0) -> Task:
         return Task(replica, self.context(tm_id), epoch=0)

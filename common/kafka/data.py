@@ -56,8 +56,8 @@ class Changes:
 class PartitionReader:
     """Reads committed records of partitions at explicit offsets; never resets or skips.
 
-    One for all tasks of a PipelineThread, one for each restore. Offsets are committed by the
-    producers' transactions, under `group`, which nobody ever subscribes to.
+    One for all tasks of a PipelineThread, one for each start of a task. Offsets are committed by
+    the producers' transactions, under a group to which nobody ever subscribes.
     """
 
     def __init__(self, config: Config, group: str, describer: Describer | None = None) -> None:

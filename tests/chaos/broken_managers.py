@@ -12,24 +12,28 @@ from admin.cluster_status import ClusterStatus, Presence
 from admin.quickstart.daemons import Daemon
 from tests.chaos.catalog import fault
 from tests.chaos.garbage import messages
-from tests.chaos.rig import HEARTBEAT_S, PIPELINE, Rig, placement
+from tests.chaos.rig import HEARTBEAT_S, PIPELINE, PIPELINE_END, Rig, placement
 from tests.engine import signal_session
 
 END_TIMEOUT_S = 30.0
 REFUSAL_TIMEOUT_S = 60.0
 
-WITHOUT_ADDER = """
+WITHOUT_ADDER = (
+    """
 - {id: Splitter, type: forward, to: [Counter], on_error: dead_letter}
 - {id: Counter, type: count, to: [Merger], on_error: dead_letter}
-- {id: Merger, type: forward, to: [sink], on_error: dead_letter}
 """
-REWIRED = """
+    + PIPELINE_END
+)
+REWIRED = (
+    """
 - {id: Splitter, type: forward, to: [Relay, Counter], on_error: dead_letter}
 - {id: Relay, type: forward, to: [Adder]}
 - {id: Adder, type: sum, to: [Merger], on_error: dead_letter}
 - {id: Counter, type: count, to: [Merger], on_error: dead_letter}
-- {id: Merger, type: forward, to: [sink], on_error: dead_letter}
 """
+    + PIPELINE_END
+)
 
 
 def _kill_job_manager(rig: Rig) -> None:

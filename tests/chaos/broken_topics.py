@@ -144,9 +144,9 @@ def denied_access(rig: Rig) -> None:
                 (ResourceType.TOPIC, names.sink, AclOperation.WRITE, {"Second", "Other"}),
                 (
                     ResourceType.GROUP,
-                    names.consumer_group,
+                    names.consumer_group("Other"),
                     AclOperation.READ,
-                    {"First", "Second", "Other"},
+                    {"Other"},
                 ),
             ]
         )

@@ -1,8 +1,9 @@
 """What the sink must hold, worked out apart from the engine, and what it was seen to hold.
 
 The writer numbers the records of each key: the n-th has the value `BASE + n`. Of each, the
-pipeline makes two results: `count` makes `n`, and `sum`, which adds 1, makes `BASE + n + 1`.
-So every result tells which record it stems from.
+pipeline makes three results: `count` makes `n`, `sum`, which adds 1, makes `BASE + n + 1`, and
+the auditor, a second reader of the source, adds `BASE` again. So every result tells which record
+it stems from.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ def value_of(number: int) -> int:
 def sum_of(number: int) -> int:
     """Return what `sum` makes of the n-th record of a key."""
     return value_of(number) + 1
+
+
+def audit_of(number: int) -> int:
+    """Return what the auditor makes of the n-th record of a key."""
+    return value_of(number) + BASE
 
 
 class Tally(NamedTuple):
@@ -73,6 +79,7 @@ class Ledger:
     def __init__(self, keys: Iterable[bytes], sums_may_miss: bool = False) -> None:
         self._counts = {key: _Stream(bytearray()) for key in keys}
         self._sums = {key: _Stream(bytearray()) for key in self._counts}
+        self._audits = {key: _Stream(bytearray()) for key in self._counts}
         self.sums_may_miss = sums_may_miss
         self._wrong = 0
         self.results = 0
@@ -89,28 +96,28 @@ class Ledger:
             return
         if 0 < number < BASE:
             self._counts[key].note(number)
-        elif number >= sum_of(1):
+        elif sum_of(0) < number < audit_of(0):
             self._sums[key].note(number - sum_of(0))
+        elif number > audit_of(0):
+            self._audits[key].note(number - audit_of(0))
         else:
             self._wrong += 1
 
     def tally(self, written: Mapping[bytes, int]) -> Tally:
         """Compare with how many records of each key were written."""
-        lost = sum(stream.lost(written[key]) for key, stream in self._counts.items())
-        if not self.sums_may_miss:
-            lost += sum(stream.lost(written[key]) for key, stream in self._sums.items())
-        streams = [*self._counts.values(), *self._sums.values()]
-        beyond = sum(
-            stream.highest > written[key]
-            for streams_of_key in (self._counts, self._sums)
-            for key, stream in streams_of_key.items()
-        )
+        kinds = (self._counts, self._sums, self._audits)
+        streams = [(written[key], stream) for kind in kinds for key, stream in kind.items()]
         return Tally(
-            lost,
-            sum(stream.repeated for stream in streams),
-            sum(stream.reordered for stream in streams),
-            self._wrong + beyond,
+            sum(s.lost(written[key]) for kind in self._required for key, s in kind.items()),
+            sum(stream.repeated for _, stream in streams),
+            sum(stream.reordered for _, stream in streams),
+            self._wrong + sum(stream.highest > number for number, stream in streams),
         )
+
+    @property
+    def _required(self) -> tuple[dict[bytes, _Stream], ...]:
+        sums = () if self.sums_may_miss else (self._sums,)
+        return (self._counts, self._audits, *sums)
 
     def has_passed(self, marks: Mapping[bytes, int]) -> bool:
         """Whether of every key and kind a result came that is younger than its mark."""
@@ -122,7 +129,7 @@ class Ledger:
 
     def _reaches(self, numbers: Mapping[bytes, int]) -> bool:
         return all(
-            self._counts[key].highest >= number
-            and (self.sums_may_miss or self._sums[key].highest >= number)
+            kind[key].highest >= number
+            for kind in self._required
             for key, number in numbers.items()
         )

@@ -98,6 +98,7 @@ class SinkReader:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 10,
+                "socket.timeout.ms": 10_000,
                 "log_level": 0,
             }
         )

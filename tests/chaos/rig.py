@@ -17,18 +17,24 @@ from admin.local_broker import LocalCluster, delete_data
 from admin.ports import LOOPBACK, find_free
 from admin.quickstart.daemons import Daemon, session_members
 from common.fault_points import DIRECTORY_VARIABLE
-from tests.chaos.ledger import Ledger, Tally
+from tests.chaos.ledger import BASE, Ledger, Tally
 from tests.chaos.load import KEYS, Load, SinkReader
 from tests.chaos.proxy import Link
 from tests.chaos.small_disk import NoSmallDiskError, small_disk
 from tests.engine import Engine, signal_session
 
-PIPELINE = """
+PIPELINE_END = f"""
+- {{id: Auditor, type: sum, config: {{constant: {BASE}}}, to: [Merger], on_error: dead_letter}}
+- {{id: Merger, type: forward, to: [sink], on_error: dead_letter}}
+"""
+PIPELINE = (
+    """
 - {id: Splitter, type: forward, to: [Adder, Counter], on_error: dead_letter}
 - {id: Adder, type: sum, to: [Merger], on_error: dead_letter}
 - {id: Counter, type: count, to: [Merger], on_error: dead_letter}
-- {id: Merger, type: forward, to: [sink], on_error: dead_letter}
 """
+    + PIPELINE_END
+)
 TASK_MANAGERS = 3
 PARTITIONS = 3
 RECORDS_PER_S = 1000

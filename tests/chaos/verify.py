@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
@@ -141,19 +142,20 @@ def _states(rig: Rig, config: Config, names: TopicNames) -> list[str]:
 def _offsets(rig: Rig, config: Config, names: TopicNames) -> list[str]:
     """Compare the committed offset of each input with the record behind the last one."""
     topology = rig.engine.topology
-    topics = [names.source, *names.arcs(topology)]
-    partitions = [(topic, number) for topic in topics for number in range(config.parallelism)]
-    reader = PartitionReader(config, names.consumer_group)
-    committed = reader.committed(partitions, _REQUEST_TIMEOUT_S)
-    reader.close()
-    problems = []
-    for topic in topics:
-        last = dict.fromkeys(range(config.parallelism), -1)
+    last: dict[Partition, int] = {}
+    for topic in {topic for node in topology.nodes for topic in names.in_topics(node)}:
         for batch in read_committed(config, topic, config.parallelism):
-            last[batch.partition] = max(last[batch.partition], batch.offsets[-1])
-        for number, offset in last.items():
-            at = committed.get((topic, number))
-            # Of what is processed, arcs keep nothing: then there is no record left to compare.
-            if offset >= 0 and at != offset + 1:
-                problems.append(f"{topic}[{number}] is committed at {at}, its last is {offset}")
+            place = (topic, batch.partition)
+            last[place] = max(last.get(place, -1), batch.offsets[-1])
+    problems = []
+    for node in topology.nodes:
+        # Of what is processed, arcs keep nothing: then there is no record left to compare.
+        inputs = [place for place in last if place[0] in names.in_topics(node)]
+        with closing(PartitionReader(config, names.consumer_group(node.id))) as reader:
+            committed = reader.committed(inputs, _REQUEST_TIMEOUT_S) if inputs else {}
+        problems += [
+            f"{node.id} has {place} committed at {committed.get(place)}, its last is {last[place]}"
+            for place in inputs
+            if committed.get(place) != last[place] + 1
+        ]
     return problems

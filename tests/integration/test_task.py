@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from common.kafka.clients import FencedError
-from common.nodes import OnError, ProcessorType
+from common.nodes import OnError, ProcessorType, TaskId
 from common.status import TaskState
 from taskmanager.task import RecordFailedError, StartCancelledError
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
@@ -45,6 +45,18 @@ def test_committed_offset_is_that_of_the_last_record_plus_one(job: Job) -> None:
     assert job.committed() is None
     run_once(job.task(job.replica(ProcessorType.SUM)))
     assert job.committed() == 7
+
+
+def test_two_processors_that_read_one_topic_go_on_each_where_it_was(job: Job) -> None:
+    one = job.replica(ProcessorType.FORWARD)
+    other = replace(one, task=TaskId("Other", 0))
+    job.write(Record(b"k", b"1", 0))
+    run_once(job.task(one))
+    job.write(Record(b"k", b"2", 0))
+    run_once(job.task(other))
+    for replica in (one, other):
+        run_once(job.task(replica))
+    assert [record.value for record in job.read(job.config.sink_topic)] == [b"1", b"1", b"2", b"2"]
 
 
 def test_nothing_of_a_dropped_transaction_is_seen_and_it_is_replayed(job: Job) -> None:

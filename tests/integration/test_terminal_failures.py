@@ -126,7 +126,7 @@ def test_committed_offset_behind_the_end(job: Job) -> None:
     """As after the loss of the newest records, or in a topic made anew."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(3)))
     offset = TopicPartition(job.config.source_topic, 0, 1_000)
-    wanted = [ConsumerGroupTopicPartitions(job.names.consumer_group, [offset])]
+    wanted = [ConsumerGroupTopicPartitions(job.names.consumer_group("P"), [offset])]
     for answer in job.admin_client.alter_consumer_group_offsets(wanted).values():
         answer.result(10)
     thread = Thread(job, 0)
@@ -212,7 +212,7 @@ def rights(job: Job) -> dict[str, Right]:
         "input": (topic, job.config.source_topic, AclOperation.READ),
         "output": (topic, job.config.sink_topic, AclOperation.WRITE),
         "state": (topic, job.names.state("P"), AclOperation.WRITE),
-        "group": (ResourceType.GROUP, job.names.consumer_group, AclOperation.READ),
+        "group": (ResourceType.GROUP, job.names.consumer_group("P"), AclOperation.READ),
         "transactions": (ResourceType.TRANSACTIONAL_ID, transactional_id, AclOperation.WRITE),
     }
 

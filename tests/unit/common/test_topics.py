@@ -55,7 +55,8 @@ ids = st.text(alphabet="ab_01.-", min_size=1, max_size=6)
         (BARE.processors("0"), OF_JOB.processors("0"), "processors_topic_0"),
         (BARE.heartbeat, OF_JOB.heartbeat, "heartbeat_topic"),
         (BARE.heartbeat_events, OF_JOB.heartbeat_events, "heartbeat_events_topic"),
-        (BARE.consumer_group, OF_JOB.consumer_group, "processors"),
+        (BARE.fetch_group, OF_JOB.fetch_group, "processors"),
+        (BARE.consumer_group("P"), OF_JOB.consumer_group("P"), "processors_P"),
     ],
 )
 def test_names_end_in_the_job_name_where_there_is_one(

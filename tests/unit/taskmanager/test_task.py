@@ -63,6 +63,9 @@ class NotingReader:
         self.looked_at.append(partition)
         return -5
 
+    def close(self) -> None:
+        pass
+
 
 class Broker:
     """What a task asks an `Admin`."""
@@ -81,9 +84,8 @@ def make(notes: list[str], partition: int, monkeypatch: pytest.MonkeyPatch) -> T
     monkeypatch.setattr(task_producer, "Producer", lambda _: NotingProducer(notes))
     reader: Any = NotingReader()
     admin: Any = Broker()
-    task = Task(
-        replica(partition), TaskContext(CONFIG, 0, 0, "cluster", admin, reader, reader), epoch=0
-    )
+    monkeypatch.setattr(task_module, "PartitionReader", lambda *_: reader)
+    task = Task(replica(partition), TaskContext(CONFIG, 0, 0, "cluster", admin, reader), epoch=0)
     task.start()
     assert reader.looked_at == list(task.partitions)
     return task
