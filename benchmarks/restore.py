@@ -28,7 +28,7 @@ from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row
 from common.kafka.data import PartitionReader
 from common.topics import TopicSpec
-from streams.stores import RocksDBStore
+from streams.stores.rocksdb import RocksDBStore
 from taskmanager.restore import restore
 from tests.engine import Engine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common.record_batch import RecordBatch
 from streams.results import Results
-from streams.stores import KeyValueStore
+from streams.stores.rocksdb import KeyValueStore
 
 
 class CountProcessor:

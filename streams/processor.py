@@ -10,7 +10,7 @@ from common.record_batch import RecordBatch
 from streams.count import CountProcessor
 from streams.forward import ForwardProcessor
 from streams.results import Results
-from streams.stores import KeyValueStore
+from streams.stores.rocksdb import KeyValueStore
 from streams.sum import SumProcessor
 
 

@@ -22,7 +22,7 @@ from common.messages import MISSED_BEATS, ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskState
 from common.topics import TopicNames
-from streams.stores import StoreCorruptedError, StoreLockedError
+from streams.stores.rocksdb import StoreCorruptedError, StoreLockedError
 from taskmanager.channel import Message, WorkerChannel
 from taskmanager.task import RecordFailedError, Task, TaskContext
 

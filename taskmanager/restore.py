@@ -10,7 +10,7 @@ import structlog
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import PartitionReader
-from streams.stores import RocksDBStore
+from streams.stores.rocksdb import RocksDBStore
 
 STALL_TIMEOUT_S = 60
 _REQUEST_TIMEOUT_S = 30

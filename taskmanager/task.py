@@ -22,7 +22,7 @@ from common.status import TaskState, TaskStatus
 from common.topics import TopicNames
 from streams.processor import create_processor
 from streams.results import Results
-from streams.stores import RocksDBStore
+from streams.stores.rocksdb import RocksDBStore
 from taskmanager.restore import restore
 
 START_TIMEOUT_S = 60

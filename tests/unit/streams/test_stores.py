@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.stores import RocksDBStore, StoreCorruptedError, StoreLockedError
+from streams.stores.rocksdb import RocksDBStore, StoreCorruptedError, StoreLockedError
 
 IDENTITY = {"topic": "state_topic_Counter", "partition": "0", "cluster": "abc"}
 
@@ -152,7 +152,7 @@ def test_restored_entries_replace_what_was_read_before(store: RocksDBStore) -> N
 def test_transaction_with_more_keys_than_are_cached_is_whole(
     store: RocksDBStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams.stores.CACHED_KEYS", 10)
+    monkeypatch.setattr("streams.stores.rocksdb.CACHED_KEYS", 10)
     for value in (b"1", b"2"):
         for number in range(25):
             store.put(b"%d" % number, value)
@@ -163,7 +163,7 @@ def test_transaction_with_more_keys_than_are_cached_is_whole(
 RESTORER = """
 import sys
 from pathlib import Path
-from streams.stores import RocksDBStore
+from streams.stores.rocksdb import RocksDBStore
 store = RocksDBStore(Path(sys.argv[1]), {"topic": "state_topic_Counter"})
 for offset in range(1, 1_000_000):
     store.restore({b"%d" % key: b"%d" % offset for key in range(500)}, offset)
@@ -323,7 +323,7 @@ def test_directory_with_foreign_files_is_used(directory: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from streams.stores import RocksDBStore
+from streams.stores.rocksdb import RocksDBStore
 store = RocksDBStore(Path(sys.argv[1]), {"topic": "state_topic_Counter"})
 store.put(b"a", b"1")
 store.commit(10)

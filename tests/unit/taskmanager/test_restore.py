@@ -13,7 +13,7 @@ import pytest
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import Changes, PartitionReader
-from streams.stores import RocksDBStore
+from streams.stores.rocksdb import RocksDBStore
 from taskmanager import restore as restoring
 from taskmanager.restore import restore
 

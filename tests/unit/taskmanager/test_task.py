@@ -11,7 +11,7 @@ import pytest
 
 from common.kafka import task_producer
 from common.kafka.clients import Partition
-from streams.stores import RocksDBStore
+from streams.stores.rocksdb import RocksDBStore
 from taskmanager import task as task_module
 from taskmanager.task import Task, TaskContext, store_identity
 from tests.unit.taskmanager.fakes import CONFIG, batch, replica

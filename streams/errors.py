@@ -1,0 +1,23 @@
+"""What the stream API raises; the base class is `StreamsError`."""
+
+from __future__ import annotations
+
+
+class StreamsError(Exception):
+    """The base of all errors that the stream API raises on its own account."""
+
+
+class TopologyError(StreamsError):
+    """A graph that cannot be: the message names the node or store. Mend the builder's calls."""
+
+
+class SerializationError(StreamsError):
+    """A serde cannot read or write a key or a value; `on_error` says what happens."""
+
+
+class StateStoreError(StreamsError):
+    """A store was used as it cannot be: after `close`, with a null key, with a wrong range."""
+
+
+class PartitionError(StreamsError):
+    """A partitioner returned what is no set of existing partitions."""

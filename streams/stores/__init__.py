@@ -1,0 +1,1 @@
+"""State stores: what a task remembers, by the transactions that have committed."""
