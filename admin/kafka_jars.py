@@ -14,7 +14,7 @@ from admin.paths import cache_home
 from common.errors import UnavailableError
 from common.java import Java
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.2.1"
 """The version that ivy.xml asks for."""
 
 _IVY_FILE = Path(__file__).with_name("ivy.xml")

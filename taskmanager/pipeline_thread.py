@@ -70,16 +70,21 @@ def fetcher(config: Config, admin: Admin) -> PartitionReader:
 
 @dataclass(slots=True)
 class _Trouble:
-    """How often a task failed lately; decides how long it waits before it starts again."""
+    """How often a task failed lately; decides how long it waits before it starts again.
+
+    What it has committed in between shows that it is not the same failure for ever.
+    """
 
     failures: int = 0
     fenced: int = 0
     last_s: float = 0.0
 
-    def count(self, fenced: bool) -> None:
+    def count(self, fenced: bool, has_committed: bool) -> None:
         now = time.monotonic()
         if now - self.last_s > CALM_S:
             self.failures = self.fenced = 0
+        if has_committed:
+            self.failures = 0
         self.failures += 1
         self.fenced += fenced
         self.last_s = now
@@ -133,6 +138,9 @@ class PipelineThread:
                 self._watch_starts()
                 time.sleep(CLOSING_WAIT_S)
             self._channel.send({"type": "stopped"})
+        except Exception:
+            structlog.get_logger().exception("PipelineThread fails")
+            raise
         finally:
             for pool in (self._starters, self._committers):
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -321,7 +329,7 @@ class PipelineThread:
         trouble = self._trouble.setdefault(task_id, _Trouble())
         # The broker itself fences a transaction that outlives its timeout: no sign of a rival.
         timeout_s = self._config.transaction_timeout_ms / 1000
-        trouble.count(fenced and task.transaction_age_s < timeout_s)
+        trouble.count(fenced and task.transaction_age_s < timeout_s, task.has_committed)
         if trouble.fenced >= FENCED_FOR_GOOD:
             task.log.warning("task given up", reason=reason)
             del self._trouble[task_id]

@@ -106,6 +106,7 @@ class Task:
         self._committed = _Figures()
         self._open = _Figures()
         self._transactions = 0
+        self._transactions_at_start = 0
 
     def start(self) -> None:
         """Take the task over: fence, restore, find the positions. Blocks; `drop` it on errors.
@@ -131,6 +132,7 @@ class Task:
         self._processor = create_processor(self.replica.type, self.replica.config, self._store)
         self.positions, self._ends = positions, {}
         self._committed_at = time.monotonic()
+        self._transactions_at_start = self._transactions
         self.state = TaskState.RUNNING
         self.log.info(
             "task runs",
@@ -148,6 +150,11 @@ class Task:
     def transaction_age_s(self) -> float:
         """Seconds since the open transaction began; 0 without one."""
         return 0.0 if self._opened_at is None else time.monotonic() - self._opened_at
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether it has committed anything since it was last started."""
+        return self._transactions > self._transactions_at_start
 
     @property
     def needs_refresh(self) -> bool:

@@ -111,6 +111,7 @@ class FakeTask:
         self.is_caught_up = False
         self.needs_refresh = False
         self.has_open_transaction = False
+        self.has_committed = False
         self.transaction_age_s = 0.0
         self.log = structlog.get_logger()
         self.on_start: Callable[[], object] = lambda: None
@@ -119,6 +120,7 @@ class FakeTask:
 
     def start(self) -> None:
         self.on_start()
+        self.has_committed = False
         self.state = TaskState.RUNNING
 
     def process(self, batch: RecordBatch) -> None:
@@ -127,7 +129,7 @@ class FakeTask:
 
     def commit(self) -> bool:
         self.on_commit()
-        self.has_open_transaction = False
+        self.has_open_transaction, self.has_committed = False, True
         return True
 
     def drop(self) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from common.kafka.clients import FencedError
+from common.kafka.clients import FencedError, TransactionFailedError
 from taskmanager.pipeline_thread import PARALLEL_CALLS
 from tests.unit.taskmanager.fakes import TIMEOUT_S, FakeTask, Rig, batch
 
@@ -53,6 +53,34 @@ def test_one_hang_does_not_count_towards_a_fence_that_follows_it(rig: Rig) -> No
     fence(rig, task, transaction_age_s=TRANSACTION_TIMEOUT_S + 5)
     fence(rig, task, transaction_age_s=0.1)
     assert (task.restarts, rig.channel.count("closed")) == (2, 0)
+
+
+def fail_to_commit() -> None:
+    raise TransactionFailedError("no")
+
+
+def pause_after_failure_s(rig: Rig, task: FakeTask) -> float:
+    """Let a task fail at its next commit; return how long it waits before it starts again."""
+    task.on_commit, task.has_open_transaction = fail_to_commit, True
+    rig.step()
+    pause_s = rig.thread._start_at[task.replica.task] - rig.clock.now_s
+    rig.clock.now_s += pause_s
+    rig.step_until(lambda: bool(rig.reader.assigned))
+    return pause_s
+
+
+def test_task_that_fails_again_and_again_waits_before_it_starts(rig: Rig) -> None:
+    (task,) = rig.run(0)
+    assert [pause_after_failure_s(rig, task) for _ in range(4)] == pytest.approx([0, 0.5, 1, 2])
+
+
+def test_task_that_committed_meanwhile_starts_again_at_once(rig: Rig) -> None:
+    """Brokers that restart one after the other are not one failure that goes on for ever."""
+    (task,) = rig.run(0)
+    for _ in range(3):
+        assert pause_after_failure_s(rig, task) == 0
+        task.on_commit, task.has_open_transaction = lambda: None, True
+        rig.step()
 
 
 def test_thread_that_works_off_slow_batches_reports_after_each(rig: Rig) -> None:
