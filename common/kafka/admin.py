@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -54,7 +54,8 @@ class Admin:
 
     def __init__(self, config: Config) -> None:
         self._bootstrap_servers = config.bootstrap_servers
-        self._client = connect(AdminClient, client_config(config, "admin"))
+        self._settings = client_config(config, "admin")
+        self._client = connect(AdminClient, self._settings)
 
     def check_broker(self, timeout_s: float = 20) -> str:
         """Return the cluster's id once a broker has answered.
@@ -211,17 +212,22 @@ class Admin:
     def _ask(self, request: Callable[[float], T]) -> T:
         """Make a request that takes a timeout, again with new metadata if nobody answers.
 
-        librdkafka would go on waiting for the controller or leader that it knows, be it gone.
+        librdkafka would go on waiting for the controller or leader that it knows, be it gone; and
+        after a broker was away, it may not connect any more (seen with 2.16.0).
         """
         deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
+            client = self._client
             try:
                 return retry(lambda left: request(min(left, _ATTEMPT_S)), REQUEST_TIMEOUT_S)
             except TransactionFailedError:
                 if time.monotonic() > deadline_s:
                     raise
-            with suppress(KafkaException):
-                self._client.list_topics(timeout=_ATTEMPT_S)
+            try:
+                client.list_topics(timeout=_ATTEMPT_S)
+            except KafkaException:
+                if self._client is client:
+                    self._client = connect(AdminClient, self._settings)
             time.sleep(_RETRY_S)
 
 
