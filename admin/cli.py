@@ -15,8 +15,9 @@ from admin.describe import mermaid, overview
 from admin.init import write_samples
 from common.cli import run_command
 from common.config import Config, load_config
+from common.nodes import Topology
 from common.topics import control_topics, data_topics
-from common.topology import Topology, load_pipeline
+from streams.pipeline.load import load_pipeline
 
 app = typer.Typer(
     help="Make, check, describe and watch a pipeline.",

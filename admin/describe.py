@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.tree import Tree
 
 from common.config import Config
+from common.nodes import OnError, ProcessorNode, Topology
 from common.topics import TopicNames, TopicSpec, control_topics, data_topics
-from common.topology import SINK, SOURCE, OnError, ProcessorNode, Topology
 
 _BROKER_DEFAULT = "broker default"
 _LAST_PER_KEY = "last record per key"
@@ -17,7 +19,7 @@ _LAST_PER_KEY = "last record per key"
 def overview(config: Config, topology: Topology) -> RenderableType:
     """Return what a terminal shows: the graph as a tree, the topics, the tasks."""
     return Group(
-        _graph(config, topology),
+        *_graph(config, topology),
         "",
         _topics(config, topology),
         "",
@@ -30,30 +32,44 @@ def mermaid(config: Config, topology: Topology) -> str:
     names = TopicNames.of(config)
     # Processor ids may hold characters that Mermaid refuses in its own.
     keys = {node.id: f"p{index}" for index, node in enumerate(topology.nodes)}
-    keys |= {SOURCE: "source", SINK: "sink"}
-    lines = ["flowchart LR", f'    source(["{names.source}"])']
+    arcs = names.arcs(topology)
+    outside = _outside(names, topology, arcs)
+    lines = ["flowchart LR"]
     lines += [
         f'    {keys[node.id]}["{node.id}<br/>{_parameters(node)}"]' for node in topology.nodes
     ]
-    lines.append(f'    sink(["{names.sink}"])')
+    lines += [f'    {key}(["{topic}"])' for topic, key in outside.items()]
     for node in topology.nodes:
         key = keys[node.id]
-        if SOURCE in node.from_:
-            lines.append(f"    source --> {key}")
-        for target, topic in zip(node.to, names.out_topics(node), strict=True):
-            label = "" if target == SINK else f'|"{topic}"|'
-            lines.append(f"    {key} -->{label} {keys[target]}")
-        if node.is_stateful:
-            lines.append(f'    {key} <-.-> {key}_state[("{names.state(node.id)}")]')
+        lines += [f"    {outside[t]} --> {key}" for t in names.in_topics(node) if t in outside]
+        for topic in names.out_topics(node):
+            if topic in outside:
+                lines.append(f"    {key} --> {outside[topic]}")
+            else:
+                lines.append(f'    {key} -->|"{topic}"| {keys[arcs[topic]]}')
+        for number, topic in enumerate(names.states(node).values()):
+            lines.append(f'    {key} <-.-> {key}_state{number or ""}[("{topic}")]')
         if node.on_error is OnError.DEAD_LETTER:
             lines.append(f'    {key} -.-> {key}_dead_letter(["{names.dead_letter(node.id)}"])')
     return "\n".join(lines)
 
 
-def _graph(config: Config, topology: Topology) -> Tree:
-    """Return the tree that starts at the source; a processor is unfolded where it comes first."""
+def _outside(names: TopicNames, topology: Topology, arcs: Mapping[str, str]) -> dict[str, str]:
+    """Return the topics that are sources and sinks, with their keys in the flowchart."""
+    topics = dict.fromkeys(
+        topic
+        for node in topology.nodes
+        for topic in (*names.in_topics(node), *names.out_topics(node))
+        if topic not in arcs
+    )
+    known = {names.source: "source", names.sink: "sink"}
+    return {topic: known.get(topic, f"t{number}") for number, topic in enumerate(topics)}
+
+
+def _graph(config: Config, topology: Topology) -> list[Tree]:
+    """Return a tree for each source; a processor is unfolded where it comes first."""
     names = TopicNames.of(config)
-    tree = Tree(f"[bold]{names.source}[/bold] (source)")
+    arcs = names.arcs(topology)
     unfolded: set[str] = set()
 
     def add(to: Tree, node: ProcessorNode) -> None:
@@ -62,16 +78,19 @@ def _graph(config: Config, topology: Topology) -> Tree:
             return
         unfolded.add(node.id)
         branch = to.add(f"[bold]{node.id}[/bold] {_parameters(node)}{_on_error(node)}")
-        for target in node.to:
-            if target == SINK:
-                branch.add(f"[bold]{names.sink}[/bold] (sink)")
+        for topic in names.out_topics(node):
+            if topic in arcs:
+                add(branch, topology.node(arcs[topic]))
             else:
-                add(branch, topology.node(target))
+                branch.add(f"[bold]{topic}[/bold] (sink)")
 
+    trees: dict[str, Tree] = {}
     for node in topology.nodes:
-        if SOURCE in node.from_:
-            add(tree, node)
-    return tree
+        for topic in names.in_topics(node):
+            if topic not in arcs:
+                tree = trees.setdefault(topic, Tree(f"[bold]{topic}[/bold] (source)"))
+                add(tree, node)
+    return list(trees.values())
 
 
 def _topics(config: Config, topology: Topology) -> Table:
@@ -95,7 +114,7 @@ def _tasks(config: Config, topology: Topology) -> Table:
             str(task),
             "\n".join(f"{topic}[{task.partition}]" for topic in names.in_topics(node)),
             "\n".join(names.out_topics(node)),
-            f"{names.state(node.id)}[{task.partition}]" if node.is_stateful else "",
+            "\n".join(f"{topic}[{task.partition}]" for topic in names.states(node).values()),
         )
     return table
 
@@ -123,7 +142,8 @@ def _kept(topic: TopicSpec) -> str:
 
 
 def _parameters(node: ProcessorNode) -> str:
-    return ", ".join([node.type.value, *(f"{key} {value}" for key, value in node.config.items())])
+    what = node.code or node.type.value
+    return ", ".join([what, *(f"{key} {value}" for key, value in node.config.items())])
 
 
 def _on_error(node: ProcessorNode) -> str:

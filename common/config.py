@@ -49,6 +49,8 @@ _OPTIONAL = (
     "state_dir",
     "log_format",
     "log_level",
+    "modules",
+    "python_path",
     "spark",
     "kafka",
 )
@@ -69,7 +71,9 @@ class Config:
     `server_port` is 1..65535; `tm_number`, `parallelism` (partitions of each topic, replicas of
     each processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
-    `max_batch_records` 1..1000000. `state_dir` is absolute. `kafka` holds librdkafka settings,
+    `max_batch_records` 1..1000000. `state_dir` is absolute. `modules` are the Python modules and
+    packages with the user's code, all that is ever imported for a pipeline, and `python_path` the
+    folders, absolute, in which they are looked for first. `kafka` holds librdkafka settings,
     some with the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so it does
     not show in `repr`.
     """
@@ -89,6 +93,8 @@ class Config:
     state_dir: Path = Path("state")
     log_format: LogFormat = "console"
     log_level: LogLevel = "info"
+    modules: tuple[str, ...] = ()
+    python_path: tuple[Path, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
     kafka: Mapping[str, KafkaValue] = field(default_factory=dict, hash=False, repr=False)
 
@@ -158,6 +164,10 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         state_dir=_state_dir(fields, folder, problems),
         log_format=fields.choice("log_format", _LOG_FORMATS, default="console"),
         log_level=fields.choice("log_level", _LOG_LEVELS, default="info"),
+        modules=_modules(fields, problems),
+        python_path=tuple(
+            (folder / Path(text).expanduser()).resolve() for text in fields.texts("python_path")
+        ),
         spark=_spark(fields, problems),
         kafka=read_kafka_settings(fields.pairs("kafka"), problems),
     )
@@ -193,6 +203,17 @@ def _state_dir(fields: Fields, folder: Path, problems: Problems) -> Path:
     except (RuntimeError, ValueError, OSError) as error:
         problems.add(fields.at("state_dir"), f"state_dir is no folder: {error}")
         return folder
+
+
+def _modules(fields: Fields, problems: Problems) -> tuple[str, ...]:
+    modules = fields.texts("modules")
+    for module in modules:
+        if not all(part.isidentifier() for part in module.split(".")):
+            problems.add(
+                fields.at("modules"),
+                f'modules: "{module}" is no name of a Python module, such as package.module',
+            )
+    return modules
 
 
 def _spark(fields: Fields, problems: Problems) -> SparkConfig:

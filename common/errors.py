@@ -60,3 +60,7 @@ class SupersededError(PipelineError):
     """Another JobManager rules, or another TaskManager has this id: stop, do not retry."""
 
     exit_code = 4
+
+
+class EngineError(Exception):
+    """Kafka or the disk is to blame, no record: base of what a PipelineThread deals with itself."""

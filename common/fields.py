@@ -88,8 +88,10 @@ class Fields:
             return stand_in
         return number
 
-    def choice(self, key: str, choices: Sequence[T], *, default: T | None, about: str = "") -> T:
-        """Return the one of `choices` that the key names."""
+    def choice(
+        self, key: str, choices: Sequence[T], *, default: T | None, about: str = "", or_: str = ""
+    ) -> T:
+        """Return the one of `choices` that the key names; `or_` tells what else it may be."""
         stand_in = choices[0] if default is None else default
         value = self._value(key, about, default)
         if value is None:
@@ -101,7 +103,8 @@ class Fields:
             near = did_you_mean(value.value, choices)
         else:
             near = ""
-        self._problems.add(value, f"{key} must be {one_of(choices)}, got {describe(value)}{near}")
+        allowed = f"{one_of(choices)}{or_}"
+        self._problems.add(value, f"{key} must be {allowed}, got {describe(value)}{near}")
         return stand_in
 
     def submap(self, key: str, *, known: Sequence[str]) -> Fields:
@@ -128,6 +131,30 @@ class Fields:
             example = f': write ["{value.value}"]'
         self._problems.add(value, f"{key} must be a list, got {describe(value)}{example}")
         return None
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return the texts of an optional list, or of one text that stands for such a list."""
+        value = self._value(key, "", "")
+        if value is None:
+            return ()
+        items = value.items if isinstance(value, Items) else (value,)
+        texts = []
+        for item in items:
+            if isinstance(item, Scalar) and isinstance(item.value, str) and item.value.strip():
+                texts.append(item.value)
+            elif not self._problems.found_at(item):
+                self._problems.add(item, f"{key} must hold texts, got {describe(item)}")
+        return tuple(texts)
+
+    def boolean(self, key: str, *, default: bool) -> bool:
+        """Return a truth value."""
+        value = self._value(key, "", default=str(default))
+        if value is None:
+            return default
+        if not isinstance(value, Scalar) or not isinstance(value.value, bool):
+            self._problems.add(value, f"{key} must be true or false, got {describe(value)}")
+            return default
+        return value.value
 
     def _value(self, key: str, about: str, default: object) -> Value | None:
         value = self.require(key, about) if default is None else self.get(key)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from common.nodes import OnError, ProcessorNode, ProcessorType, TaskId, Topology
+from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
 from common.status import TaskStatus, ThreadState
 from common.topics import TopicNames
 from common.wire import JsonObject
@@ -17,6 +17,9 @@ JOB_MANAGER = "jobmanager"
 
 MISSED_BEATS = 3
 """Heartbeats that a daemon may miss before it counts as down, and PipelineThreads' lease ends."""
+
+
+_NO_CODE: Mapping[str, Any] = {"code": "", "state_topics": {}, "options": {}}
 
 
 class MalformedMessageError(Exception):
@@ -48,13 +51,21 @@ class ProcessorReplica:
     to: tuple[str, ...]
     in_topics: tuple[str, ...]
     out_topics: tuple[str, ...]
-    state_topic: str | None = None
+    state_topics: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """By the names of the stores."""
     dead_letter_topic: str | None = None
     on_error: OnError = OnError.FAIL
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    code: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def name(self) -> str:
+        """The processor's id."""
+        return self.task.processor
 
     def to_json(self) -> dict[str, Any]:
-        """Return the original's fields, in its order; no `stateTopic` where stateless."""
+        """Return the original's fields, in its order; no `stateTopic` but for a `COUNT`."""
         fields: dict[str, Any] = {
             "pipelineID": self.task.partition,
             "ID": self.task.processor,
@@ -64,17 +75,21 @@ class ProcessorReplica:
             "inTopics": list(self.in_topics),
             "outTopics": list(self.out_topics),
         }
-        if self.state_topic is not None:
-            fields["stateTopic"] = self.state_topic
+        if COUNT_STORE in self.state_topics:
+            fields["stateTopic"] = self.state_topics[COUNT_STORE]
         return fields
 
     def parameters(self) -> dict[str, Any]:
         """Return the fields that the original does not have; they travel in a header."""
+        others = {
+            store: topic for store, topic in self.state_topics.items() if store != COUNT_STORE
+        }
+        of_code = {"code": self.code, "state_topics": others, "options": dict(self.options)}
         return {
             "on_error": str(self.on_error),
             "dead_letter_topic": self.dead_letter_topic,
             "config": dict(self.config),
-        }
+        } | {name: value for name, value in of_code.items() if value}
 
     @property
     def fingerprint(self) -> str:
@@ -85,22 +100,33 @@ class ProcessorReplica:
     @classmethod
     def from_json(cls, data: Any, parameters: Any) -> ProcessorReplica:
         """Read what `to_json` and `parameters` wrote. Raises ValueError on anything else."""
-        fields, extra = JsonObject(data), JsonObject(parameters)
+        fields, extra = JsonObject(data), JsonObject(parameters, _NO_CODE)
         try:
             type_ = ProcessorType[fields.text("type")]
         except KeyError as error:
             raise ValueError("unknown processor type") from error
+        from_, in_topics = fields.texts("from"), fields.texts("inTopics")
+        to, out_topics = fields.texts("to"), fields.texts("outTopics")
+        if len(from_) != len(in_topics) or len(to) != len(out_topics):
+            raise ValueError("from and to must have a topic each")
+        states = JsonObject(extra.object("state_topics"))
+        state_topics = {store: states.text(store) for store in extra.object("state_topics")}
+        "".join(state_topics).encode()
+        if "stateTopic" in data:
+            state_topics[COUNT_STORE] = fields.text("stateTopic")
         return cls(
             task=TaskId(fields.text("ID"), fields.integer("pipelineID")),
             type=type_,
-            from_=fields.texts("from"),
-            to=fields.texts("to"),
-            in_topics=fields.texts("inTopics"),
-            out_topics=fields.texts("outTopics"),
-            state_topic=fields.text("stateTopic") if "stateTopic" in data else None,
+            from_=from_,
+            to=to,
+            in_topics=in_topics,
+            out_topics=out_topics,
+            state_topics=state_topics,
             dead_letter_topic=extra.text_or_none("dead_letter_topic"),
             on_error=OnError(extra.text("on_error")),
             config=extra.object("config"),
+            code=extra.text("code"),
+            options=extra.object("options"),
         )
 
 
@@ -122,10 +148,12 @@ def _replica(node: ProcessorNode, names: TopicNames, partition: int) -> Processo
         to=node.to,
         in_topics=names.in_topics(node),
         out_topics=names.out_topics(node),
-        state_topic=names.state(node.id) if node.is_stateful else None,
+        state_topics=names.states(node),
         dead_letter_topic=names.dead_letter(node.id) if dead_letters else None,
         on_error=node.on_error,
         config=node.config,
+        code=node.code,
+        options=node.options,
     )
 
 

@@ -14,20 +14,27 @@ SOURCE = "source"
 SINK = "sink"
 """Stands in `ProcessorNode.to` for the sink topic."""
 
+COUNT_STORE = "counts"
+"""The name of the store of the built-in type `count`."""
+
 _TASK_ID = re.compile(r"(.+)_(0|[1-9][0-9]*)", re.ASCII)
 
 
 class ProcessorType(StrEnum):
-    """The built-in processors, by their name in `pipeline.yaml`."""
+    """What a processor does: one of the built-in types, or code of the user.
+
+    `CLASS` stands for a `package.module:Class`, `TOPOLOGY` for a node group of a topology that a
+    function builds.
+    """
 
     FORWARD = "forward"
     SUM = "sum"
     COUNT = "count"
+    CLASS = "class"
+    TOPOLOGY = "topology"
 
-    @property
-    def is_stateful(self) -> bool:
-        """Whether its tasks keep a store, and so need a state topic."""
-        return self is ProcessorType.COUNT
+
+BUILT_IN = (ProcessorType.FORWARD, ProcessorType.SUM, ProcessorType.COUNT)
 
 
 class OnError(StrEnum):
@@ -39,11 +46,23 @@ class OnError(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessorNode:
-    """One processor of the pipeline.
+class LoggedStore:
+    """A store that has a state topic; `topic_config` is the topic's policy, by Kafka's names."""
 
-    `to` and `from_` hold processor ids in file order, or `SINK` and `SOURCE`; neither is empty.
-    `config` holds the type's parameters with defaults filled in; nobody changes it.
+    name: str
+    topic_config: Mapping[str, str] = field(
+        default_factory=lambda: {"cleanup.policy": "compact"}, hash=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorNode:
+    """One processor of the pipeline: what tasks are made of.
+
+    `to` and `from_` hold processor ids in file order, or `SINK` and `SOURCE`, or names of topics,
+    which are the keys of `topics`; `from_` is not empty. `config` holds the type's parameters with
+    defaults filled in, `code` where the user's code is found, `options` how it is run, as JSON
+    values; nobody changes them.
     """
 
     id: str
@@ -52,11 +71,27 @@ class ProcessorNode:
     from_: tuple[str, ...]
     on_error: OnError = OnError.FAIL
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    code: str = ""
+    topics: Mapping[str, str] = field(default_factory=dict, hash=False)
+    logged_stores: tuple[LoggedStore, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def internal_topics(self) -> tuple[str, ...]:
+        """The topics that it reads and that belong to a topology of the user's alone."""
+        return tuple(self.options.get("internal", ()))
+
+    @property
+    def stores(self) -> tuple[LoggedStore, ...]:
+        """The stores that its tasks restore from state topics."""
+        return (
+            (LoggedStore(COUNT_STORE),) if self.type is ProcessorType.COUNT else self.logged_stores
+        )
 
     @property
     def is_stateful(self) -> bool:
-        """Whether its tasks keep a store, and so need a state topic."""
-        return self.type.is_stateful
+        """Whether its tasks keep stores with state topics."""
+        return bool(self.stores)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 
 Headers = list[tuple[str, bytes | None]] | None
 
+OutputRecord = tuple[str, bytes | None, bytes | None, int, None, None, int, Headers]
+"""A record to send: topic, value, key, partition, None, None, timestamp and headers.
+
+The partition is -1 where the key decides. The order is that in which confluent-kafka's `produce`
+takes them; a plain tuple, as one is made for each record.
+"""
+
 
 @dataclass(slots=True)
 class RecordBatch:
@@ -30,3 +37,16 @@ class RecordBatch:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def behind(self, count: int) -> RecordBatch:
+        """Return the records behind the first `count` ones."""
+        return RecordBatch(
+            self.topic,
+            self.partition,
+            self.keys[count:],
+            self.values[count:],
+            self.timestamps[count:],
+            self.offsets[count:],
+            self.headers[count:] if self.headers else None,
+            self.error,
+        )

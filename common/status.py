@@ -18,6 +18,8 @@ _FIGURES = (
     "restarts",
     "restored",
     "to_restore",
+    "dropped",
+    "enforced",
 )
 
 
@@ -54,7 +56,9 @@ class TaskStatus:
     `fingerprint` is that of the processor replica that runs.
 
     `lag` counts the records that are not processed yet, as far as the brokers told; `None` while
-    unknown. `restored` and `to_restore` are state topic offsets.
+    unknown. `restored` and `to_restore` are state topic offsets. `dropped` counts records that went
+    nowhere, as a partitioner or a timestamp extractor said, and `enforced` how often records were
+    processed though another input might still have had older ones.
     """
 
     task: TaskId
@@ -71,6 +75,8 @@ class TaskStatus:
     restored: int = 0
     to_restore: int = 0
     fingerprint: str = ""
+    dropped: int = 0
+    enforced: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from common.nodes import SINK, SOURCE, OnError, ProcessorNode, TaskId, Topology
+from common.nodes import COUNT_STORE, SINK, SOURCE, OnError, ProcessorNode, TaskId, Topology
 
 if TYPE_CHECKING:
     from common.config import Config
@@ -36,7 +36,7 @@ _ANY_TIME = {
 # Streams does; dead letters stay until somebody deletes them.
 _KEEP_RECORDS = {"cleanup.policy": "delete", "retention.ms": "-1"} | _ANY_SIZE | _ANY_TIME
 # Kafka never compacts the segment that is written to: smaller ones make for shorter restores.
-_COMPACT = {"cleanup.policy": "compact", "segment.bytes": "67108864"} | _ANY_SIZE
+_SHORT_SEGMENTS = {"segment.bytes": "67108864"} | _ANY_SIZE | _ANY_TIME
 # Few records, and the last `sos` must still be there for a TaskManager that joins months later.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
 # One record per TaskManager and second, of no use a minute later. By the brokers' clock, since
@@ -103,13 +103,30 @@ class TopicNames:
 
     def arcs(self, topology: Topology) -> dict[str, str]:
         """Return the topics between all processors of a pipeline, each with its reader."""
-        return {
-            self.arc(node.id, to): to for node in topology.nodes for to in node.to if to != SINK
+        between = {
+            self.arc(node.id, to): to
+            for node in topology.nodes
+            for to in node.to
+            if to != SINK and to not in node.topics
         }
+        internal = {
+            node.topics[t]: node.id for node in topology.nodes for t in node.internal_topics
+        }
+        return between | internal
 
-    def state(self, processor_id: str) -> str:
-        """Return the compacted topic that a stateful processor restores from."""
-        return self._of_job(f"state_topic_{processor_id}")
+    def internal(self, processor_id: str, topic: str) -> str:
+        """Return the topic for one that a topology of the user's has for itself."""
+        return self._of_job(f"{processor_id}_{topic}")
+
+    def state(self, processor_id: str, store: str = COUNT_STORE) -> str:
+        """Return the compacted topic that a store of a processor is restored from."""
+        if store == COUNT_STORE:
+            return self._of_job(f"state_topic_{processor_id}")
+        return self._of_job(f"state_topic_{processor_id}_{store}")
+
+    def states(self, node: ProcessorNode) -> dict[str, str]:
+        """Return the state topics of a processor, by the names of the stores."""
+        return {store.name: self.state(node.id, store.name) for store in node.stores}
 
     def dead_letter(self, processor_id: str) -> str:
         """Return the topic for the records that a processor rejects."""
@@ -141,11 +158,16 @@ class TopicNames:
 
     def in_topics(self, node: ProcessorNode) -> tuple[str, ...]:
         """Return what a processor reads, in the order of `node.from_`."""
-        return tuple(self.source if f == SOURCE else self.arc(f, node.id) for f in node.from_)
+        return tuple(
+            self.source if f == SOURCE else node.topics.get(f) or self.arc(f, node.id)
+            for f in node.from_
+        )
 
     def out_topics(self, node: ProcessorNode) -> tuple[str, ...]:
         """Return what a processor writes, in the order of `node.to`."""
-        return tuple(self.sink if t == SINK else self.arc(node.id, t) for t in node.to)
+        return tuple(
+            self.sink if t == SINK else node.topics.get(t) or self.arc(node.id, t) for t in node.to
+        )
 
     def consumer_group(self, processor_id: str) -> str:
         """Return the group that a processor's input offsets are committed to; nobody subscribes.
@@ -212,8 +234,8 @@ def control_topics(config: Config) -> tuple[TopicSpec, ...]:
 def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
     """Return the topics that records pass, `parallelism` partitions each.
 
-    In order: source, arcs, state topics (compacted), dead letters, sink. Source and sink belong
-    to the user: where they are missing, they are made with the broker's defaults.
+    In order: sources, arcs, state topics (compacted), dead letters, sinks. Sources and sinks
+    belong to the user: where they are missing, they are made with the broker's defaults.
     """
     names = TopicNames.of(config)
 
@@ -221,12 +243,19 @@ def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
         return TopicSpec(name, config.parallelism, config.replication_factor, policy)
 
     nodes = topology.nodes
-    states = [names.state(node.id) for node in nodes if node.is_stateful]
+    arcs = names.arcs(topology)
+    sources = dict.fromkeys(topic for node in nodes for topic in names.in_topics(node))
+    sinks = dict.fromkeys(topic for node in nodes for topic in names.out_topics(node))
+    states = {
+        names.state(node.id, store.name): {**_SHORT_SEGMENTS, **store.topic_config}
+        for node in nodes
+        for store in node.stores
+    }
     dead = [names.dead_letter(node.id) for node in nodes if node.on_error is OnError.DEAD_LETTER]
     return (
-        spec(names.source, {}),
-        *(spec(name, _KEEP_RECORDS) for name in names.arcs(topology)),
-        *(spec(name, _COMPACT) for name in states),
+        *(spec(name, {}) for name in sources if name not in arcs),
+        *(spec(name, _KEEP_RECORDS) for name in arcs),
+        *(spec(name, policy) for name, policy in states.items()),
         *(spec(name, _KEEP_RECORDS) for name in dead),
-        spec(names.sink, {}),
+        *(spec(name, {}) for name in sinks if name not in arcs and name not in sources),
     )

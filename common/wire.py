@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
 class JsonObject:
     """Typed access to a parsed JSON object; every method raises ValueError on another type."""
 
-    def __init__(self, data: Any) -> None:
-        """Wrap what `json.loads` returned; it must be an object."""
+    def __init__(self, data: Any, defaults: Mapping[str, Any] = {}) -> None:
+        """Wrap what `json.loads` returned; it must be an object. Missing fields have `defaults`."""
         if not isinstance(data, dict):
             raise ValueError("not a JSON object")
-        self._data = data
+        self._data = {**defaults, **data}
 
     def raw(self, name: str) -> Any:
         """Return a field of any type; it must be there."""

@@ -10,8 +10,8 @@ import typer
 from common import logs
 from common.cli import run_command
 from common.config import load_config
-from common.topology import load_pipeline
 from jobmanager.daemon import JobManagerDaemon
+from streams.pipeline.load import load_pipeline
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

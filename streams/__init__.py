@@ -1,1 +1,67 @@
-"""What a pipeline is made of: record batches, processors and state stores."""
+"""The stream API: what users import.
+
+from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes, stores
+"""
+
+from streams import serdes, stores
+from streams.builder import TopologyBuilder
+from streams.driver import ReadRecord, TestInputTopic, TestOutputTopic, TopologyTestDriver
+from streams.errors import (
+    PartitionError,
+    SerializationError,
+    StateStoreError,
+    StreamsError,
+    TopologyError,
+)
+from streams.partitioning import StreamPartitioner
+from streams.processor import (
+    BatchProcessor,
+    Processor,
+    ProcessorContext,
+    RecordRejectedError,
+)
+from streams.punctuation import Cancellable, PunctuationType
+from streams.record import Batch, Record
+from streams.serdes import Serde
+from streams.timestamps import (
+    FailOnInvalidTimestamp,
+    FieldTimestampExtractor,
+    LogAndSkipOnInvalidTimestamp,
+    TimestampExtractor,
+    UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
+)
+from streams.topology import NodeGroup, Topology
+
+__all__ = [
+    "Batch",
+    "BatchProcessor",
+    "Cancellable",
+    "FailOnInvalidTimestamp",
+    "FieldTimestampExtractor",
+    "LogAndSkipOnInvalidTimestamp",
+    "NodeGroup",
+    "PartitionError",
+    "Processor",
+    "ProcessorContext",
+    "PunctuationType",
+    "ReadRecord",
+    "Record",
+    "RecordRejectedError",
+    "Serde",
+    "SerializationError",
+    "StateStoreError",
+    "StreamPartitioner",
+    "StreamsError",
+    "TestInputTopic",
+    "TestOutputTopic",
+    "TimestampExtractor",
+    "Topology",
+    "TopologyBuilder",
+    "TopologyError",
+    "TopologyTestDriver",
+    "UsePartitionTimeOnInvalidTimestamp",
+    "WallclockTimestampExtractor",
+    "serdes",
+    "stores",
+]

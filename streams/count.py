@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from common.record_batch import RecordBatch
-from streams.results import Results
-from streams.stores.rocksdb import KeyValueStore
+from common.nodes import COUNT_STORE
+from streams import serdes
+from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from streams.record import Batch
+from streams.stores import KeyValueStore, key_value
+
+COUNTS = key_value(COUNT_STORE, key_serde=serdes.bytes, value_serde=serdes.integer)
+"""The store that it needs: the counts as decimal text under the records' keys."""
 
 
-class CountProcessor:
+class CountProcessor(BatchProcessor):
     """Emits, for each record, how many records its key has had so far, itself included.
 
-    The count starts at 1 and ignores the record's value, so a null value counts too. It is kept
-    in the store as decimal text under the record's key. A record with a null key is rejected:
-    there is nothing to count it under.
+    The count starts at 1 and ignores the record's value, so a null value counts too. A record
+    with a null key is rejected: there is nothing to count it under.
     """
 
-    def __init__(self, store: KeyValueStore) -> None:
-        self._store = store
+    def init(self, context: ProcessorContext) -> None:
+        """Find the store."""
+        self.context = context
+        self._counts: KeyValueStore[bytes, int] = context.get_state_store(COUNTS.name)
 
-    def process(self, batch: RecordBatch, start: int) -> Results:
-        """Return the counts from `start` on, up to the first record without a key."""
+    def process(self, batch: Batch) -> None:
+        """Emit the counts, up to the first record without a key."""
         counts: dict[bytes, int] = {}
-        values: list[bytes | None] = []
+        values: list[bytes] = []
         append = values.append
-        rejection = None
-        for key in batch.keys[start:] if start else batch.keys:
+        get = self._counts.get
+        for key in batch.keys:
             if key is None:
-                rejection = "the record has no key to count it under"
                 break
             count = counts.get(key)
             if count is None:
-                count = int(self._store.get(key) or 0)
+                count = get(key) or 0
             counts[key] = count = count + 1
             append(b"%d" % count)
         for key, count in counts.items():
-            self._store.put(key, b"%d" % count)
-        return Results(values, rejection)
+            self._counts.put(key, count)
+        if values:
+            self.context.forward(batch.with_values(values))
+        if len(values) < len(batch):
+            reason = "the record has no key to count it under"
+            raise RecordRejectedError(reason, batch, len(values))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from common.record_batch import RecordBatch
-from streams.results import Results
+from streams.processor import BatchProcessor
+from streams.record import Batch
 
 
-class ForwardProcessor:
+class ForwardProcessor(BatchProcessor):
     """Emits each record with its key and value unchanged, null keys and null values included."""
 
-    def process(self, batch: RecordBatch, start: int) -> Results:
-        """Return the values from `start` on; never rejects a record."""
-        values = batch.values
-        return Results(list(values[start:] if start else values))
+    def process(self, batch: Batch) -> None:
+        """Pass the batch on; never rejects a record."""
+        self.context.forward(batch)

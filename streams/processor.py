@@ -1,41 +1,138 @@
-"""The contract between a task and the processor that it runs, and the built-in types."""
+"""What users write: processors, and what they get to know about where they run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
-from common.nodes import ProcessorType
-from common.record_batch import RecordBatch
-from streams.count import CountProcessor
-from streams.forward import ForwardProcessor
-from streams.results import Results
-from streams.stores.rocksdb import KeyValueStore
-from streams.sum import SumProcessor
+from streams.errors import StreamsError
+from streams.punctuation import Cancellable, PunctuationType, Punctuator
+from streams.record import Batch, Headers, Record
 
 
-class BatchProcessor(Protocol):
-    """Turns records into output values, one per record, in order.
+class ProcessorContext(Protocol):
+    """A processor's view of its task. Each processor has one of its own, for `init` on.
 
-    A processor belongs to one task and is called by one thread. Splitting a batch must not
-    change what it emits: `process(a + b)` equals `process(a)` followed by `process(b)`.
+    `topic`, `partition`, `offset` and `headers` are those of the record that is being processed,
+    `None` within a punctuation and for a batch; `headers` then are empty. Calling anything after
+    `close`, or from another thread, is an error.
     """
 
-    def process(self, batch: RecordBatch, start: int) -> Results:
-        """Process the records of `batch` from index `start` on.
+    @property
+    def application_id(self) -> str:
+        """The job's name; empty without one."""
 
-        Stops at the first record that it rejects and leaves no trace of that one in its state;
-        the caller deals with it (`on_error`) and calls again with the index behind it.
+    @property
+    def task_id(self) -> str:
+        """The task, such as `Counter_0`: the node group and the partition."""
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that the record was read from."""
+
+    @property
+    def partition(self) -> int | None:
+        """The partition that the record was read from."""
+
+    @property
+    def offset(self) -> int | None:
+        """The offset that the record was read from."""
+
+    @property
+    def timestamp(self) -> int:
+        """The time of the record, or of the punctuation; milliseconds since the epoch."""
+
+    @property
+    def headers(self) -> Headers:
+        """The headers of the record as it was read."""
+
+    @property
+    def stream_time(self) -> int:
+        """The largest timestamp that the task has processed, -1 before the first record."""
+
+    @property
+    def current_system_time(self) -> int:
+        """The wall clock's time in milliseconds; under a `TopologyTestDriver`, the driver's."""
+
+    def forward(self, record: Record | Batch, child: str | None = None) -> None:
+        """Pass a record, or a batch, on to the children, or to the one with the name `child`.
+
+        They have processed it when this returns. Raises `StreamsError` for an unknown `child`, and
+        whatever the children raise; leave that to the engine, which undoes all that the record
+        did.
+        """
+
+    def schedule(self, interval: int, type: PunctuationType, callback: Punctuator) -> Cancellable:
+        """Call `callback(time)` every `interval` milliseconds, 1 or more, until it is cancelled.
+
+        By stream time, it is first called as soon as there is data, and right after the record
+        that makes it due; by wall-clock time, at the latest some 100 ms after it is due. Intervals
+        that were missed are not caught up. If `callback` raises, the task fails.
+        """
+
+    def commit(self) -> None:
+        """Ask for a commit soon, ahead of `commit_interval_ms`."""
+
+    def get_state_store(self, name: str) -> Any:
+        """Return the store of that name.
+
+        Raises `StreamsError` if it is not connected to this processor (`add_state_store`).
         """
 
 
-def create_processor(
-    type_: ProcessorType, config: Mapping[str, Any], store: KeyValueStore | None
-) -> BatchProcessor:
-    """Make the processor of a pipeline.yaml entry; `store` is required where it is stateful."""
-    if type_ is ProcessorType.FORWARD:
-        return ForwardProcessor()
-    if type_ is ProcessorType.SUM:
-        return SumProcessor(constant=config.get("constant", 1))
-    assert store is not None, "count needs a state store"
-    return CountProcessor(store)
+class Processor:
+    """Processes records one by one. Subclass it, and override `process` at least.
+
+    One instance belongs to one task and is called by one thread: it needs no locks. All it does
+    for a record, in stores and in forwarding, is in one transaction, and is undone if `process`
+    raises; `on_error` then decides about the record. So keep what must survive in stores, not in
+    attributes (KIP-28).
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        """Get ready; called once, before anything else, with all stores restored."""
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        """Process a record: read and write stores, `self.context.forward`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what `init` took; called once, however the task ends, unless it is killed."""
+
+
+class BatchProcessor:
+    """Processes records as columns, for speed. Subclass it, and override `process` at least.
+
+    As `Processor`, but what is undone if `process` raises is the whole batch; then its halves are
+    processed, and so on, until it is clear which record is at fault. Splitting a batch must not
+    change the results: `process(a + b)` does the same as `process(a)` and `process(b)`.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        """Get ready; called once, before anything else, with all stores restored."""
+        self.context = context
+
+    def process(self, batch: Batch) -> None:
+        """Process a batch of one or more records.
+
+        May raise `RecordRejectedError` with the index of a record, after doing everything for
+        those before it and nothing for the rest: so no search for that record is needed.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what `init` took; called once, however the task ends, unless it is killed."""
+
+
+class RecordRejectedError(StreamsError):
+    """A record cannot be processed; `reason` is a sentence without any payload.
+
+    Any exception rejects a record, but this one goes into dead letters and statuses without the
+    name of a class, and saves a `BatchProcessor` that gives an `index` the search.
+    """
+
+    def __init__(self, reason: str, batch: Batch | None = None, index: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.batch = batch
+        self.index = index

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import decimal
 import re
+from collections.abc import Sequence
 
-from common.record_batch import RecordBatch
-from streams.results import Results
+from streams.processor import BatchProcessor, RecordRejectedError
+from streams.record import Batch
 
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")
 
 
-class SumProcessor:
+class SumProcessor(BatchProcessor):
     """Reads each value as a decimal integer and emits the integer plus `constant`, as text.
 
     Accepts a sign and surrounding blanks; emits the canonical form (`b" +07 "` plus 1 is `b"8"`).
@@ -22,25 +23,31 @@ class SumProcessor:
     def __init__(self, constant: int = 1) -> None:
         self._constant = constant
 
-    def process(self, batch: RecordBatch, start: int) -> Results:
-        """Return the sums from `start` on, up to the first value that is no integer."""
+    def process(self, batch: Batch) -> None:
+        """Emit the sums, up to the first value that is no integer."""
+        sums: list[bytes] = []
+        reason = self._add(batch.values, sums)
+        if sums:
+            self.context.forward(batch.with_values(sums))
+        if reason is not None:
+            raise RecordRejectedError(reason, batch, len(sums))
+
+    def _add(self, values: Sequence[bytes | None], sums: list[bytes]) -> str | None:
+        """Append the sums, up to the first value that is no integer; return what is wrong there."""
         constant = self._constant
-        sums: list[bytes | None] = []
         append = sums.append
-        for value in batch.values[start:] if start else batch.values:
+        for value in values:
             try:
                 append(b"%d" % (int(value) + constant))  # type: ignore[arg-type]
             except (TypeError, ValueError):
                 if value is None or not _INTEGER.fullmatch(value):
-                    return Results(
-                        sums, "the value is no integer" if value else "the value is empty"
-                    )
+                    return "the value is no integer" if value else "the value is empty"
                 append(_sum_of_long(value, constant))
                 continue
             if b"_" in value:  # type: ignore[operator]
                 sums.pop()
-                return Results(sums, "the value is no integer")
-        return Results(sums)
+                return "the value is no integer"
+        return None
 
 
 def _sum_of_long(value: bytes, constant: int) -> bytes:

@@ -22,6 +22,7 @@ from common.messages import Heartbeat, MalformedMessageError, Processors, Refuse
 from common.nodes import TaskId
 from common.status import TaskStatus
 from common.topics import TopicNames, control_topics
+from streams.user_code import UserCode
 from taskmanager import channel
 from taskmanager.pipeline_thread import ThreadSettings, spark_body
 from taskmanager.spark import SparkRunner
@@ -52,7 +53,12 @@ class TaskManagerDaemon:
     """Runs one TaskManager until it is told to stop or the JobManager refuses it."""
 
     def __init__(self, config: Config, tm_id: int, threads: int) -> None:
-        """Connect to Kafka and start Spark. Raises `UnavailableError` if one is not there."""
+        """Import the user's code, connect to Kafka and start Spark.
+
+        Raises `ConfigError` for code that cannot be imported, `UnavailableError` if one of the
+        others is not there.
+        """
+        UserCode.of(config).import_all()
         self._config = config
         self._tm_id = tm_id
         # Bound, as messages also come from threads that have no context of this one's.

@@ -22,9 +22,10 @@ from common.messages import MISSED_BEATS, ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskState
 from common.topics import TopicNames
+from streams.group_task import ProcessingFailedError
 from streams.stores.rocksdb import StoreCorruptedError, StoreLockedError
 from taskmanager.channel import Message, WorkerChannel
-from taskmanager.task import RecordFailedError, Task, TaskContext
+from taskmanager.task import Task, TaskContext
 
 IDLE_WAIT_S = 0.05
 CLOSING_WAIT_S = 0.01
@@ -102,6 +103,15 @@ class _Lane:
 
     reader: PartitionReader
     owners: dict[Partition, Task] = field(default_factory=dict)
+    paused: set[Partition] = field(default_factory=set)
+
+    def pause_full(self) -> None:
+        """Pause the partitions of which too many records wait, and resume the others."""
+        full = {partition for partition, task in self.owners.items() if task.is_full(partition)}
+        if full != self.paused:
+            self.reader.pause(full - self.paused)
+            self.reader.resume((self.paused & self.owners.keys()) - full)
+            self.paused = full
 
 
 class PipelineThread:
@@ -247,6 +257,11 @@ class PipelineThread:
                 if task is not None and task.state is TaskState.RUNNING:
                     self._attempt(task, partial(task.process, batch))
             self._take_note(lane, fetched)
+        for task in [task for task in self._tasks.values() if task.needs_turns]:
+            if task.state is TaskState.RUNNING:
+                self._attempt(task, task.turn)
+        for lane in lanes:
+            lane.pause_full()
         self._commit_due(nothing_came)
 
     def _take_note(self, lane: _Lane, fetched: Fetched) -> None:
@@ -266,7 +281,12 @@ class PipelineThread:
                 task
                 for task in self._tasks.values()
                 if task.has_open_transaction
-                and (nothing_came or task.is_caught_up or task.transaction_age_s >= interval_s)
+                and (
+                    nothing_came
+                    or task.is_caught_up
+                    or task.wants_commit
+                    or task.transaction_age_s >= interval_s
+                )
             ]
         )
         for task in [task for task in self._tasks.values() if task.needs_refresh]:
@@ -296,7 +316,7 @@ class PipelineThread:
         try:
             action()
             return True
-        except (HopelessError, RecordFailedError) as error:
+        except (HopelessError, ProcessingFailedError) as error:
             self._stop_for_good(task, str(error))
         except FencedError as error:
             self._start_again(task, f"fenced: {error}", fenced=True)

@@ -10,7 +10,7 @@ import structlog
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import PartitionReader
-from streams.stores.rocksdb import RocksDBStore
+from streams.stores.bytes_store import BytesStore
 
 STALL_TIMEOUT_S = 60
 _REQUEST_TIMEOUT_S = 30
@@ -24,7 +24,7 @@ logger = structlog.get_logger()
 
 
 def restore(
-    store: RocksDBStore,
+    store: BytesStore,
     partition: Partition,
     reader: PartitionReader,
     admin: Admin,

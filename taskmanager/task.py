@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
 from common.config import Config
+from common.errors import ConfigError
 from common.fault_points import reach
 from common.kafka.admin import Admin
-from common.kafka.clients import Partition
+from common.kafka.clients import HopelessError, Partition
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
@@ -20,10 +21,13 @@ from common.nodes import OnError
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
 from common.topics import TopicNames
-from streams.processor import create_processor
-from streams.results import Results
-from streams.stores.rocksdb import RocksDBStore
-from taskmanager.restore import restore
+from streams.errors import StreamsError
+from streams.group_task import Figures, GroupTask, ProcessingFailedError
+from streams.outputs import OutputColumns
+from streams.topology import NodeGroup
+from streams.units import group_of, settings_of
+from streams.user_code import UserCode
+from taskmanager.task_stores import TaskStores, store_identity, task_directory
 
 START_TIMEOUT_S = 60
 REFRESH_INTERVAL_S = 12 * 3600
@@ -31,10 +35,6 @@ REFRESH_INTERVAL_S = 12 * 3600
 
 class StartCancelledError(Exception):
     """The task was cancelled while it started. The caller, who did that, closes it."""
-
-
-class RecordFailedError(Exception):
-    """A record cannot be processed and `on_error` is `fail`. The caller stops the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,26 @@ class TaskContext:
     """Fetches for those tasks that have no input in common."""
 
 
-@dataclass(slots=True)
-class _Figures:
-    """What was done to records, in one transaction or in all that committed."""
+class _Outlet:
+    """What a task must know about the topics that it writes to; see `Outlet`."""
 
-    records_in: int = 0
-    records_out: int = 0
-    skipped: int = 0
-    dead_letters: int = 0
+    def __init__(self, producer: TaskProducer, admin: Admin) -> None:
+        self._producer = producer
+        self._admin = admin
+        self._partitions: dict[str, int] = {}
 
-    def add(self, other: _Figures) -> None:
-        self.records_in += other.records_in
-        self.records_out += other.records_out
-        self.skipped += other.skipped
-        self.dead_letters += other.dead_letters
+    def num_partitions(self, topic: str) -> int:
+        count = self._partitions.get(topic)
+        if count is None:
+            count = self._partitions[topic] = self._producer.num_partitions(topic)
+        return count
+
+    def size_limit(self, topic: str) -> int:
+        try:
+            return self._producer.size_limit(topic)
+        except KeyError:
+            self._producer.learn_size_limit(topic, self._admin.size_limits([topic])[topic])
+            return self._producer.size_limit(topic)
 
 
 class Task:
@@ -97,26 +103,28 @@ class Task:
         self._transactional_id = names.transactional_id(replica.task)
         self._group = names.consumer_group(replica.task.processor)
         self._producer: TaskProducer | None = None
-        self._store: RocksDBStore | None = None
+        self._stores: TaskStores | None = None
+        self._nodes: GroupTask | None = None
         self._opened_at: float | None = None
         self._committed_at = 0.0
-        self._failure: str | None = None
         self._ends: dict[Partition, int] = {}
+        self._read: dict[Partition, int] = {}
+        """The offset behind the last record that was taken in."""
         self._restored = (0, 0)
-        self._committed = _Figures()
-        self._open = _Figures()
+        self._committed = Figures()
+        self._open = Figures()
         self._transactions = 0
         self._transactions_at_start = 0
+        self._enforced = 0
 
     def start(self) -> None:
         """Take the task over: fence, restore, find the positions. Blocks; `drop` it on errors.
 
-        Raises `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError` or
-        `OSError` (the state directory).
+        Raises `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError`,
+        `OSError` (the state directory), or what users' processors raise in `init`.
         """
         started = time.monotonic()
         self.state, self.reason = TaskState.STARTING, ""
-        self._failure = None
         written = self._written_topics()
         self._context.admin.topic_ids([*self.replica.in_topics, *written])
         limits = self._context.admin.size_limits(written)
@@ -127,10 +135,22 @@ class Task:
             self._producer.fence(START_TIMEOUT_S)
             # Only now: before, the old owner could still commit.
             positions = self._find_positions(reader)
-            read = self._restore(reader) if self.replica.state_topic else 0
+            group = self._node_group()
+            self._stores = TaskStores(group.stores, self.replica.state_topics)
+            read = self._restore(self._stores, reader) if group.stores else 0
             self._group_metadata = reader.group_metadata
-        self._processor = create_processor(self.replica.type, self.replica.config, self._store)
-        self.positions, self._ends = positions, {}
+        self._nodes = GroupTask(
+            group,
+            self.partitions,
+            settings_of(self.replica),
+            application_id=self._context.config.job_name or "",
+            task_id=str(self.replica.task),
+            number=self.replica.task.partition,
+            stores=self._stores.stores,
+            outlet=_Outlet(self._producer, self._context.admin),
+            clock_ms=_wall_clock_ms,
+        )
+        self.positions, self._read, self._ends = positions, dict(positions), {}
         self._committed_at = time.monotonic()
         self._transactions_at_start = self._transactions
         self.state = TaskState.RUNNING
@@ -172,36 +192,89 @@ class Task:
         self._ends[partition] = offset
 
     def process(self, batch: RecordBatch) -> None:
-        """Process records of one of the task's partitions in a transaction, opened if none is.
+        """Take records of one of the task's partitions in; process them if they need not wait.
 
-        Raises `TransactionFailedError`, `FencedError` or `HopelessError`; and
-        `RecordFailedError` for a record that is rejected while `on_error` is `fail`, after
-        committing what came before it.
+        All in a transaction, opened if none is. Raises `TransactionFailedError`, `FencedError`,
+        `HopelessError`, or `StoreCorruptedError`; and `ProcessingFailedError` for a record that
+        is rejected while `on_error` is `fail`, after committing what came before it.
         """
-        assert self._producer is not None, "a task is started before it processes"
+        assert self._nodes is not None, "a task is started before it processes"
         partition = (batch.topic, batch.partition)
-        start = self._skip_seen(batch, self.positions[partition])
-        first, size = start, len(batch)
-        if start == size:
+        seen = self._count_seen(batch, partition)
+        if seen < len(batch):
+            self._read[partition] = batch.offsets[-1] + 1
+            nodes = self._nodes
+            self._attempt(nodes, lambda: nodes.add(batch.behind(seen) if seen else batch))
+
+    def turn(self) -> None:
+        """Process what has waited for other inputs, and call what is due by the wall clock.
+
+        To be called after `process`, and every now and then while `needs_turns`. Raises as
+        `process`.
+        """
+        nodes = self._nodes
+        assert nodes is not None, "a task is started before it processes"
+
+        def work() -> None:
+            nodes.process(_monotonic_ms(), self._partitions_at_end())
+            nodes.punctuate(_wall_clock_ms())
+
+        self._attempt(nodes, work)
+
+    @property
+    def needs_turns(self) -> bool:
+        """Whether it has records that wait, or punctuations by the wall clock."""
+        return self._nodes is not None and self._nodes.needs_turns
+
+    def is_full(self, partition: Partition) -> bool:
+        """Whether so many records of a partition wait that its reading should pause."""
+        return self._nodes is not None and self._nodes.is_full(partition)
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether a processor has asked for a commit."""
+        return self._nodes is not None and self._nodes.wants_commit
+
+    def _attempt(self, nodes: GroupTask, action: Callable[[], None]) -> None:
+        """Let the nodes work, and send what they put out; commit what came before a failure."""
+        try:
+            action()
+        except ProcessingFailedError:
+            self._flush(nodes)
+            if self._opened_at is not None:
+                self.commit()
+            raise
+        self._flush(nodes)
+
+    def _flush(self, nodes: GroupTask) -> None:
+        """Send what the nodes have put out, and note how far they are."""
+        producer = self._producer
+        assert producer is not None
+        outputs, figures = nodes.take()
+        if not (outputs or figures.records_in or figures.dropped or self._has_changes()):
             return
         if self._opened_at is None:
-            self._producer.begin()
+            producer.begin()
             self._opened_at = time.monotonic()
             reach("before-produce")
-        while start < size and self._failure is None:
-            values, rejection = (
-                Results([], batch.error) if batch.error else self._processor.process(batch, start)
-            )
-            start = self._send(batch, start, values)
-            if rejection is not None:
-                start = self._reject(batch, start, rejection)
-        self._open.records_in += start - first
-        self.positions[partition] = (
-            batch.offsets[start] if start < size else batch.offsets[size - 1] + 1
-        )
-        if self._failure is not None:
-            self.commit()
-            raise RecordFailedError(self._failure)
+        for output in outputs:
+            if isinstance(output, OutputColumns):
+                producer.send_columns(
+                    output.topic,
+                    output.keys,
+                    output.values,
+                    output.timestamps,
+                    output.headers,
+                    output.keyless_partition,
+                )
+            else:
+                producer.send_record(output)
+        self._open.add(figures)
+        self._enforced += figures.enforced
+        for partition in self.partitions:
+            position = nodes.position(partition)
+            if position is not None:
+                self.positions[partition] = position
 
     def refresh(self) -> bool:
         """Commit the positions that are committed already, in a transaction of their own.
@@ -223,21 +296,17 @@ class Task:
         most the transaction timeout. Raises as `process` does.
         """
         assert self._producer is not None, "a task is started before it commits"
-        store, partition = self._store, self.replica.task.partition
-        changes = store.uncommitted if store else {}
-        if self.replica.state_topic and changes:
-            self._producer.send_state(self.replica.state_topic, partition, changes)
-        state_offset = self._producer.commit(self.positions, self._group_metadata)
+        assert self._stores is not None
+        self._stores.send(self._producer, self.replica.task.partition)
+        state_offsets = self._producer.commit(self.positions, self._group_metadata)
         reach("after-commit")
         self._opened_at, self._committed_at = None, time.monotonic()
         self._transactions += 1
+        if self._nodes is not None:
+            self._nodes.wants_commit = False
         self._committed.add(self._open)
-        self._open = _Figures()
-        if store and changes:
-            if state_offset is None:
-                return False
-            store.commit(state_offset)
-        return not self._producer.is_doubtful
+        self._open = Figures()
+        return self._stores.commit(state_offsets) and not self._producer.is_doubtful
 
     def cancel(self) -> None:
         """Let a `start` that goes on in another thread end soon, with `StartCancelledError`."""
@@ -245,13 +314,23 @@ class Task:
 
     def drop(self) -> None:
         """Let go of producer and store; an open transaction is left for the next owner's fence."""
-        self._opened_at, self._open = None, _Figures()
+        self._opened_at, self._open = None, Figures()
+        self._close_nodes()
         if self._producer is not None:
             self._producer.close()
             self._producer = None
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        if self._stores is not None:
+            self._stores.close()
+            self._stores = None
+
+    def _close_nodes(self) -> None:
+        if self._nodes is None:
+            return
+        nodes, self._nodes = self._nodes, None
+        try:
+            nodes.close()
+        except Exception as error:
+            self.log.warning("a processor did not close cleanly", reason=str(error))
 
     def fail(self, reason: str) -> None:
         """Stop for good; the status tells the reason."""
@@ -270,6 +349,8 @@ class Task:
             records_out=self._committed.records_out,
             skipped=self._committed.skipped,
             dead_letters=self._committed.dead_letters,
+            dropped=self._committed.dropped.total(),
+            enforced=self._enforced,
             transactions=self._transactions,
             restarts=self.restarts,
             lag=self._lag(),
@@ -277,13 +358,19 @@ class Task:
             to_restore=self._restored[1],
         )
 
+    def _node_group(self) -> NodeGroup:
+        try:
+            return group_of(self.replica, UserCode.of(self._context.config))
+        except (ConfigError, StreamsError) as error:
+            raise HopelessError(str(error)) from error
+
     def _written_topics(self) -> list[str]:
         replica = self.replica
         dead_letters = (
             replica.dead_letter_topic if replica.on_error is OnError.DEAD_LETTER else None
         )
-        extra = [topic for topic in (replica.state_topic, dead_letters) if topic is not None]
-        return [*replica.out_topics, *extra]
+        extra = [dead_letters] if dead_letters else []
+        return [*replica.out_topics, *replica.state_topics.values(), *extra]
 
     def _find_positions(self, reader: PartitionReader) -> dict[Partition, int]:
         positions = reader.committed(self.partitions, START_TIMEOUT_S)
@@ -294,85 +381,36 @@ class Task:
             positions.setdefault(partition, oldest)
         return positions
 
-    def _restore(self, reader: PartitionReader) -> int:
+    def _restore(self, stores: TaskStores, reader: PartitionReader) -> int:
         context, replica = self._context, self.replica
-        assert replica.state_topic is not None, "only stateful tasks restore"
         self.state = TaskState.RESTORING
-        topic_id = context.admin.topic_ids([replica.state_topic])[replica.state_topic]
-        self._store = RocksDBStore(
-            store_directory(context.config, context.tm_id, replica),
-            store_identity(replica, context.cluster_id, topic_id, context.tm_id),
+        stores.open(
+            task_directory(context.config, context.tm_id, replica),
+            store_identity(replica, context.cluster_id, context.tm_id),
+            context.admin.topic_ids([*replica.state_topics.values()]),
         )
-        partition = (replica.state_topic, replica.task.partition)
-        return restore(self._store, partition, reader, context.admin, self._progress)
+        return stores.restore(replica.task.partition, reader, context.admin, self._progress)
 
     def _progress(self, restored: int, total: int) -> None:
         self._restored = (restored, total)
         if self.is_cancelled:
             raise StartCancelledError
 
-    def _skip_seen(self, batch: RecordBatch, position: int) -> int:
+    def _has_changes(self) -> bool:
+        return self._stores is not None and self._stores.have_changed
+
+    def _partitions_at_end(self) -> list[Partition]:
+        """Return the partitions of which all was read that the brokers were known to have."""
+        return [p for p, at in self._read.items() if self._ends.get(p, -1) >= at]
+
+    def _count_seen(self, batch: RecordBatch, partition: Partition) -> int:
         # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
+        position = self._read[partition]
         if batch.offsets[0] >= position:
             return 0
         seen = sum(offset < position for offset in batch.offsets)
         self.log.warning("records delivered twice are ignored", records=seen)
         return seen
-
-    def _send(self, batch: RecordBatch, start: int, values: list[bytes | None]) -> int:
-        """Send the outputs of the records from `start` on; return the index behind them."""
-        assert self._producer is not None
-        # All of the topics take a record or none: they would differ for ever.
-        topic = min(self.replica.out_topics, key=self._producer.size_limit)
-        limit = self._producer.size_limit(topic)
-        sent = 0
-        while sent < len(values):
-            rest = values[sent:] if sent else values
-            count = self._producer.count_fitting(limit, batch, start + sent, rest)
-            for out_topic in self.replica.out_topics:
-                self._producer.send_columns(out_topic, batch, start + sent, rest[:count])
-                self._open.records_out += count
-            sent += count
-            if sent < len(values):
-                reason = f"the output is larger than the {limit} bytes that topic {topic} takes"
-                self._undeliverable(batch, start + sent, f"{reason} (max.message.bytes)")
-                sent += 1
-        return start + sent
-
-    def _reject(self, batch: RecordBatch, index: int, reason: str) -> int:
-        """Deal with a record that the processor rejects; return the index to go on at."""
-        if self.replica.on_error is OnError.FAIL:
-            self._failure = f"{_place(batch, index)}: {reason}"
-            return index
-        self._put_aside(batch, index, "RecordRejected", reason)
-        return index + 1
-
-    def _undeliverable(self, batch: RecordBatch, index: int, reason: str) -> None:
-        if self.replica.on_error is OnError.FAIL:
-            # State may already count later records of the batch, so nothing of it can commit.
-            raise RecordFailedError(f"{_place(batch, index)}: {reason}")
-        self._put_aside(batch, index, "RecordTooLarge", reason)
-
-    def _put_aside(self, batch: RecordBatch, index: int, error: str, reason: str) -> None:
-        if self.replica.on_error is OnError.SKIP:
-            self._open.skipped += 1
-            return
-        assert self._producer is not None
-        assert self.replica.dead_letter_topic is not None, "dead_letter comes with a topic"
-        topic, key, value = self.replica.dead_letter_topic, batch.keys[index], batch.values[index]
-        headers = [
-            *((batch.headers[index] if batch.headers else None) or []),
-            *_error_headers(batch, index, error, reason),
-        ]
-        if not self._producer.fits(topic, key, value, headers):
-            raise RecordFailedError(
-                f"{_place(batch, index)}: {reason}; and as a dead letter it is larger than the "
-                f"{self._producer.size_limit(topic)} bytes that topic {topic} takes "
-                "(max.message.bytes)"
-            )
-        partition = batch.partition if key is None else -1
-        self._producer.send(topic, key, value, batch.timestamps[index], headers, partition)
-        self._open.dead_letters += 1
 
     def _lag(self) -> int | None:
         if self.state is not TaskState.RUNNING:
@@ -388,39 +426,9 @@ class Task:
         return lag
 
 
-def store_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Path:
-    """Return the directory of a task's store, its own per TaskManager."""
-    job = f"job_{config.job_name}" if config.job_name else "job"
-    return config.state_dir / job / f"taskmanager_{tm_id}" / str(replica.task)
+def _monotonic_ms() -> int:
+    return int(time.monotonic() * 1000)
 
 
-def store_identity(
-    replica: ProcessorReplica, cluster_id: str, topic_id: str, tm_id: int
-) -> dict[str, str]:
-    """Return what the content of a task's store belongs to.
-
-    The TaskManager is part of it, as a copy of another one's directory is as old as the copy.
-    """
-    return {
-        "cluster": cluster_id,
-        "topic": topic_id,
-        "task": str(replica.task),
-        "task_manager": str(tm_id),
-    }
-
-
-def _place(batch: RecordBatch, index: int) -> str:
-    return f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
-
-
-def _error_headers(
-    batch: RecordBatch, index: int, error: str, reason: str
-) -> list[tuple[str, bytes | None]]:
-    """Return the headers of KIP-1034, as Kafka Streams writes them to its dead letter queues."""
-    return [
-        ("__streams.errors.exception", error.encode()),
-        ("__streams.errors.message", reason.encode()),
-        ("__streams.errors.topic", batch.topic.encode()),
-        ("__streams.errors.partition", b"%d" % batch.partition),
-        ("__streams.errors.offset", b"%d" % batch.offsets[index]),
-    ]
+def _wall_clock_ms() -> int:
+    return int(time.time() * 1000)

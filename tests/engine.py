@@ -18,7 +18,7 @@ from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row, read_committed
 from common.nodes import Topology
 from common.topics import TopicNames
-from common.topology import load_pipeline
+from streams.pipeline.load import load_pipeline
 
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 20.0

@@ -24,7 +24,7 @@ from common.kafka.admin import Admin
 from common.kafka.bulk import read_committed
 from common.kafka.data import PartitionReader
 from common.messages import ProcessorReplica
-from common.nodes import OnError, ProcessorType, TaskId
+from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
 from common.topics import TopicNames, TopicSpec
 from taskmanager.pipeline_thread import PipelineThread, fetcher
@@ -122,7 +122,9 @@ class Job:
             to=("sink",),
             in_topics=(self.config.source_topic,),
             out_topics=(self.config.sink_topic,),
-            state_topic=self.names.state("P") if type_ is ProcessorType.COUNT else None,
+            state_topics={COUNT_STORE: self.names.state("P")}
+            if type_ is ProcessorType.COUNT
+            else {},
             dead_letter_topic=self.names.dead_letter("P"),
             on_error=on_error,
         )

@@ -27,7 +27,7 @@ from common.errors import UnavailableError
 from common.kafka.bulk import read_committed
 from common.nodes import OnError, TaskId, Topology
 from common.topics import TopicNames
-from common.topology import load_pipeline
+from streams.pipeline.load import load_pipeline
 
 TASK_MANAGERS = 2
 THREADS = 2

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from common.config import Config
-from common.errors import ConfigError
+from common.errors import ConfigError, EngineError
 
 T = TypeVar("T")
 ClientKind = Literal["consumer", "producer", "admin"]
@@ -73,18 +73,18 @@ _HOPELESS = {
 }
 
 
-class FencedError(Exception):
+class FencedError(EngineError):
     """A newer producer has this transactional id. The caller drops its producer."""
 
 
-class HopelessError(Exception):
+class HopelessError(EngineError):
     """Trying again cannot help: a missing topic, a missing right, a lost offset, a refused record.
 
     The caller reports the task as failed, with this text as the reason.
     """
 
 
-class TransactionFailedError(Exception):
+class TransactionFailedError(EngineError):
     """The transaction will not commit. The caller drops the producer and replays the input."""
 
 

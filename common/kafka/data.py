@@ -100,6 +100,14 @@ class PartitionReader:
                 for topic in {t for t, _ in leaving} - {t for t, _ in self._assigned}:
                     self._watch.forget(topic)
 
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Fetch nothing more of these partitions, which are assigned, until they are resumed."""
+        self._consumer.pause([TopicPartition(*partition) for partition in partitions])
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Go on with partitions that were paused, where they were."""
+        self._consumer.resume([TopicPartition(*partition) for partition in partitions])
+
     def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
         """Return the group's committed offsets; partitions never committed are left out.
 

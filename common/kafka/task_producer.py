@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any
@@ -16,6 +16,7 @@ from common.fault_points import reach
 from common.kafka.clients import (
     HopelessError,
     Partition,
+    T,
     TransactionFailedError,
     client_config,
     connect,
@@ -23,8 +24,8 @@ from common.kafka.clients import (
     retry,
     translate,
 )
-from common.kafka.record_size import record_size, size_bound
-from common.record_batch import Headers, RecordBatch
+from common.kafka.record_size import record_size
+from common.record_batch import Headers, OutputRecord
 
 _RETRY_BACKOFF_MS = 5
 _STIR_INTERVAL_S = 1.0
@@ -52,7 +53,7 @@ class TaskProducer:
         """Connect. `size_limits` has the `max.message.bytes` of every topic to write to."""
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._disturbed = False
-        self._state_offset: int | None = None
+        self._state_offsets: dict[str, int] = {}
         settings = client_config(
             config,
             "producer",
@@ -73,12 +74,13 @@ class TaskProducer:
         lower(settings, "socket.timeout.ms", config.transaction_timeout_ms)
         # librdkafka has one limit for all topics and does not measure as brokers do, so it gets
         # one that `fits` never reaches. Batches of several records must suit every topic.
-        lower(settings, "batch.size", min(_BATCH_BYTES, *size_limits.values()))
-        largest = max(_SMALLEST_MESSAGE_MAX_BYTES, *size_limits.values())
+        lower(settings, "batch.size", min([_BATCH_BYTES, *size_limits.values()]))
+        largest = max([_SMALLEST_MESSAGE_MAX_BYTES, *size_limits.values()])
         lower(settings, "message.max.bytes", largest)
         self._producer = connect(Producer, settings | {"error_cb": self._on_error})
-        most = int(settings["message.max.bytes"])
-        self._limits = {topic: min(limit, most) for topic, limit in size_limits.items()}
+        self._most = int(settings["message.max.bytes"])
+        self._batch_bytes = int(settings["batch.size"])
+        self._limits = {topic: min(limit, self._most) for topic, limit in size_limits.items()}
 
     def fence(self, timeout_s: float) -> None:
         """Fence every older producer of this id and abort its open transaction."""
@@ -96,50 +98,58 @@ class TaskProducer:
     def begin(self) -> None:
         """Open a transaction. Raises as `commit` does."""
         self._require_undisturbed()
-        self._state_offset = None
+        self._state_offsets = {}
         try:
             self._producer.begin_transaction()
         except KafkaException as exception:
             raise translate(exception) from exception
 
     def size_limit(self, topic: str) -> int:
-        """Return how many bytes a record may have in a topic, all that comes with it included."""
+        """Return how many bytes a record may have in a topic, all that comes with it included.
+
+        Raises KeyError for a topic that was not among the `size_limits`.
+        """
         return self._limits[topic]
 
-    def fits(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
-        """Whether a record is small enough for a topic."""
-        return record_size(key, value, headers) <= self._limits[topic]
+    def learn_size_limit(self, topic: str, limit: int) -> None:
+        """Take note of the `max.message.bytes` of one more topic to write to.
 
-    def count_fitting(
-        self, limit: int, batch: RecordBatch, start: int, values: Sequence[bytes | None]
-    ) -> int:
-        """Return how many of `values`, up to the first larger one, make records up to `limit`.
-
-        The rest of the records is that of the batch from `start` on, as `send_columns` sends them.
+        Raises `HopelessError` if batches may be larger than it takes.
         """
-        stop = start + len(values)
-        keys = batch.keys[start:stop]
-        headers = batch.headers[start:stop] if batch.headers else None
-        if size_bound(keys, values, headers) <= limit:
-            return len(values)
-        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-            if record_size(key, value, headers[index] if headers else None) > limit:
-                return index
-        return len(values)
+        if limit < self._batch_bytes:
+            raise HopelessError(
+                f"topic {topic} takes batches of {limit} bytes (max.message.bytes), and a topic "
+                f"that is found while records are sent must take {self._batch_bytes}"
+            )
+        self._limits[topic] = min(limit, self._most)
+
+    def num_partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has; asks a broker. Raises as `commit`."""
+
+        def ask(timeout_s: float) -> int:
+            metadata = self._producer.list_topics(topic, timeout=timeout_s).topics[topic]
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
+            return len(metadata.partitions)
+
+        return retry(ask, self._timeout_s)
 
     def send_columns(
-        self, topic: str, batch: RecordBatch, start: int, values: Sequence[bytes | None]
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None,
+        keyless_partition: int | None,
     ) -> None:
-        """Send `values` with the keys, timestamps and headers of the batch from `start` on.
+        """Send records, each small enough for the topic (`size_limit`). Raises as `commit`.
 
-        The key decides the partition; a record without one keeps its partition number. Every
-        record must be small enough (`count_fitting`). Raises as `commit`.
+        The key decides the partition; records without one go to `keyless_partition`, which is
+        `None` if there are none.
         """
-        stop = start + len(values)
-        keys = batch.keys[start:stop]
-        timestamps = batch.timestamps[start:stop]
         taken = 0
-        if batch.headers is None and None not in keys:
+        if headers is None and keyless_partition is None:
             rows: Iterator[Any] = zip(values, keys, timestamps, strict=True)
             produce = self._producer.produce
             try:
@@ -150,15 +160,25 @@ class TaskProducer:
                 pass
             except KafkaException as exception:
                 raise self._cause(exception) from exception
-        for index in range(start + taken, stop):
+        for index in range(taken, len(keys)):
             self.send(
                 topic,
-                batch.keys[index],
-                values[index - start],
-                batch.timestamps[index],
-                batch.headers[index] if batch.headers else None,
-                batch.partition if batch.keys[index] is None else -1,
+                keys[index],
+                values[index],
+                timestamps[index],
+                headers[index] if headers else None,
+                -1 if keyless_partition is None or keys[index] is not None else keyless_partition,
             )
+
+    def send_record(self, record: OutputRecord) -> None:
+        """Send one record, with its parts in the order that `produce` takes. Raises as `send`."""
+        try:
+            self._producer.produce(*record)  # type: ignore[arg-type]
+        except BufferError:
+            topic, value, key, partition, _, _, timestamp, headers = record
+            self.send(topic, key, value, timestamp, headers, partition)
+        except KafkaException as exception:
+            raise self._cause(exception) from exception
 
     def send(
         self,
@@ -170,7 +190,10 @@ class TaskProducer:
         partition: int = -1,
         on_delivery: Any = None,
     ) -> None:
-        """Send one record that `fits`; blocks while the send queue is full. Raises as `commit`."""
+        """Send one record that is small enough for its topic (`size_limit`).
+
+        Blocks while the send queue is full. Raises as `commit`.
+        """
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -191,25 +214,32 @@ class TaskProducer:
             except KafkaException as exception:
                 raise self._cause(exception) from exception
 
-    def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
+    def send_state(
+        self,
+        topic: str,
+        partition: int,
+        changes: Mapping[bytes, bytes | None],
+        timestamp_of: Callable[[bytes], int],
+    ) -> None:
         """Send state changes to a partition of a state topic; `commit` tells where they ended.
 
         Raises `HopelessError` for one that is too large: the outputs that count on it are sent.
         """
         last = len(changes) - 1
+        limit = self._limits[topic]
         for index, (key, value) in enumerate(changes.items()):
-            if not self.fits(topic, key, value, None):
+            if record_size(key, value, None) > limit:
                 raise HopelessError(
                     f"the state of a key of {len(key)} bytes is larger than the "
-                    f"{self._limits[topic]} bytes that topic {topic} takes (max.message.bytes)"
+                    f"{limit} bytes that topic {topic} takes (max.message.bytes)"
                 )
             callback = self._on_state_delivery if index == last else None
-            self.send(topic, key, value, 0, None, partition, callback)
+            self.send(topic, key, value, timestamp_of(key), None, partition, callback)
 
-    def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> int | None:
+    def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> dict[str, int]:
         """Commit the transaction together with the input offsets (next ones to read).
 
-        Returns the offset behind the last record of `send_state`, `None` if there was none.
+        Returns the offsets behind the last records of `send_state`, by topic.
         Blocks for a few ms as a rule, up to the transaction timeout. Raises `FencedError`,
         `HopelessError` or `TransactionFailedError`; in doubt about the outcome, the committed
         offsets tell it to whoever reads them after `fence`.
@@ -222,9 +252,9 @@ class TaskProducer:
         reach("before-commit")
         left = self._timeout_s - (time.monotonic() - started)
         reach("during-commit")
-        retry(self._producer.commit_transaction, max(left, 1))
+        self._retry(self._producer.commit_transaction, max(left, 1))
         self._producer.poll(0)
-        return self._state_offset
+        return self._state_offsets
 
     def _send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
         """Add the offsets to the transaction, in a thread that can be left behind.
@@ -238,7 +268,7 @@ class TaskProducer:
 
         def send() -> None:
             try:
-                retry(
+                self._retry(
                     lambda left: self._producer.send_offsets_to_transaction(
                         positions, group_metadata, left
                     ),
@@ -269,8 +299,17 @@ class TaskProducer:
         with suppress(KafkaException):  # what a fenced producer answers to everything
             self._producer.purge()
 
+    def _retry(self, call: Callable[[float], T], timeout_s: float) -> T:
+        """Make a call as `retry` does; tell what is behind the error."""
+        try:
+            return retry(call, timeout_s)
+        except TransactionFailedError as error:
+            if isinstance(error.__cause__, KafkaException):
+                raise self._cause(error.__cause__) from error.__cause__
+            raise
+
     def _cause(self, exception: KafkaException) -> Exception:
-        """Translate what `produce` raised. After a refused record that says nothing of its own."""
+        """Translate an error. After a transaction has failed, others say nothing of their own."""
         if exception.args[0].code() == KafkaError._STATE:
             try:
                 # Changes nothing in a transaction that has failed, but tells why it did.
@@ -294,4 +333,4 @@ class TaskProducer:
 
     def _on_state_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            self._state_offset = (message.offset() or 0) + 1
+            self._state_offsets[message.topic() or ""] = (message.offset() or 0) + 1

@@ -1,1 +1,53 @@
-"""State stores: what a task remembers, by the transactions that have committed."""
+"""State stores: what a task remembers, by the transactions that have committed.
+
+    from streams import serdes, stores
+
+    counts = stores.key_value("counts", serdes.string, serdes.int64)
+
+A definition says what a store holds; the engine makes one store per task of it. What a processor
+then gets is a `KeyValueStore`, `TimestampedKeyValueStore`, `WindowStore`, `SessionStore` or
+`VersionedKeyValueStore`.
+"""
+
+from streams.stores.api import (
+    PUT_RETURN_CODE_NOT_PUT,
+    PUT_RETURN_CODE_VALID_TO_UNDEFINED,
+    ValueAndTimestamp,
+    VersionedRecord,
+    Window,
+    Windowed,
+)
+from streams.stores.builder import (
+    StoreBuilder,
+    key_value,
+    session,
+    timestamped_key_value,
+    versioned_key_value,
+    window,
+)
+from streams.stores.iterators import StoreIterator
+from streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
+from streams.stores.session import SessionStore
+from streams.stores.versioned import VersionedKeyValueStore
+from streams.stores.window import WindowStore
+
+__all__ = [
+    "PUT_RETURN_CODE_NOT_PUT",
+    "PUT_RETURN_CODE_VALID_TO_UNDEFINED",
+    "KeyValueStore",
+    "SessionStore",
+    "StoreBuilder",
+    "StoreIterator",
+    "TimestampedKeyValueStore",
+    "ValueAndTimestamp",
+    "VersionedKeyValueStore",
+    "VersionedRecord",
+    "Window",
+    "WindowStore",
+    "Windowed",
+    "key_value",
+    "session",
+    "timestamped_key_value",
+    "versioned_key_value",
+    "window",
+]

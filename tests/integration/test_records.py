@@ -11,7 +11,7 @@ import pytest
 from common.kafka.clients import HopelessError, TransactionFailedError
 from common.kafka.record_size import record_size
 from common.nodes import OnError, ProcessorType
-from taskmanager.task import RecordFailedError
+from streams.group_task import ProcessingFailedError
 from tests.raw_records import MESSAGE_TOO_LARGE, RawRecord, record_batch, write_batch
 from tests.tasks import Job, Record, drain, run_once
 
@@ -99,10 +99,9 @@ def test_output_that_the_broker_would_refuse_follows_on_error(job: Job, on_error
             rf"\[0\]@2: the output is larger than the 2000 bytes that topic "
             rf"{job.config.sink_topic} takes \(max.message.bytes\)$"
         )
-        with pytest.raises(RecordFailedError, match=reason):
+        with pytest.raises(ProcessingFailedError, match=reason):
             run_once(task)
-        # Nothing of the transaction, as later records may be in the state.
-        assert (values(job), job.committed()) == ([], None)
+        assert (values(job), job.committed()) == (fitting, 2)
         return
     run_once(task)
     assert (values(job), job.committed()) == ([*fitting, b"3"], 4)
@@ -117,7 +116,9 @@ def test_record_goes_to_all_topics_or_to_none(job: Job) -> None:
     job.set_size_limit(other, LIMIT)
     job.write(*(Record(b"k", b"9" * size, 1) for size in (1, 2 * LIMIT, 2, 3)))
     replica = job.replica(ProcessorType.FORWARD, OnError.SKIP)
-    task = job.task(replace(replica, out_topics=(job.config.sink_topic, other)))
+    task = job.task(
+        replace(replica, to=("sink", "Other"), out_topics=(job.config.sink_topic, other))
+    )
     run_once(task)
     assert values(job) == values(job, other) == [b"9", b"99", b"999"]
     assert (task.status().records_out, task.status().skipped) == (6, 1)
@@ -150,7 +151,7 @@ def test_dead_letter_that_does_not_fit_fails_the_task_with_both_reasons(job: Job
         r"@0: the value is no integer; and as a dead letter it is larger than the 1048588 bytes "
         rf"that topic {letters} takes \(max.message.bytes\)$"
     )
-    with pytest.raises(RecordFailedError, match=reason):
+    with pytest.raises(ProcessingFailedError, match=reason):
         run_once(job.task(replica))
     assert job.committed() is None
     # A dead letter is larger than its record: the reason is added.
@@ -199,7 +200,7 @@ def test_record_with_a_broken_header_follows_on_error(
     expected = [b"1", b"2"]
     task = job.task(job.replica(type_, on_error))
     if on_error is OnError.FAIL:
-        with pytest.raises(RecordFailedError, match=r"@1: the name of a header is not UTF-8$"):
+        with pytest.raises(ProcessingFailedError, match=r"@1: the name of a header is not UTF-8$"):
             run_once(task)
         assert (values(job), job.committed()) == (expected[:1], 1)
         return
@@ -238,7 +239,7 @@ def test_record_without_a_key_follows_on_error_of_count(job: Job, on_error: OnEr
     job.write(*(Record(key, b"v", 1, partition=1) for key in (b"", None, b"k", b"")))
     task = job.task(job.replica(ProcessorType.COUNT, on_error, partition=1))
     if on_error is OnError.FAIL:
-        with pytest.raises(RecordFailedError, match=r"\[1\]@1: the record has no key"):
+        with pytest.raises(ProcessingFailedError, match=r"\[1\]@1: the record has no key"):
             run_once(task)
         assert (values(job), job.committed(1)) == ([b"1"], 1)
         return

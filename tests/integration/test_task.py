@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from common.kafka.clients import FencedError
-from common.nodes import OnError, ProcessorType, TaskId
+from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
-from taskmanager.task import RecordFailedError, StartCancelledError
+from streams.group_task import ProcessingFailedError
+from taskmanager.task import StartCancelledError
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
 pytestmark = pytest.mark.integration
@@ -90,7 +91,7 @@ def test_former_owner_is_fenced_and_commits_nothing(job: Job) -> None:
 def test_rejected_record_fails_the_task_after_committing_what_came_before(job: Job) -> None:
     job.write(*(Record(b"k", value, 1) for value in (b"1", b"2", b"x", b"4")))
     task = job.task(job.replica(ProcessorType.SUM, OnError.FAIL))
-    with pytest.raises(RecordFailedError, match=r"\[0\]@2: the value is no integer"):
+    with pytest.raises(ProcessingFailedError, match=r"\[0\]@2: the value is no integer"):
         run_once(task)
     assert [r.value for r in job.read(job.config.sink_topic)] == [b"2", b"3"]
     assert job.committed() == 2
@@ -124,15 +125,15 @@ def test_dead_letter_is_the_record_with_the_reason_in_headers(job: Job) -> None:
 
 @pytest.mark.parametrize("on_error", [OnError.FAIL, OnError.SKIP])
 def test_output_that_is_too_large_follows_on_error(job: Job, on_error: OnError) -> None:
-    """With `fail` nothing of the transaction comes out, as later records may be in the state."""
+    """With `fail`, what came before it comes out, and nothing of what came behind."""
     job.config = replace(job.config, kafka={"producer.message.max.bytes": 2000})
     job.write(Record(b"k", b"1", 1), Record(b"k", b"7" * 2500, 1), Record(b"k", b"3", 1))
     task = job.task(job.replica(ProcessorType.SUM, on_error))
     if on_error is OnError.FAIL:
-        with pytest.raises(RecordFailedError, match=r"\[0\]@1: the output is larger"):
+        with pytest.raises(ProcessingFailedError, match=r"\[0\]@1: the output is larger"):
             run_once(task)
-        assert job.read(job.config.sink_topic) == []
-        assert job.committed() is None
+        assert [r.value for r in job.read(job.config.sink_topic)] == [b"2"]
+        assert job.committed() == 1
     else:
         run_once(task)
         assert [r.value for r in job.read(job.config.sink_topic)] == [b"2", b"4"]
@@ -176,9 +177,9 @@ def test_restore_sees_committed_state_behind_a_dead_writers_open_transaction(job
     dead.start()
     job.write(*(Record(b"k", b"", 2) for _ in range(3)))
     drain(dead)
-    dead._producer.send_state(job.names.state("P"), 0, dict(dead._store.uncommitted))  # type: ignore[union-attr]
+    dead._stores.send(dead._producer, 0)  # type: ignore[union-attr, arg-type]
     dead._producer._producer.flush(10)  # type: ignore[union-attr]
-    dead._store.close()  # type: ignore[union-attr]
+    dead._stores.close()  # type: ignore[union-attr]
     elsewhere = job.task(replica, tm_id=1)
     run_once(elsewhere)
     assert [r.value for r in job.read(job.config.sink_topic)] == [b"%d" % n for n in range(1, 7)]
@@ -191,7 +192,7 @@ def test_store_ahead_of_its_topic_is_wiped_and_restored(job: Job) -> None:
     run_once(job.task(replica))
     tampered = job.task(replica)
     tampered.start()
-    tampered._store.restore({b"k": b"99"}, 1000)  # type: ignore[union-attr]
+    tampered._stores.stores[COUNT_STORE].restore({b"k": b"99"}, 1000)  # type: ignore[union-attr]
     tampered.drop()
     job.write(Record(b"k", b"", 2))
     run_once(job.task(replica))

@@ -15,7 +15,8 @@ from admin.init import SAMPLE_NAMES, sample
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, PipelineError, SupersededError, UnavailableError
-from common.topology import SINK, SOURCE, OnError, ProcessorType, load_pipeline
+from common.nodes import SINK, SOURCE, OnError, ProcessorType
+from streams.pipeline.load import load_pipeline
 
 ROOT = Path(__file__).parents[3]
 
@@ -137,8 +138,8 @@ def test_validate_reports_mistakes_on_stderr_and_exits_with_2(files: tuple[Path,
     result = pipeline("validate", config, path)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f'{path}:1:17: type must be "forward", "sum" or "count", got the text "cuont", '
-        'did you mean "count"?\n'
+        f'{path}:1:17: type must be "forward", "sum", "count" or "topology", '
+        'or package.module:Class, got the text "cuont", did you mean "count"?\n'
         f'{path}:1:29: unknown target "snik", did you mean "sink"?\n'
     )
 
@@ -223,10 +224,10 @@ def test_describe_prints_a_mermaid_flowchart(files: tuple[Path, Path]) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
         "flowchart LR",
-        '    source(["source_topic"])',
         '    p0["Forwarder<br/>forward"]',
         '    p1["Adder<br/>sum, constant 1"]',
         '    p2["Counter<br/>count"]',
+        '    source(["source_topic"])',
         '    sink(["sink_topic"])',
         "    source --> p0",
         '    p0 -->|"Forwarder_Adder_job_1"| p1',

@@ -26,7 +26,16 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.nodes import SINK, SOURCE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
+from common.nodes import (
+    COUNT_STORE,
+    SINK,
+    SOURCE,
+    OnError,
+    ProcessorNode,
+    ProcessorType,
+    TaskId,
+    Topology,
+)
 from common.status import TaskState, TaskStatus, ThreadState
 from common.topics import TopicNames
 from jobmanager import state as jobmanager
@@ -71,14 +80,26 @@ reports = st.builds(
     st.lists(st.sampled_from(ThreadState), max_size=4).map(tuple),
     st.lists(statuses, max_size=4).map(tuple),
 )
+ends = st.lists(st.tuples(ids, ids), max_size=3)
 replica_values = st.builds(
-    ProcessorReplica,
+    lambda task, type_, inputs, outputs, *others: ProcessorReplica(
+        task,
+        type_,
+        tuple(from_ for from_, _ in inputs),
+        tuple(to for to, _ in outputs),
+        tuple(topic for _, topic in inputs),
+        tuple(topic for _, topic in outputs),
+        *others,
+    ),
     tasks,
     st.sampled_from(ProcessorType),
-    *[st.lists(ids, max_size=3).map(tuple)] * 4,
-    st.none() | ids,
+    ends,
+    ends,
+    st.dictionaries(ids, ids, max_size=3),
     st.none() | ids,
     st.sampled_from(OnError),
+    configs,
+    texts,
     configs,
 )
 messages: st.SearchStrategy[Message] = st.one_of(
@@ -113,7 +134,7 @@ REPLICA = ProcessorReplica(
     ("sink",),
     ("Adder_Counter_job_1",),
     ("sink_topic_job_1",),
-    "state_topic_Counter_job_1",
+    {COUNT_STORE: "state_topic_Counter_job_1"},
 )
 
 
@@ -218,7 +239,8 @@ def test_report_is_json_of_all_it_tells() -> None:
         b'"leaving":false,"host":"host","pid":99,"thread_states":["RUNNING"],'
         b'"tasks":[{"task":"Counter_0","state":"RUNNING","reason":"","thread":0,"records_in":3,'
         b'"records_out":0,"skipped":0,"dead_letters":0,"transactions":0,"restarts":0,'
-        b'"lag":null,"restored":0,"to_restore":0,"fingerprint":""}]}'
+        b'"lag":null,"restored":0,"to_restore":0,"fingerprint":"",'
+        b'"dropped":0,"enforced":0}]}'
     )
 
 

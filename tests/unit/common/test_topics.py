@@ -9,15 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.config import Config
-from common.topics import (
-    TopicNames,
-    TopicSpec,
-    collision_key,
-    control_topics,
-    data_topics,
-    name_problem,
-)
-from common.topology import (
+from common.nodes import (
     SINK,
     SOURCE,
     OnError,
@@ -25,6 +17,14 @@ from common.topology import (
     ProcessorType,
     TaskId,
     Topology,
+)
+from common.topics import (
+    TopicNames,
+    TopicSpec,
+    collision_key,
+    control_topics,
+    data_topics,
+    name_problem,
 )
 
 CONFIG = Config(
@@ -97,18 +97,13 @@ def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> Non
     def spec(name: str, config: dict[str, str]) -> TopicSpec:
         return TopicSpec(name, 4, 3, config)
 
-    keep = {
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
+    takes_all = {
         "max.message.bytes": "100000000",
         "message.timestamp.before.max.ms": "9223372036854775807",
         "message.timestamp.after.max.ms": "9223372036854775807",
     }
-    compact = {
-        "cleanup.policy": "compact",
-        "segment.bytes": "67108864",
-        "max.message.bytes": "100000000",
-    }
+    keep = {"cleanup.policy": "delete", "retention.ms": "-1", **takes_all}
+    compact = {"cleanup.policy": "compact", "segment.bytes": "67108864", **takes_all}
     assert data_topics(CONFIG, Topology((ADDER, COUNTER))) == (
         spec("in", {}),
         spec("Adder_Counter", keep),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.errors import StateStoreError
 from streams.stores.rocksdb import RocksDBStore, StoreCorruptedError, StoreLockedError
 
 IDENTITY = {"topic": "state_topic_Counter", "partition": "0", "cluster": "abc"}
@@ -163,6 +164,7 @@ def test_transaction_with_more_keys_than_are_cached_is_whole(
 RESTORER = """
 import sys
 from pathlib import Path
+from streams.errors import StateStoreError
 from streams.stores.rocksdb import RocksDBStore
 store = RocksDBStore(Path(sys.argv[1]), {"topic": "state_topic_Counter"})
 for offset in range(1, 1_000_000):
@@ -311,6 +313,53 @@ def test_store_whose_data_turns_out_corrupt_is_new_when_it_is_opened_again(
     again.close()
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_that_finds_damage_does_not_end_as_if_all_were_there(
+    directory: Path, reverse: bool
+) -> None:
+    damaged(directory, 8000, 12_000)
+    store = RocksDBStore(directory, IDENTITY)
+    entries = store.scan(b"", None, reverse)
+    waiting = store.scan(b"", None)
+    with pytest.raises(StoreCorruptedError, match="Counter_0"):
+        list(entries)
+    with pytest.raises(StateStoreError):
+        next(waiting)
+    again = reopened(store, directory)
+    assert (again.get(b"key 1"), again.offset) == (None, None)
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ({"kind": "window"}, "kind of store window, this version has kind of store session"),
+        ({"kind": "session", "format": "0"}, "format 0, this version has format 1"),
+        ({"kind": "session", "topic": "t2"}, "belongs to another store"),
+    ],
+)
+def test_warning_says_why_the_content_cannot_be_used(
+    directory: Path, found: dict[str, str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    RocksDBStore(directory, {"topic": "t", **found}).close()
+    RocksDBStore(directory, {"topic": "t", "kind": "session"}).close()
+    assert why in capsys.readouterr().out
+    RocksDBStore(directory, {"topic": "t", "kind": "session"}).close()
+    assert "state wiped" not in capsys.readouterr().out
+
+
+def test_store_that_is_closed_and_read_keeps_its_directory(directory: Path) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.put(b"a", b"1")
+    store.commit(10)
+    store.close()
+    with pytest.raises(StateStoreError, match="closed"):
+        store.get(b"a")
+    again = RocksDBStore(directory, IDENTITY)
+    assert (again.get(b"a"), again.offset) == (b"1", 10)
+    again.close()
+
+
 def test_directory_with_foreign_files_is_used(directory: Path) -> None:
     directory.mkdir(parents=True)
     (directory / "notes.txt").write_text("mine")
@@ -323,6 +372,7 @@ def test_directory_with_foreign_files_is_used(directory: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
+from streams.errors import StateStoreError
 from streams.stores.rocksdb import RocksDBStore
 store = RocksDBStore(Path(sys.argv[1]), {"topic": "state_topic_Counter"})
 store.put(b"a", b"1")

@@ -110,6 +110,8 @@ class FakeTask:
         self.is_cancelled = False
         self.is_caught_up = False
         self.needs_refresh = False
+        self.needs_turns = False
+        self.wants_commit = False
         self.has_open_transaction = False
         self.has_committed = False
         self.transaction_age_s = 0.0
@@ -126,6 +128,9 @@ class FakeTask:
     def process(self, batch: RecordBatch) -> None:
         self.has_open_transaction = True
         self.on_process()
+
+    def is_full(self, partition: Partition) -> bool:
+        return False
 
     def commit(self) -> bool:
         self.on_commit()

@@ -13,7 +13,8 @@ from common.kafka import task_producer
 from common.kafka.clients import Partition
 from streams.stores.rocksdb import RocksDBStore
 from taskmanager import task as task_module
-from taskmanager.task import Task, TaskContext, store_identity
+from taskmanager.task import Task, TaskContext
+from taskmanager.task_stores import store_identity
 from tests.unit.taskmanager.fakes import CONFIG, batch, replica
 
 
@@ -125,7 +126,7 @@ def test_store_that_was_copied_from_another_taskmanager_is_wiped(tmp_path: Path)
     """What it holds is as old as the copy, and its offset may be a valid one all the same."""
 
     def open_store(tm_id: int) -> RocksDBStore:
-        identity = store_identity(replica(0), "cluster", "topic", tm_id)
+        identity = store_identity(replica(0), "cluster", tm_id)
         return RocksDBStore(tmp_path / str(tm_id), identity)
 
     store = open_store(0)

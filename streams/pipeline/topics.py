@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from common.config import Config
-from common.nodes import OnError
-from common.pipeline_entries import Entry
-from common.pipeline_graph import arcs_of
+from common.nodes import COUNT_STORE, OnError, ProcessorNode
 from common.topics import MAX_NAME_LENGTH, TopicNames, collision_key
 from common.yaml_positions import Located, Problems
+from streams.pipeline.entries import Entry
+from streams.pipeline.file import PipelineFile
+from streams.pipeline.graph import arcs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,17 @@ class _Use:
     at: Located | None
 
 
-def check_topics(entries: Sequence[Entry], config: Config, problems: Problems) -> None:
+def check_topics(
+    pipeline: PipelineFile, nodes: Sequence[ProcessorNode], config: Config, problems: Problems
+) -> None:
     """Report names that are too long, that Kafka cannot tell apart, or that are taken."""
     names = TopicNames.of(config)
     first: dict[str, _Use] = {}
-    for use in (*_named_by_config(names), *_named_by_entries(entries, names)):
+    for use in (
+        *_named_by_config(names),
+        *_named_by_entries(pipeline.entries, names),
+        *_named_by_nodes(pipeline, nodes, names),
+    ):
         earlier = first.setdefault(collision_key(use.name), use)
         if use.at is None:
             continue
@@ -56,10 +63,23 @@ def _named_by_entries(entries: Sequence[Entry], names: TopicNames) -> Iterator[_
         for target in arcs[entry.id]:
             arc = f"the arc {entry.id} -> {target.id}"
             yield _Use(names.arc(entry.id, target.id), arc, target.at)
-        if entry.type.is_stateful:
-            yield _Use(names.state(entry.id), f'the state of "{entry.id}"', entry.at)
-        if entry.on_error is OnError.DEAD_LETTER:
-            yield _Use(names.dead_letter(entry.id), f'on_error of "{entry.id}"', entry.at)
+
+
+def _named_by_nodes(
+    pipeline: PipelineFile, nodes: Sequence[ProcessorNode], names: TopicNames
+) -> Iterator[_Use]:
+    for node in nodes:
+        # The id of a group of a topology begins with that of its entry.
+        at = next(
+            entry.at
+            for entry in pipeline.entries
+            if node.id == entry.id or node.id.startswith(f"{entry.id}-")
+        )
+        for store, topic in names.states(node).items():
+            of_store = "" if store == COUNT_STORE else f' store "{store}" of'
+            yield _Use(topic, f'the state of{of_store} "{node.id}"', at)
+        if node.on_error is OnError.DEAD_LETTER:
+            yield _Use(names.dead_letter(node.id), f'on_error of "{node.id}"', at)
 
 
 def _collision(use: _Use, earlier: _Use) -> str:

@@ -14,17 +14,11 @@ from hypothesis import strategies as st
 
 from common.config import Config
 from common.errors import ConfigError
+from common.nodes import SINK, SOURCE, OnError, ProcessorNode, ProcessorType, Topology
 from common.topics import TopicNames
-from common.topology import (
-    SINK,
-    SOURCE,
-    OnError,
-    ProcessorNode,
-    ProcessorType,
-    Topology,
-    load_pipeline,
-)
+from streams.pipeline.load import load_pipeline
 
+TYPES = '"forward", "sum", "count" or "topology", or package.module:Class'
 CONFIG = Config(
     server_ip="127.0.0.1",
     server_port=9092,
@@ -120,7 +114,7 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
     [
         # The shape of the file.
         ("[]", "1:1: the pipeline is empty: it needs at least one processor"),
-        ("a: 1", "1:1: must be a list of processors (`- id: …`), got a map"),
+        ("1", "1:1: must be a list of processors (`- id: …`), got the number 1"),
         (
             "- Forwarder" + END,
             '1:3: a processor must be a map with id, type and to, got the text "Forwarder"',
@@ -132,7 +126,7 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         ),
         (
             "- {id: A, zzz: 1, type: sum, to: [End]}" + END,
-            '1:11: unknown key "zzz": the keys are id, type, to, on_error, config',
+            '1:11: unknown key "zzz": the keys are id, type, from, to, on_error, config',
         ),
         (
             "- {id: A, type: sum, type: count, to: [End]}" + END,
@@ -141,7 +135,7 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         ("- {type: sum, to: [End]}" + END, '1:3: missing key "id" (the processor\'s name)'),
         (
             "- {id: A, to: [End]}" + END,
-            '1:3: missing key "type" ("forward", "sum" or "count")',
+            f'1:3: missing key "type" ({TYPES})',
         ),
         (
             "- {id: A, type: sum}" + END,
@@ -172,16 +166,15 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         # Types.
         (
             "- {id: A, type: cuont, to: [End]}" + END,
-            '1:17: type must be "forward", "sum" or "count", '
-            'got the text "cuont", did you mean "count"?',
+            f'1:17: type must be {TYPES}, got the text "cuont", did you mean "count"?',
         ),
         (
             "- {id: A, type: average, to: [End]}" + END,
-            '1:17: type must be "forward", "sum" or "count", got the text "average"',
+            f'1:17: type must be {TYPES}, got the text "average"',
         ),
         (
             "- {id: A, type: [sum], to: [End]}" + END,
-            '1:17: type must be "forward", "sum" or "count", got a list',
+            f"1:17: type must be {TYPES}, got a list",
         ),
         # Targets.
         (
@@ -302,9 +295,9 @@ def test_all_mistakes_of_a_file_are_reported_at_once_from_top_to_bottom() -> Non
   to: sink
 """
     assert problems_in(text) == [
-        '2:9: type must be "forward", "sum" or "count", got the text "sumo", did you mean "sum"?',
+        f'2:9: type must be {TYPES}, got the text "sumo", did you mean "sum"?',
         '3:11: unknown target "Nowhere"',
-        '4:3: missing key "type" ("forward", "sum" or "count")',
+        f'4:3: missing key "type" ({TYPES})',
         '5:3: unknown key "typ", did you mean "type"?',
         '6:7: to must be a list, got the text "sink": write ["sink"]',
     ]
@@ -316,7 +309,7 @@ def test_the_message_is_one_line_per_problem_with_file_line_and_column(tmp_path:
     with pytest.raises(ConfigError) as caught:
         load_pipeline(path, CONFIG)
     assert str(caught.value).splitlines() == [
-        f'{path}:1:17: type must be "forward", "sum" or "count", got the text "x"',
+        f'{path}:1:17: type must be {TYPES}, got the text "x"',
         f'{path}:1:25: "A" sends to itself',
     ]
 

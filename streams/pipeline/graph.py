@@ -6,21 +6,32 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from common.nodes import SINK, SOURCE
-from common.pipeline_entries import Entry, Target
+from common.nodes import SINK, SOURCE, ProcessorType
 from common.suggest import did_you_mean
-from common.yaml_positions import Items, Problems, Value
+from common.yaml_positions import Problems
+from streams.pipeline.entries import Entry, Target
+from streams.pipeline.file import PipelineFile
 
 
-def check_graph(root: Value, entries: Sequence[Entry], problems: Problems) -> None:
+def check_graph(pipeline: PipelineFile, problems: Problems) -> None:
     """Report unknown targets, self-loops, cycles, what nothing leads to, and a missing sink."""
-    targets_known = [_check_targets(entry, entries, problems) for entry in entries]
+    entries = pipeline.entries
+    targets_known = [_check_targets(entry, pipeline, problems) for entry in entries]
+    for entry in entries:
+        _check_sources(entry, pipeline, problems)
     arcs = arcs_of(entries)
     on_cycles = _check_cycles(entries, arcs, problems)
     _check_reachable(entries, arcs, on_cycles, problems)
-    sends_to_sink = any(t.id == SINK for entry in entries for t in entry.targets)
-    if _all_read(root, entries) and all(targets_known) and not sends_to_sink:
-        problems.add(root, f'no processor sends to the sink: put "{SINK}" into a `to`')
+    sinks = {SINK, *pipeline.sinks}
+    leads_out = any(
+        entry.type is ProcessorType.TOPOLOGY or sinks.intersection(t.id for t in entry.targets)
+        for entry in entries
+    )
+    all_read = pipeline.is_whole and all(
+        entry.targets or entry.type is ProcessorType.TOPOLOGY for entry in entries
+    )
+    if all_read and all(targets_known) and not leads_out:
+        problems.add(pipeline.root, f'no processor sends to the sink: put "{SINK}" into a `to`')
 
 
 def arcs_of(entries: Sequence[Entry]) -> dict[str, list[Target]]:
@@ -50,12 +61,6 @@ def topological_order(entries: Sequence[Entry]) -> list[Entry]:
     return ordered
 
 
-def _all_read(root: Value, entries: Sequence[Entry]) -> bool:
-    """Whether no entry or `to` was dropped for a mistake of its own."""
-    items = root.items if isinstance(root, Items) else ()
-    return 0 < len(entries) == len(items) and all(entry.targets for entry in entries)
-
-
 def _in_degrees(arcs: Mapping[str, Sequence[Target]]) -> dict[str, int]:
     counts = dict.fromkeys(arcs, 0)
     for targets in arcs.values():
@@ -64,9 +69,29 @@ def _in_degrees(arcs: Mapping[str, Sequence[Target]]) -> dict[str, int]:
     return counts
 
 
-def _check_targets(entry: Entry, entries: Sequence[Entry], problems: Problems) -> bool:
+def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
+    """Report names in `from` that are no sources."""
+    choices = [SOURCE, *pipeline.sources]
+    for source in entry.sources:
+        if source.id in choices:
+            continue
+        if any(other.id == source.id for other in pipeline.entries):
+            problems.add(
+                source.at, f'"{source.id}" is a processor: name "{entry.id}" in its `to` instead'
+            )
+        else:
+            hint = did_you_mean(source.id, choices)
+            problems.add(source.at, f'unknown source "{source.id}"{hint}')
+
+
+def _check_targets(entry: Entry, pipeline: PipelineFile, problems: Problems) -> bool:
     """Report the targets that are none, and return whether there are no such."""
-    choices = [SINK, *(other.id for other in entries if other.id != entry.id)]
+    others = [
+        other.id
+        for other in pipeline.entries
+        if other.id != entry.id and other.type is not ProcessorType.TOPOLOGY
+    ]
+    choices = [SINK, *pipeline.sinks, *others]
     ok = True
     for target in entry.targets:
         if target.id in choices:

@@ -1,0 +1,189 @@
+"""Keys and values with schemas that a Confluent schema registry keeps.
+
+Needs the extra `schemaregistry`, which is imported only where a function here is called. The bytes
+are those of Confluent's serializers: a zero, the id of the schema in four bytes, the data.
+
+The first write of a serializer asks the registry for the id of its schema, the first read of bytes
+with an id for the schema that has it: up to three attempts of 5 s. All others go without it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from common.errors import ConfigError, PipelineError, UnavailableError
+
+_EXTRA = "kafka-pipeline[schemaregistry]"
+_CLIENT = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 100, "retries.max.wait.ms": 1000}
+_PASSING = {408, 425, 429}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistry:
+    """Where a schema registry is, and what it may be asked.
+
+    `settings` are further ones of Confluent's `SchemaRegistryClient`, such as
+    `{"basic.auth.user.info": "user:password"}` or `ssl.ca.location`. With `register=False` schemas
+    are only looked up: one that is not registered is a `ConfigError`.
+    """
+
+    url: str
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    register: bool = True
+
+
+class Functions(NamedTuple):
+    """Both directions, neither for `None`.
+
+    They raise `ValueError`, without payload, for what cannot be converted, `UnavailableError`
+    while the registry does not answer, and `ConfigError` where it refuses: the schema is not
+    compatible with the former ones, is not registered, or access is not granted.
+    """
+
+    serialize: Callable[[Any], bytes]
+    deserialize: Callable[[bytes], Any]
+
+
+def avro(registry: SchemaRegistry, subject: str, schema: str) -> Functions:
+    """Write dicts and other values by an Avro schema, in JSON; read what any version has written.
+
+    Reading turns what was written by another version of the schema into this one.
+    """
+    with _extra_needed():
+        from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+    client = _client(registry)
+    with _schema_of(subject, "Avro"):
+        writer = AvroSerializer(client, schema, conf=_writing(registry, subject))
+        reader = AvroDeserializer(client, schema, conf=_reading(subject))
+    return _guarded(registry, subject, writer, reader)
+
+
+def json_schema(registry: SchemaRegistry, subject: str, schema: str) -> Functions:
+    """Write dicts and other values as JSON that a JSON schema allows; read what it allows."""
+    with _extra_needed():
+        from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+    client = _client(registry)
+    with _schema_of(subject, "JSON"):
+        writer = JSONSerializer(schema, client, conf=_writing(registry, subject))
+        reader = JSONDeserializer(schema, schema_registry_client=client, conf=_reading(subject))
+    return _guarded(registry, subject, writer, reader)
+
+
+def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) -> Functions:
+    """Write and read messages of a class that protoc generated."""
+    with _extra_needed():
+        from confluent_kafka.schema_registry.protobuf import (
+            ProtobufDeserializer,
+            ProtobufSerializer,
+        )
+    client = _client(registry)
+    with _schema_of(subject, "Protobuf"):
+        writer = ProtobufSerializer(message_type, client, _writing(registry, subject))
+        reader = ProtobufDeserializer(message_type, _reading(subject), client)
+    return _guarded(registry, subject, writer, reader)
+
+
+@contextmanager
+def _extra_needed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise UnavailableError(
+            f'serdes with a schema registry need more packages: pip install "{_EXTRA}"'
+        ) from error
+
+
+@contextmanager
+def _schema_of(subject: str, language: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise ConfigError(
+            f"the schema of subject {subject} is no {language} schema: {error}"
+        ) from error
+
+
+def _client(registry: SchemaRegistry) -> Any:
+    with _extra_needed():
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    try:
+        return SchemaRegistryClient({"url": registry.url, **_CLIENT, **registry.settings})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the settings of the schema registry are wrong: {error}") from error
+
+
+def _writing(registry: SchemaRegistry, subject: str) -> dict[str, Any]:
+    return {"auto.register.schemas": registry.register, **_reading(subject)}
+
+
+def _reading(subject: str) -> dict[str, Any]:
+    """Name the subject here: by default it is made of the topic, which serdes do not know."""
+    return {"subject.name.strategy": lambda context, record_name: subject}
+
+
+def _guarded(
+    registry: SchemaRegistry,
+    subject: str,
+    writer: Callable[[Any, Any], Any],
+    reader: Callable[[Any, Any], Any],
+) -> Functions:
+    """Make functions of Confluent's serializers, with errors that say whose fault it is."""
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    context = SerializationContext(subject, MessageField.VALUE)
+
+    def serialize(value: Any) -> bytes:
+        try:
+            data: bytes = writer(value, context)
+        except Exception as error:
+            trouble = _trouble_with_registry(registry, subject, error)
+            raise trouble or ValueError(f"it does not fit the schema, {_kind(error)}") from None
+        return data
+
+    def deserialize(data: bytes) -> Any:
+        if not data or data[0] > 1:
+            raise ValueError("they do not begin with the id of a schema")
+        try:
+            return reader(data, context)
+        except Exception as error:
+            if getattr(error, "http_status_code", None) == 404:
+                raise ValueError("the schema registry has no schema with their id") from None
+            trouble = _trouble_with_registry(registry, subject, error)
+            raise trouble or ValueError(f"they do not fit the schema, {_kind(error)}") from None
+
+    return Functions(serialize, deserialize)
+
+
+def _trouble_with_registry(
+    registry: SchemaRegistry, subject: str, error: Exception
+) -> PipelineError | None:
+    """Return what to raise if the registry is to blame, `None` if it is the record."""
+    from confluent_kafka.schema_registry.common._httpx_compat import httpx
+    from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+
+    address = f"the schema registry at {_without_password(registry.url)}"
+    if isinstance(error, SchemaRegistryError):
+        status = error.http_status_code
+        if status in _PASSING or status >= 500:
+            return UnavailableError(f"{address} cannot answer now: HTTP status {status}")
+        return ConfigError(
+            f"{address} refuses what subject {subject} needs: "
+            f"{error.error_message} (HTTP status {status})"
+        )
+    if isinstance(error, httpx.HTTPError | OAuthTokenError):
+        return UnavailableError(f"{address} does not answer: {type(error).__name__}")
+    return None
+
+
+def _without_password(url: str) -> str:
+    return re.sub("//[^/@]*@", "//", url)
+
+
+def _kind(error: Exception) -> str:
+    """Say what is wrong without the error's text, which may show the record."""
+    rule = getattr(error.__context__, "validator", None)
+    return f'which says "{rule}"' if rule else type(error).__name__

@@ -1,0 +1,213 @@
+"""Puts a topology together, node by node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+from streams import serdes
+from streams.checks import check
+from streams.errors import TopologyError
+from streams.nodes import Node, OffsetReset, ProcessorNode, Sink, Source, Supplier, TopicChooser
+from streams.partitioning import PartitionFunction, StreamPartitioner, as_partitioner
+from streams.serdes import Serde
+from streams.stores import StoreBuilder
+from streams.timestamps import (
+    ExtractorFunction,
+    TimestampExtractor,
+    as_extractor,
+    record_timestamp,
+)
+from streams.topology import InternalTopic, Topology
+
+Names = str | Sequence[str]
+_RESETS = get_args(OffsetReset)
+
+
+class TopologyBuilder:
+    """Builds a `Topology` out of sources, processors, sinks and stores.
+
+    Nodes have a name each, and name their parents, which may be added later. The order of the
+    calls decides the order of the children of a node, and of the sub-topologies.
+
+        builder = TopologyBuilder()
+        builder.add_source("Source", "lines", value_serde=serdes.string)
+        builder.add_processor("Count", WordCount, parents=["Source"])
+        builder.add_sink("Sink", "words", parents=["Count"])
+        topology = builder.build()
+    """
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._stores: list[StoreBuilder[Any, Any]] = []
+        self._connections: list[tuple[str, str]] = []
+        self._internal: list[InternalTopic] = []
+
+    def add_source(
+        self,
+        name: str,
+        topics: Names | re.Pattern[str],
+        *,
+        key_serde: Serde[Any] = serdes.bytes,
+        value_serde: Serde[Any] = serdes.bytes,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+    ) -> None:
+        """Read topics: one name, several, or a pattern that whole names of topics match.
+
+        A topic has one source. Where nothing is committed yet, `auto_offset_reset` says whether to
+        begin with the oldest record or with those that are still to come.
+        """
+        if auto_offset_reset not in _RESETS:
+            raise TopologyError(
+                f'source "{name}": auto_offset_reset is "earliest" or "latest", '
+                f"not {auto_offset_reset!r}"
+            )
+        _require_serdes(f'source "{name}"', key_serde, value_serde)
+        pattern = topics if isinstance(topics, re.Pattern) else None
+        names = () if isinstance(topics, re.Pattern) else _names(topics, f'topics of "{name}"')
+        self._nodes.append(
+            Source(
+                name,
+                names,
+                pattern,
+                key_serde,
+                value_serde,
+                _made(as_extractor, timestamp_extractor, f'source "{name}"'),
+                auto_offset_reset,
+            )
+        )
+
+    def add_processor(
+        self, name: str, supplier: Supplier, parents: Names, *, stores: Names = ()
+    ) -> None:
+        """Process what the parents forward, with a processor that `supplier` makes for each task.
+
+        `supplier` is a subclass of `Processor` or `BatchProcessor`, or a function without
+        arguments that returns an instance, a new one each time. `stores` are names of stores that
+        it uses; `add_state_store` and `connect_processor_and_state_stores` can tell that as well.
+        """
+        if not callable(supplier):
+            raise TopologyError(
+                f'processor "{name}": give a class or a function that makes the processor, '
+                f"not a {type(supplier).__name__}"
+            )
+        self._nodes.append(ProcessorNode(name, supplier, _parents(parents, name)))
+        for store in _names(stores, f'the stores of processor "{name}"'):
+            self._connections.append((name, store))
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str | TopicChooser,
+        parents: Names,
+        *,
+        key_serde: Serde[Any] = serdes.bytes,
+        value_serde: Serde[Any] = serdes.bytes,
+        partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None,
+    ) -> None:
+        """Write what the parents forward to a topic, or to the one that `topic(record)` returns.
+
+        Without a partitioner, the key decides as for Java's clients; a record without a key goes
+        to the partition with the number of the task.
+        """
+        if not (isinstance(topic, str) or callable(topic)):
+            raise TopologyError(
+                f'sink "{name}": the topic is a name or a function of the record, '
+                f"not a {type(topic).__name__}"
+            )
+        _require_serdes(f'sink "{name}"', key_serde, value_serde)
+        self._nodes.append(
+            Sink(
+                name,
+                (topic,) if isinstance(topic, str) else (),
+                None if isinstance(topic, str) else topic,
+                _parents(parents, name),
+                key_serde,
+                value_serde,
+                None
+                if partitioner is None
+                else _made(as_partitioner, partitioner, f'sink "{name}"'),
+            )
+        )
+
+    def add_state_store(self, store: StoreBuilder[Any, Any], processors: Names = ()) -> None:
+        """Add a store, and connect it to processors. Those that share it run in one task."""
+        if not isinstance(store, StoreBuilder):
+            raise TopologyError(
+                "a state store comes from a function of streams.stores, such as "
+                f"stores.key_value(…), not as a {type(store).__name__}"
+            )
+        self._stores.append(store)
+        for processor in _names(processors, f'the processors of store "{store.name}"'):
+            self._connections.append((processor, store.name))
+
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> None:
+        """Let a processor use stores."""
+        self._connections += [(processor, store) for store in stores]
+
+    def add_internal_topic(self, name: str, partitions: int | None = None) -> None:
+        """Let a topic belong to the topology: a sink writes it, a source reads it, nobody else.
+
+        So records can be spread anew by their key ("repartitioned") between two sub-topologies.
+        The engine creates the topic, and deletes what is processed. It has as many partitions as
+        `partitions` says; without that, as the largest topic that leads to it.
+        """
+        if partitions is not None and partitions < 1:
+            raise TopologyError(f'internal topic "{name}": partitions must be 1 or more')
+        self._internal.append(InternalTopic(name, partitions))
+
+    def build(self) -> Topology:
+        """Return the topology. Raises `TopologyError` that tells everything that is wrong with it:
+
+        names that are given twice or unknown, cycles, nodes that no source leads to, sources that
+        lead nowhere, stores that no processor uses, topics with two sources.
+        """
+        check(self._nodes, self._stores, self._connections, self._internal)
+        used: dict[str, list[str]] = {}
+        for processor, store in self._connections:
+            stores = used.setdefault(processor, [])
+            if store not in stores:
+                stores.append(store)
+        return Topology(
+            tuple(
+                replace(node, stores=tuple(used.get(node.name, ())))
+                if isinstance(node, ProcessorNode)
+                else node
+                for node in self._nodes
+            ),
+            tuple(self._stores),
+            tuple(self._internal),
+        )
+
+
+def _names(names: Names, what: str) -> tuple[str, ...]:
+    if not isinstance(names, Iterable):
+        raise TopologyError(f"{what} must be texts, not a {type(names).__name__}")
+    found = (names,) if isinstance(names, str) else tuple(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise TopologyError(f"{what} must be texts, not a {type(name).__name__}")
+    return found
+
+
+def _parents(parents: Names, name: str) -> tuple[str, ...]:
+    return _names(parents, f'the parents of "{name}"')
+
+
+def _require_serdes(where: str, key_serde: object, value_serde: object) -> None:
+    for what, serde in (("key_serde", key_serde), ("value_serde", value_serde)):
+        if not isinstance(serde, Serde):
+            raise TopologyError(
+                f"{where}: the {what} is a {type(serde).__name__}: use one of streams.serdes, or "
+                "make a streams.serdes.Serde"
+            )
+
+
+def _made(make: Callable[[Any], Any], given: object, where: str) -> Any:
+    try:
+        return make(given)
+    except TypeError as error:
+        raise TopologyError(f"{where}: {error}") from error

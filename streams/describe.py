@@ -1,0 +1,101 @@
+"""A topology as text: as Kafka Streams prints it, and as a Mermaid flowchart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streams.nodes import Node, ProcessorNode, Sink, Source
+
+if TYPE_CHECKING:
+    from streams.topology import NodeGroup, Topology
+
+
+def describe(topology: Topology) -> str:
+    """Return the sub-topologies and their nodes in the layout of Kafka Streams."""
+    parts = []
+    for number, group in enumerate(topology.groups):
+        order = _by_size(group)
+        lines = [f"  Sub-topology: {number}"]
+        for node in order:
+            lines += _described(node, order)
+        parts.append("\n".join([*lines, "", ""]))
+    # The blank that the first one has more than the others is Kafka Streams' own.
+    return f"Topologies:\n {''.join(parts)}"
+
+
+def mermaid(topology: Topology) -> str:
+    """Return a Mermaid flowchart: topics, the groups with their nodes, and stores."""
+    places = {node.name: f"n{number}" for number, node in enumerate(topology.nodes)}
+    stores = {store.name: f"s{number}" for number, store in enumerate(topology.stores)}
+    topics: dict[str, str] = {}
+    inside, arcs = [], []
+    for group in topology.groups:
+        inside.append(f'    subgraph "{_quoted(group.name)}"')
+        for node in group.nodes:
+            inside.append(f'        {places[node.name]}["{_quoted(node.name)}"]')
+            arcs += [f"    {places[parent]} --> {places[node.name]}" for parent in node.parents]
+            for topic in _topics(node):
+                place = topics.setdefault(topic, f"t{len(topics)}")
+                here = places[node.name]
+                arc = (place, here) if isinstance(node, Source) else (here, place)
+                arcs.append(f"    {' --> '.join(arc)}")
+            if isinstance(node, ProcessorNode):
+                arcs += [f"    {places[node.name]} -.- {stores[store]}" for store in node.stores]
+        inside += [
+            f'        {stores[store.name]}[("{_quoted(store.name)}")]' for store in group.stores
+        ]
+        inside.append("    end")
+    outside = [f'    {place}[/"{_quoted(topic)}"/]' for topic, place in topics.items()]
+    return "\n".join(["flowchart LR", *outside, *inside, *arcs])
+
+
+def _by_size(group: NodeGroup) -> list[Node]:
+    """Return the nodes, those with the most below them first; equal ones by their names.
+
+    As in Kafka Streams, what is reached in two ways counts twice.
+    """
+    sizes: dict[str, int] = {}
+    for node in reversed(group.nodes):
+        sizes[node.name] = 1 + sum(sizes[child.name] for child in group.children(node.name))
+    return sorted(group.nodes, key=lambda node: (-sizes[node.name], node.name))
+
+
+def _described(node: Node, order: list[Node]) -> list[str]:
+    children = ", ".join(other.name for other in order if node.name in other.parents) or "none"
+    parents = ", ".join(other.name for other in order if other.name in node.parents)
+    match node:
+        case Source():
+            what = f"Source: {node.name} ({_source_topics(node)})"
+        case Sink():
+            kind = "topic" if node.chooser is None else "extractor class"
+            what = f"Sink: {node.name} ({kind}: {', '.join(_topics(node))})"
+        case ProcessorNode():
+            what = f"Processor: {node.name} (stores: [{', '.join(node.stores)}])"
+    lines = [f"    {what}"]
+    if not isinstance(node, Sink):
+        lines.append(f"      --> {children}")
+    if not isinstance(node, Source):
+        lines.append(f"      <-- {parents}")
+    return lines
+
+
+def _source_topics(node: Source) -> str:
+    if node.pattern is not None:
+        return f"topics: {node.pattern.pattern}"
+    return f"topics: [{', '.join(node.topics)}]"
+
+
+def _topics(node: Node) -> list[str]:
+    match node:
+        case Source(topics=topics, pattern=pattern):
+            return [pattern.pattern] if pattern is not None else list(topics)
+        case Sink(topics=topics, chooser=chooser):
+            if chooser is None:
+                return list(topics)
+            return [getattr(chooser, "__qualname__", type(chooser).__name__)]
+        case ProcessorNode():
+            return []
+
+
+def _quoted(text: str) -> str:
+    return text.replace('"', "#quot;")

@@ -1,0 +1,453 @@
+"""Runs a topology in one process, record by record, without Kafka and Spark: for tests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from common.record_batch import OutputRecord, RecordBatch
+from common.suggest import did_you_mean
+from streams import serdes
+from streams.errors import StreamsError
+from streams.group_task import Figures, GroupSettings, GroupTask, ProcessingFailedError
+from streams.outputs import OutputColumns
+from streams.partitioning import default_partition
+from streams.record import Headers, Record
+from streams.serdes import Serde
+from streams.stores import StoreBuilder
+from streams.stores.bytes_store import BytesStore
+from streams.topology import NodeGroup, Topology
+
+NO_LIMIT = 2**31 - 1
+_TASK = 0
+
+
+class ReadRecord(Record):
+    """A record of an output topic, with the topic and the partition that it went to."""
+
+    __slots__ = ("partition", "topic")
+
+    def __init__(
+        self,
+        key: Any,
+        value: Any,
+        timestamp: int,
+        headers: Headers = (),
+        topic: str = "",
+        partition: int = 0,
+    ) -> None:
+        super().__init__(key, value, timestamp, headers)
+        self.topic = topic
+        self.partition = partition
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, topic={self.topic!r}, partition={self.partition})"
+
+
+class TestInputTopic:
+    """Writes to a topic that the topology reads. Made by `TopologyTestDriver`."""
+
+    __test__ = False  # not a test, in spite of its name
+
+    def __init__(
+        self,
+        driver: TopologyTestDriver,
+        name: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        start_timestamp: int | None,
+        auto_advance: int,
+    ) -> None:
+        self._driver = driver
+        self._name = name
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._timestamp = start_timestamp
+        self._auto_advance = auto_advance
+
+    def pipe_input(
+        self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = ()
+    ) -> None:
+        """Write a record, and let the topology process it and all that follows from it.
+
+        Without a `timestamp`, it is that of the topic (`start_timestamp`, and then
+        `auto_advance` more for each record), or else the driver's time. Raises what the
+        processors raise, unless `on_error` says what to do with the record.
+        """
+        if timestamp is None:
+            timestamp = self._driver.now_ms if self._timestamp is None else self._timestamp
+            if self._timestamp is not None:
+                self._timestamp += self._auto_advance
+        self._driver.write(
+            self._name,
+            None if key is None else self._key_serde.serialize(key),
+            None if value is None else self._value_serde.serialize(value),
+            timestamp,
+            headers,
+        )
+
+    def pipe_records(self, records: Iterable[Record]) -> None:
+        """Write records one after the other."""
+        for record in records:
+            self.pipe_input(record.key, record.value, record.timestamp, record.headers)
+
+
+class TestOutputTopic:
+    """Reads a topic that the topology writes, from its begin. Made by `TopologyTestDriver`."""
+
+    __test__ = False  # not a test, in spite of its name
+
+    def __init__(
+        self,
+        driver: TopologyTestDriver,
+        name: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+    ) -> None:
+        self._log = driver.log(name)
+        self._name = name
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._position = 0
+
+    @property
+    def size(self) -> int:
+        """How many records were not read yet."""
+        return len(self._log) - self._position
+
+    def read_record(self) -> ReadRecord:
+        """Return the next record. Raises `StreamsError` if there is none."""
+        if not self.size:
+            raise StreamsError(f"topic {self._name} has no more records")
+        key, value, timestamp, headers, partition = self._log[self._position]
+        self._position += 1
+        return ReadRecord(
+            None if key is None else self._key_serde.deserialize(key),
+            None if value is None else self._value_serde.deserialize(value),
+            timestamp,
+            headers,
+            self._name,
+            partition,
+        )
+
+    def read_records(self) -> list[ReadRecord]:
+        """Return all records that were not read yet."""
+        return [self.read_record() for _ in range(self.size)]
+
+    def read_key_values(self) -> list[tuple[Any, Any]]:
+        """Return keys and values of all records that were not read yet."""
+        return [(record.key, record.value) for record in self.read_records()]
+
+
+_Entry = tuple[bytes | None, bytes | None, int, Headers, int]
+
+
+class TopologyTestDriver:
+    """Runs every node group of a topology as one task, synchronously.
+
+    Records are processed, punctuations called and transactions committed one by one, in the
+    order in which they are piped in. What goes to a topic that the topology also reads is
+    processed before `pipe_input` returns. The wall clock stands still but for
+    `advance_wall_clock_time`.
+
+    `partitions` says how many partitions topics have, 1 by default: that is for partitioners and
+    shows in what is read; every group has one task all the same, number 0. Topics that sources
+    find by a pattern are those that `partitions` names.
+
+    A task whose processor raises while `on_error` is `fail` stops, as it would with Kafka; what
+    goes to it afterwards raises `StreamsError`.
+
+        with TopologyTestDriver(topology) as driver:
+            lines = driver.create_input_topic("lines", value_serde=serdes.string)
+            lines.pipe_input(b"k", "a b", timestamp=0)
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        partitions: Mapping[str, int] | None = None,
+        initial_wall_clock_ms: int = 0,
+        application_id: str = "test",
+        max_task_idle_ms: int = 0,
+        settings: Mapping[str, GroupSettings] | None = None,
+    ) -> None:
+        """Start; `settings` has those of groups, by their names, that have any of their own.
+
+        Raises `StreamsError` for a name that no group has, and what processors raise in `init`.
+        """
+        self.now_ms = initial_wall_clock_ms
+        """The driver's wall clock."""
+        self._partitions = dict(partitions or {})
+        self._logs: dict[str, list[_Entry]] = {}
+        self._stores: dict[str, Any] = {}
+        self._figures = Figures()
+        self._pending: deque[tuple[_Running, RecordBatch]] = deque()
+        self._groups: list[_Running] = []
+        self._closed = False
+        default = GroupSettings(max_task_idle_ms=max_task_idle_ms)
+        names = [group.name for group in topology.groups]
+        for name in settings or {}:
+            if name not in names:
+                raise StreamsError(f'no node group is called "{name}"{did_you_mean(name, names)}')
+        for group in topology.groups:
+            own = (settings or {}).get(group.name, default)
+            try:
+                running = _Running(group, own, self, application_id, self._partitions)
+            except BaseException:
+                with suppress(Exception):
+                    self.close()
+                raise
+            self._groups.append(running)
+            self._stores.update(running.task.runtime.stores)
+
+    def __enter__(self) -> TopologyTestDriver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all processors and stores. Raises the first thing that one of them raised."""
+        self._closed = True
+        self._each(_Running.close)
+
+    def create_input_topic(
+        self,
+        name: str,
+        key_serde: Serde[Any] = serdes.bytes,
+        value_serde: Serde[Any] = serdes.bytes,
+        start_timestamp: int | None = None,
+        auto_advance: int = 0,
+    ) -> TestInputTopic:
+        """Return a writer. Raises `StreamsError` for a topic that the topology does not read."""
+        if not any(group.reads(name) for group in self._groups):
+            if any(group.matches(name) for group in self._groups):
+                raise StreamsError(
+                    f"topic {name} matches the pattern of a source, but did not exist when the "
+                    "driver started: name it in `partitions`"
+                )
+            raise StreamsError(f"no source of the topology reads topic {name}")
+        return TestInputTopic(self, name, key_serde, value_serde, start_timestamp, auto_advance)
+
+    def create_output_topic(
+        self,
+        name: str,
+        key_serde: Serde[Any] = serdes.bytes,
+        value_serde: Serde[Any] = serdes.bytes,
+    ) -> TestOutputTopic:
+        """Return a reader; a topic that nothing was written to is empty."""
+        return TestOutputTopic(self, name, key_serde, value_serde)
+
+    def advance_wall_clock_time(self, milliseconds: int) -> None:
+        """Let time pass: call what is due, and process what has waited long enough."""
+        if milliseconds < 0:
+            raise ValueError("the wall clock only goes forward")
+        self._require_open()
+        self.now_ms += milliseconds
+        self._each(_Running.turn)
+
+    def get_state_store(self, name: str) -> Any:
+        """Return a store, with all that is committed. Raises `StreamsError` if there is none."""
+        try:
+            return self._stores[name]
+        except KeyError:
+            raise StreamsError(f'the topology has no store "{name}"') from None
+
+    get_key_value_store = get_state_store
+    get_window_store = get_state_store
+    get_session_store = get_state_store
+
+    @property
+    def metrics(self) -> Mapping[str, int]:
+        """What happened so far, as sums over all groups."""
+        figures = self._figures
+        return {
+            "records_in_total": figures.records_in,
+            "records_out_total": figures.records_out,
+            "skipped_records_total": figures.skipped,
+            "dead_letters_total": figures.dead_letters,
+            "dropped_records_total": figures.dropped.total(),
+            "enforced_processing_total": figures.enforced,
+        }
+
+    # For the topics and the groups
+
+    def log(self, topic: str) -> list[_Entry]:
+        """Return all that was written to a topic."""
+        return self._logs.setdefault(topic, [])
+
+    def num_partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+        return self._partitions.get(topic, 1)
+
+    def size_limit(self, topic: str) -> int:
+        """Return the size that a record may have."""
+        return NO_LIMIT
+
+    def write(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+    ) -> None:
+        """Put a record into a topic from outside, and process all that follows from it."""
+        self._require_open()
+        self._append(topic, key, value, timestamp, headers, -1)
+        self._each(lambda group: None)
+
+    def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
+        """Put what a group has sent into topics."""
+        self._figures.add(figures)
+        for output in outputs:
+            if isinstance(output, OutputColumns):
+                for index, key in enumerate(output.keys):
+                    headers = output.headers[index] if output.headers else None
+                    self._append(
+                        output.topic,
+                        key,
+                        output.values[index],
+                        output.timestamps[index],
+                        headers or (),
+                        -1 if key is not None else output.keyless_partition or 0,
+                    )
+            else:
+                topic, value, key, partition, _, _, timestamp, headers = output
+                self._append(topic, key, value, timestamp, headers or (), partition)
+
+    def _append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int,
+    ) -> None:
+        count = self.num_partitions(topic)
+        if partition < 0:
+            partition = default_partition(key, count) if key is not None else 0
+        log = self.log(topic)
+        for group in self._groups:
+            if group.reads(topic):
+                batch = RecordBatch(
+                    topic,
+                    _TASK,
+                    [key],
+                    [value],
+                    [timestamp],
+                    [len(log)],
+                    [list(headers)] if headers else None,
+                )
+                self._pending.append((group, batch))
+        log.append((key, value, timestamp, headers, partition))
+
+    def _each(self, action: Callable[[_Running], None]) -> None:
+        """Do something with each group, and then all the work that there is.
+
+        One group that fails holds up no other; raises the first error afterwards.
+        """
+        first: Exception | None = None
+        todo = deque(partial(action, group) for group in self._groups)
+        while todo or self._pending:
+            try:
+                if todo:
+                    todo.popleft()()
+                else:
+                    group, batch = self._pending.popleft()
+                    group.take(batch)
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StreamsError("the driver is closed")
+
+
+class _Running:
+    """A node group with its one task."""
+
+    def __init__(
+        self,
+        group: NodeGroup,
+        settings: GroupSettings,
+        driver: TopologyTestDriver,
+        application_id: str,
+        topics: Iterable[str],
+    ) -> None:
+        self._group = group
+        self._driver = driver
+        self._stores: dict[str, BytesStore] = {s.name: _in_memory(s) for s in group.stores}
+        found = (topic for topic in topics if self.matches(topic))
+        self._topics = tuple(dict.fromkeys((*group.in_topics, *found)))
+        self._partitions = [(topic, _TASK) for topic in self._topics]
+        self._failure: ProcessingFailedError | None = None
+        self.task = GroupTask(
+            group,
+            self._partitions,
+            settings,
+            application_id=application_id,
+            task_id=f"{group.name}_{_TASK}",
+            number=_TASK,
+            stores=self._stores,
+            outlet=driver,
+            clock_ms=lambda: driver.now_ms,
+        )
+        self._commits = 0
+        self._commit()
+
+    def reads(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def matches(self, topic: str) -> bool:
+        return any(s.pattern and s.pattern.fullmatch(topic) for s in self._group.sources)
+
+    def take(self, batch: RecordBatch) -> None:
+        self._attempt(lambda: self.task.add(batch))
+        self.turn()
+
+    def turn(self) -> None:
+        """Process what can be, and call what is due by the wall clock."""
+        now_ms = self._driver.now_ms
+        self._attempt(lambda: self.task.process(now_ms, self._partitions))
+        self._attempt(lambda: self.task.punctuate(now_ms))
+
+    def close(self) -> None:
+        try:
+            self.task.close()
+        finally:
+            for store in self._stores.values():
+                store.close()
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        if self._failure is not None:
+            raise StreamsError(
+                f"the task {self._group.name}_{_TASK} has stopped: {self._failure}"
+            ) from self._failure.error
+        try:
+            action()
+        except ProcessingFailedError as error:
+            self._failure = error
+            self._commit()
+            raise error.error from None
+        self._commit()
+
+    def _commit(self) -> None:
+        self._commits += 1
+        for store in self._stores.values():
+            store.commit(self._commits)
+        self._driver.send(*self.task.take())
+
+
+def _in_memory(store: StoreBuilder[Any, Any]) -> BytesStore:
+    return replace(store, persistent=False).open(Path(), {})

@@ -1,0 +1,341 @@
+"""One task of a node group: queues in front of its nodes, and what becomes of bad records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from common.errors import EngineError, PipelineError
+from common.kafka.record_size import record_size
+from common.nodes import OnError
+from common.record_batch import Headers, OutputRecord, RecordBatch
+from streams.errors import StreamsError
+from streams.outputs import Dropped, Outlet, OutputColumns
+from streams.processor import RecordRejectedError
+from streams.punctuation import PunctuationType
+from streams.record_queues import NEVER_WAIT, Partition, RecordQueues, Run
+from streams.running import RecordTooLargeError
+from streams.runtime import GroupRuntime, Rejection
+from streams.stores.bytes_store import BytesStore
+from streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME, extract_column, stamped
+from streams.topology import NodeGroup
+
+DEFAULT_BUFFERED_RECORDS = 1000
+
+
+class ProcessingFailedError(Exception):
+    """A record with `on_error: fail`, or a punctuation, failed: `error` says how.
+
+    What came before is done, and nothing of what failed; the caller commits that and stops the
+    task.
+    """
+
+    def __init__(self, reason: str, error: Exception) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """How the tasks of a group run.
+
+    `max_task_idle_ms` and `buffered_records` are those of `RecordQueues`.
+    """
+
+    on_error: OnError = OnError.FAIL
+    dead_letter_topic: str | None = None
+    max_task_idle_ms: int = 0
+    buffered_records: int = DEFAULT_BUFFERED_RECORDS
+    takes_inputs_as_they_come: bool = False
+    """Whether the order of records of different partitions makes no difference to the results."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was done to records; dropped ones by the reason."""
+
+    records_in: int = 0
+    records_out: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    enforced: int = 0
+
+    def add(self, other: Figures) -> None:
+        """Add the figures of a transaction."""
+        self.records_in += other.records_in
+        self.records_out += other.records_out
+        self.skipped += other.skipped
+        self.dead_letters += other.dead_letters
+        self.dropped.update(other.dropped)
+        self.enforced += other.enforced
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A record as a timestamp extractor sees it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: object
+    value: object
+    headers: Headers
+
+
+class GroupTask:
+    """Takes batches in and processes their records in order. No Kafka in here.
+
+    The caller fills it with `add`, calls `process` and `punctuate`, sends what it can `take`, and
+    commits `position` and the stores. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        group: NodeGroup,
+        partitions: Sequence[Partition],
+        settings: GroupSettings,
+        *,
+        application_id: str,
+        task_id: str,
+        number: int,
+        stores: Mapping[str, BytesStore],
+        outlet: Outlet,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Make the nodes. Raises whatever the user's processors raise in `init`."""
+        self._settings = settings
+        self._outlet = outlet
+        self._runtime = GroupRuntime(
+            group,
+            application_id=application_id,
+            task_id=task_id,
+            partition=number,
+            stores=stores,
+            outlet=outlet,
+            clock_ms=clock_ms,
+        )
+        idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
+        self._times = dict.fromkeys(partitions, UNKNOWN_TIME)
+        """The largest timestamp that was taken in, by partition."""
+        self._queues = RecordQueues(partitions, idle_ms, settings.buffered_records)
+        self._figures = Figures()
+        self._enforced = 0
+
+    @property
+    def runtime(self) -> GroupRuntime:
+        """The nodes."""
+        return self._runtime
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether a processor has asked for a commit; whoever commits sets it back."""
+        return self._runtime.commit_requested
+
+    @wants_commit.setter
+    def wants_commit(self, wants: bool) -> None:
+        self._runtime.commit_requested = wants
+
+    @property
+    def needs_turns(self) -> bool:
+        """Whether `process` or `punctuate` may have something to do without new records."""
+        return len(self._queues) > 0 or self._runtime.has_wall_clock_punctuations
+
+    def position(self, partition: Partition) -> int | None:
+        """Return the offset to commit; `None` if nothing of the partition was read yet."""
+        return self._queues.position(partition)
+
+    def is_full(self, partition: Partition) -> bool:
+        """Whether reading of the partition should pause."""
+        return self._queues.is_full(partition)
+
+    def add(self, batch: RecordBatch) -> None:
+        """Take records in that come behind all that was added of their partition.
+
+        Raises as `process` where they are processed at once.
+        """
+        partition = (batch.topic, batch.partition)
+        end = batch.offsets[-1] + 1
+        for part in self._timed(batch):
+            self._queues.add(part)
+        self._queues.read_up_to(partition, end)
+        if self._settings.takes_inputs_as_they_come:
+            self.process(0, ())
+
+    def process(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
+        """Process what can be; tell whether anything was.
+
+        Raises `ProcessingFailedError`, after everything that comes before the record.
+        """
+        queues, runtime = self._queues, self._runtime
+        worked = False
+        while queues.is_processable(now_ms, ends_reached):
+            run = queues.run(until_ms=runtime.next_stream_time_punctuation)
+            if run is None:
+                break
+            worked = True
+            self._process(run)
+            self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
+        return worked
+
+    def punctuate(self, now_ms: int) -> bool:
+        """Call what is due by the wall clock; tell whether any was.
+
+        Raises `ProcessingFailedError`.
+        """
+        return self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
+
+    def take(self) -> tuple[list[OutputRecord | OutputColumns], Figures]:
+        """Return what was sent to topics since the last call, and what was done."""
+        figures, self._figures = self._figures, Figures()
+        outputs: list[OutputRecord | OutputColumns] = []
+        for output in self._runtime.outputs:
+            if isinstance(output, Dropped):
+                figures.dropped[output.reason] += 1
+                continue
+            outputs.append(output)
+            figures.records_out += len(output.keys) if isinstance(output, OutputColumns) else 1
+        self._runtime.outputs.clear()
+        total = self._queues.enforced_processing_total
+        figures.enforced, self._enforced = total - self._enforced, total
+        # They are outputs, but no results.
+        figures.records_out -= figures.dead_letters
+        return outputs, figures
+
+    def close(self) -> None:
+        """Close the processors. Raises what they raise."""
+        self._runtime.close()
+
+    def _process(self, run: Run) -> None:
+        batch, start = run.batch, run.start
+        while start < run.stop:
+            end: Rejection | int
+            if batch.error:
+                end = Rejection(start, RecordRejectedError(batch.error))
+            else:
+                end = self._runtime.process(batch, start, run.stop)
+            if not isinstance(end, Rejection):
+                self._advance(run.partition, end - start)
+                return
+            self._advance(run.partition, end.index - start)
+            self._reject(batch, end)
+            self._advance(run.partition, 1)
+            start = end.index + 1
+
+    def _punctuate(self, type_: PunctuationType, now_ms: int) -> bool:
+        try:
+            return self._runtime.punctuate(type_, now_ms)
+        except (EngineError, PipelineError):
+            raise
+        except Exception as error:
+            raise ProcessingFailedError(f"a punctuation: {reason(error)}", error) from error
+
+    def _advance(self, partition: Partition, count: int) -> None:
+        self._queues.advance(partition, count)
+        self._figures.records_in += count
+
+    def _timed(self, batch: RecordBatch) -> list[RecordBatch]:
+        """Return the batch with the times of its records, as several if some have none."""
+        partition = (batch.topic, batch.partition)
+        source = self._runtime.source(batch.topic)
+
+        def view(index: int) -> _View:
+            key, value = batch.keys[index], batch.values[index]
+            return _View(
+                batch.topic,
+                batch.partition,
+                batch.offsets[index],
+                batch.timestamps[index],
+                None if key is None else source.read_key(key),
+                None if value is None else source.read_value(value),
+                batch.headers[index] if batch.headers else None,
+            )
+
+        time = self._times[partition]
+        try:
+            extracted = extract_column(source.timestamp_extractor, batch, view, time)
+        except (EngineError, PipelineError):
+            raise
+        except Exception as error:
+            if len(batch) > 1:
+                parts = (_part(batch, index) for index in range(len(batch)))
+                return [timed for part in parts for timed in self._timed(part)]
+            return [replace(batch, timestamps=[max(time, 0)], error=reason(error))]
+        self._times[partition] = extracted.partition_time
+        if extracted.dropped:
+            self._figures.dropped[INVALID_TIMESTAMP] += len(extracted.dropped)
+        return [stamped(batch, extracted)]
+
+    def _reject(self, batch: RecordBatch, rejection: Rejection) -> None:
+        """Deal with a record as `on_error` says."""
+        index, error = rejection.index, rejection.error
+        place = f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
+        settings = self._settings
+        if settings.on_error is OnError.FAIL:
+            raise ProcessingFailedError(f"{place}: {reason(error)}", error) from error
+        if settings.on_error is OnError.SKIP:
+            self._figures.skipped += 1
+            return
+        topic = settings.dead_letter_topic
+        assert topic is not None, "dead_letter comes with a topic"
+        key, value = batch.keys[index], batch.values[index]
+        headers = [
+            *((batch.headers[index] if batch.headers else None) or []),
+            *_error_headers(batch, index, error),
+        ]
+        limit = self._outlet.size_limit(topic)
+        if record_size(key, value, headers) > limit:
+            raise ProcessingFailedError(
+                f"{place}: {reason(error)}; and as a dead letter it is larger than the {limit} "
+                f"bytes that topic {topic} takes (max.message.bytes)",
+                error,
+            ) from error
+        partition = batch.partition if key is None else -1
+        self._runtime.outputs.append(
+            (topic, value, key, partition, None, None, batch.timestamps[index], headers)
+        )
+        self._figures.dead_letters += 1
+
+
+def reason(error: Exception) -> str:
+    """Return what went wrong, in words."""
+    if isinstance(error, StreamsError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _part(batch: RecordBatch, index: int) -> RecordBatch:
+    """Return one record of a batch as a batch."""
+    return RecordBatch(
+        batch.topic,
+        batch.partition,
+        [batch.keys[index]],
+        [batch.values[index]],
+        [batch.timestamps[index]],
+        [batch.offsets[index]],
+        [batch.headers[index]] if batch.headers else None,
+    )
+
+
+def _error_headers(
+    batch: RecordBatch, index: int, error: Exception
+) -> list[tuple[str, bytes | None]]:
+    """Return the headers of KIP-1034, as Kafka Streams writes them to its dead letter queues."""
+    return [
+        ("__streams.errors.exception", _error_name(error).encode()),
+        ("__streams.errors.message", reason(error).encode(errors="backslashreplace")),
+        ("__streams.errors.topic", batch.topic.encode()),
+        ("__streams.errors.partition", b"%d" % batch.partition),
+        ("__streams.errors.offset", b"%d" % batch.offsets[index]),
+    ]
+
+
+def _error_name(error: Exception) -> str:
+    match error:
+        case RecordRejectedError():
+            return "RecordRejected"
+        case RecordTooLargeError():
+            return "RecordTooLarge"
+    return f"{type(error).__module__}.{type(error).__qualname__}"

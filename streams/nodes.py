@@ -1,0 +1,62 @@
+"""The nodes of a topology as values: what a `TopologyBuilder` was told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from streams.partitioning import StreamPartitioner
+from streams.processor import BatchProcessor, Processor
+from streams.record import Record
+from streams.serdes import Serde
+from streams.timestamps import TimestampExtractor
+
+OffsetReset = Literal["earliest", "latest"]
+Supplier = Callable[[], Processor | BatchProcessor]
+"""Makes the processor of one task: a class, or a function without arguments."""
+
+TopicChooser = Callable[[Record], str]
+"""Says for a record which topic it goes to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Reads topics: those named, or all that match a pattern."""
+
+    name: str
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    timestamp_extractor: TimestampExtractor
+    auto_offset_reset: OffsetReset
+
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorNode:
+    """Runs a processor, which may use the stores."""
+
+    name: str
+    supplier: Supplier
+    parents: tuple[str, ...]
+    stores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Writes a topic, or the one that a function chooses among `topics` for each record."""
+
+    name: str
+    topics: tuple[str, ...]
+    chooser: TopicChooser | None
+    parents: tuple[str, ...]
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    partitioner: StreamPartitioner[Any, Any] | None
+
+
+Node = Source | ProcessorNode | Sink

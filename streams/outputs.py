@@ -1,0 +1,48 @@
+"""What processors have sent to topics and nobody has taken yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from common.record_batch import Headers, OutputRecord
+
+
+class Outlet(Protocol):
+    """What a task must know about the topics that it writes to.
+
+    Both may block, the first time that a topic is asked for, and raise what the engine's clients
+    raise if it cannot be found.
+    """
+
+    def num_partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+
+    def size_limit(self, topic: str) -> int:
+        """Return how many bytes a record may have in a topic, all that comes with it included."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumns:
+    """Records for a topic, whose keys decide about the partitions.
+
+    Records without a key go to `keyless_partition`, which is `None` if there are none.
+    """
+
+    topic: str
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Sequence[int]
+    headers: Sequence[Headers] | None
+    keyless_partition: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A record that goes nowhere, for a reason: to be counted."""
+
+    reason: str
+
+
+Output = OutputRecord | OutputColumns | Dropped

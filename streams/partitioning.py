@@ -1,0 +1,145 @@
+"""Which partitions a record goes to: Kafka's default by its key, or a partitioner of your own.
+
+def to_even_ones(topic: str, key: str, value: int, num_partitions: int) -> set[int]:
+    return set(range(0, num_partitions, 2))
+
+partitioner = as_partitioner(to_even_ones)
+choose(partitioner, "sink", "k", 7, num_partitions=4)  # (0, 2)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from streams.errors import PartitionError
+
+K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
+
+_MULTIPLIER = 0x5BD1E995
+_SEED = 0x9747B28C
+_32_BITS = 0xFFFFFFFF
+
+# For keys of up to 255 bytes; longer ones have their format made on the way.
+_WORDS = [struct.Struct(f"<{count}I").unpack_from for count in range(64)]
+
+
+@runtime_checkable
+class StreamPartitioner(Protocol[K_contra, V_contra]):
+    """Says to which partitions of a topic a record goes (KIP-837)."""
+
+    def partitions(
+        self, topic: str, key: K_contra, value: V_contra, num_partitions: int
+    ) -> set[int] | None:
+        """Return partition numbers, 0 to `num_partitions - 1`.
+
+        The empty set drops the record, several numbers send it to each of them, `None` leaves
+        the choice to the default partitioner.
+        """
+
+
+PartitionFunction = Callable[[str, Any, Any, int], set[int] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionPartitioner:
+    partitions: PartitionFunction
+
+
+def murmur2(data: bytes) -> int:
+    """Return Kafka's 32-bit hash of a key, -2**31 to 2**31 - 1, as Java's `Utils.murmur2`."""
+    length = len(data)
+    count = length >> 2
+    words = _WORDS[count](data) if count < 64 else struct.unpack_from(f"<{count}I", data)
+    digest = _SEED ^ length
+    for word in words:
+        mixed = word * _MULTIPLIER & _32_BITS
+        digest = (digest * _MULTIPLIER ^ (mixed ^ mixed >> 24) * _MULTIPLIER) & _32_BITS
+    if length & 3:
+        tail = int.from_bytes(data[count << 2 :], "little")
+        digest = (digest ^ tail) * _MULTIPLIER & _32_BITS
+    digest = (digest ^ digest >> 13) * _MULTIPLIER & _32_BITS
+    digest ^= digest >> 15
+    return digest - 0x100000000 if digest & 0x80000000 else digest
+
+
+def default_partition(key: bytes, num_partitions: int) -> int:
+    """Return the partition of a key as Java clients choose it; `num_partitions` is at least 1.
+
+    Records without a key go to a partition of the producer's choice, not to one of this function.
+    """
+    return (murmur2(key) & 0x7FFFFFFF) % num_partitions
+
+
+def as_partitioner(
+    partitioner: StreamPartitioner[Any, Any] | PartitionFunction,
+) -> StreamPartitioner[Any, Any]:
+    """Make a partitioner of a function `(topic, key, value, num_partitions) -> set | None`.
+
+    A partitioner is returned as it is; anything else raises `TypeError`.
+    """
+    if isinstance(partitioner, StreamPartitioner):
+        return partitioner
+    if callable(partitioner):
+        return _FunctionPartitioner(partitioner)
+    raise TypeError(
+        f"a partitioner is a function or has a method partitions, not a {_type_name(partitioner)}"
+    )
+
+
+def choose(
+    partitioner: StreamPartitioner[Any, Any],
+    topic: str,
+    key: object,
+    value: object,
+    num_partitions: int,
+) -> tuple[int, ...] | None:
+    """Ask a partitioner, and return its answer checked and sorted.
+
+    `None` means the default partitioner, `()` that the record is dropped. Raises `PartitionError`
+    for an answer that is no set of numbers of existing partitions. What the partitioner itself
+    raises goes through.
+    """
+    answer = partitioner.partitions(topic, key, value, num_partitions)
+    if answer is None:
+        return None
+    if not isinstance(answer, set | frozenset):
+        raise PartitionError(
+            f"the partitioner of topic {topic} must return a set of partition numbers or None, "
+            f"not a {_type_name(answer)}"
+        )
+    for number in answer:
+        if type(number) is not int:
+            raise PartitionError(
+                f"the partitioner of topic {topic} must return whole numbers, "
+                f"not a {_type_name(number)}"
+            )
+        if not 0 <= number < num_partitions:
+            raise PartitionError(
+                f"the partitioner of topic {topic} chose partition {number}, "
+                f"but the topic has {num_partitions}, numbered from 0"
+            )
+    return tuple(sorted(answer))
+
+
+def require_single(chosen: tuple[int, ...] | None, topic: str, purpose: str) -> int | None:
+    """Return the one partition that `choose` answered, `None` for the default partitioner.
+
+    For places where a record has exactly one home, such as a foreign-key join or a query; raises
+    `PartitionError` with the `purpose` where there are none or several (KIP-837).
+    """
+    if chosen is None:
+        return None
+    if len(chosen) != 1:
+        raise PartitionError(
+            f"for {purpose}, the partitioner of topic {topic} must return exactly one partition, "
+            f"but it returned {len(chosen)}"
+        )
+    return chosen[0]
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__

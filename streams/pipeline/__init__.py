@@ -1,0 +1,1 @@
+"""Reads pipeline.yaml: its processors, sources and sinks, and whether they fit together."""

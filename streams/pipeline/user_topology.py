@@ -1,0 +1,35 @@
+"""Topologies that a function of the user's builds: `type: topology`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from common.errors import ConfigError
+from streams.builder import TopologyBuilder
+from streams.errors import StreamsError
+from streams.topology import Topology
+from streams.user_code import UserCode
+
+
+def build_topology(code: UserCode, reference: str, config: Mapping[str, Any]) -> Topology:
+    """Call the function with the config as keyword arguments; it returns a builder or topology.
+
+    Raises ConfigError for a function that is not found, fails, or returns something else, and
+    TopologyError for a topology that cannot be.
+    """
+    function = code.load(reference)
+    try:
+        built = function(**config)
+    except StreamsError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{reference} fails: {type(error).__name__}: {error}") from error
+    if isinstance(built, TopologyBuilder):
+        built = built.build()
+    if not isinstance(built, Topology):
+        raise ConfigError(
+            f"{reference} returns a {type(built).__name__}: it must return a TopologyBuilder or "
+            "what its build() returns"
+        )
+    return built

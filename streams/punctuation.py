@@ -1,0 +1,116 @@
+"""Punctuation: callbacks that are due every so often, by stream time or by the wall clock.
+
+A task has two queues, one for each `PunctuationType`. Time comes in as an argument.
+
+    queue = PunctuationQueue()
+    start_ms = first_due_ms(PunctuationType.WALL_CLOCK_TIME, 1000, now_ms)
+    cancellable = queue.schedule(1000, flush, start_ms)
+    queue.punctuate(now_ms, lambda callback, time_ms: callback(time_ms))
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol
+
+Punctuator = Callable[[int], None]
+"""What is called when a punctuation is due, with the time at which it fires."""
+
+
+class PunctuationType(enum.Enum):
+    """By which time a punctuation is due.
+
+    Stream time is the largest timestamp of the records processed so far: it stands still while
+    nothing comes.
+    """
+
+    STREAM_TIME = "stream time"
+    WALL_CLOCK_TIME = "wall-clock time"
+
+
+class Cancellable(Protocol):
+    """A punctuation that was scheduled."""
+
+    def cancel(self) -> None:
+        """Never call it again; harmless when repeated, and from within the callback."""
+
+
+class _Schedule:
+    __slots__ = ("callback", "cancelled", "interval_ms")
+
+    def __init__(self, interval_ms: int, callback: Punctuator) -> None:
+        self.interval_ms = interval_ms
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def first_due_ms(type_: PunctuationType, interval_ms: int, now_ms: int) -> int:
+    """Return when a punctuation that is scheduled now is due for the first time.
+
+    Stream time is aligned to 0, so the first punctuation comes with the first record; wall-clock
+    time starts with an interval.
+    """
+    return 0 if type_ is PunctuationType.STREAM_TIME else now_ms + interval_ms
+
+
+class PunctuationQueue:
+    """The punctuations of a task by one kind of time, the next one due first.
+
+    Those that are due at the same time fire in the order in which they got that due time.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, _Schedule]] = []
+        self._order = count()
+
+    def schedule(self, interval_ms: int, callback: Punctuator, start_ms: int) -> Cancellable:
+        """Have `callback` called at `start_ms` and every `interval_ms` from there on.
+
+        Raises `ValueError` for an interval below 1 ms.
+        """
+        if interval_ms < 1:
+            raise ValueError(f"the interval of a punctuation is at least 1 ms, not {interval_ms}")
+        schedule = _Schedule(interval_ms, callback)
+        self._push(start_ms, schedule)
+        return schedule
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next punctuation is due; `None` if there is none."""
+        heap = self._heap
+        while heap and heap[0][2].cancelled:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def punctuate(self, now_ms: int, call: Callable[[Punctuator, int], None]) -> int:
+        """Fire everything that is due, each once however many intervals were missed.
+
+        `call(callback, now_ms)` does it; the time that a callback gets is `now_ms`, not its due
+        time. The next due time is the first one behind `now_ms` that is a whole number of
+        intervals away from the start, so it never drifts. Callbacks may cancel and schedule; what
+        they schedule for now fires at once. What `call` raises goes through: the punctuation that
+        failed is due again at its next time, and those behind it are still due.
+
+        Returns how many fired.
+        """
+        fired = 0
+        while (due_ms := self.next_ms) is not None and due_ms <= now_ms:
+            schedule = heapq.heappop(self._heap)[2]
+            intervals = (now_ms - due_ms) // schedule.interval_ms + 1
+            self._push(due_ms + intervals * schedule.interval_ms, schedule)
+            call(schedule.callback, now_ms)
+            fired += 1
+        return fired
+
+    def clear(self) -> None:
+        """Forget all punctuations, as when the task closes."""
+        self._heap.clear()
+
+    def _push(self, due_ms: int, schedule: _Schedule) -> None:
+        heapq.heappush(self._heap, (due_ms, next(self._order), schedule))

@@ -1,0 +1,117 @@
+"""Records as processors see them: one by one, or as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streams.errors import StreamsError
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Record:
+    """One record: what a `Processor` gets and forwards. Treat it as immutable; it may be shared.
+
+    `key` and `value` are what the serdes make of them, `None` where the record has none.
+    `timestamp` is in milliseconds since the epoch, 0 or more. `headers` are pairs of a name and
+    bytes or `None`, in their order; a name may come several times.
+    """
+
+    __slots__ = ("headers", "key", "timestamp", "value")
+
+    def __init__(self, key: Any, value: Any, timestamp: int, headers: Headers = ()) -> None:
+        self.key = key
+        self.value = value
+        self.timestamp = timestamp
+        self.headers = headers
+
+    def with_key(self, key: Any) -> Record:
+        """Return this record with another key."""
+        return Record(key, self.value, self.timestamp, self.headers)
+
+    def with_value(self, value: Any) -> Record:
+        """Return this record with another value."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> Record:
+        """Return this record with another timestamp."""
+        return Record(self.key, self.value, timestamp, self.headers)
+
+    def with_headers(self, headers: Headers) -> Record:
+        """Return this record with other headers."""
+        return Record(self.key, self.value, self.timestamp, headers)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        return (self.key, self.value, self.timestamp, [*self.headers]) == (
+            other.key,
+            other.value,
+            other.timestamp,
+            [*other.headers],
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Record({self.key!r}, {self.value!r}, {self.timestamp}, {list(self.headers)!r})"
+
+
+@dataclass(slots=True)
+class Batch:
+    """Consecutive records as columns of one length: what a `BatchProcessor` gets and forwards.
+
+    Columns are lists, or anything with a length that gives its items in turn, such as an Arrow
+    array; see `Record` for what they hold. `headers` is `None` if no record has any. Treat a
+    batch as immutable; it may be shared. Columns that differ in length raise `StreamsError`.
+    """
+
+    keys: Sequence[Any]
+    values: Sequence[Any]
+    timestamps: Sequence[int]
+    headers: Sequence[Headers | None] | None = None
+
+    def __post_init__(self) -> None:
+        keys, values, size = len(self.keys), len(self.values), len(self.timestamps)
+        headers = size if self.headers is None else len(self.headers)
+        if not keys == values == headers == size:
+            raise StreamsError(
+                f"the columns of a batch differ in length: {keys} keys, {values} values, "
+                f"{size} timestamps, {headers} headers"
+            )
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def with_values(self, values: Sequence[Any]) -> Batch:
+        """Return these records with other values; of the first `len(values)` if there are fewer."""
+        batch = self if len(values) >= len(self) else self.head(len(values))
+        return replace(batch, values=values)
+
+    def head(self, count: int) -> Batch:
+        """Return the first `count` records."""
+        headers = self.headers[:count] if self.headers else None
+        return Batch(self.keys[:count], self.values[:count], self.timestamps[:count], headers)
+
+    def records(self) -> Iterator[Record]:
+        """Return the records one by one."""
+        columns = (items_of(self.keys), items_of(self.values), items_of(self.timestamps))
+        if self.headers is None:
+            yield from map(Record, *columns)
+            return
+        for key, value, timestamp, headers in zip(*columns, self.headers, strict=True):
+            yield Record(key, value, timestamp, headers or ())
+
+    @staticmethod
+    def of(record: Record) -> Batch:
+        """Return a batch of one record."""
+        headers = [record.headers] if record.headers else None
+        return Batch([record.key], [record.value], [record.timestamp], headers)
+
+
+def items_of(column: Sequence[Any]) -> Sequence[Any]:
+    """Return the items of a column as Python's own values."""
+    to_list = getattr(column, "to_pylist", None)
+    return to_list() if to_list else column

@@ -1,0 +1,286 @@
+"""The records that a task has read but not processed, and which of them come next.
+
+A task with several inputs processes them in the order of their timestamps (KIP-353): of the
+partitions that have records, the one whose head, its oldest unprocessed record, has the smallest
+timestamp is next; of equal ones, the partition that the task names first. Records of one
+partition are never reordered.
+
+    queues.add(batch)
+    if queues.is_processable(now_ms, ends_reached) and (run := queues.run()):
+        ...  # process run.batch from run.start to run.stop
+        queues.advance(run.partition, run.stop - run.start)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
+from common.record_batch import RecordBatch
+from streams.timestamps import UNKNOWN_TIME
+
+Partition = tuple[str, int]
+"""Topic and number."""
+
+NEVER_WAIT = -1
+_NO_LIMIT = 2**63
+
+
+class Run(NamedTuple):
+    """Consecutive records of one partition: `batch` from index `start` up to, without, `stop`."""
+
+    batch: RecordBatch
+    start: int
+    stop: int
+
+    @property
+    def partition(self) -> Partition:
+        """The partition of the records."""
+        return self.batch.topic, self.batch.partition
+
+
+class _Queue:
+    """The batches of one partition; `start` is the index of the head in the first of them."""
+
+    __slots__ = (
+        "batches",
+        "deadline_ms",
+        "head_ms",
+        "next_offset",
+        "partition",
+        "size",
+        "start",
+        "time_ms",
+    )
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.clear()
+
+    def clear(self) -> None:
+        self.batches: deque[RecordBatch] = deque()
+        self.start = 0
+        self.size = 0
+        self.head_ms = UNKNOWN_TIME
+        self.time_ms = UNKNOWN_TIME
+        self.next_offset: int | None = None
+        self.deadline_ms: int | None = None
+
+    def add(self, batch: RecordBatch) -> None:
+        if not self.batches:
+            self.head_ms = batch.timestamps[0]
+        self.batches.append(batch)
+        self.size += len(batch)
+        self.next_offset = batch.offsets[-1] + 1
+        self.deadline_ms = None
+
+    def take(self, count: int) -> int:
+        """Remove records of the first batch, one at least; return their largest timestamp."""
+        batch = self.batches[0]
+        stop = self.start + count
+        timestamps = batch.timestamps
+        whole = count == len(batch)
+        largest_ms = max(timestamps if whole else timestamps[self.start : stop])
+        self.size -= count
+        if stop == len(batch):
+            self.batches.popleft()
+            stop = 0
+        self.start = stop
+        self.head_ms = self.batches[0].timestamps[stop] if self.batches else UNKNOWN_TIME
+        if largest_ms > self.time_ms:
+            self.time_ms = largest_ms
+        return largest_ms
+
+
+class RecordQueues:
+    """The queues of a task, one for each of its input partitions.
+
+    `max_task_idle_ms` says how long to wait for a partition without records before the others
+    are processed, at the price of an order that depends on chance (KIP-695):
+
+    - `NEVER_WAIT`, -1: not at all.
+    - 0: until all that the broker has of it was read.
+    - more: that long again, once all was read, for what may be produced in the meantime. The
+      waits for several partitions pass side by side.
+
+    `buffered_records` is the number of records of a partition from which on its reading should
+    pause.
+
+    Methods that take a partition raise `ValueError` where it is none of the task's.
+    """
+
+    def __init__(
+        self, partitions: Sequence[Partition], max_task_idle_ms: int, buffered_records: int
+    ) -> None:
+        self._queues = {partition: _Queue(partition) for partition in partitions}
+        self._in_order = list(self._queues.values())
+        self._waits = max_task_idle_ms != NEVER_WAIT and len(self._in_order) > 1
+        self._max_task_idle_ms = max_task_idle_ms
+        self._buffered_records = buffered_records
+        self._size = 0
+        self.stream_time = UNKNOWN_TIME
+        """The largest timestamp of all records that were taken, in ms; -1 if there is none."""
+        self.enforced_processing_total = 0
+        """How often records were let through though a partition for which to wait had none."""
+
+    def __len__(self) -> int:
+        """Return how many records are waiting."""
+        return self._size
+
+    # Filling
+
+    def add(self, batch: RecordBatch) -> None:
+        """Put records, with the timestamps by which to order them, behind those of the partition.
+
+        The batch is not copied: nobody may change it from now on.
+        """
+        queue = self._queue((batch.topic, batch.partition))
+        if len(batch):
+            queue.add(batch)
+            self._size += len(batch)
+
+    def read_up_to(self, partition: Partition, offset: int) -> None:
+        """Note that all records before `offset` were added or are to be left out.
+
+        That counts for `position`, behind the last record: where records were dropped, or where
+        the topic has none, as at transaction markers.
+        """
+        queue = self._queue(partition)
+        if queue.next_offset is None or queue.next_offset < offset:
+            queue.next_offset = offset
+
+    def is_full(self, partition: Partition) -> bool:
+        """Tell whether to pause reading the partition; it may resume when this is false again."""
+        return self._queue(partition).size >= self._buffered_records
+
+    def is_drained(self, partition: Partition) -> bool:
+        """Tell whether all records of the partition that were added have been taken."""
+        return not self._queue(partition).size
+
+    # Taking
+
+    def is_processable(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
+        """Tell whether there are records and none has to wait for another partition.
+
+        `ends_reached` has the partitions of which everything was read that the broker is known
+        to have; one of which that is unknown is not among them. Times are those of a clock that
+        only goes forward. To be asked before each run, and also while no records come: the wait
+        for a partition begins with the first call that finds it read to its end.
+        """
+        if not self._waits:
+            return self._size > 0
+        waiting = enforced = False
+        for queue in self._in_order:
+            if queue.size:
+                continue
+            if queue.partition not in ends_reached:
+                queue.deadline_ms = None
+                waiting = True
+                continue
+            if queue.deadline_ms is None:
+                queue.deadline_ms = now_ms + self._max_task_idle_ms
+            if now_ms < queue.deadline_ms:
+                waiting = True
+            else:
+                enforced = True
+        if waiting or not self._size:
+            return False
+        self.enforced_processing_total += enforced
+        return True
+
+    def run(self, max_records: int | None = None, until_ms: int | None = None) -> Run | None:
+        """Return the records that come next, or `None` if there are none; takes nothing.
+
+        They are the longest run of one partition and one batch before another partition's head
+        is next, up to `max_records`, which is at least 1. The run ends with the first record
+        whose timestamp is `until_ms` or later: a punctuation that is due then fires behind it.
+        """
+        if not self._size:
+            return None
+        queue, taken_over_ms = self._next()
+        batch, start = queue.batches[0], queue.start
+        stop = len(batch)
+        if max_records is not None:
+            stop = min(stop, start + max_records)
+        last_ms = _NO_LIMIT if until_ms is None else until_ms
+        if taken_over_ms != _NO_LIMIT or last_ms != _NO_LIMIT:
+            timestamps = batch.timestamps
+            for index in range(start, stop):
+                timestamp = timestamps[index]
+                if timestamp >= taken_over_ms:
+                    stop = index
+                    break
+                if timestamp >= last_ms:
+                    stop = index + 1
+                    break
+        return Run(batch, start, stop)
+
+    def _next(self) -> tuple[_Queue, int]:
+        """Return the queue that is next, and the timestamp from which on it is another one's turn.
+
+        A queue that stands in front has its turn at equal timestamps already, one behind it not.
+        """
+        if len(self._in_order) == 1:
+            return self._in_order[0], _NO_LIMIT
+        filled = [queue for queue in self._in_order if queue.size]
+        chosen = min(filled, key=_head_ms)
+        taken_over_ms, behind = _NO_LIMIT, 0
+        for queue in filled:
+            if queue is chosen:
+                behind = 1
+            elif queue.head_ms + behind < taken_over_ms:
+                taken_over_ms = queue.head_ms + behind
+        return chosen, taken_over_ms
+
+    def advance(self, partition: Partition, count: int) -> None:
+        """Take the first `count` records of a partition, because they were processed or skipped.
+
+        At most as many as `run` returned. Raises partition time and stream time to theirs.
+        """
+        queue = self._queue(partition)
+        left = len(queue.batches[0]) - queue.start if queue.batches else 0
+        if not 0 <= count <= left:
+            raise ValueError(f"cannot take {count} of {left} records")
+        if count:
+            largest_ms = queue.take(count)
+            self._size -= count
+            if largest_ms > self.stream_time:
+                self.stream_time = largest_ms
+
+    def clear(self) -> None:
+        """Forget all records, positions and times, as before a new start of the task."""
+        for queue in self._in_order:
+            queue.clear()
+        self._size = 0
+        self.stream_time = UNKNOWN_TIME
+
+    # Where the task stands
+
+    def position(self, partition: Partition) -> int | None:
+        """Return the offset to commit: of the head, or behind all that was read.
+
+        `None` if nothing of the partition was read yet: what is committed holds.
+        """
+        queue = self._queue(partition)
+        return queue.batches[0].offsets[queue.start] if queue.batches else queue.next_offset
+
+    def partition_time(self, partition: Partition) -> int:
+        """Return the largest timestamp of the partition's taken records; -1 if there is none."""
+        return self._queue(partition).time_ms
+
+    def set_partition_time(self, partition: Partition, time_ms: int) -> None:
+        """Start with a partition time that was committed; stream time is then no smaller."""
+        self._queue(partition).time_ms = time_ms
+        self.stream_time = max(self.stream_time, time_ms)
+
+    def _queue(self, partition: Partition) -> _Queue:
+        queue = self._queues.get(partition)
+        if queue is None:
+            topic, number = partition
+            raise ValueError(f"{topic}-{number} is none of the task's inputs")
+        return queue
+
+
+def _head_ms(queue: _Queue) -> int:
+    return queue.head_ms

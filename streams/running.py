@@ -1,0 +1,316 @@
+"""The nodes of a group as they run in a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from common.kafka.record_size import record_size, size_bound
+from common.record_batch import Headers, RecordBatch
+from streams import serdes
+from streams.errors import StreamsError
+from streams.nodes import Sink, Source
+from streams.outputs import Dropped, Outlet, Output, OutputColumns
+from streams.partitioning import choose
+from streams.processor import BatchProcessor, Processor, RecordRejectedError
+from streams.punctuation import Cancellable, PunctuationType, Punctuator
+from streams.record import Batch, Record, items_of
+
+if TYPE_CHECKING:
+    from streams.runtime import GroupRuntime
+
+Receiver = Callable[[Record], None]
+BatchReceiver = Callable[[Batch], None]
+Column = Sequence[Any]
+
+DROPPED_BY_PARTITIONER = "partitioner"
+_MAX_OVERHEAD = 97
+_BYTES = frozenset((bytes, type(None)))
+
+
+class RecordTooLargeError(StreamsError):
+    """A record is larger than its topic takes; `on_error` says what happens to its input."""
+
+
+class RunningNode:
+    """Takes what parents forward: record by record, or as batches."""
+
+    receive: Receiver
+    receive_batch: BatchReceiver
+    is_columnar: bool
+    """Whether batches are what it is made for."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class RunningProcessor(RunningNode):
+    """A `Processor` or `BatchProcessor`; either takes both."""
+
+    def __init__(self, name: str, processor: Processor | BatchProcessor) -> None:
+        self.processor = processor
+        self.is_columnar = isinstance(processor, BatchProcessor)
+        if isinstance(processor, BatchProcessor):
+            self.receive = lambda record: processor.process(Batch.of(record))
+            self.receive_batch = processor.process
+        elif isinstance(processor, Processor):
+            self.receive = processor.process
+            self.receive_batch = self._receive_each
+        else:
+            raise StreamsError(
+                f'processor "{name}" is a {type(processor).__name__}: make it a subclass of '
+                "Processor or BatchProcessor"
+            )
+
+    def _receive_each(self, batch: Batch) -> None:
+        for record in batch.records():
+            self.receive(record)
+
+    def close(self) -> None:
+        self.processor.close()
+
+
+class RunningSink(RunningNode):
+    """Makes bytes of records and keeps them for whoever sends them."""
+
+    is_columnar = True
+
+    def __init__(
+        self, sink: Sink, outputs: list[Output], outlet: Outlet, keyless_partition: int
+    ) -> None:
+        self._name = sink.name
+        self._topic = sink.topics[0] if sink.topics else ""
+        self._chooser = sink.chooser
+        self._partitioner = sink.partitioner
+        self._serialize_key = sink.key_serde.serialize
+        self._serialize_value = sink.value_serde.serialize
+        self._takes_bytes = sink.key_serde is sink.value_serde is serdes.bytes
+        self._outputs = outputs
+        self._outlet = outlet
+        self._keyless_partition = keyless_partition
+        self._limits: dict[str, int] = {}
+        self._keyless: dict[str, int] = {}
+        self.receive_batch = self._receive_columns
+        if sink.chooser is not None or sink.partitioner is not None:
+            self.receive_batch = self._receive_each
+
+    def receive(self, record: Record) -> None:
+        """Take a record. Raises what rejects the input record that it stems from."""
+        key, value, timestamp = record.key, record.value, record.timestamp
+        topic = self._topic if self._chooser is None else self._chosen(record)
+        key_data = None if key is None else self._serialize_key(key)
+        data = None if value is None else self._serialize_value(value)
+        headers = list(record.headers) if record.headers else None
+        if timestamp < 0:
+            raise StreamsError(f'sink "{self._name}" got a record with a negative timestamp')
+        size = _MAX_OVERHEAD + len(key_data or b"") + len(data or b"")
+        if headers or size > self._limit(topic):
+            self._require_fit(topic, key_data, data, headers)
+        partitions: tuple[int, ...] | None = None
+        if self._partitioner is not None:
+            count = self._outlet.num_partitions(topic)
+            partitions = choose(self._partitioner, topic, key, value, count)
+        if partitions is None:
+            partition = self._keyless_in(topic) if key_data is None else -1
+            self._outputs.append((topic, data, key_data, partition, None, None, timestamp, headers))
+            return
+        if not partitions:
+            self._outputs.append(Dropped(DROPPED_BY_PARTITIONER))
+        for partition in partitions:
+            self._outputs.append((topic, data, key_data, partition, None, None, timestamp, headers))
+
+    def _receive_each(self, batch: Batch) -> None:
+        for record in batch.records():
+            self.receive(record)
+
+    def _receive_columns(self, batch: Batch) -> None:
+        if not len(batch):
+            return
+        if self._takes_bytes and _are_bytes(batch.keys) and _are_bytes(batch.values):
+            keys, values = batch.keys, batch.values
+        else:
+            keys = _converted(batch.keys, self._serialize_key)
+            values = _converted(batch.values, self._serialize_value)
+        timestamps = items_of(batch.timestamps)
+        headers: list[Headers] | None = None
+        if batch.headers is not None:
+            headers = [list(each) if each else None for each in batch.headers]
+        if min(timestamps) < 0:
+            raise StreamsError(f'sink "{self._name}" got a record with a negative timestamp')
+        topic = self._topic
+        if size_bound(keys, values, headers) > self._limit(topic):
+            for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+                self._require_fit(topic, key, value, headers[index] if headers else None)
+        keyless = self._keyless_in(topic) if None in keys else None
+        self._outputs.append(OutputColumns(topic, keys, values, timestamps, headers, keyless))
+
+    def _chosen(self, record: Record) -> str:
+        assert self._chooser is not None
+        topic = self._chooser(record)
+        if not isinstance(topic, str) or not topic:
+            raise StreamsError(
+                f'sink "{self._name}" got {topic!r} from its function: it must return the name of '
+                "a topic"
+            )
+        return topic
+
+    def _limit(self, topic: str) -> int:
+        limit = self._limits.get(topic)
+        if limit is None:
+            limit = self._limits[topic] = self._outlet.size_limit(topic)
+        return limit
+
+    def _keyless_in(self, topic: str) -> int:
+        partition = self._keyless.get(topic)
+        if partition is None:
+            partition = self._keyless_partition % self._outlet.num_partitions(topic)
+            self._keyless[topic] = partition
+        return partition
+
+    def _require_fit(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
+        if record_size(key, value, headers) > self._limit(topic):
+            raise RecordTooLargeError(
+                f"the output is larger than the {self._limit(topic)} bytes that topic {topic} "
+                "takes (max.message.bytes)"
+            )
+
+
+class RunningSource:
+    """Makes records or columns of what was read from a topic, for the children."""
+
+    def __init__(self, source: Source, children: Sequence[RunningNode]) -> None:
+        self.name = source.name
+        self.is_columnar = all(child.is_columnar for child in children)
+        self.receivers = tuple(child.receive for child in children)
+        self.batch_receivers = tuple(child.receive_batch for child in children)
+        self.read_key = source.key_serde.deserialize
+        self.read_value = source.value_serde.deserialize
+        self.timestamp_extractor = source.timestamp_extractor
+        self._reads_keys = source.key_serde is not serdes.bytes
+        self._reads_values = source.value_serde is not serdes.bytes
+
+    def columns(self, batch: RecordBatch, start: int, stop: int) -> Batch:
+        """Return the records from `start` to `stop`. Raises SerializationError."""
+        keys, values, timestamps = batch.keys, batch.values, batch.timestamps
+        headers = batch.headers
+        if stop - start < len(batch):
+            keys, values, timestamps = keys[start:stop], values[start:stop], timestamps[start:stop]
+            headers = headers[start:stop] if headers else None
+        if self._reads_keys:
+            keys = _converted(keys, self.read_key)
+        if self._reads_values:
+            values = _converted(values, self.read_value)
+        return Batch(keys, values, timestamps, headers)
+
+
+class RunningContext:
+    """A processor's view of its task; see `ProcessorContext`."""
+
+    def __init__(
+        self,
+        runtime: GroupRuntime,
+        name: str,
+        children: dict[str, RunningNode],
+        stores: dict[str, Any],
+    ) -> None:
+        self._runtime = runtime
+        self._name = name
+        self._children = children
+        self._receivers = tuple(child.receive for child in children.values())
+        self._batch_receivers = tuple(child.receive_batch for child in children.values())
+        self._stores = stores
+        self.application_id = runtime.application_id
+        self.task_id = runtime.task_id
+
+    @property
+    def topic(self) -> str | None:
+        batch = self._runtime.batch
+        return None if batch is None else batch.topic
+
+    @property
+    def partition(self) -> int | None:
+        batch = self._runtime.batch
+        return None if batch is None else batch.partition
+
+    @property
+    def offset(self) -> int | None:
+        runtime = self._runtime
+        return None if runtime.batch is None else runtime.batch.offsets[runtime.index]
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        runtime = self._runtime
+        if runtime.batch is None or runtime.batch.headers is None:
+            return ()
+        return runtime.batch.headers[runtime.index] or ()
+
+    @property
+    def timestamp(self) -> int:
+        runtime = self._runtime
+        if runtime.batch is None:
+            return runtime.time
+        return runtime.batch.timestamps[runtime.index]
+
+    @property
+    def stream_time(self) -> int:
+        return self._runtime.stream_time
+
+    @property
+    def current_system_time(self) -> int:
+        return self._runtime.clock_ms()
+
+    def forward(self, record: Record | Batch, child: str | None = None) -> None:
+        node = None if child is None else self._child(child)
+        try:
+            if isinstance(record, Record):
+                for receive in self._receivers if node is None else (node.receive,):
+                    receive(record)
+            elif isinstance(record, Batch):
+                # Nobody need be ready for a batch without records.
+                batch_receivers = self._batch_receivers if node is None else (node.receive_batch,)
+                for receive_batch in batch_receivers if len(record) else ():
+                    receive_batch(record)
+            else:
+                raise StreamsError(
+                    f'"{self._name}" forwards a {type(record).__name__}: make it a Record or a '
+                    "Batch"
+                )
+        except RecordRejectedError as error:
+            # What this processor and other children did for the records behind it must be undone.
+            error.batch = None
+            raise
+
+    def _child(self, name: str) -> RunningNode:
+        try:
+            return self._children[name]
+        except KeyError:
+            raise StreamsError(
+                f'"{self._name}" has no child "{name}" to forward to, only '
+                + (", ".join(f'"{each}"' for each in self._children) or "none at all")
+            ) from None
+
+    def schedule(self, interval: int, type: PunctuationType, callback: Punctuator) -> Cancellable:
+        return self._runtime.schedule(interval, type, callback)
+
+    def commit(self) -> None:
+        self._runtime.commit_requested = True
+
+    def get_state_store(self, name: str) -> Any:
+        store = self._stores.get(name)
+        if store is None:
+            raise StreamsError(
+                f'processor "{self._name}" has no store "{name}": connect it '
+                "(add_state_store, or stores: in pipeline.yaml)"
+            )
+        return store
+
+
+def _are_bytes(column: Column) -> bool:
+    """Whether a column can be sent as it is; takes some 20 ns per item."""
+    return isinstance(column, list) and _BYTES.issuperset(map(type, column))
+
+
+def _converted(column: Column, convert: Callable[[Any], Any]) -> list[Any]:
+    return [None if item is None else convert(item) for item in items_of(column)]

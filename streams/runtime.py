@@ -1,0 +1,280 @@
+"""Runs a node group for one task: records in, outputs and state changes out. No Kafka in here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from common.errors import EngineError, PipelineError
+from common.record_batch import RecordBatch
+from streams.errors import StreamsError
+from streams.nodes import ProcessorNode, Sink, Source
+from streams.outputs import Outlet, Output
+from streams.processor import RecordRejectedError
+from streams.punctuation import (
+    Cancellable,
+    PunctuationQueue,
+    PunctuationType,
+    Punctuator,
+    first_due_ms,
+)
+from streams.record import Batch, Record
+from streams.running import (
+    RunningContext,
+    RunningNode,
+    RunningProcessor,
+    RunningSink,
+    RunningSource,
+)
+from streams.stores.bytes_store import BytesStore
+from streams.timestamps import UNKNOWN_TIME
+from streams.topology import NodeGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A record that cannot be processed, and what it raised; all before it is processed."""
+
+    index: int
+    error: Exception
+
+
+class GroupRuntime:
+    """The nodes of a group, with their processors, stores and punctuations.
+
+    What they send gathers in `outputs`, what they store in the stores' open transactions; the
+    caller takes both. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        group: NodeGroup,
+        *,
+        application_id: str,
+        task_id: str,
+        partition: int,
+        stores: Mapping[str, BytesStore],
+        outlet: Outlet,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Make the nodes and get the processors ready, children first.
+
+        `stores` has the bytes of every store of the group. Raises what users' code raises.
+        """
+        self.application_id = application_id
+        self.task_id = task_id
+        self.clock_ms = clock_ms
+        self.outputs: list[Output] = []
+        self.stream_time = UNKNOWN_TIME
+        self.batch: RecordBatch | None = None
+        """What the record is of that is being processed; `None` in a punctuation or for a batch."""
+        self.index = 0
+        """Of the record in it."""
+        self.time = UNKNOWN_TIME
+        """Of the punctuation, or of the first record of the batch."""
+        self.commit_requested = False
+        self._scheduled = False
+        """Whether a punctuation by stream time is new: it is due behind the record."""
+        self.stores = {store.name: store.build(stores[store.name]) for store in group.stores}
+        self._savepoints = [store.savepoint for store in stores.values()]
+        self._undos = [store.undo for store in stores.values()]
+        self._queues = {type_: PunctuationQueue() for type_ in PunctuationType}
+        self._nodes: dict[str, RunningNode] = {}
+        self._sources: dict[str, RunningSource] = {}
+        self._patterns: list[tuple[Source, RunningSource]] = []
+        try:
+            self._make(group, outlet, partition)
+        except BaseException:
+            with suppress(Exception):
+                self.close()
+            raise
+
+    def _make(self, group: NodeGroup, outlet: Outlet, partition: int) -> None:
+        for node in reversed(group.nodes):
+            children = {child.name: self._nodes[child.name] for child in group.children(node.name)}
+            match node:
+                case Sink():
+                    self._nodes[node.name] = RunningSink(node, self.outputs, outlet, partition)
+                case ProcessorNode():
+                    self._nodes[node.name] = self._make_processor(node, children)
+                case Source():
+                    source = RunningSource(node, list(children.values()))
+                    self._sources.update(dict.fromkeys(node.topics, source))
+                    if node.pattern is not None:
+                        self._patterns.append((node, source))
+
+    def _make_processor(
+        self, node: ProcessorNode, children: dict[str, RunningNode]
+    ) -> RunningProcessor:
+        running = RunningProcessor(node.name, node.supplier())
+        stores = {name: self.stores[name] for name in node.stores}
+        running.processor.init(RunningContext(self, node.name, children, stores))
+        return running
+
+    @property
+    def next_stream_time_punctuation(self) -> int | None:
+        """The stream time at which a punctuation is due; `None` if none is scheduled."""
+        return self._queues[PunctuationType.STREAM_TIME].next_ms
+
+    @property
+    def has_wall_clock_punctuations(self) -> bool:
+        """Whether any punctuation by the wall clock is scheduled."""
+        return self._queues[PunctuationType.WALL_CLOCK_TIME].next_ms is not None
+
+    def process(self, batch: RecordBatch, start: int, stop: int) -> Rejection | int:
+        """Process the records of a batch from `start` to `stop`, up to the first rejected one.
+
+        That one leaves no trace in outputs and stores; the caller deals with it, and calls again
+        with the index behind it. Otherwise returns the index behind the last record processed:
+        `stop`, unless a punctuation was scheduled that may be due before.
+        """
+        source = self.source(batch.topic)
+        if source.is_columnar:
+            self.batch = None
+            latest = max(batch.timestamps[start:stop])
+            if latest > self.stream_time:
+                self.stream_time = latest
+            return self._process_columns(source, batch, start, stop) or stop
+        self.batch = batch
+        return self._process_records(source, batch, start, stop)
+
+    def punctuate(self, type_: PunctuationType, now: int) -> bool:
+        """Call what is due at `now`, by stream time or by the wall clock; tell whether any was.
+
+        Raises what one of the callbacks raises, with all that they did undone.
+        """
+        queue = self._queues[type_]
+        next_ms = queue.next_ms
+        if next_ms is None or next_ms > now:
+            return False
+        self.batch = None
+        for savepoint in self._savepoints:
+            savepoint()
+        mark = len(self.outputs)
+        try:
+            return queue.punctuate(now, self._call) > 0
+        except Exception:
+            self._undo(mark)
+            raise
+
+    def schedule(self, interval: int, type_: PunctuationType, callback: Punctuator) -> Cancellable:
+        """Schedule a punctuation; see `ProcessorContext.schedule`."""
+        if not isinstance(type_, PunctuationType):
+            raise StreamsError(f"a punctuation is of a PunctuationType, not {type_!r}")
+        self._scheduled = self._scheduled or type_ is PunctuationType.STREAM_TIME
+        start = first_due_ms(type_, interval, self.clock_ms())
+        return self._queues[type_].schedule(interval, callback, start)
+
+    def source(self, topic: str) -> RunningSource:
+        """Return the source that reads a topic. Raises StreamsError if there is none."""
+        source = self._sources.get(topic)
+        if source is None:
+            for node, running in self._patterns:
+                assert node.pattern is not None
+                if node.pattern.fullmatch(topic):
+                    source = self._sources[topic] = running
+                    break
+            else:
+                raise StreamsError(f"no source reads topic {topic}")
+        return source
+
+    def close(self) -> None:
+        """Close the processors, parents first. Raises the first thing that one of them raised."""
+        first: Exception | None = None
+        for node in reversed(self._nodes.values()):
+            try:
+                node.close()
+            except Exception as error:
+                first = first or error
+        self._nodes.clear()
+        for queue in self._queues.values():
+            queue.clear()
+        if first is not None:
+            raise first
+
+    def _call(self, callback: Punctuator, time: int) -> None:
+        self.time = time
+        callback(time)
+
+    def _process_records(
+        self, source: RunningSource, batch: RecordBatch, start: int, stop: int
+    ) -> Rejection | int:
+        receivers, read_key, read_value = source.receivers, source.read_key, source.read_value
+        savepoints, outputs = self._savepoints, self.outputs
+        keys, values, timestamps, headers = (
+            batch.keys,
+            batch.values,
+            batch.timestamps,
+            batch.headers,
+        )
+        self._scheduled = False
+        for index in range(start, stop):
+            self.index = index
+            timestamp = timestamps[index]
+            if timestamp > self.stream_time:
+                self.stream_time = timestamp
+            for savepoint in savepoints:
+                savepoint()
+            mark = len(outputs)
+            key, value = keys[index], values[index]
+            try:
+                record = Record(
+                    None if key is None else read_key(key),
+                    None if value is None else read_value(value),
+                    timestamp,
+                    () if headers is None else headers[index] or (),
+                )
+                for receive in receivers:
+                    receive(record)
+            except (EngineError, PipelineError):
+                raise
+            except Exception as error:
+                self._undo(mark)
+                return Rejection(index, error)
+            if self._scheduled:
+                return index + 1
+        return stop
+
+    def _process_columns(
+        self, source: RunningSource, batch: RecordBatch, start: int, stop: int
+    ) -> Rejection | None:
+        for savepoint in self._savepoints:
+            savepoint()
+        mark = len(self.outputs)
+        self.time = batch.timestamps[start]
+        columns = None
+        try:
+            columns = source.columns(batch, start, stop)
+            for receive_batch in source.batch_receivers:
+                receive_batch(columns)
+            return None
+        except (EngineError, PipelineError):
+            raise
+        except Exception as error:
+            if _is_exact(error, columns) and len(source.batch_receivers) == 1:
+                return Rejection(start + error.index, error)
+            self._undo(mark)
+            if stop - start == 1:
+                return Rejection(start, error)
+        middle = (start + stop) // 2
+        return self._process_columns(source, batch, start, middle) or self._process_columns(
+            source, batch, middle, stop
+        )
+
+    def _undo(self, mark: int) -> None:
+        """Take back what was done since the last savepoint."""
+        del self.outputs[mark:]
+        for undo in self._undos:
+            undo()
+
+
+def _is_exact(error: Exception, batch: Batch | None) -> TypeGuard[RecordRejectedError]:
+    """Whether an error says which record of a batch is at fault."""
+    return (
+        isinstance(error, RecordRejectedError)
+        and batch is not None
+        and error.batch is batch
+        and 0 <= error.index < len(batch)
+    )

@@ -1,0 +1,274 @@
+"""Serdes: how keys and values become bytes, and back.
+
+    from streams import serdes
+
+    serdes.int64.serialize(7)  # b"\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07"
+    serdes.by_name("string").deserialize(b"abc")  # "abc"
+
+`None` never reaches a serde: a null key stays null, and a null value, which deletes, stays null.
+
+The layouts of `string`, `int32`, `int64`, `float32`, `float64`, `uuid` and `boolean` are those of
+Java's serdes of the same meaning, so Java clients read what these write.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+import re
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from json import JSONDecodeError, JSONDecoder, JSONEncoder
+from math import isinf
+from typing import Any, Generic, NoReturn, TypeVar
+from uuid import UUID
+
+from common.suggest import did_you_mean, one_of
+from streams.errors import SerializationError
+
+T = TypeVar("T")
+
+# The module's own `bytes` is a serde.
+Data = builtins.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Serde(Generic[T]):
+    """A pair of functions between a type and bytes; hot loops bind them once.
+
+    Both raise `SerializationError`, with a message without payload, for what they cannot convert.
+    Neither is ever called with `None`. One of your own is an object of this class too:
+    `Serde("reversed", lambda data: data[::-1], lambda data: data[::-1])`.
+    """
+
+    name: str
+    serialize: Callable[[T], Data]
+    deserialize: Callable[[Data], T]
+
+
+def by_name(name: str) -> Serde[Any]:
+    """Return the serde of this module with this name; raises `ValueError` where there is none."""
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        hint = did_you_mean(name, _BY_NAME) or f": use {one_of(_BY_NAME)}"
+        raise ValueError(f'there is no serde "{name}"{hint}') from None
+
+
+def _cannot_write(name: str, reason: str) -> NoReturn:
+    raise SerializationError(f"the serde {name} cannot write this: {reason}") from None
+
+
+def _cannot_read(name: str, reason: str) -> NoReturn:
+    raise SerializationError(f"the serde {name} cannot read these bytes: {reason}") from None
+
+
+def _type_of(value: object) -> str:
+    return f"it is a {type(value).__name__}"
+
+
+# bytes, string
+
+
+def _same_bytes(value: Data) -> Data:
+    if value.__class__ is not Data:
+        _cannot_write("bytes", _type_of(value))
+    return value
+
+
+def _as_they_are(data: Data) -> Data:
+    return data
+
+
+def _write_string(value: str, encode: Callable[[str], Data] = str.encode) -> Data:
+    try:
+        return encode(value)
+    except TypeError:
+        _cannot_write("string", _type_of(value))
+    except UnicodeEncodeError as error:
+        _cannot_write("string", f"{error.reason} at character {error.start}")
+
+
+def _read_string(data: Data, decode: Callable[[Data], str] = Data.decode) -> str:
+    try:
+        return decode(data)
+    except UnicodeDecodeError as error:
+        _cannot_read("string", _not_utf8(error))
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    return f"not UTF-8, {error.reason} at byte {error.start}"
+
+
+# Numbers
+
+
+def _write_integer(value: int, index: Callable[[int], int] = operator.index) -> Data:
+    try:
+        return b"%d" % index(value)
+    except TypeError:
+        _cannot_write("integer", _type_of(value))
+    except ValueError:
+        _cannot_write("integer", "it has too many digits")
+
+
+def _read_integer(data: Data) -> int:
+    try:
+        value = int(data)
+    except ValueError as error:
+        too_long = str(error).startswith("Exceeds the limit")
+        _cannot_read("integer", "too many digits" if too_long else "no decimal integer")
+    if b"_" in data:
+        _cannot_read("integer", "no decimal integer")
+    return value
+
+
+def _packed(name: str, layout: str) -> Serde[Any]:
+    """Make the serde of a number that `struct` can pack."""
+    packer = struct.Struct(layout)
+    size = packer.size
+
+    def write(value: Any, pack: Callable[[Any], Data] = packer.pack) -> Data:
+        try:
+            return pack(value)
+        except (struct.error, OverflowError):
+            is_number = isinstance(value, int | float)
+            is_float = isinstance(value, float) and layout in (">i", ">q")
+            _cannot_write(name, "out of range" if is_number and not is_float else _type_of(value))
+
+    def read(data: Data, unpack: Callable[[Data], tuple[Any]] = packer.unpack) -> Any:
+        try:
+            return unpack(data)[0]
+        except struct.error:
+            _cannot_read(name, f"it takes {size} of them, not {len(data)}")
+
+    return Serde(name, write, read)
+
+
+# uuid, boolean
+
+_UUID = re.compile(rb"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def _write_uuid(value: UUID) -> Data:
+    if not isinstance(value, UUID):
+        _cannot_write("uuid", _type_of(value))
+    return str(value).encode()
+
+
+def _read_uuid(data: Data) -> UUID:
+    if not _UUID.fullmatch(data):
+        _cannot_read("uuid", "not of the form 8-4-4-4-12 hexadecimal digits")
+    return UUID(data.decode())
+
+
+def _write_boolean(value: bool) -> Data:
+    if value is True:
+        return b"\x01"
+    if value is False:
+        return b"\x00"
+    _cannot_write("boolean", _type_of(value))
+
+
+def _read_boolean(data: Data) -> bool:
+    if data == b"\x01":
+        return True
+    if data == b"\x00":
+        return False
+    if len(data) != 1:
+        _cannot_read("boolean", f"it takes 1 of them, not {len(data)}")
+    _cannot_read("boolean", "neither 0 nor 1")
+
+
+# json
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if isinf(value):
+        raise ValueError("a number is beyond the range of a float")
+    return value
+
+
+_encode_json = JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_decode_json = JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
+
+
+def _write_json(value: Any) -> Data:
+    try:
+        return _encode_json(value).encode()
+    except UnicodeEncodeError as error:
+        _cannot_write("json", f"a text in it cannot be UTF-8, {error.reason}")
+    except RecursionError:
+        _cannot_write("json", "it is nested too deeply")
+    except (TypeError, ValueError) as error:
+        _cannot_write("json", _without_payload(error))
+
+
+def _without_payload(error: TypeError | ValueError) -> str:
+    """Name what JSON cannot hold; from Python 3.12 on, the error itself may show a number."""
+    message = str(error)
+    if message.startswith("Out of range"):
+        return "a number in it is NaN or infinite"
+    if message.startswith("Exceeds the limit"):
+        return "a number in it has too many digits"
+    return message
+
+
+def _read_json(data: Data) -> Any:
+    try:
+        return _decode_json(data.decode())
+    except UnicodeDecodeError as error:
+        _cannot_read("json", _not_utf8(error))
+    except JSONDecodeError as error:
+        _cannot_read("json", f"{error.msg} at character {error.pos}")
+    except RecursionError:
+        _cannot_read("json", "nested too deeply")
+    except ValueError as error:
+        _cannot_read("json", _without_payload(error))
+
+
+bytes: Serde[Data] = Serde("bytes", _same_bytes, _as_they_are)
+"""The bytes as they are."""
+
+string: Serde[str] = Serde("string", _write_string, _read_string)
+"""UTF-8; a lone surrogate cannot be written."""
+
+integer: Serde[int] = Serde("integer", _write_integer, _read_integer)
+"""Decimal text, as the built-in `sum` and `count` write it; up to 4,300 digits.
+
+Reads a sign and surrounding blanks too, as `sum` does; writes the canonical form."""
+
+int32: Serde[int] = _packed("int32", ">i")
+"""4 bytes, big-endian, two's complement; Java's Integer."""
+
+int64: Serde[int] = _packed("int64", ">q")
+"""8 bytes, big-endian, two's complement; Java's Long."""
+
+float32: Serde[float] = _packed("float32", ">f")
+"""4 bytes, big-endian, IEEE 754; Java's Float. Rounds; NaN and the infinities are written."""
+
+float64: Serde[float] = _packed("float64", ">d")
+"""8 bytes, big-endian, IEEE 754; Java's Double. NaN and the infinities are written."""
+
+uuid: Serde[UUID] = Serde("uuid", _write_uuid, _read_uuid)
+"""The text of 36 characters, in lower case; reads upper case too."""
+
+boolean: Serde[bool] = Serde("boolean", _write_boolean, _read_boolean)
+"""1 byte, 0 or 1; Java's Boolean. Writes `True` and `False` only, no number."""
+
+json: Serde[Any] = Serde("json", _write_json, _read_json)
+"""Compact JSON in UTF-8, other characters than ASCII as themselves.
+
+NaN and the infinities are refused in both directions. The members of an object keep their order,
+so equal objects may differ in bytes: as a key, an object is a poor choice."""
+
+_BY_NAME: Mapping[str, Serde[Any]] = {
+    serde.name: serde
+    for serde in (bytes, string, integer, int32, int64, float32, float64, uuid, boolean, json)
+}

@@ -1,0 +1,218 @@
+"""Definitions of stores: what a store holds, how it is kept, and what its state topic is like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from common.topics import name_problem
+from streams.errors import TopologyError
+from streams.serdes import Serde
+from streams.stores import layout
+from streams.stores.bytes_store import BytesStore
+from streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
+from streams.stores.memory import MemoryStore
+from streams.stores.rocksdb import RocksDBStore
+from streams.stores.segments import segment_ms
+from streams.stores.session import SessionStore
+from streams.stores.versioned import VersionedKeyValueStore
+from streams.stores.window import WindowStore
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+ONE_DAY_MS = 86_400_000
+
+Store: TypeAlias = (
+    KeyValueStore[Any, Any]
+    | WindowStore[Any, Any]
+    | SessionStore[Any, Any]
+    | VersionedKeyValueStore[Any, Any]
+)
+_MAKERS: Mapping[str, Callable[..., Store]] = {
+    "key-value": KeyValueStore,
+    "timestamped-key-value": TimestampedKeyValueStore,
+    "window": WindowStore,
+    "session": SessionStore,
+    "versioned-key-value": VersionedKeyValueStore,
+}
+_TIMES: Mapping[str, Callable[[bytes], int]] = {
+    "window": layout.window_start,
+    "session": layout.session_end,
+    "versioned-key-value": layout.version_time,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBuilder(Generic[K, V]):
+    """The definition of a store. Make it with one of the functions of this module.
+
+    A store that is not `persistent` is in memory, and restored as a whole after every start; one
+    that is not `logged` has no state topic, and is empty after a start on another host.
+    """
+
+    name: str
+    family: str
+    key_serde: Serde[K]
+    value_serde: Serde[V]
+    persistent: bool = True
+    logged: bool = True
+    options: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        problem = name_problem(self.name)
+        if problem:
+            raise TopologyError(f'the name "{self.name}" of a store {problem}')
+        for what, serde in (("key_serde", self.key_serde), ("value_serde", self.value_serde)):
+            if not isinstance(serde, Serde):
+                raise ValueError(
+                    f'the {what} of the store "{self.name}" is a {type(serde).__name__}: '
+                    "use one of streams.serdes, or make a streams.serdes.Serde"
+                )
+
+    @property
+    def kind(self) -> str:
+        """How content is laid out on the disk; content of another kind cannot be used.
+
+        It is part of a store's identity, with the format version of RocksDBStore. Windows and
+        sessions with another retention may have segments of another length.
+        """
+        if self._is_segmented:
+            return f"{self.family}, segments of {segment_ms(self.options['retention_ms'])} ms"
+        return self.family
+
+    def topic_config(self) -> Mapping[str, str]:
+        """Return the policy of the state topic, by Kafka's names.
+
+        Windows and sessions are deleted a day after they have expired, by the times of their
+        records, so that a slow task still finds them.
+        """
+        if not self._is_segmented:
+            return {"cleanup.policy": "compact"}
+        retention_ms = self.options["retention_ms"] + ONE_DAY_MS
+        return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
+
+    def changelog_timestamp(self, key: bytes) -> int:
+        """Return the time of a state topic record: a window's start, a session's end, or 0."""
+        return _TIMES[self.family](key) if self._is_segmented else 0
+
+    def open(self, directory: Path, identity: Mapping[str, str]) -> BytesStore:
+        """Open a task's bytes for `build`; in `directory` if the store is persistent.
+
+        `identity` says what the content belongs to; the kind is added to it. Raises what
+        `RocksDBStore` does.
+        """
+        timestamp_of = _TIMES.get(self.family)
+        segment_of = None
+        if self._is_segmented and timestamp_of is not None:
+            length = segment_ms(self.options["retention_ms"])
+            segment_of = layout.segment_of(timestamp_of, length)
+        if not self.persistent:
+            return MemoryStore(timestamp_of, segment_of)
+        return RocksDBStore(directory, {**identity, "kind": self.kind}, timestamp_of, segment_of)
+
+    def build(self, bytes_store: BytesStore) -> Store:
+        """Return the store over bytes that `open` returned."""
+        return _MAKERS[self.family](
+            self.name, bytes_store, self.key_serde, self.value_serde, **self.options
+        )
+
+    @property
+    def _is_segmented(self) -> bool:
+        return self.family in ("window", "session")
+
+
+def key_value(
+    name: str,
+    key_serde: Serde[K],
+    value_serde: Serde[V],
+    persistent: bool = True,
+    logged: bool = True,
+) -> StoreBuilder[K, V]:
+    """Define a `KeyValueStore`."""
+    return StoreBuilder(name, "key-value", key_serde, value_serde, persistent, logged)
+
+
+def timestamped_key_value(
+    name: str,
+    key_serde: Serde[K],
+    value_serde: Serde[V],
+    persistent: bool = True,
+    logged: bool = True,
+) -> StoreBuilder[K, V]:
+    """Define a `TimestampedKeyValueStore`; `value_serde` is that of the values without a time."""
+    return StoreBuilder(name, "timestamped-key-value", key_serde, value_serde, persistent, logged)
+
+
+def window(
+    name: str,
+    key_serde: Serde[K],
+    value_serde: Serde[V],
+    *,
+    retention_ms: int,
+    window_size_ms: int,
+    retain_duplicates: bool = False,
+    persistent: bool = True,
+    logged: bool = True,
+) -> StoreBuilder[K, V]:
+    """Define a `WindowStore`.
+
+    The retention counts from the start of a window, so it is at least its size.
+    """
+    where = f'the window store "{name}"'
+    _check_ms(where, "window_size_ms", window_size_ms, 1)
+    _check_ms(where, "retention_ms", retention_ms, 1)
+    if retention_ms < window_size_ms:
+        raise ValueError(
+            f"{where} has a retention_ms of {retention_ms}, below its window_size_ms of "
+            f"{window_size_ms}: windows must be kept at least until they end"
+        )
+    options = {
+        "retention_ms": retention_ms,
+        "window_size_ms": window_size_ms,
+        "retain_duplicates": retain_duplicates,
+    }
+    return StoreBuilder(name, "window", key_serde, value_serde, persistent, logged, options)
+
+
+def session(
+    name: str,
+    key_serde: Serde[K],
+    value_serde: Serde[V],
+    *,
+    retention_ms: int,
+    persistent: bool = True,
+    logged: bool = True,
+) -> StoreBuilder[K, V]:
+    """Define a `SessionStore`. The retention counts from the end of a session."""
+    _check_ms(f'the session store "{name}"', "retention_ms", retention_ms, 1)
+    options = {"retention_ms": retention_ms}
+    return StoreBuilder(name, "session", key_serde, value_serde, persistent, logged, options)
+
+
+def versioned_key_value(
+    name: str,
+    key_serde: Serde[K],
+    value_serde: Serde[V],
+    *,
+    history_retention_ms: int,
+    persistent: bool = True,
+    logged: bool = True,
+) -> StoreBuilder[K, V]:
+    """Define a `VersionedKeyValueStore`; a history of 0 ms keeps the latest versions only."""
+    where = f'the versioned store "{name}"'
+    _check_ms(where, "history_retention_ms", history_retention_ms, 0)
+    options = {"history_retention_ms": history_retention_ms}
+    return StoreBuilder(
+        name, "versioned-key-value", key_serde, value_serde, persistent, logged, options
+    )
+
+
+def _check_ms(where: str, option: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(
+            f"{where} has a {option} of {value!r}: give a whole number of milliseconds, "
+            f"{least} or more"
+        )

@@ -1,0 +1,218 @@
+"""The lowest layer of every store: bytes in byte order, and the open transaction over them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+from weakref import WeakSet
+
+from streams.errors import StateStoreError
+from streams.stores.iterators import Readers, StoreIterator
+from streams.stores.sorted_keys import SortedKeys
+
+SEGMENT_BYTES = 8
+NO_TIMESTAMP = -1
+
+Entry: TypeAlias = tuple[bytes, bytes]
+Change: TypeAlias = tuple[bytes, bytes | None]
+Changes: TypeAlias = dict[bytes, bytes | None]
+
+# What `_undo` has for a key that was not in `uncommitted`.
+_ABSENT: Any = object()
+
+
+class BytesStore(ABC):
+    """Key-value pairs of bytes that change with a transaction.
+
+    What the open transaction wrote stays in `uncommitted` until `commit`. `savepoint` and `undo`
+    take back the writes of one record. One thread uses a store.
+
+    A key has two forms. `get`, `put`, `restore` and `uncommitted` take it as it stands in the
+    state topic. Where a store is divided into segments (`segment_of`), `scan` and `drop_range`
+    take and give it with the 8 bytes of its segment in front, which is how it is ordered and
+    kept: so segments can change their size without a change of the state topic.
+    """
+
+    uncommitted: Changes
+    """What the open transaction wrote: one record for the state topic per entry; `None` deletes."""
+
+    max_timestamp: int
+    """The largest timestamp of a key that was ever written, deleted ones included; -1 = none."""
+
+    committed_timestamp: int
+    """`max_timestamp` without the open transaction."""
+
+    _undo: Changes
+    _readers: Readers[Change]
+    _order: SortedKeys | None
+
+    def __init__(
+        self,
+        timestamp_of: Callable[[bytes], int] | None = None,
+        segment_of: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        """Take the time of a key, for `max_timestamp`, and its segment, always of 8 bytes."""
+        self._timestamp_of = timestamp_of
+        self._segment_of = segment_of
+        self._scans: WeakSet[StoreIterator[Entry]] = WeakSet()
+        self._closed = False
+        self._begin(NO_TIMESTAMP)
+
+    @property
+    @abstractmethod
+    def offset(self) -> int | None:
+        """Offset of the first state topic record that is not in the store; `None` if it is new."""
+
+    @property
+    @abstractmethod
+    def approximate_num_entries(self) -> int:
+        """About how many entries there are, the open transaction included."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of `key` as the open transaction sees it, or `None`."""
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set `key`, or delete it with `None`, in the open transaction."""
+        if self._closed:
+            raise StateStoreError("the store is closed")
+        if self._readers.open:
+            self._readers.read_all()
+        uncommitted = self.uncommitted
+        if key not in self._undo:
+            former = self._undo[key] = uncommitted.get(key, _ABSENT)
+            if former is _ABSENT and self._order is not None:
+                self._order.add(self._local(key))
+        uncommitted[key] = value
+        if self._timestamp_of is not None:
+            timestamp = self._timestamp_of(key)
+            if timestamp > self.max_timestamp:
+                self.max_timestamp = timestamp
+
+    def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:
+        """Return the entries with `low <= key < high` in byte order; `None` is no upper end."""
+        if self._closed:
+            raise StateStoreError("the store is closed")
+        if high is not None and low >= high:
+            return StoreIterator(iter(()))
+        entries = self._scan_committed(low, high, reverse)
+        if self.uncommitted:
+            entries = _merged(entries, self._scan_changes(low, high, reverse), reverse)
+        scan = StoreIterator(entries)
+        self._scans.add(scan)
+        return scan
+
+    def savepoint(self) -> None:
+        """Forget how to undo what was written so far."""
+        if self._undo:
+            self._undo = {}
+            self._saved_timestamp = self.max_timestamp
+
+    def undo(self) -> None:
+        """Set the open transaction back to what it was at the last savepoint, or at its begin."""
+        self._readers.read_all()
+        for key, former in self._undo.items():
+            if former is not _ABSENT:
+                self.uncommitted[key] = former
+                continue
+            del self.uncommitted[key]
+            if self._order is not None:
+                self._order.discard(self._local(key))
+        self._undo = {}
+        self.max_timestamp = self._saved_timestamp
+
+    def commit(self, offset: int) -> None:
+        """Apply the open transaction; `offset` is that behind its last state topic record."""
+        self._apply(self.uncommitted, offset, self.max_timestamp)
+        self._begin(self.max_timestamp)
+
+    def rollback(self) -> None:
+        """Forget what the open transaction wrote."""
+        self._begin(self.committed_timestamp)
+
+    def restore(self, entries: Mapping[bytes, bytes | None], offset: int) -> None:
+        """Apply state topic records (`None` deletes), all of them before `offset`.
+
+        Only between transactions, before the first one.
+        """
+        latest = self.committed_timestamp
+        if self._timestamp_of is not None:
+            latest = max(map(self._timestamp_of, entries), default=latest)
+        latest = max(latest, self.committed_timestamp)
+        self._apply(entries, offset, latest)
+        self.committed_timestamp = latest
+        self.max_timestamp = max(self.max_timestamp, latest)
+        self._saved_timestamp = max(self._saved_timestamp, latest)
+
+    @abstractmethod
+    def drop_range(self, low: bytes, high: bytes | None) -> None:
+        """Forget committed entries with `low <= key < high`, here but not in the state topic.
+
+        For what has expired by `committed_timestamp`: nobody may miss it after a rollback.
+        """
+
+    @abstractmethod
+    def wipe(self) -> None:
+        """Drop the content; the store is as new."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the store holds, with its iterators. What was not committed is gone."""
+
+    @abstractmethod
+    def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
+        """Write entries, offset and largest timestamp, all or nothing."""
+
+    @abstractmethod
+    def _scan_committed(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
+        """Return the committed entries of a range, as they are now."""
+
+    def _begin(self, timestamp: int) -> None:
+        """Open a transaction; `timestamp` is the largest that was committed."""
+        self.uncommitted = {}
+        self._undo = {}
+        self._readers = Readers()
+        self._order = None  # made by the first scan of a transaction: most have none
+        self.max_timestamp = self.committed_timestamp = self._saved_timestamp = timestamp
+
+    def _local(self, key: bytes) -> bytes:
+        return key if self._segment_of is None else self._segment_of(key) + key
+
+    def _scan_changes(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Change]:
+        """Return what the open transaction wrote in a range, as it is now."""
+        if self._order is None:
+            self._order = SortedKeys(map(self._local, self.uncommitted))
+        uncommitted, start = self.uncommitted, 0 if self._segment_of is None else SEGMENT_BYTES
+        keys = self._order.between(low, high, reverse)
+        return self._readers.read((key, uncommitted[key[start:]]) for key in keys)
+
+    def _close_scans(self) -> None:
+        for scan in list(self._scans):
+            scan.close()
+        self._scans.clear()
+
+    def _end(self) -> None:
+        """Forget everything that is in memory: the store is closed."""
+        self._closed = True
+        self._close_scans()
+        self._begin(NO_TIMESTAMP)
+
+
+def _merged(
+    committed: Iterator[Entry], changes: Iterator[Change], reverse: bool
+) -> Iterator[Entry]:
+    """Yield committed entries with the changes over them; both come in the same order."""
+    change = next(changes, None)
+    for entry in committed:
+        key = entry[0]
+        while change is not None and (change[0] > key if reverse else change[0] < key):
+            if change[1] is not None:
+                yield change[0], change[1]
+            change = next(changes, None)
+        if change is None or change[0] != key:
+            yield entry
+    while change is not None:
+        if change[1] is not None:
+            yield change[0], change[1]
+        change = next(changes, None)

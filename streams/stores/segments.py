@@ -1,0 +1,124 @@
+"""What windows and sessions have in common: entries expire with time, a segment at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Generic, TypeVar
+
+from streams.serdes import Serde
+from streams.stores.bytes_store import SEGMENT_BYTES, BytesStore, Entry
+from streams.stores.iterators import StoreIterator
+from streams.stores.key_value import warn_of_empty_range
+from streams.stores.layout import MAX_TIME, pack_time, prefix_end, range_end
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+MIN_SEGMENT_MS = 60_000
+
+
+def segment_ms(retention_ms: int) -> int:
+    """Return the length of a segment: up to four of them are live, as in Kafka Streams."""
+    return max(retention_ms // 2, MIN_SEGMENT_MS)
+
+
+class SegmentedStore(Generic[K, V]):
+    """A store over segments of time: an entry expires `retention_ms` after its time.
+
+    The clock is stream time: the largest time of an entry that was ever put. What has expired
+    is never returned; a whole segment that has is dropped as soon as a commit made that certain.
+    """
+
+    dropped: int
+    """How many entries were refused because they came too late."""
+
+    def __init__(
+        self,
+        name: str,
+        store: BytesStore,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        retention_ms: int,
+    ) -> None:
+        """Show the bytes of `store`, which has segments of `segment_ms(retention_ms)`."""
+        self.name = name
+        self.retention_ms = retention_ms
+        self.dropped = 0
+        self._store = store
+        self._segment_ms = segment_ms(retention_ms)
+        self._expire_at = 0
+        self._write_key, self._read_key = key_serde.serialize, key_serde.deserialize
+        self._write, self._read = value_serde.serialize, value_serde.deserialize
+
+    @property
+    def _live_from(self) -> int:
+        """The first time that has not expired."""
+        return max(0, self._store.max_timestamp - self.retention_ms + 1)
+
+    def _is_late(self, time: int) -> bool:
+        """Return whether an entry comes too late to be put, and count it."""
+        if self._store.committed_timestamp >= self._expire_at:
+            self._drop_expired()
+        if time > self._store.max_timestamp - self.retention_ms:
+            return False
+        self.dropped += 1
+        return True
+
+    def _drop_expired(self) -> None:
+        # Certain is only what is committed: a rollback turns stream time back.
+        live_from = max(0, self._store.committed_timestamp - self.retention_ms + 1)
+        first_live = live_from // self._segment_ms
+        if first_live > 0:
+            self._store.drop_range(b"", pack_time(first_live))
+        self._expire_at = (first_live + 1) * self._segment_ms + self.retention_ms - 1
+
+    def _scans(
+        self,
+        time_from: int,
+        time_to: int,
+        low: bytes,
+        high: bytes | None,
+        reverse: bool,
+    ) -> list[StoreIterator[Entry]]:
+        """Return the entries of a range of keys in each segment of a range of times."""
+        first = max(time_from, self._live_from) // self._segment_ms
+        last = min(time_to, self._store.max_timestamp) // self._segment_ms
+        numbers = range(first, last + 1)
+        scans = []
+        for number in reversed(numbers) if reverse else numbers:
+            segment = pack_time(number)
+            end = prefix_end(segment) if high is None else segment + high
+            scans.append(self._store.scan(segment + low, end, reverse))
+        return scans
+
+    def _scan_of_key(
+        self, key: bytes, time_from: int, time_to: int, reverse: bool
+    ) -> list[StoreIterator[Entry]]:
+        """Return the entries of one key, and maybe others, in a range of times."""
+        low = key + pack_time(min(max(time_from, 0), MAX_TIME))
+        high = key + pack_time(min(max(time_to, 0), MAX_TIME) + 1)
+        return self._scans(time_from, time_to, low, high, reverse)
+
+    def _key_bounds(self, key_from: K | None, key_to: K | None) -> tuple[bytes, bytes | None]:
+        low = b"" if key_from is None else self._write_key(key_from)
+        high = None if key_to is None else self._write_key(key_to)
+        if high is not None and low > high:
+            warn_of_empty_range(self.name)
+        return low, high
+
+    def _scan_of_range(
+        self, low: bytes, high: bytes | None, time_from: int, time_to: int, reverse: bool
+    ) -> list[StoreIterator[Entry]]:
+        """Return the entries of keys from `low` to `high`, and maybe others."""
+        end = None if high is None else range_end(high)
+        return self._scans(time_from, time_to, low, end, reverse)
+
+
+def read_entries(
+    scans: list[StoreIterator[Entry]], read: Callable[[Iterator[Entry]], Iterator[T]]
+) -> StoreIterator[T]:
+    """Return one iterator over `scans`, through `read`; keys come without their segment."""
+    entries = ((key[SEGMENT_BYTES:], value) for key, value in chain.from_iterable(scans))
+    return StoreIterator(read(entries), scans)

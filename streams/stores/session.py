@@ -1,0 +1,156 @@
+"""Session stores, as a processor sees them: a value per key and session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from streams.errors import StateStoreError
+from streams.stores.api import Window, Windowed, check_time, null_key
+from streams.stores.bytes_store import Entry
+from streams.stores.iterators import StoreIterator
+from streams.stores.layout import (
+    MAX_TIME,
+    SESSION_BYTES,
+    session_end,
+    session_key,
+    session_start,
+)
+from streams.stores.segments import SegmentedStore, read_entries
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class SessionStore(SegmentedStore[K, V]):
+    """Values of keys in sessions: windows whose start and end are the times of records.
+
+    A session expires `retention_ms` after its end, by stream time: the largest end that was ever
+    put. Sessions of one key come in the order of their ends; those of several keys by segment of
+    time, then key, then end.
+    """
+
+    def put(self, session: Windowed[K], value: V | None) -> None:
+        """Set the value of a session; `None` removes it.
+
+        A session that has expired is dropped and counted in `dropped`.
+        """
+        key = self._stored(session)
+        if not self._is_late(session.window.end):
+            self._store.put(key, None if value is None else self._write(value))
+
+    def remove(self, session: Windowed[K]) -> None:
+        """Remove a session; one that does not exist, or has expired, may be removed too."""
+        key = self._stored(session)
+        if session.window.end >= self._live_from:
+            self._store.put(key, None)
+
+    def fetch_session(self, key: K, start: int, end: int) -> V | None:
+        """Return the value of one session, or `None`."""
+        if key is None:
+            null_key(self.name)
+        if not self._live_from <= end <= self._store.max_timestamp or start < 0 or start > end:
+            return None
+        data = self._store.get(session_key(self._write_key(key), start, end))
+        return None if data is None else self._read(data)
+
+    def fetch(self, key: K) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return the sessions of a key, the oldest first."""
+        return self.find_sessions(key, 0, MAX_TIME)
+
+    def backward_fetch(self, key: K) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return the sessions of a key, the newest first."""
+        return self.backward_find_sessions(key, 0, MAX_TIME)
+
+    def fetch_range(
+        self, key_from: K | None, key_to: K | None
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return the sessions of a range of keys, both ends included; `None` = no end."""
+        return self.find_sessions_in_range(key_from, key_to, 0, MAX_TIME)
+
+    def backward_fetch_range(
+        self, key_from: K | None, key_to: K | None
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return what `fetch_range` does in the opposite order."""
+        return self.backward_find_sessions_in_range(key_from, key_to, 0, MAX_TIME)
+
+    def find_sessions(
+        self, key: K, earliest_end: int, latest_start: int
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return the sessions of a key that end and start at these times, included, or between."""
+        return self._find(key, earliest_end, latest_start, reverse=False)
+
+    def backward_find_sessions(
+        self, key: K, earliest_end: int, latest_start: int
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return what `find_sessions` does in the opposite order."""
+        return self._find(key, earliest_end, latest_start, reverse=True)
+
+    def find_sessions_in_range(
+        self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return what `find_sessions` does for a range of keys, both ends included."""
+        low, high = self._key_bounds(key_from, key_to)
+        return self._find_range(low, high, (earliest_end, MAX_TIME), latest_start, reverse=False)
+
+    def backward_find_sessions_in_range(
+        self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return what `find_sessions_in_range` does in the opposite order."""
+        low, high = self._key_bounds(key_from, key_to)
+        return self._find_range(low, high, (earliest_end, MAX_TIME), latest_start, reverse=True)
+
+    def find_sessions_by_end(
+        self, earliest_end: int, latest_end: int
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return the sessions of all keys that end between two times, both included."""
+        return self._find_range(b"", None, (earliest_end, latest_end), MAX_TIME, reverse=False)
+
+    def _stored(self, session: Windowed[K]) -> bytes:
+        if session.key is None:
+            null_key(self.name)
+        start, end = session.window
+        check_time(self.name, start)
+        check_time(self.name, end)
+        if start > end:
+            raise StateStoreError(f'the store "{self.name}" has a session end before its start')
+        return session_key(self._write_key(session.key), start, end)
+
+    def _find(
+        self, key: K, earliest_end: int, latest_start: int, reverse: bool
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        if key is None:
+            null_key(self.name)
+        data = self._write_key(key)
+        live_from = max(earliest_end, self._live_from)
+        value_of = self._read
+
+        def read(entries: Iterator[Entry]) -> Iterator[tuple[Windowed[K], V]]:
+            for stored, value in entries:
+                start, end = session_start(stored), session_end(stored)
+                if end >= live_from and start <= latest_start and stored[:-SESSION_BYTES] == data:
+                    yield Windowed(key, Window(start, end)), value_of(value)
+
+        return read_entries(self._scan_of_key(data, live_from, MAX_TIME, reverse), read)
+
+    def _find_range(
+        self,
+        low: bytes,
+        high: bytes | None,
+        ends: tuple[int, int],
+        latest_start: int,
+        reverse: bool,
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        live_from, latest_end = max(ends[0], self._live_from), ends[1]
+        key_of, value_of = self._read_key, self._read
+
+        def read(entries: Iterator[Entry]) -> Iterator[tuple[Windowed[K], V]]:
+            for stored, value in entries:
+                key = stored[:-SESSION_BYTES]
+                start, end = session_start(stored), session_end(stored)
+                if not live_from <= end <= latest_end or start > latest_start:
+                    continue
+                if low <= key and (high is None or key <= high):
+                    yield Windowed(key_of(key), Window(start, end)), value_of(value)
+
+        return read_entries(self._scan_of_range(low, high, live_from, latest_end, reverse), read)

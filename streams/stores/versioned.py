@@ -1,0 +1,169 @@
+"""Versioned key-value stores, as a processor sees them: values with their history (KIP-889)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from streams.serdes import Serde
+from streams.stores.api import (
+    PUT_RETURN_CODE_NOT_PUT,
+    PUT_RETURN_CODE_VALID_TO_UNDEFINED,
+    VersionedRecord,
+    check_time,
+    null_key,
+)
+from streams.stores.bytes_store import BytesStore
+from streams.stores.iterators import StoreIterator
+from streams.stores.layout import MAX_TIME, TIME_BYTES, pack_time, version_key, version_time
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_DELETED = b"\x00"
+_VALUE = b"\x01"
+
+
+class VersionedKeyValueStore(Generic[K, V]):
+    """The values of each key, each from its timestamp on until that of the next one.
+
+    History goes back `history_retention_ms` from stream time, the largest timestamp that was ever
+    put. What ended to hold before that is not returned, older versions are not put any more; the
+    latest version of a key never expires. A deletion is a version without a value.
+    """
+
+    dropped: int
+    """How many versions and deletions were refused because they came too late."""
+
+    def __init__(
+        self,
+        name: str,
+        store: BytesStore,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        *,
+        history_retention_ms: int,
+    ) -> None:
+        """Show the bytes of `store` as versions."""
+        self.name = name
+        self.history_retention_ms = history_retention_ms
+        self.dropped = 0
+        self._store = store
+        self._sweep_from = b""
+        self._write_key = key_serde.serialize
+        self._write, self._read = value_serde.serialize, value_serde.deserialize
+
+    def put(self, key: K, value: V | None, timestamp: int) -> int:
+        """Make a version, or replace that of the same timestamp; `None` deletes from then on.
+
+        Returns the timestamp of the next version, until which this one holds, or
+        `PUT_RETURN_CODE_VALID_TO_UNDEFINED` if it is the latest. Returns `PUT_RETURN_CODE_NOT_PUT`
+        for one that is older than the history: it is dropped and counted in `dropped`.
+        """
+        if key is None:
+            null_key(self.name)
+        check_time(self.name, timestamp)
+        if timestamp < self._history_from:
+            self.dropped += 1
+            return PUT_RETURN_CODE_NOT_PUT
+        data = self._write_key(key)
+        valid_to = self._next_time(data, timestamp)
+        stored = _DELETED if value is None else _VALUE + self._write(value)
+        self._store.put(version_key(data, timestamp), stored)
+        if self._history_from >= 0:
+            self._forget(data)
+            self._sweep()
+        return PUT_RETURN_CODE_VALID_TO_UNDEFINED if valid_to is None else valid_to
+
+    def delete(self, key: K, timestamp: int) -> VersionedRecord[V] | None:
+        """Delete `key` from `timestamp` on; return the version that held at that time, if any."""
+        former = None if timestamp < self._history_from else self.get(key, timestamp)
+        self.put(key, None, timestamp)
+        return former
+
+    def get(self, key: K, as_of: int | None = None) -> VersionedRecord[V] | None:
+        """Return the latest version, or the one that held at the time `as_of`, or `None`.
+
+        For a time before the history that is `None`, unless the latest version held already.
+        """
+        if key is None:
+            null_key(self.name)
+        data = self._write_key(key)
+        time_to = MAX_TIME if as_of is None else min(as_of, MAX_TIME)
+        with self._versions(data, 0, time_to, reverse=True) as versions:
+            timestamp, stored = next(versions, (0, _DELETED))
+        if stored == _DELETED:
+            return None
+        valid_to = None if as_of is None else self._next_time(data, timestamp)
+        if valid_to is not None and time_to < self._history_from:
+            return None
+        return VersionedRecord(self._read(stored[1:]), timestamp, valid_to)
+
+    def get_versions(
+        self, key: K, time_from: int = 0, time_to: int = MAX_TIME
+    ) -> StoreIterator[VersionedRecord[V]]:
+        """Return what held between two times, both included, the oldest first (KIP-968)."""
+        if key is None:
+            null_key(self.name)
+        data, history_from = self._write_key(key), self._history_from
+        with self._versions(data, 0, min(time_to, MAX_TIME)) as versions:
+            found = list(versions)
+        ends: list[int | None] = [timestamp for timestamp, _ in found[1:]]
+        ends.append(self._next_time(data, found[-1][0]) if found else None)
+        records = [
+            VersionedRecord(self._read(stored[1:]), timestamp, valid_to)
+            for (timestamp, stored), valid_to in zip(found, ends, strict=False)
+            if stored != _DELETED
+            and (
+                valid_to is None
+                or (valid_to > max(time_from, history_from) and time_to >= history_from)
+            )
+        ]
+        return StoreIterator(iter(records))
+
+    @property
+    def _history_from(self) -> int:
+        """The first time that can be asked for and put to."""
+        return self._store.max_timestamp - self.history_retention_ms
+
+    def _versions(
+        self, key: bytes, time_from: int, time_to: int, reverse: bool = False
+    ) -> StoreIterator[tuple[int, bytes]]:
+        """Return times and stored values of a key's versions between two times, included."""
+        if time_to < time_from:
+            return StoreIterator(iter(()))
+        scan = self._store.scan(key + pack_time(time_from), key + pack_time(time_to + 1), reverse)
+
+        def read() -> Iterator[tuple[int, bytes]]:
+            for stored, value in scan:
+                if stored[:-TIME_BYTES] == key:
+                    yield version_time(stored), value
+
+        return StoreIterator(read(), (scan,))
+
+    def _next_time(self, key: bytes, timestamp: int) -> int | None:
+        with self._versions(key, timestamp + 1, MAX_TIME) as versions:
+            return next((time for time, _ in versions), None)
+
+    def _forget(self, key: bytes) -> None:
+        """Delete the versions of a key that ended to hold before the history.
+
+        A deletion goes too once nothing is left for it to end.
+        """
+        with self._versions(key, 0, self._history_from) as versions:
+            old = list(versions)
+        if old and old[-1][1] != _DELETED:
+            old.pop()
+        for timestamp, _ in old:
+            self._store.put(version_key(key, timestamp), None)
+
+    def _sweep(self) -> None:
+        """Let the history of keys that nobody puts any more end too: one version per put."""
+        with self._store.scan(self._sweep_from, None) as entries:
+            stored = next((key for key, _ in entries), None)
+        if stored is None:
+            self._sweep_from = b""
+            return
+        self._sweep_from = stored + b"\x00"
+        if version_time(stored) <= self._history_from:
+            self._forget(stored[:-TIME_BYTES])

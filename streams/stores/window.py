@@ -1,0 +1,151 @@
+"""Window stores, as a processor sees them: a value per key and window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from streams.serdes import Serde
+from streams.stores.api import Window, Windowed, check_time, null_key
+from streams.stores.bytes_store import BytesStore, Entry
+from streams.stores.iterators import StoreIterator
+from streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
+from streams.stores.segments import SegmentedStore, read_entries
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class WindowStore(SegmentedStore[K, V]):
+    """Values of keys in windows of one size, or, with `retain_duplicates`, several each.
+
+    An entry expires `retention_ms` after the start of its window, by stream time: the largest
+    start that was ever put. Bounds of time are starts of windows, both included. Entries of one
+    key come in the order of time; those of several by segment of time, then key, then time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: BytesStore,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        *,
+        retention_ms: int,
+        window_size_ms: int,
+        retain_duplicates: bool = False,
+    ) -> None:
+        """Show the bytes of `store` as windows."""
+        super().__init__(name, store, key_serde, value_serde, retention_ms)
+        self.window_size_ms = window_size_ms
+        self.retain_duplicates = retain_duplicates
+
+    def put(self, key: K, value: V | None, window_start: int) -> None:
+        """Set the value of a window; `None` deletes it, and does nothing among duplicates.
+
+        A window that has expired is dropped and counted in `dropped`.
+        """
+        if key is None:
+            null_key(self.name)
+        check_time(self.name, window_start)
+        if self._is_late(window_start):
+            return
+        data = self._write_key(key)
+        if not self.retain_duplicates:
+            written = None if value is None else self._write(value)
+            self._store.put(window_key(data, window_start), written)
+        elif value is not None:
+            number = self._next_number(data, window_start)
+            self._store.put(window_key(data, window_start, number), self._write(value))
+
+    def fetch_window(self, key: K, window_start: int) -> V | None:
+        """Return the value of one window, or `None`; of duplicates the one that was put last."""
+        if key is None:
+            null_key(self.name)
+        if self.retain_duplicates:
+            with self.backward_fetch(key, window_start, window_start) as found:
+                return next((value for _, value in found), None)
+        if not self._live_from <= window_start <= self._store.max_timestamp:
+            return None
+        data = self._store.get(window_key(self._write_key(key), window_start))
+        return None if data is None else self._read(data)
+
+    def fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:
+        """Return starts and values of the windows of a key, the oldest first."""
+        return self._fetch(key, time_from, time_to, reverse=False)
+
+    def backward_fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:
+        """Return starts and values of the windows of a key, the newest first."""
+        return self._fetch(key, time_from, time_to, reverse=True)
+
+    def fetch_range(
+        self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return the windows of a range of keys, both ends included; `None` = no end."""
+        return self._fetch_range(key_from, key_to, time_from, time_to, reverse=False)
+
+    def backward_fetch_range(
+        self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return what `fetch_range` does in the opposite order."""
+        return self._fetch_range(key_from, key_to, time_from, time_to, reverse=True)
+
+    def fetch_all(self, time_from: int, time_to: int) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return the windows of all keys in a range of times."""
+        return self._fetch_range(None, None, time_from, time_to, reverse=False)
+
+    def backward_fetch_all(
+        self, time_from: int, time_to: int
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return what `fetch_all` does in the opposite order."""
+        return self._fetch_range(None, None, time_from, time_to, reverse=True)
+
+    def all(self) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return all windows that have not expired."""
+        return self.fetch_all(0, MAX_TIME)
+
+    def backward_all(self) -> StoreIterator[tuple[Windowed[K], V]]:
+        """Return what `all` does in the opposite order."""
+        return self.backward_fetch_all(0, MAX_TIME)
+
+    def _fetch(
+        self, key: K, time_from: int, time_to: int, reverse: bool
+    ) -> StoreIterator[tuple[int, V]]:
+        if key is None:
+            null_key(self.name)
+        data = self._write_key(key)
+        live_from = max(time_from, self._live_from)
+        value_of = self._read
+
+        def read(entries: Iterator[Entry]) -> Iterator[tuple[int, V]]:
+            for stored, value in entries:
+                start = window_start(stored)
+                if live_from <= start <= time_to and stored[:-WINDOW_BYTES] == data:
+                    yield start, value_of(value)
+
+        return read_entries(self._scan_of_key(data, live_from, time_to, reverse), read)
+
+    def _fetch_range(
+        self, key_from: K | None, key_to: K | None, time_from: int, time_to: int, reverse: bool
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        low, high = self._key_bounds(key_from, key_to)
+        live_from, size = max(time_from, self._live_from), self.window_size_ms
+        key_of, value_of = self._read_key, self._read
+
+        def read(entries: Iterator[Entry]) -> Iterator[tuple[Windowed[K], V]]:
+            for stored, value in entries:
+                key, start = stored[:-WINDOW_BYTES], window_start(stored)
+                if live_from <= start <= time_to and low <= key and (high is None or key <= high):
+                    window = Window(start, start + size)
+                    yield Windowed(key_of(key), window), value_of(value)
+
+        return read_entries(self._scan_of_range(low, high, live_from, time_to, reverse), read)
+
+    def _next_number(self, key: bytes, start: int) -> int:
+        """Return the number of the next duplicate: one more than the last that is there."""
+        scans = self._scan_of_key(key, start, start, reverse=True)
+        with read_entries(scans, iter) as found:
+            for stored, _ in found:
+                if stored[:-WINDOW_BYTES] == key and window_start(stored) == start:
+                    return int.from_bytes(stored[-4:], "big") + 1
+        return 0

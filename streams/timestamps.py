@@ -1,0 +1,296 @@
+"""The time of a record: which one it is, and what happens where it is invalid.
+
+Timestamps are milliseconds since the epoch, 0 to 2**63 - 1. An extractor that returns a negative
+one drops the record. The partition time is the largest timestamp of the earlier records of the
+partition, -1 if there is none.
+
+    record_timestamp                          # what producer or broker said; the default
+    FieldTimestampExtractor("at", unit="s")   # value["at"], in seconds
+    as_extractor(lambda record, partition_time: record.value.at)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+from common.record_batch import Headers, RecordBatch
+from streams.errors import StreamsError
+
+UNKNOWN_TIME = -1
+INVALID_TIMESTAMP = "invalid timestamp"
+"""The reason under which records without a valid timestamp are counted as dropped."""
+
+_MAX_TIME = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class RecordView(Protocol):
+    """A record as an extractor sees it; key and value are deserialized.
+
+    `timestamp` is that of the topic, set by the producer or the broker; negative if there is none.
+    """
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+@runtime_checkable
+class TimestampExtractor(Protocol):
+    """Finds the time of a record."""
+
+    def extract(self, record: RecordView, partition_time: int) -> int:
+        """Return the record's timestamp; a negative one drops the record.
+
+        What this raises stops the task, for it is no error of a single record.
+        """
+
+
+ExtractorFunction = Callable[[RecordView, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionExtractor:
+    extract: ExtractorFunction
+
+
+class RecordTimestampExtractor(ABC):
+    """Takes the timestamp of the topic; a subclass says what to do where it is invalid."""
+
+    __slots__ = ()
+
+    def extract(self, record: RecordView, partition_time: int) -> int:
+        """Return the record's own timestamp or, if that is negative, what `on_invalid` says."""
+        timestamp = record.timestamp
+        return timestamp if timestamp >= 0 else self.on_invalid(record, partition_time)
+
+    @abstractmethod
+    def on_invalid(self, record: RecordView, partition_time: int) -> int:
+        """Return a timestamp for a record that has none, negative to drop it, or raise."""
+
+
+class FailOnInvalidTimestamp(RecordTimestampExtractor):
+    """Takes the timestamp of the topic and stops the task where it is invalid; the default."""
+
+    __slots__ = ()
+
+    def on_invalid(self, record: RecordView, partition_time: int) -> int:
+        """Raise `StreamsError`."""
+        raise StreamsError(
+            f"{_place(record)} has no valid timestamp: use another timestamp extractor to read it"
+        )
+
+
+class LogAndSkipOnInvalidTimestamp(RecordTimestampExtractor):
+    """Takes the timestamp of the topic and drops records where it is invalid."""
+
+    __slots__ = ()
+
+    def on_invalid(self, record: RecordView, partition_time: int) -> int:
+        """Return a negative number; who calls the extractor drops, counts and logs the record."""
+        return UNKNOWN_TIME
+
+
+class UsePartitionTimeOnInvalidTimestamp(RecordTimestampExtractor):
+    """Takes the timestamp of the topic or, where it is invalid, the partition time."""
+
+    __slots__ = ()
+
+    def on_invalid(self, record: RecordView, partition_time: int) -> int:
+        """Return the partition time; raise `StreamsError` while it is unknown."""
+        if partition_time < 0:
+            raise StreamsError(
+                f"{_place(record)} has no valid timestamp, and no record before it had one"
+            )
+        return partition_time
+
+
+record_timestamp: RecordTimestampExtractor = FailOnInvalidTimestamp()
+"""The default extractor."""
+
+
+@dataclass(frozen=True, slots=True)
+class WallclockTimestampExtractor:
+    """Takes the time at which the record is read; `clock_ms` tells it."""
+
+    clock_ms: Callable[[], int]
+
+    def extract(self, record: RecordView, partition_time: int) -> int:
+        """Return the time of the clock."""
+        return self.clock_ms()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTimestampExtractor:
+    """Takes the time from a field of values that are dicts, as those of the serde `json`.
+
+    Units `ms`, `s` and `us` read numbers since the epoch: integers are rounded down to the
+    millisecond, fractions to the nearest one. `iso8601` reads texts such as
+    `2026-11-21T07:13:01.5+01:00`; one without an offset is UTC. A field that is missing, of
+    another type, before 1970 or beyond 2**63 - 1 ms is invalid: `on_invalid` decides.
+    """
+
+    field: str
+    unit: Literal["ms", "s", "us", "iso8601"] = "ms"
+    on_invalid: RecordTimestampExtractor = record_timestamp
+
+    def __post_init__(self) -> None:
+        if self.unit not in _READ:
+            raise ValueError(f'a unit is "ms", "s", "us" or "iso8601", not "{self.unit}"')
+
+    def extract(self, record: RecordView, partition_time: int) -> int:
+        """Return the time that the field tells."""
+        value = record.value
+        if isinstance(value, dict):
+            timestamp = _READ[self.unit](value.get(self.field))
+            if 0 <= timestamp <= _MAX_TIME:
+                return timestamp
+        return self.on_invalid.on_invalid(record, partition_time)
+
+
+def _number(value: object, multiplier: int, divisor: int = 1) -> int:
+    if isinstance(value, bool):
+        return UNKNOWN_TIME
+    if isinstance(value, int):
+        return value * multiplier // divisor
+    if isinstance(value, float) and 0 <= value <= _MAX_TIME:
+        return round(value * multiplier / divisor)
+    return UNKNOWN_TIME
+
+
+def _iso8601(value: object) -> int:
+    if not isinstance(value, str):
+        return UNKNOWN_TIME
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return UNKNOWN_TIME
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+_READ: dict[str, Callable[[object], int]] = {
+    "ms": lambda value: _number(value, 1),
+    "s": lambda value: _number(value, 1000),
+    "us": lambda value: _number(value, 1, 1000),
+    "iso8601": _iso8601,
+}
+
+
+def as_extractor(extractor: TimestampExtractor | ExtractorFunction) -> TimestampExtractor:
+    """Make an extractor of a function `(record, partition_time) -> int`.
+
+    An extractor is returned as it is; anything else raises `TypeError`.
+    """
+    if isinstance(extractor, TimestampExtractor):
+        return extractor
+    if callable(extractor):
+        return _FunctionExtractor(extractor)
+    raise TypeError(
+        "a timestamp extractor is a function or has a method extract, "
+        f"not a {type(extractor).__name__}"
+    )
+
+
+class Extracted(NamedTuple):
+    """The timestamps of a batch, negative where a record is to be left out.
+
+    `dropped` has the indices of those, ascending; who called counts them as dropped, for the
+    reason `INVALID_TIMESTAMP`, and logs them. `partition_time` is the one to pass with the
+    partition's next batch.
+    """
+
+    timestamps: Sequence[int]
+    dropped: Sequence[int]
+    partition_time: int
+
+
+def extract_column(
+    extractor: TimestampExtractor,
+    batch: RecordBatch,
+    view: Callable[[int], RecordView],
+    partition_time: int,
+) -> Extracted:
+    """Return the timestamps of all records of a batch.
+
+    `view(i)` makes the record at index i. It is not called, and the column of the batch is
+    returned itself, if the extractor takes the timestamps of the topic and all are valid.
+    Raises `StreamsError` where the extractor does, or fails, or returns what is no timestamp.
+    """
+    column = batch.timestamps
+    if _takes_the_topics(extractor) and (not column or min(column) >= 0):
+        return Extracted(column, (), max(partition_time, max(column, default=UNKNOWN_TIME)))
+    timestamps: list[int] = []
+    dropped: list[int] = []
+    for index in range(len(batch)):
+        timestamp = _extract(extractor, view(index), partition_time)
+        timestamps.append(timestamp)
+        if timestamp < 0:
+            dropped.append(index)
+        elif timestamp > partition_time:
+            partition_time = timestamp
+    return Extracted(timestamps, dropped, partition_time)
+
+
+def stamped(batch: RecordBatch, extracted: Extracted) -> RecordBatch:
+    """Return the batch with the timestamps that were found, without the records to be left out."""
+    if extracted.timestamps is batch.timestamps:
+        return batch
+    out = frozenset(extracted.dropped)
+    kept = [index for index in range(len(batch)) if index not in out]
+    headers = batch.headers
+    return RecordBatch(
+        batch.topic,
+        batch.partition,
+        [batch.keys[index] for index in kept],
+        [batch.values[index] for index in kept],
+        [extracted.timestamps[index] for index in kept],
+        [batch.offsets[index] for index in kept],
+        None if headers is None else [headers[index] for index in kept],
+        batch.error,
+    )
+
+
+def _takes_the_topics(extractor: TimestampExtractor) -> bool:
+    return (
+        isinstance(extractor, RecordTimestampExtractor)
+        and type(extractor).extract is RecordTimestampExtractor.extract
+    )
+
+
+def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: int) -> int:
+    try:
+        timestamp = extractor.extract(record, partition_time)
+    except StreamsError:
+        raise
+    except Exception as error:
+        raise StreamsError(
+            f"the timestamp extractor failed on {_place(record)}: {type(error).__name__}"
+        ) from error
+    if not isinstance(timestamp, int) or timestamp > _MAX_TIME:
+        raise StreamsError(
+            f"the timestamp extractor returned a {type(timestamp).__name__} for {_place(record)} "
+            "that is no integer below 2**63"
+        )
+    return timestamp
+
+
+def _place(record: RecordView) -> str:
+    return f"the record at offset {record.offset} of {record.topic}-{record.partition}"

@@ -1,0 +1,129 @@
+"""A checked topology, and the node groups that its tasks run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from streams.describe import describe, mermaid
+from streams.nodes import Node, ProcessorNode, Sink, Source
+from streams.stores import StoreBuilder
+
+N = TypeVar("N")
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """A topic of the topology itself, between two node groups; `partitions` `None` is derived."""
+
+    name: str
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes that run in one task, as they are connected or share stores: a sub-topology.
+
+    Its name is that of its first source. The nodes stand in an order in which parents come before
+    children.
+    """
+
+    nodes: tuple[Node, ...]
+    stores: tuple[StoreBuilder[Any, Any], ...]
+
+    @property
+    def name(self) -> str:
+        """What the group's tasks are called after."""
+        return self.sources[0].name
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The nodes that read topics."""
+        return tuple(node for node in self.nodes if isinstance(node, Source))
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """The nodes that write topics."""
+        return tuple(node for node in self.nodes if isinstance(node, Sink))
+
+    @property
+    def in_topics(self) -> tuple[str, ...]:
+        """The topics that are read, but for those that a pattern finds."""
+        return _unique(topic for source in self.sources for topic in source.topics)
+
+    @property
+    def out_topics(self) -> tuple[str, ...]:
+        """The topics that are written, but for those that a function chooses."""
+        return _unique(topic for sink in self.sinks for topic in sink.topics)
+
+    def children(self, name: str) -> tuple[Node, ...]:
+        """Return the nodes that get what a node forwards."""
+        return tuple(node for node in self.nodes if name in node.parents)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What `TopologyBuilder.build` returns: nodes and stores that fit together."""
+
+    nodes: tuple[Node, ...]
+    stores: tuple[StoreBuilder[Any, Any], ...]
+    internal_topics: tuple[InternalTopic, ...] = ()
+
+    @property
+    def groups(self) -> tuple[NodeGroup, ...]:
+        """The node groups, by their first nodes; each is the unit of which tasks are made."""
+        stores = {store.name: store for store in self.stores}
+        return tuple(
+            NodeGroup(
+                tuple(_parents_first(group)),
+                tuple(
+                    stores[name]
+                    for name in _unique(
+                        name for n in group if isinstance(n, ProcessorNode) for name in n.stores
+                    )
+                ),
+            )
+            for group in _grouped(self.nodes)
+        )
+
+    def describe(self) -> str:
+        """Return the sub-topologies and their nodes in the layout of Kafka Streams."""
+        return describe(self)
+
+    def mermaid(self) -> str:
+        """Return a Mermaid flowchart: topics, the groups with their nodes, and stores."""
+        return mermaid(self)
+
+
+def _grouped(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Split nodes into groups that share neither arcs nor stores (union-find)."""
+    leaders: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def find(item: tuple[str, str]) -> tuple[str, str]:
+        while leaders.setdefault(item, item) != item:
+            leaders[item] = item = leaders[leaders[item]]
+        return item
+
+    for node in nodes:
+        stores = node.stores if isinstance(node, ProcessorNode) else ()
+        others = (*(("node", name) for name in node.parents), *(("store", name) for name in stores))
+        for other in others:
+            leaders[find(other)] = find(("node", node.name))
+    groups: dict[tuple[str, str], list[Node]] = {}
+    for node in nodes:
+        groups.setdefault(find(("node", node.name)), []).append(node)
+    return list(groups.values())
+
+
+def _parents_first(nodes: Sequence[Node]) -> Iterator[Node]:
+    waiting, done = list(nodes), set[str]()
+    while waiting:
+        node = next(node for node in waiting if done.issuperset(node.parents))
+        waiting.remove(node)
+        done.add(node.name)
+        yield node
+
+
+def _unique(items: Iterable[N]) -> tuple[N, ...]:
+    return tuple(dict.fromkeys(items))

@@ -1,0 +1,136 @@
+"""The node group that the tasks of a processor of pipeline.yaml run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from common.nodes import OnError, ProcessorType
+from streams import serdes
+from streams.builder import TopologyBuilder
+from streams.count import COUNTS, CountProcessor
+from streams.errors import TopologyError
+from streams.forward import ForwardProcessor
+from streams.group_task import DEFAULT_BUFFERED_RECORDS, GroupSettings
+from streams.nodes import Node, ProcessorNode, Sink, Source, Supplier
+from streams.pipeline.stores import store_of
+from streams.pipeline.user_topology import build_topology
+from streams.serdes import Serde
+from streams.sum import SumProcessor
+from streams.topology import NodeGroup
+from streams.user_code import UserCode
+
+_BUILT_IN: Mapping[ProcessorType, Callable[..., Any]] = {
+    ProcessorType.FORWARD: ForwardProcessor,
+    ProcessorType.SUM: SumProcessor,
+    ProcessorType.COUNT: CountProcessor,
+}
+
+
+class Unit(Protocol):
+    """A processor of pipeline.yaml with its topics: a `ProcessorReplica`, for one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> ProcessorType: ...
+    @property
+    def from_(self) -> tuple[str, ...]: ...
+    @property
+    def to(self) -> tuple[str, ...]: ...
+    @property
+    def in_topics(self) -> tuple[str, ...]: ...
+    @property
+    def out_topics(self) -> tuple[str, ...]: ...
+    @property
+    def on_error(self) -> OnError: ...
+    @property
+    def dead_letter_topic(self) -> str | None: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def code(self) -> str: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+
+def group_of(unit: Unit, code: UserCode) -> NodeGroup:
+    """Return the nodes of a processor, with the topics that it reads and writes in Kafka.
+
+    A built-in type or a class of the user's is one node between a source and sinks; the sinks are
+    called as the targets in `to`. Raises ConfigError where the user's code is not found or fails,
+    and TopologyError where it builds what cannot be.
+    """
+    if unit.type is ProcessorType.TOPOLOGY:
+        return _group_of_topology(unit, code)
+    builder = TopologyBuilder()
+    source = f"source of {unit.name}"
+    options = unit.options
+    builder.add_source(
+        source,
+        unit.in_topics,
+        key_serde=_serde(options, "key"),
+        value_serde=_serde(options, "value"),
+    )
+    builder.add_processor(unit.name, _supplier(unit, code), [source])
+    stores = [store_of(spec) for spec in options.get("stores", ())]
+    for store in [COUNTS] if unit.type is ProcessorType.COUNT else stores:
+        builder.add_state_store(store, [unit.name])
+    for target, topic in zip(unit.to, unit.out_topics, strict=True):
+        builder.add_sink(
+            target,
+            topic,
+            [unit.name],
+            key_serde=_serde(options, "out_key"),
+            value_serde=_serde(options, "out_value"),
+        )
+    (group,) = builder.build().groups
+    return group
+
+
+def settings_of(unit: Unit) -> GroupSettings:
+    """Return how a processor's tasks run."""
+    return GroupSettings(
+        on_error=unit.on_error,
+        dead_letter_topic=unit.dead_letter_topic,
+        max_task_idle_ms=unit.options.get("max_task_idle_ms", 0),
+        buffered_records=unit.options.get("buffered_records", DEFAULT_BUFFERED_RECORDS),
+        # What the built-in types emit does not depend on which input comes first.
+        takes_inputs_as_they_come=unit.type in _BUILT_IN,
+    )
+
+
+def _supplier(unit: Unit, code: UserCode) -> Supplier:
+    make = _BUILT_IN.get(unit.type) or code.load(unit.code)
+    return partial(make, **unit.config)
+
+
+def _serde(options: Mapping[str, Any], name: str) -> Serde[Any]:
+    return serdes.by_name(options.get(name, "bytes"))
+
+
+def _group_of_topology(unit: Unit, code: UserCode) -> NodeGroup:
+    topology = build_topology(code, unit.code, unit.config)
+    name = unit.options["group"]
+    for group in topology.groups:
+        if group.name == name:
+            topics = {
+                **dict(zip(unit.from_, unit.in_topics, strict=True)),
+                **dict(zip(unit.to, unit.out_topics, strict=True)),
+            }
+            return NodeGroup(tuple(_moved(node, topics) for node in group.nodes), group.stores)
+    raise TopologyError(
+        f'{unit.code} builds no node group with the first source "{name}" any more: the code here '
+        "is not that of the JobManager"
+    )
+
+
+def _moved(node: Node, topics: Mapping[str, str]) -> Node:
+    """Return a node with the topics in Kafka in place of those of the builder."""
+    match node:
+        case Source() | Sink():
+            return replace(node, topics=tuple(topics.get(topic, topic) for topic in node.topics))
+        case ProcessorNode():
+            return node

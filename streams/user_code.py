@@ -1,0 +1,81 @@
+"""Imports the user's code: modules on the list in config.yaml, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from common.config import Config
+from common.errors import ConfigError
+
+_FORM = "write it as package.module:Name"
+
+
+class UserCode:
+    """Finds classes and functions by references such as `package.module:Name`."""
+
+    def __init__(self, modules: Sequence[str] = (), python_path: Sequence[Path] = ()) -> None:
+        """Take the allow-list; a package on it stands for its modules too.
+
+        The folders of `python_path` are put in front of `sys.path`.
+        """
+        self._modules = modules
+        for folder in reversed(python_path):
+            if str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+
+    @classmethod
+    def of(cls, config: Config) -> UserCode:
+        """Return the code that a configuration allows."""
+        return cls(config.modules, config.python_path)
+
+    def import_all(self) -> None:
+        """Import every module on the list. Raises ConfigError for one that cannot be imported."""
+        for module in self._modules:
+            _import(module)
+
+    def load(self, reference: str) -> Any:
+        """Return what a reference names. Raises ConfigError that says why that is not possible."""
+        module, colon, name = reference.partition(":")
+        if not colon or not all(
+            part.isidentifier() for part in (*module.split("."), *name.split("."))
+        ):
+            raise ConfigError(f'"{reference}" names no code: {_FORM}')
+        if not any(
+            module == allowed or module.startswith(f"{allowed}.") for allowed in self._modules
+        ):
+            listed = ", ".join(self._modules) or "nothing"
+            raise ConfigError(
+                f'module "{module}" is not on the list modules: of config.yaml, which has '
+                f"{listed}: add it if its code may run"
+            )
+        found: Any = _import(module)
+        for part in name.split("."):
+            try:
+                found = getattr(found, part)
+            except AttributeError:
+                raise ConfigError(f'module "{module}" has no "{name}"') from None
+        return found
+
+
+def _import(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f'module "{module}" of the list modules: in config.yaml is not found. Install it, '
+                f"or add its folder to python_path:. Searched: {', '.join(filter(None, sys.path))}"
+            ) from error
+        raise ConfigError(
+            f'module "{module}" cannot be imported, as it needs "{error.name}", which is not '
+            "installed here"
+        ) from error
+    except Exception as error:
+        raise ConfigError(
+            f'module "{module}" cannot be imported: {type(error).__name__}: {error}'
+        ) from error

@@ -1,0 +1,120 @@
+"""The stores of a task: opened and restored when it starts, committed with its transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common.config import Config
+from common.kafka.admin import Admin
+from common.kafka.data import PartitionReader
+from common.kafka.task_producer import TaskProducer
+from common.messages import ProcessorReplica
+from streams.stores import StoreBuilder
+from streams.stores.bytes_store import BytesStore
+from taskmanager.restore import restore
+
+
+class TaskStores:
+    """What a task remembers: the bytes of each store of its node group, by the store's name."""
+
+    def __init__(
+        self, builders: Sequence[StoreBuilder[Any, Any]], topics: Mapping[str, str]
+    ) -> None:
+        """Open nothing yet; `topics` has the state topic of each store that is logged."""
+        self._builders = builders
+        self._topics = topics
+        self.stores: dict[str, BytesStore] = {}
+
+    def open(
+        self, directory: Path, identities: Mapping[str, str], topic_ids: Mapping[str, str]
+    ) -> None:
+        """Open the stores, each in a folder of its own.
+
+        `topic_ids` has the ids of the state topics: what a store holds belongs to one of them.
+        Raises `StoreLockedError` or `OSError`.
+        """
+        for builder in self._builders:
+            topic_id = topic_ids[self._topics[builder.name]] if builder.logged else ""
+            identity = {**identities, "topic": topic_id}
+            store = builder.open(directory / builder.name, identity)
+            self.stores[builder.name] = store
+            if not builder.logged:
+                # What it holds may be of a transaction that was never committed.
+                store.wipe()
+
+    def restore(
+        self,
+        number: int,
+        reader: PartitionReader,
+        admin: Admin,
+        progress: Callable[[int, int], None],
+    ) -> int:
+        """Bring all stores up to partition `number` of their topics; return the records read.
+
+        Raises as `restore` does.
+        """
+        return sum(
+            restore(
+                self.stores[builder.name],
+                (self._topics[builder.name], number),
+                reader,
+                admin,
+                progress,
+            )
+            for builder in self._builders
+            if builder.logged
+        )
+
+    @property
+    def have_changed(self) -> bool:
+        """Whether the open transaction has changed any of them."""
+        return any(store.uncommitted for store in self.stores.values())
+
+    def send(self, producer: TaskProducer, number: int) -> None:
+        """Send the changes to partition `number` of the state topics. Raises as `send_state`."""
+        for builder in self._builders:
+            changes = self.stores[builder.name].uncommitted
+            if builder.logged and changes:
+                producer.send_state(
+                    self._topics[builder.name], number, changes, builder.changelog_timestamp
+                )
+
+    def commit(self, offsets: Mapping[str, int]) -> bool:
+        """Apply the transaction that Kafka has committed.
+
+        `offsets` are those behind the last records of the state topics. Returns whether all of
+        them are known; if not, the stores must be opened and restored again.
+        """
+        for builder in self._builders:
+            store = self.stores[builder.name]
+            if not store.uncommitted:
+                continue
+            if not builder.logged:
+                store.commit(0)
+            elif self._topics[builder.name] in offsets:
+                store.commit(offsets[self._topics[builder.name]])
+            else:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Close the stores; what was not committed is gone."""
+        for store in self.stores.values():
+            store.close()
+        self.stores = {}
+
+
+def task_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Path:
+    """Return the directory of a task's stores, its own per TaskManager."""
+    job = f"job_{config.job_name}" if config.job_name else "job"
+    return config.state_dir / job / f"taskmanager_{tm_id}" / str(replica.task)
+
+
+def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> dict[str, str]:
+    """Return what the content of a task's stores belongs to, besides their topics.
+
+    The TaskManager is part of it, as a copy of another one's directory is as old as the copy.
+    """
+    return {"cluster": cluster_id, "task": str(replica.task), "task_manager": str(tm_id)}

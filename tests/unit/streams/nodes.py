@@ -1,0 +1,292 @@
+"""Small processors and a node group in a task of its own, for the tests beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from common.record_batch import Headers, RecordBatch
+from streams import (
+    Batch,
+    BatchProcessor,
+    Processor,
+    ProcessorContext,
+    Record,
+    TopologyBuilder,
+    stores,
+)
+from streams import serdes as serde
+from streams.group_task import GroupSettings, GroupTask
+from streams.outputs import Dropped, Output, OutputColumns
+from streams.runtime import GroupRuntime, Rejection
+from streams.stores.bytes_store import BytesStore
+from streams.topology import NodeGroup
+
+SEEN = stores.key_value("seen", serde.bytes, serde.integer)
+
+Sent = tuple[str, bytes | None, bytes | None, int]
+"""Topic, key, value and partition; -1 where the key decides."""
+
+
+class Each(Processor):
+    """Forwards every record; raises `ValueError` for the value `bad`, after forwarding it."""
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+        if record.value == b"bad":
+            raise ValueError("no good")
+
+
+class Whole(BatchProcessor):
+    """Forwards every batch; raises `ValueError` for one with a value `bad`, after forwarding it."""
+
+    def process(self, batch: Batch) -> None:
+        self.context.forward(batch)
+        if b"bad" in batch.values:
+            raise ValueError("no good")
+
+
+class CountSeen(Processor):
+    """Counts in the store `seen` how often it saw a value, and forwards the record."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.seen = context.get_state_store(SEEN.name)
+
+    def process(self, record: Record) -> None:
+        self.seen.put(record.value, (self.seen.get(record.value) or 0) + 1)
+        self.context.forward(record)
+
+
+class CountSeenWhole(BatchProcessor):
+    """As `CountSeen`, but for batches, which it passes on as they are."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.seen = context.get_state_store(SEEN.name)
+
+    def process(self, batch: Batch) -> None:
+        for value in batch.values:
+            self.seen.put(value, (self.seen.get(value) or 0) + 1)
+        self.context.forward(batch)
+
+
+def calling(process: Callable[[ProcessorContext, Record], None]) -> type[Processor]:
+    """Return a processor that does what a function says."""
+
+    class Calling(Processor):
+        def process(self, record: Record) -> None:
+            process(self.context, record)
+
+    return Calling
+
+
+def calling_whole(process: Callable[[ProcessorContext, Batch], None]) -> type[BatchProcessor]:
+    """Return a processor of batches that does what a function says."""
+
+    class Calling(BatchProcessor):
+        def process(self, batch: Batch) -> None:
+            process(self.context, batch)
+
+    return Calling
+
+
+def starting(init: Callable[[ProcessorContext], object]) -> type[Processor]:
+    """Return a processor that does in `init` what a function says, and forwards records."""
+
+    class Starting(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            super().init(context)
+            init(context)
+
+        def process(self, record: Record) -> None:
+            self.context.forward(record)
+
+    return Starting
+
+
+def chain(*suppliers: Any, topics: Sequence[str] = ("in",), uses: Iterable[int] = ()) -> NodeGroup:
+    """Return a group of processors one behind the other, and a sink that writes `out`.
+
+    They are called `0`, `1` and so on; those in `uses` have the store `seen`.
+    """
+    builder = TopologyBuilder()
+    builder.add_source("source", topics)
+    parent = "source"
+    for number, supplier in enumerate(suppliers):
+        builder.add_processor(str(number), supplier, parent)
+        parent = str(number)
+    if users := [str(number) for number in uses]:
+        builder.add_state_store(SEEN, users)
+    builder.add_sink("sink", "out", parent)
+    (group,) = builder.build().groups
+    return group
+
+
+def fork(parent: Any, **children: Any) -> NodeGroup:
+    """Return a processor `parent` with children, each with a sink that writes the child's name."""
+    builder = TopologyBuilder()
+    builder.add_source("source", "in")
+    builder.add_processor("parent", parent, "source")
+    for name, child in children.items():
+        builder.add_processor(name, child, "parent")
+        builder.add_sink(f"sink of {name}", name, name)
+    (group,) = builder.build().groups
+    return group
+
+
+@dataclass
+class Outlet:
+    """Topics that have a number of partitions and a limit of bytes."""
+
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    def num_partitions(self, topic: str) -> int:
+        return self.partitions.get(topic, 4)
+
+    def size_limit(self, topic: str) -> int:
+        return self.limits.get(topic, 1_000_000)
+
+
+class Clock:
+    """A wall clock that is set by hand."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def in_memory(group: NodeGroup) -> dict[str, BytesStore]:
+    """Return an empty store in memory for each of the group."""
+    return {s.name: replace(s, persistent=False).open(Path(), {}) for s in group.stores}
+
+
+def content(store: BytesStore) -> dict[bytes, bytes]:
+    """Return all entries, those of the open transaction included."""
+    return dict(store.scan(b"", None))
+
+
+class Nodes:
+    """A `GroupRuntime` with its surroundings."""
+
+    def __init__(self, group: NodeGroup, outlet: Outlet | None = None, partition: int = 0) -> None:
+        self.clock = Clock()
+        self.stores = in_memory(group)
+        self.runtime = GroupRuntime(
+            group,
+            application_id="app",
+            task_id=f"{group.name}_{partition}",
+            partition=partition,
+            stores=self.stores,
+            outlet=outlet or Outlet(),
+            clock_ms=self.clock,
+        )
+
+    def process(self, batch: RecordBatch) -> list[Rejection]:
+        """Process a whole batch; return which records were rejected."""
+        rejected = []
+        start = 0
+        while start < len(batch):
+            end = self.runtime.process(batch, start, len(batch))
+            if isinstance(end, Rejection):
+                rejected.append(end)
+                start = end.index + 1
+            else:
+                start = end
+        return rejected
+
+    @property
+    def sent(self) -> list[Sent]:
+        """What sinks have put out so far."""
+        return sent(self.runtime.outputs)
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """The values of that."""
+        return [value for _, _, value, _ in self.sent]
+
+
+class Tasks:
+    """A `GroupTask` with its surroundings."""
+
+    def __init__(
+        self,
+        group: NodeGroup,
+        settings: GroupSettings,
+        outlet: Outlet | None = None,
+        topics: Sequence[str] | None = None,
+        number: int = 0,
+    ) -> None:
+        self.clock = Clock()
+        self.stores = in_memory(group)
+        self.partitions = [(topic, number) for topic in topics or group.in_topics]
+        self.enforced = 0
+        """How often records were processed though a partition had none."""
+        self.task = GroupTask(
+            group,
+            self.partitions,
+            settings,
+            application_id="app",
+            task_id=f"{group.name}_{number}",
+            number=number,
+            stores=self.stores,
+            outlet=outlet or Outlet(),
+            clock_ms=self.clock,
+        )
+
+    def run(self, *batches: RecordBatch) -> list[Sent]:
+        """Take batches in and process all that can be; return what was put out."""
+        for batch in batches:
+            self.task.add(batch)
+        self.task.process(self.clock.now_ms, self.partitions)
+        return self.taken()
+
+    def taken(self) -> list[Sent]:
+        """Return what was put out since the last call."""
+        outputs, figures = self.task.take()
+        self.enforced += figures.enforced
+        return sent(outputs)
+
+
+def sent(outputs: Sequence[Output]) -> list[Sent]:
+    """Return outputs record by record, whatever form they have."""
+    records: list[Sent] = []
+    for output in outputs:
+        if isinstance(output, OutputColumns):
+            for key, value in zip(output.keys, output.values, strict=True):
+                keyless = output.keyless_partition
+                assert key is not None or keyless is not None
+                number = keyless if key is None and keyless is not None else -1
+                records.append((output.topic, key, value, number))
+        elif not isinstance(output, Dropped):
+            topic, value, key, partition, *_ = output
+            records.append((topic, key, value, partition))
+    return records
+
+
+def batch(
+    values: Sequence[bytes | None],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    timestamps: Sequence[int] | None = None,
+    topic: str = "in",
+    partition: int = 0,
+    offset: int = 0,
+    headers: Sequence[Headers] | None = None,
+) -> RecordBatch:
+    """Return records with these values; without keys and at time 0, unless it says otherwise."""
+    size = len(values)
+    return RecordBatch(
+        topic,
+        partition,
+        [None] * size if keys is None else keys,
+        values,
+        [0] * size if timestamps is None else timestamps,
+        range(offset, offset + size),
+        headers,
+    )

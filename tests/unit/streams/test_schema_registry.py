@@ -1,0 +1,314 @@
+"""Serdes with a schema registry: against one that lives in the test, where the extra is there."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from common.errors import ConfigError, UnavailableError
+from streams.errors import SerializationError
+from streams.schema_registry import SchemaRegistry, avro, json_schema, protobuf
+from streams.serdes import Serde
+
+ORDER = json.dumps(
+    {"type": "record", "name": "Order", "fields": [{"name": "amount", "type": "int"}]}
+)
+NEWER_ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "amount", "type": "int"},
+            {"name": "currency", "type": "string", "default": "EUR"},
+        ],
+    }
+)
+JSON_ORDER = json.dumps(
+    {
+        "title": "Order",
+        "type": "object",
+        "properties": {"amount": {"type": "integer"}},
+        "required": ["amount"],
+    }
+)
+
+
+class StandIn:
+    """A schema registry: schemas by id and by subject; `status` makes it answer with an error."""
+
+    def __init__(self) -> None:
+        self.schemas: list[dict[str, Any]] = []
+        self.ids: dict[tuple[str, str], int] = {}
+        self.requests: list[str] = []
+        self.status = 0
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.answer(*stand_in.get(self.path))
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer(*stand_in.post(self.path, json.loads(body)))
+
+            def answer(self, status: int, answer: dict[str, Any]) -> None:
+                stand_in.requests.append(f"{self.command} {self.path.partition('?')[0]}")
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Keep the test's output clean."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def get(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Answer `/schemas/ids/<id>`; ids begin with 1."""
+        id_ = int(path.partition("?")[0].rpartition("/")[2])
+        if self.status:
+            return self.status, {"error_code": self.status, "message": "told to"}
+        if not 1 <= id_ <= len(self.schemas):
+            return 404, {"error_code": 40403, "message": "Schema not found"}
+        return 200, self.schemas[id_ - 1]
+
+    def post(self, path: str, schema: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Register with `/subjects/<subject>/versions`, look up with `/subjects/<subject>`."""
+        _, _, subject, *versions = path.partition("?")[0].split("/")
+        if self.status:
+            return self.status, {"error_code": self.status, "message": "told to"}
+        known = (subject, schema["schema"])
+        if known not in self.ids:
+            if not versions:
+                return 404, {"error_code": 40403, "message": "Schema not found"}
+            self.schemas.append(schema)
+            self.ids[known] = len(self.schemas)
+        return 200, {"id": self.ids[known], "subject": subject, "version": 1, **schema}
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    for package in ("fastavro", "jsonschema", "google.protobuf", "authlib", "httpx2"):
+        pytest.importorskip(package, reason="needs the extra schemaregistry")
+    stand_in = StandIn()
+    with stand_in.server:
+        thread = threading.Thread(
+            target=stand_in.server.serve_forever, kwargs={"poll_interval": 0.01}
+        )
+        thread.start()
+        yield stand_in
+        stand_in.server.shutdown()
+        thread.join()
+
+
+def without_retries(stand_in: StandIn, register: bool = True) -> SchemaRegistry:
+    return SchemaRegistry(stand_in.url, {"max.retries": 0}, register)
+
+
+def avro_serde(stand_in: StandIn, schema: str = ORDER) -> Serde[Any]:
+    return avro(without_retries(stand_in), "orders-value", schema)
+
+
+def json_serde(stand_in: StandIn) -> Serde[Any]:
+    return json_schema(without_retries(stand_in), "orders-value", JSON_ORDER)
+
+
+def order_type() -> Any:
+    """Return a class as protoc generates it, of a message with the integer `amount`."""
+    from google.protobuf import (  # type: ignore[import-untyped,unused-ignore]
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+    )
+
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    message.field.add(name="amount", number=1, type=5, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Order"))
+
+
+# Without the extra
+
+
+@pytest.mark.parametrize("make", [avro, json_schema, protobuf])
+def test_missing_extra_is_named(
+    make: Callable[[SchemaRegistry, str, Any], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("", ".avro", ".json_schema", ".protobuf"):
+        monkeypatch.setitem(sys.modules, f"confluent_kafka.schema_registry{module}", None)
+    with pytest.raises(UnavailableError, match=r'pip install "kafka-pipeline\[schemaregistry\]"'):
+        make(SchemaRegistry("http://localhost:8081"), "orders-value", ORDER)
+
+
+def test_settings_such_as_passwords_are_not_shown() -> None:
+    registry = SchemaRegistry("http://localhost", {"basic.auth.user.info": "user:secret"})
+    assert "secret" not in repr(registry)
+
+
+# There and back
+
+
+def test_avro_record_comes_back(stand_in: StandIn) -> None:
+    serde = avro_serde(stand_in)
+    data = serde.serialize({"amount": 7})
+    assert data == b"\x00\x00\x00\x00\x01\x0e"
+    assert serde.deserialize(data) == {"amount": 7}
+    assert serde.name == "avro of orders-value"
+
+
+def test_json_object_comes_back(stand_in: StandIn) -> None:
+    serde = json_serde(stand_in)
+    data = serde.serialize({"amount": 7})
+    assert data[:5] == b"\x00\x00\x00\x00\x01"
+    assert json.loads(data[5:]) == {"amount": 7}
+    assert serde.deserialize(data) == {"amount": 7}
+
+
+def test_protobuf_message_comes_back(stand_in: StandIn) -> None:
+    order = order_type()
+    serde = protobuf(without_retries(stand_in), "orders-value", order)
+    data = serde.serialize(order(amount=7))
+    assert data == b"\x00\x00\x00\x00\x01\x00\x08\x07"
+    assert serde.deserialize(data) == order(amount=7)
+
+
+def test_registry_is_asked_once_for_each_schema(stand_in: StandIn) -> None:
+    serde = avro_serde(stand_in)
+    for amount in range(3):
+        serde.deserialize(serde.serialize({"amount": amount}))
+    reader = avro_serde(stand_in)
+    for amount in range(3):
+        reader.deserialize(serde.serialize({"amount": amount}))
+    assert stand_in.requests == ["POST /subjects/orders-value/versions", "GET /schemas/ids/1"]
+
+
+def test_what_another_version_wrote_is_read_by_this_one(stand_in: StandIn) -> None:
+    old, new = avro_serde(stand_in), avro_serde(stand_in, NEWER_ORDER)
+    assert new.deserialize(old.serialize({"amount": 7})) == {"amount": 7, "currency": "EUR"}
+    assert old.deserialize(new.serialize({"amount": 8, "currency": "SEK"})) == {"amount": 8}
+
+
+def test_registered_schema_is_found_where_registering_is_not_allowed(stand_in: StandIn) -> None:
+    data = avro_serde(stand_in).serialize({"amount": 7})
+    reader = avro(without_retries(stand_in, register=False), "orders-value", ORDER)
+    assert reader.serialize({"amount": 7}) == data
+    assert stand_in.requests[-1] == "POST /subjects/orders-value"
+
+
+# The record's fault
+
+
+@pytest.mark.parametrize("make", [avro_serde, json_serde])
+def test_value_that_does_not_fit_the_schema_is_refused_without_payload(
+    make: Callable[[StandIn], Serde[Any]], stand_in: StandIn
+) -> None:
+    serde = make(stand_in)
+    with pytest.raises(SerializationError, match="cannot write this: it does not fit") as caught:
+        serde.serialize({"amount": "secret"})
+    assert "secret" not in str(caught.value)
+
+
+def test_broken_rule_of_a_json_schema_is_named(stand_in: StandIn) -> None:
+    serde = json_serde(stand_in)
+    with pytest.raises(SerializationError, match='which says "required"'):
+        serde.serialize({})
+    data = serde.serialize({"amount": 7})[:5] + b'{"amount":"secret"}'
+    with pytest.raises(SerializationError, match='they do not fit the schema, which says "type"'):
+        serde.deserialize(data)
+
+
+def test_message_of_another_class_is_refused(stand_in: StandIn) -> None:
+    serde = protobuf(without_retries(stand_in), "orders-value", order_type())
+    with pytest.raises(SerializationError, match="does not fit the schema, ValueError"):
+        serde.serialize({"amount": 7})
+
+
+@pytest.mark.parametrize("data", [b"", b"7", b'{"amount":7}'])
+def test_bytes_that_were_written_without_a_registry_are_refused(
+    data: bytes, stand_in: StandIn
+) -> None:
+    with pytest.raises(SerializationError, match="do not begin with the id of a schema"):
+        avro_serde(stand_in).deserialize(data)
+    assert stand_in.requests == []
+
+
+@pytest.mark.parametrize("data", [b"\x00", b"\x00\x00\x00", b"\x00\x00\x00\x00\x01"])
+def test_bytes_that_end_too_early_are_refused(data: bytes, stand_in: StandIn) -> None:
+    serde = avro_serde(stand_in)
+    serde.serialize({"amount": 7})
+    with pytest.raises(SerializationError, match="they do not fit the schema"):
+        serde.deserialize(data)
+
+
+def test_id_that_the_registry_does_not_know_is_the_fault_of_the_bytes(stand_in: StandIn) -> None:
+    with pytest.raises(SerializationError, match="has no schema with their id"):
+        avro_serde(stand_in).deserialize(b"\x00\x00\x00\x00\x63\x0e")
+
+
+# The registry's fault, or the configuration's
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_registry_that_cannot_answer_now_is_no_fault_of_a_record(
+    status: int, stand_in: StandIn
+) -> None:
+    serde = avro_serde(stand_in)
+    stand_in.status = status
+    with pytest.raises(UnavailableError, match=f"cannot answer now: HTTP status {status}"):
+        serde.serialize({"amount": 7})
+    with pytest.raises(UnavailableError, match=f"cannot answer now: HTTP status {status}"):
+        serde.deserialize(b"\x00\x00\x00\x00\x01\x0e")
+    stand_in.status = 0
+    assert serde.deserialize(serde.serialize({"amount": 7})) == {"amount": 7}
+
+
+def test_registry_that_is_away_is_no_fault_of_a_record(stand_in: StandIn) -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as closed:
+        port = closed.server_port
+    registry = SchemaRegistry(f"http://user:secret@127.0.0.1:{port}", {"max.retries": 0})
+    serde = avro(registry, "orders-value", ORDER)
+    with pytest.raises(UnavailableError, match=f"http://127.0.0.1:{port} does not answer"):
+        serde.serialize({"amount": 7})
+
+
+@pytest.mark.parametrize("status", [401, 409, 422])
+def test_registry_that_refuses_is_an_error_of_the_configuration(
+    status: int, stand_in: StandIn
+) -> None:
+    serde = avro_serde(stand_in)
+    stand_in.status = status
+    with pytest.raises(ConfigError, match=rf"orders-value needs: told to \(HTTP status {status}\)"):
+        serde.serialize({"amount": 7})
+
+
+def test_schema_that_is_not_registered_is_an_error_of_the_configuration(stand_in: StandIn) -> None:
+    serde = avro(without_retries(stand_in, register=False), "orders-value", ORDER)
+    with pytest.raises(ConfigError, match="Schema not found"):
+        serde.serialize({"amount": 7})
+
+
+@pytest.mark.parametrize("make", [avro, json_schema])
+def test_text_that_is_no_schema_is_refused_at_once(
+    make: Callable[[SchemaRegistry, str, str], object], stand_in: StandIn
+) -> None:
+    with pytest.raises(ConfigError, match="the schema of subject orders-value is no"):
+        make(without_retries(stand_in), "orders-value", "{")
+
+
+def test_setting_that_does_not_exist_is_refused(stand_in: StandIn) -> None:
+    with pytest.raises(ConfigError, match="settings of the schema registry are wrong"):
+        avro(SchemaRegistry(stand_in.url, {"colour": "red"}), "orders-value", ORDER)

@@ -1,0 +1,230 @@
+"""Serdes: what bytes they make, what they give back, and how they refuse."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams import serdes
+from streams.errors import SerializationError, StreamsError
+from streams.serdes import Serde
+
+NAMES = [
+    "boolean",
+    "bytes",
+    "float32",
+    "float64",
+    "int32",
+    "int64",
+    "integer",
+    "json",
+    "string",
+    "uuid",
+]
+A_UUID = UUID("0123ABCD-4567-89ab-cdef-0123456789ab")
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "bytes": st.binary(),
+    "string": st.text(),
+    "integer": st.integers(),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "float32": st.floats(width=32),
+    "float64": st.floats(),
+    "uuid": st.uuids(),
+    "boolean": st.booleans(),
+    "json": st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=8,
+    ),
+}
+
+
+def refusal(function: Callable[[Any], object], argument: object) -> str:
+    with pytest.raises(SerializationError) as caught:
+        function(argument)
+    return str(caught.value)
+
+
+# What they make of a value, and back
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_every_serde_gives_back_what_it_was_given(name: str, data: st.DataObject) -> None:
+    serde = serdes.by_name(name)
+    value = data.draw(VALUES[name])
+    written = serde.serialize(value)
+    assert type(written) is bytes
+    read = serde.deserialize(written)
+    assert type(read) is type(value)
+    assert read == value or (math.isnan(read) and math.isnan(value))
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "data"),
+    [
+        (serdes.bytes, b"\xff\x00", b"\xff\x00"),
+        (serdes.string, "my string", b"my string"),
+        (serdes.string, "ü€𝄞", b"\xc3\xbc\xe2\x82\xac\xf0\x9d\x84\x9e"),
+        (serdes.string, "", b""),
+        (serdes.integer, -42, b"-42"),
+        (serdes.int32, 0x01020304, b"\x01\x02\x03\x04"),
+        (serdes.int32, -1, b"\xff\xff\xff\xff"),
+        (serdes.int64, 1, b"\x00\x00\x00\x00\x00\x00\x00\x01"),
+        (serdes.int64, -(2**63), b"\x80\x00\x00\x00\x00\x00\x00\x00"),
+        (serdes.float32, 1.5, b"\x3f\xc0\x00\x00"),
+        (serdes.float64, 1.5, b"\x3f\xf8\x00\x00\x00\x00\x00\x00"),
+        (serdes.float64, -math.inf, b"\xff\xf0\x00\x00\x00\x00\x00\x00"),
+        (serdes.uuid, A_UUID, b"0123abcd-4567-89ab-cdef-0123456789ab"),
+        (serdes.boolean, True, b"\x01"),
+        (serdes.boolean, False, b"\x00"),
+        (serdes.json, {"b": [1, None, True], "a": "ü"}, b'{"b":[1,null,true],"a":"\xc3\xbc"}'),
+        (serdes.json, None, b"null"),
+    ],
+)
+def test_bytes_are_those_that_java_clients_expect(
+    serde: Serde[Any], value: object, data: bytes
+) -> None:
+    assert serde.serialize(value) == data
+    assert serde.deserialize(data) == value
+
+
+def test_a_float_of_four_bytes_is_rounded() -> None:
+    assert serdes.float32.deserialize(serdes.float32.serialize(5678567.12312)) == 5678567.0
+
+
+@pytest.mark.parametrize("bits", [0x7FC00001, 0x7F800001, 0x7F800002])
+def test_every_nan_of_java_is_read_as_nan(bits: int) -> None:
+    assert math.isnan(serdes.float32.deserialize(struct.pack(">I", bits)))
+
+
+@pytest.mark.parametrize(
+    ("data", "value"), [(b"7", 7), (b" +07 ", 7), (b"-0", 0), (b"\t-12\n", -12)]
+)
+def test_integers_are_read_with_signs_and_blanks_as_by_the_sum_processor(
+    data: bytes, value: int
+) -> None:
+    assert serdes.integer.deserialize(data) == value
+
+
+def test_upper_case_uuids_are_read_too() -> None:
+    assert serdes.uuid.deserialize(str(A_UUID).upper().encode()) == A_UUID
+
+
+# What they refuse
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "reason"),
+    [
+        (serdes.bytes, "text", "it is a str"),
+        (serdes.bytes, bytearray(b"x"), "it is a bytearray"),
+        (serdes.string, b"x", "it is a bytes"),
+        (serdes.string, "ab\ud800", "surrogates not allowed at character 2"),
+        (serdes.integer, 1.5, "it is a float"),
+        (serdes.integer, "7", "it is a str"),
+        pytest.param(serdes.integer, 10**4300, "it has too many digits", id="4301 digits"),
+        (serdes.int32, 2**31, "out of range"),
+        (serdes.int64, -(2**63) - 1, "out of range"),
+        (serdes.int64, 1.0, "it is a float"),
+        (serdes.int64, None, "it is a NoneType"),
+        (serdes.float32, 1e39, "out of range"),
+        pytest.param(serdes.float64, 10**400, "out of range", id="401 digits"),
+        (serdes.float64, "1.5", "it is a str"),
+        (serdes.uuid, str(A_UUID), "it is a str"),
+        (serdes.boolean, 1, "it is a int"),
+        (serdes.json, math.nan, "a number in it is NaN or infinite"),
+        (serdes.json, [math.inf], "a number in it is NaN or infinite"),
+        (serdes.json, {(1, 2): 3}, "keys must be str"),
+        (serdes.json, {1, 2}, "Object of type set is not JSON serializable"),
+        (serdes.json, "\ud800", "a text in it cannot be UTF-8"),
+        pytest.param(serdes.json, [10**4300], "a number in it has too many digits", id="json"),
+    ],
+)
+def test_what_a_serde_cannot_write_is_refused_with_its_name_and_a_reason(
+    serde: Serde[Any], value: object, reason: str
+) -> None:
+    message = refusal(serde.serialize, value)
+    assert message.startswith(f"the serde {serde.name} cannot write this: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("serde", "data", "reason"),
+    [
+        (serdes.string, b"ab\xff", "not UTF-8, invalid start byte at byte 2"),
+        (serdes.integer, b"", "no decimal integer"),
+        (serdes.integer, b"1_0", "no decimal integer"),
+        (serdes.integer, b"1.5", "no decimal integer"),
+        pytest.param(serdes.integer, b"9" * 4301, "too many digits", id="4301 digits"),
+        (serdes.int32, b"\x00" * 8, "it takes 4 of them, not 8"),
+        (serdes.int64, b"", "it takes 8 of them, not 0"),
+        (serdes.float32, b"", "it takes 4 of them, not 0"),
+        (serdes.float32, b"abc", "it takes 4 of them, not 3"),
+        (serdes.float32, b"abcde", "it takes 4 of them, not 5"),
+        (serdes.uuid, b"{0123abcd-4567-89ab-cdef-0123456789ab}", "not of the form"),
+        (serdes.uuid, b"0123abcd456789abcdef0123456789ab", "not of the form"),
+        (serdes.boolean, b"", "it takes 1 of them, not 0"),
+        (serdes.boolean, b"\x02", "neither 0 nor 1"),
+        (serdes.json, b"", "Expecting value at character 0"),
+        (serdes.json, b"[1,]", ""),
+        (serdes.json, b"[NaN]", "NaN is no JSON"),
+        (serdes.json, b"-Infinity", "-Infinity is no JSON"),
+        (serdes.json, b"1e999", "a number is beyond the range of a float"),
+        (serdes.json, b"\xff", "not UTF-8"),
+        (serdes.json, '"ü"'.encode("utf-16"), "not UTF-8"),
+        pytest.param(serdes.json, b"[" * 100_000, "nested too deeply", id="deep"),
+        pytest.param(
+            serdes.json, b"9" * 5000, "a number in it has too many digits", id="5000 digits"
+        ),
+    ],
+)
+def test_bytes_that_a_serde_cannot_read_are_refused_with_its_name_and_a_reason(
+    serde: Serde[Any], data: bytes, reason: str
+) -> None:
+    message = refusal(serde.deserialize, data)
+    assert message.startswith(f"the serde {serde.name} cannot read these bytes: {reason}")
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"bytes"}))
+def test_refusals_hold_no_payload(name: str) -> None:
+    serde = serdes.by_name(name)
+    assert "secret" not in refusal(serde.deserialize, b"secret\xff")
+    if name not in ("string", "json"):
+        assert "secret" not in refusal(serde.serialize, "secret")
+
+
+def test_a_refusal_is_an_error_of_the_stream_api() -> None:
+    with pytest.raises(StreamsError):
+        serdes.int64.deserialize(b"")
+
+
+# By name
+
+
+def test_names_are_those_of_the_serdes() -> None:
+    assert [serdes.by_name(name).name for name in NAMES] == NAMES
+    assert serdes.by_name("string") is serdes.string
+
+
+def test_a_misspelt_name_is_answered_by_the_nearest_one() -> None:
+    with pytest.raises(ValueError, match=r'no serde "int46", did you mean "int64"\?'):
+        serdes.by_name("int46")
+
+
+def test_an_unknown_name_is_answered_by_all_names() -> None:
+    with pytest.raises(ValueError, match='"boolean" or "json"'):
+        serdes.by_name("zzz")
