@@ -39,7 +39,7 @@ class ProcessorContext(Protocol):
 
     @property
     def timestamp(self) -> int:
-        """The time of the record, or of the punctuation; milliseconds since the epoch."""
+        """The time of the record, of the first one of a batch, or of the punctuation; in ms."""
 
     @property
     def headers(self) -> Headers:
@@ -128,7 +128,8 @@ class RecordRejectedError(StreamsError):
     """A record cannot be processed; `reason` is a sentence without any payload.
 
     Any exception rejects a record, but this one goes into dead letters and statuses without the
-    name of a class, and saves a `BatchProcessor` that gives an `index` the search.
+    name of a class. It saves a `BatchProcessor` behind a source the search, if it gives the very
+    `batch` that it got and the `index` of the record in it.
     """
 
     def __init__(self, reason: str, batch: Batch | None = None, index: int = 0) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import EngineError, PipelineError
+from common.record_batch import Headers
 from streams import (
     Batch,
     BatchProcessor,
@@ -143,18 +144,18 @@ def test_more_values_than_records_are_refused() -> None:
 
 
 @pytest.mark.parametrize("processor", [Each, Whole])
-@pytest.mark.parametrize("headers", [None, [[("h", b"12345")]]])
+@pytest.mark.parametrize(
+    ("value", "headers"), [(b"x" * 150, None), (b"x" * 90, [("h", b"x" * 60)])]
+)
 def test_an_output_that_its_topic_does_not_take_rejects_the_record(
-    processor: Any, headers: Any
+    processor: Any, value: bytes, headers: Headers
 ) -> None:
-    nodes = Nodes(chain(processor), Outlet(limits={"out": 100}))
-    value = b"x" * (40 if headers is None else 30)
-    too_large = [b"1", value, b"2"]
-    columns = None if headers is None else [None, *headers, None]
-    rejected = nodes.process(batch(too_large, headers=columns))
+    nodes = Nodes(chain(processor), Outlet(limits={"out": 200}))
+    columns = None if headers is None else [None, headers, None]
+    rejected = nodes.process(batch([b"1", value, b"2"], headers=columns))
     assert [rejection.index for rejection in rejected] == [1]
     assert str(rejected[0].error) == (
-        "the output is larger than the 100 bytes that topic out takes (max.message.bytes)"
+        "the output is larger than the 200 bytes that topic out takes (max.message.bytes)"
     )
     assert nodes.values == [b"1", b"2"]
 
@@ -170,12 +171,15 @@ def test_nothing_of_a_record_is_sent_if_one_of_two_topics_does_not_take_it(
 
 @pytest.mark.parametrize("error", [EngineError("broker gone"), PipelineError("no such topic")])
 @pytest.mark.parametrize("kind", [calling, calling_whole])
-def test_errors_of_the_engine_pass_through(error: Exception, kind: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("first", [Each, ForwardProcessor])
+def test_errors_of_the_engine_pass_through(
+    error: Exception, kind: Callable[[Any], Any], first: Any
+) -> None:
     def fail(context: ProcessorContext, given: object) -> None:
         raise error
 
     with pytest.raises(type(error), match=str(error)):
-        Nodes(chain(ForwardProcessor, kind(fail))).process(batch([b"1", b"2"]))
+        Nodes(chain(first, kind(fail))).process(batch([b"1", b"2"]))
 
 
 def test_a_topic_that_cannot_be_found_is_an_error_of_the_engine() -> None:
@@ -253,6 +257,22 @@ def test_the_index_of_a_grandchild_does_not_count_for_those_before_it(siblings: 
         assert [v for t, _, v, _ in nodes.sent if t == topic] == [b"a", b"b", b"c"]
 
 
+def test_the_index_of_one_child_of_a_source_does_not_count_for_another_child() -> None:
+    builder = TopologyBuilder()
+    builder.add_source("source", "in")
+    builder.add_sink("all", "all", "source")
+    builder.add_processor("reject", lambda: Rejecting([]), "source", stores="seen")
+    builder.add_state_store(SEEN)
+    (group,) = builder.build().groups
+    nodes = Nodes(group)
+
+    rejected = nodes.process(batch([b"a", b"bad", b"b", b"c"]))
+
+    assert [rejection.index for rejection in rejected] == [1]
+    assert nodes.values == [b"a", b"b", b"c"]
+    assert content(nodes.stores["seen"]) == {b"a": b"1", b"b": b"1", b"c": b"1"}
+
+
 @pytest.mark.parametrize("index", [-1, 2, 3, 100])
 def test_an_index_that_is_not_in_the_batch_does_not_reject_another_record(index: int) -> None:
     def reject(context: ProcessorContext, records: Batch) -> None:
@@ -287,6 +307,7 @@ values = st.lists(st.sampled_from([b"a", b"b", b"bad"]), max_size=40)
 
 
 @pytest.mark.parametrize("kinds", STATEFUL)
+@settings(deadline=None)
 @given(values=values, cut=st.integers(0, 40))
 def test_exactly_the_bad_records_are_found_and_all_others_processed_once_in_order(
     kinds: str, values: list[bytes], cut: int
