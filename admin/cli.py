@@ -16,7 +16,7 @@ from admin.init import write_samples
 from common.cli import run_command
 from common.config import Config, load_config
 from common.nodes import Topology
-from common.topics import control_topics, data_topics
+from common.topics import TopicNames, control_topics, data_topics
 from streams.pipeline.load import load_pipeline
 
 app = typer.Typer(
@@ -50,8 +50,9 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
     """Check both files and report every mistake with its line and column."""
     settings, topology = _load(config, pipeline)
     topics = (*data_topics(settings, topology), *control_topics(settings))
+    tasks = TopicNames.of(settings).tasks(topology, settings.parallelism)
     typer.echo(
-        f"ok: {len(topology.nodes)} processors, {len(topology.tasks(settings.parallelism))} tasks, "
+        f"ok: {len(topology.nodes)} processors, {len(tasks)} tasks, "
         f"{len(topics)} topics"
     )
 

@@ -108,7 +108,7 @@ def _topics(config: Config, topology: Topology) -> Table:
 def _tasks(config: Config, topology: Topology) -> Table:
     names = TopicNames.of(config)
     table = _table("Tasks", "task", "reads", "writes", "store")
-    for task in topology.tasks(config.parallelism):
+    for task in names.tasks(topology, config.parallelism):
         node = topology.node(task.processor)
         table.add_row(
             str(task),

@@ -133,20 +133,28 @@ class ProcessorReplica:
 def replicas(topology: Topology, names: TopicNames, parallelism: int) -> list[ProcessorReplica]:
     """Return the tasks of a pipeline, processor by processor, partition by partition."""
     return [
-        _replica(node, names, partition)
+        _replica(node, names, topology, partition, parallelism)
         for node in topology.nodes
-        for partition in range(parallelism)
+        for partition in range(names.task_count(node, topology, parallelism))
     ]
 
 
-def _replica(node: ProcessorNode, names: TopicNames, partition: int) -> ProcessorReplica:
+def _replica(
+    node: ProcessorNode, names: TopicNames, topology: Topology, partition: int, parallelism: int
+) -> ProcessorReplica:
     dead_letters = node.on_error is OnError.DEAD_LETTER
+    # Of topics with fewer partitions, the last tasks read none.
+    inputs = [
+        (from_, topic)
+        for from_, topic in zip(node.from_, names.in_topics(node), strict=True)
+        if partition < topology.partitions.get(topic, parallelism)
+    ]
     return ProcessorReplica(
         task=TaskId(node.id, partition),
         type=node.type,
-        from_=node.from_,
+        from_=tuple(from_ for from_, _ in inputs),
         to=node.to,
-        in_topics=names.in_topics(node),
+        in_topics=tuple(topic for _, topic in inputs),
         out_topics=names.out_topics(node),
         state_topics=names.states(node),
         dead_letter_topic=names.dead_letter(node.id) if dead_letters else None,

@@ -123,9 +123,12 @@ class Topology:
     """A checked pipeline: no cycles, and every processor lies between source and sink.
 
     `nodes` stand in topological order; among those that could come next, file order decides.
+    `partitions` has the number of partitions of those topics that have another one than the
+    `parallelism` of the configuration.
     """
 
     nodes: tuple[ProcessorNode, ...]
+    partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def node(self, processor_id: str) -> ProcessorNode:
         """Return the processor with this id; KeyError when there is none."""
@@ -133,7 +136,3 @@ class Topology:
             if node.id == processor_id:
                 return node
         raise KeyError(processor_id)
-
-    def tasks(self, parallelism: int) -> tuple[TaskId, ...]:
-        """Return all tasks, processor by processor, `parallelism` (1..) of each."""
-        return tuple(TaskId(node.id, p) for node in self.nodes for p in range(parallelism))

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 Headers = list[tuple[str, bytes | None]] | None
 
-OutputRecord = tuple[str, bytes | None, bytes | None, int, None, None, int, Headers]
-"""A record to send: topic, value, key, partition, None, None, timestamp and headers.
+OutputRecord = tuple[str, bytes | None, bytes | None, int, int, Headers]
+"""A record to send: topic, key, value, partition, timestamp and headers.
 
-The partition is -1 where the key decides. The order is that in which confluent-kafka's `produce`
-takes them; a plain tuple, as one is made for each record.
+The partition is -1 where the key decides. A plain tuple, as one is made for each record.
 """
 
 

@@ -169,6 +169,18 @@ class TopicNames:
             self.sink if t == SINK else node.topics.get(t) or self.arc(node.id, t) for t in node.to
         )
 
+    def task_count(self, node: ProcessorNode, topology: Topology, parallelism: int) -> int:
+        """Return how many tasks a processor has: as many as its largest topic has partitions."""
+        return max(topology.partitions.get(topic, parallelism) for topic in self.in_topics(node))
+
+    def tasks(self, topology: Topology, parallelism: int) -> tuple[TaskId, ...]:
+        """Return all tasks, processor by processor, partition by partition."""
+        return tuple(
+            TaskId(node.id, number)
+            for node in topology.nodes
+            for number in range(self.task_count(node, topology, parallelism))
+        )
+
     def consumer_group(self, processor_id: str) -> str:
         """Return the group that a processor's input offsets are committed to; nobody subscribes.
 
@@ -232,30 +244,48 @@ def control_topics(config: Config) -> tuple[TopicSpec, ...]:
 
 
 def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
-    """Return the topics that records pass, `parallelism` partitions each.
+    """Return the topics that records pass.
 
-    In order: sources, arcs, state topics (compacted), dead letters, sinks. Sources and sinks
-    belong to the user: where they are missing, they are made with the broker's defaults.
+    In order: sources, arcs, state topics (compacted), dead letters, sinks. They have `parallelism`
+    partitions, unless the topology knows better, and state topics one for each task. Sources and
+    sinks belong to the user: where they are missing, they are made with the broker's defaults.
     """
     names = TopicNames.of(config)
 
-    def spec(name: str, policy: Mapping[str, str]) -> TopicSpec:
-        return TopicSpec(name, config.parallelism, config.replication_factor, policy)
+    def spec(name: str, policy: Mapping[str, str], count: int | None = None) -> TopicSpec:
+        partitions = count or topology.partitions.get(name, config.parallelism)
+        return TopicSpec(name, partitions, config.replication_factor, policy)
 
     nodes = topology.nodes
     arcs = names.arcs(topology)
     sources = dict.fromkeys(topic for node in nodes for topic in names.in_topics(node))
     sinks = dict.fromkeys(topic for node in nodes for topic in names.out_topics(node))
-    states = {
-        names.state(node.id, store.name): {**_SHORT_SEGMENTS, **store.topic_config}
+    states = [
+        spec(
+            names.state(node.id, store.name),
+            {**_SHORT_SEGMENTS, **store.topic_config},
+            names.task_count(node, topology, config.parallelism),
+        )
         for node in nodes
         for store in node.stores
-    }
+    ]
     dead = [names.dead_letter(node.id) for node in nodes if node.on_error is OnError.DEAD_LETTER]
     return (
         *(spec(name, {}) for name in sources if name not in arcs),
         *(spec(name, _KEEP_RECORDS) for name in arcs),
-        *(spec(name, policy) for name, policy in states.items()),
+        *states,
         *(spec(name, _KEEP_RECORDS) for name in dead),
         *(spec(name, {}) for name in sinks if name not in arcs and name not in sources),
     )
+
+
+def user_topics(config: Config, topology: Topology) -> tuple[str, ...]:
+    """Return the sources and sinks, which belong to the user."""
+    names = TopicNames.of(config)
+    arcs = names.arcs(topology)
+    used = (
+        topic
+        for node in topology.nodes
+        for topic in (*names.in_topics(node), *names.out_topics(node))
+    )
+    return tuple(dict.fromkeys(topic for topic in used if topic not in arcs))

@@ -29,6 +29,7 @@ from common.messages import (
 )
 from common.nodes import Topology
 from common.topics import TopicNames, control_topics, data_topics
+from jobmanager.partitions import with_partitions
 from jobmanager.purge import ArcPurger
 from jobmanager.state import Echoed, JobManagerState, ReignBegan, Reported, Tick
 
@@ -45,12 +46,13 @@ class JobManagerDaemon:
     def __init__(self, config: Config, topology: Topology) -> None:
         """Connect and create the topics.
 
-        Raises `UnavailableError` if no broker answers, `ConfigError` if a topic does not fit.
+        Raises `UnavailableError` if no broker answers, `ConfigError` if topics do not fit.
         """
         self._config = config
         self._names = TopicNames.of(config)
         admin = Admin(config)
         admin.check_broker()
+        topology = with_partitions(topology, config, admin)
         created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))
         logger.info("topics are there", created=created)
         self._codec = Codec(self._names)

@@ -37,7 +37,8 @@ class ArcPurger:
         """Partitions by the consumer group that reads them."""
         for arc, reader in names.arcs(topology).items():
             partitions = self._arcs.setdefault(names.consumer_group(reader), [])
-            partitions += [(arc, number) for number in range(config.parallelism)]
+            count = topology.partitions.get(arc, config.parallelism)
+            partitions += [(arc, number) for number in range(count)]
         self._stopped = threading.Event()
 
     def start(self) -> None:

@@ -320,7 +320,7 @@ class TopologyTestDriver:
                         -1 if key is not None else output.keyless_partition or 0,
                     )
             else:
-                topic, value, key, partition, _, _, timestamp, headers = output
+                topic, key, value, partition, timestamp, headers = output
                 self._append(topic, key, value, timestamp, headers or (), partition)
 
     def _append(

@@ -294,7 +294,7 @@ class GroupTask:
             ) from error
         partition = batch.partition if key is None else -1
         self._runtime.outputs.append(
-            (topic, value, key, partition, None, None, batch.timestamps[index], headers)
+            (topic, key, value, partition, batch.timestamps[index], headers)
         )
         self._figures.dead_letters += 1
 

@@ -112,12 +112,12 @@ class RunningSink(RunningNode):
             partitions = choose(self._partitioner, topic, key, value, count)
         if partitions is None:
             partition = self._keyless_in(topic) if key_data is None else -1
-            self._outputs.append((topic, data, key_data, partition, None, None, timestamp, headers))
+            self._outputs.append((topic, key_data, data, partition, timestamp, headers))
             return
         if not partitions:
             self._outputs.append(Dropped(DROPPED_BY_PARTITIONER))
         for partition in partitions:
-            self._outputs.append((topic, data, key_data, partition, None, None, timestamp, headers))
+            self._outputs.append((topic, key_data, data, partition, timestamp, headers))
 
     def _receive_each(self, batch: Batch) -> None:
         for record in batch.records():

@@ -139,17 +139,7 @@ class Task:
             self._stores = TaskStores(group.stores, self.replica.state_topics)
             read = self._restore(self._stores, reader) if group.stores else 0
             self._group_metadata = reader.group_metadata
-        self._nodes = GroupTask(
-            group,
-            self.partitions,
-            settings_of(self.replica),
-            application_id=self._context.config.job_name or "",
-            task_id=str(self.replica.task),
-            number=self.replica.task.partition,
-            stores=self._stores.stores,
-            outlet=_Outlet(self._producer, self._context.admin),
-            clock_ms=_wall_clock_ms,
-        )
+        self._nodes = self._make_nodes(group, self._stores, self._producer)
         self.positions, self._read, self._ends = positions, dict(positions), {}
         self._committed_at = time.monotonic()
         self._transactions_at_start = self._transactions
@@ -362,6 +352,24 @@ class Task:
         try:
             return group_of(self.replica, UserCode.of(self._context.config))
         except (ConfigError, StreamsError) as error:
+            raise HopelessError(str(error)) from error
+
+    def _make_nodes(
+        self, group: NodeGroup, stores: TaskStores, producer: TaskProducer
+    ) -> GroupTask:
+        try:
+            return GroupTask(
+                group,
+                self.partitions,
+                settings_of(self.replica),
+                application_id=self._context.config.job_name or "",
+                task_id=str(self.replica.task),
+                number=self.replica.task.partition,
+                stores=stores.stores,
+                outlet=_Outlet(producer, self._context.admin),
+                clock_ms=_wall_clock_ms,
+            )
+        except StreamsError as error:
             raise HopelessError(str(error)) from error
 
     def _written_topics(self) -> list[str]:

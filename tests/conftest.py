@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.brokers import docker_cluster, local_cluster
+
+# Machines are shared: how long an example takes says nothing.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

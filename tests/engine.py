@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from confluent_kafka import Producer
+
 from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
 from admin.quickstart.daemons import Daemon, command_path, session_members
@@ -96,6 +98,20 @@ class Engine:
         batches = read_committed(self.config, topic, self.config.parallelism)
         batches.sort(key=lambda batch: (batch.partition, batch.offsets[0]))
         return [row for b in batches for row in zip(b.keys, b.values, strict=True)]
+
+    def write_at(self, rows: Iterable[tuple[bytes, bytes, int]]) -> None:
+        """Write records with timestamps to the source topic, and wait until Kafka has them."""
+        producer = Producer({"bootstrap.servers": self.config.bootstrap_servers})
+        for key, value, timestamp in rows:
+            producer.produce(self.config.source_topic, value, key, timestamp=timestamp)
+        assert producer.flush(30) == 0
+
+    def read_with_times(self, topic: str) -> list[tuple[bytes | None, bytes | None, int]]:
+        """Return the committed records of a topic as `read` does, with their timestamps."""
+        batches = read_committed(self.config, topic, self.config.parallelism)
+        batches.sort(key=lambda batch: (batch.partition, batch.offsets[0]))
+        columns = [(b.keys, b.values, b.timestamps) for b in batches]
+        return [row for column in columns for row in zip(*column, strict=True)]
 
     def wait_until(
         self, condition: Callable[[ClusterStatus], bool], timeout_s: float = START_TIMEOUT_S

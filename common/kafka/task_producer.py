@@ -27,6 +27,8 @@ from common.kafka.clients import (
 from common.kafka.record_size import record_size
 from common.record_batch import Headers, OutputRecord
 
+# librdkafka takes 0 for the current time: a record of the epoch's begin becomes 1 ms younger.
+_FIRST_MS = 1
 _RETRY_BACKOFF_MS = 5
 _STIR_INTERVAL_S = 1.0
 _STIRS = 3
@@ -154,7 +156,7 @@ class TaskProducer:
             produce = self._producer.produce
             try:
                 for value, key, timestamp in rows:
-                    produce(topic, value, key, -1, None, None, timestamp)
+                    produce(topic, value, key, -1, None, None, timestamp or _FIRST_MS)
                     taken += 1
             except BufferError:
                 pass
@@ -165,18 +167,27 @@ class TaskProducer:
                 topic,
                 keys[index],
                 values[index],
-                timestamps[index],
+                timestamps[index] or _FIRST_MS,
                 headers[index] if headers else None,
                 -1 if keyless_partition is None or keys[index] is not None else keyless_partition,
             )
 
     def send_record(self, record: OutputRecord) -> None:
-        """Send one record, with its parts in the order that `produce` takes. Raises as `send`."""
+        """Send one record. Raises as `send`."""
+        topic, key, value, partition, timestamp, headers = record
         try:
-            self._producer.produce(*record)  # type: ignore[arg-type]
+            self._producer.produce(
+                topic,
+                value,
+                key,
+                partition,
+                None,
+                None,
+                timestamp or _FIRST_MS,
+                headers,  # type: ignore[arg-type]
+            )
         except BufferError:
-            topic, value, key, partition, _, _, timestamp, headers = record
-            self.send(topic, key, value, timestamp, headers, partition)
+            self.send(topic, key, value, timestamp or _FIRST_MS, headers, partition)
         except KafkaException as exception:
             raise self._cause(exception) from exception
 
@@ -192,7 +203,8 @@ class TaskProducer:
     ) -> None:
         """Send one record that is small enough for its topic (`size_limit`).
 
-        Blocks while the send queue is full. Raises as `commit`.
+        A timestamp of 0 is the current time. Blocks while the send queue is full. Raises as
+        `commit`.
         """
         deadline = time.monotonic() + self._timeout_s
         while True:

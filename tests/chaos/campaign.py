@@ -12,7 +12,7 @@ from random import Random
 from tests.chaos.catalog import Fault, SkippedError
 from tests.chaos.report import Row, Timeline
 from tests.chaos.rig import Rig
-from tests.chaos.verify import source_problems, verify
+from tests.chaos.verify import explain, verify
 
 MAX_REST_S = 1.5
 SHOWN_PROBLEMS = 20
@@ -101,8 +101,8 @@ class Campaign:
         row.add(found, rig.seconds)
         if not found.is_clean:
             self._say(f"WRONG: {found}")
-            for problem in source_problems(rig)[:SHOWN_PROBLEMS]:
-                self._say(f"in the source: {problem}")
+            for line in explain(rig)[:SHOWN_PROBLEMS]:
+                self._say(line)
         return found.is_clean
 
     def _look_again(self, rig: Rig) -> None:

@@ -69,6 +69,10 @@ class _Stream:
     def lost(self, written: int) -> int:
         return written - sum(self.seen[1 : written + 1])
 
+    def first_lost(self) -> int:
+        found = self.seen.find(0, 1)
+        return found if found > 0 else len(self.seen)
+
 
 class Ledger:
     """Takes in the records of the sink, in the order of each partition.
@@ -113,6 +117,16 @@ class Ledger:
             sum(stream.reordered for _, stream in streams),
             self._wrong + sum(stream.highest > number for number, stream in streams),
         )
+
+    def losses(self, written: Mapping[bytes, int]) -> list[str]:
+        """Return which results are lost: of which key, how many, and from which number on."""
+        named = (("count", self._counts), ("audit", self._audits), ("sum", self._sums))
+        return [
+            f"{kind} of {key!r}: {lost} lost of {written[key]}, the first is {stream.first_lost()}"
+            for kind, streams in named
+            for key, stream in streams.items()
+            if (lost := stream.lost(written[key]))
+        ]
 
     @property
     def _required(self) -> tuple[dict[bytes, _Stream], ...]:

@@ -314,6 +314,8 @@ class Rig:
     def drain(self) -> None:
         """Stop writing, and wait until no task has anything left to do."""
         self.settle()
+        # What was said before may be older than the last records.
+        time.sleep(2 * HEARTBEAT_S)
         self.engine.wait_until(
             lambda status: all(task.status and task.status.lag == 0 for task in status.tasks), 60
         )

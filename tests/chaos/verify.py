@@ -13,6 +13,7 @@ from common.config import Config
 from common.kafka.bulk import read_committed
 from common.kafka.clients import Partition
 from common.kafka.data import PartitionReader
+from common.status import TaskState
 from common.topics import TopicNames
 from tests.chaos.ledger import Ledger, Tally, value_of
 from tests.chaos.load import KEYS
@@ -45,6 +46,20 @@ def read_again(rig: Rig) -> Tally:
         for key, value in zip(batch.keys, batch.values, strict=True):
             ledger.note(key, value)
     return ledger.tally(rig.load.numbers)
+
+
+def explain(rig: Rig) -> list[str]:
+    """Return what can be told about results that are wrong."""
+    return [
+        *(f"in the source: {problem}" for problem in source_problems(rig)),
+        *rig.ledger.losses(rig.load.numbers),
+        *(
+            f"{task.task}: {task.status.state}, lag {task.status.lag}, {task.status.reason}"
+            for task in rig.now().tasks
+            if task.status and (task.status.state is not TaskState.RUNNING or task.status.lag)
+        ),
+        *verify(rig),
+    ]
 
 
 def source_problems(rig: Rig) -> list[str]:

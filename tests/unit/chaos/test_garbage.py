@@ -150,7 +150,7 @@ def test_report_of_somebody_who_takes_part_would_be_found() -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_garbage_changes_neither_owners_nor_tasks(seed: int) -> None:
     victims = Victims()
     owners, live = victims.job_manager.owners, victims.job_manager.live

@@ -264,7 +264,7 @@ def sent(outputs: Sequence[Output]) -> list[Sent]:
                 number = keyless if key is None and keyless is not None else -1
                 records.append((output.topic, key, value, number))
         elif not isinstance(output, Dropped):
-            topic, value, key, partition, *_ = output
+            topic, key, value, partition, *_ = output
             records.append((topic, key, value, partition))
     return records
 

@@ -117,8 +117,8 @@ def test_dead_letters_carry_the_record_and_what_was_wrong(counting: Any, failing
         ]
 
     assert letters == [
-        ("dead", b"bad", b"k", -1, None, None, 6, [("h", b"1"), *described(b"41")]),
-        ("dead", b"bad", None, 3, None, None, 7, described(b"42")),
+        ("dead", b"k", b"bad", -1, 6, [("h", b"1"), *described(b"41")]),
+        ("dead", None, b"bad", 3, 7, described(b"42")),
     ]
     assert [(topic, value) for topic, _, value, _ in sent(outputs)] == [
         ("out", b"a"),
@@ -141,7 +141,7 @@ def dead_letter(error: Exception, value: bytes = b"x") -> dict[str, bytes | None
     task.task.process(0, task.partitions)
     ((output,), _) = task.task.take()
     assert isinstance(output, tuple)
-    return dict(output[7] or [])
+    return dict(output[5] or [])
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_an_output_that_is_too_large_is_a_bad_record(processor: Any) -> None:
         ("out", b"2"),
     ]
     (letter,) = (each for each in outputs if isinstance(each, tuple) and each[0] == "dead")
-    headers = dict(letter[7] or [])
+    headers = dict(letter[5] or [])
     assert headers["__streams.errors.exception"] == b"RecordTooLarge"
     assert headers["__streams.errors.message"] == (
         b"the output is larger than the 100 bytes that topic out takes (max.message.bytes)"
@@ -398,7 +398,7 @@ def times(task: Tasks) -> list[int]:
     outputs, _ = task.task.take()
     found: list[int] = []
     for output in outputs:
-        found += [output[6]] if isinstance(output, tuple) else output.timestamps
+        found += [output[4]] if isinstance(output, tuple) else output.timestamps
     return found
 
 
@@ -420,7 +420,7 @@ def test_on_error_decides_about_a_record_without_a_valid_timestamp() -> None:
     task.task.process(0, task.partitions)
     outputs, counted = task.task.take()
     assert [
-        (output[0], output[1], output[6]) for output in outputs if isinstance(output, tuple)
+        (output[0], output[2], output[4]) for output in outputs if isinstance(output, tuple)
     ] == [
         ("out", b"1", 5),
         ("dead", b"2", 5),

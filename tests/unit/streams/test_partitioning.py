@@ -81,7 +81,7 @@ def test_hash_is_that_of_java_clients(data: bytes, digest: int) -> None:
     assert murmur2(data) == digest
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.binary(max_size=40) | st.binary(min_size=240, max_size=270))
 def test_hash_of_any_length_is_the_one_of_the_definition(data: bytes) -> None:
     assert murmur2(data) == bytewise_murmur2(data)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common.nodes import OnError, ProcessorType
@@ -115,7 +115,6 @@ def started(name: str) -> Started:
 
 
 @pytest.mark.parametrize("name", makers)
-@settings(deadline=None)
 @given(records=records_lists, cut=st.integers(0, 20))
 def test_cutting_a_batch_in_two_changes_nothing(name: str, records: list[Record], cut: int) -> None:
     cut = min(cut, len(records))
@@ -129,7 +128,6 @@ def test_cutting_a_batch_in_two_changes_nothing(name: str, records: list[Record]
 
 
 @pytest.mark.parametrize("name", makers)
-@settings(deadline=None)
 @given(records=records_lists)
 def test_record_by_record_is_like_a_batch(name: str, records: list[Record]) -> None:
     whole, single = started(name), started(name)
@@ -141,7 +139,6 @@ def test_record_by_record_is_like_a_batch(name: str, records: list[Record]) -> N
 
 
 @pytest.mark.parametrize("name", makers)
-@settings(deadline=None)
 @given(records=records_lists, data=st.data())
 def test_starting_inside_a_batch_is_like_a_batch_without_its_head(
     name: str, records: list[Record], data: st.DataObject
@@ -162,7 +159,6 @@ def test_starting_inside_a_batch_is_like_a_batch_without_its_head(
 
 
 @pytest.mark.parametrize("name", makers)
-@settings(deadline=None)
 @given(records=records_lists)
 def test_input_is_left_as_it_is(name: str, records: list[Record]) -> None:
     given_batch = columns(records)
@@ -171,7 +167,6 @@ def test_input_is_left_as_it_is(name: str, records: list[Record]) -> None:
 
 
 @pytest.mark.parametrize("name", makers)
-@settings(deadline=None)
 @given(records=records_lists)
 def test_keys_times_and_headers_stay_with_their_records(name: str, records: list[Record]) -> None:
     processor = started(name)
@@ -196,7 +191,6 @@ def test_rejections_do_not_give_payloads_away(name: str, record: Record) -> None
 # forward
 
 
-@settings(deadline=None)
 @given(records_lists)
 def test_forward_passes_every_value_on(records: list[Record]) -> None:
     assert started("forward").process(columns(records)) == ([v for _, v in records], None)
@@ -205,7 +199,6 @@ def test_forward_passes_every_value_on(records: list[Record]) -> None:
 # sum
 
 
-@settings(deadline=None)
 @given(st.integers(), st.integers())
 def test_sum_adds_to_integers_of_any_size(value: int, constant: int) -> None:
     assert sums(b"%d" % value, constant=constant) == ([b"%d" % (value + constant)], None)
@@ -230,7 +223,6 @@ def test_sum_rejects_what_is_long_and_no_integer(end: bytes) -> None:
     assert sums(b"1", b"9" * 5_000 + end) == ([b"2"], "the value is no integer")
 
 
-@settings(deadline=None)
 @given(
     st.integers(),
     st.sampled_from([b"", b" ", b"\t", b"\r\n", b"  \x0b\x0c"]),
@@ -288,7 +280,6 @@ def test_sum_rejects_what_is_no_integer(value: bytes | None) -> None:
     assert rejection is not None
 
 
-@settings(deadline=None)
 @given(st.binary())
 @example(b"1_0")
 @example("\u0663".encode())
@@ -306,7 +297,6 @@ def test_sum_agrees_with_a_plain_reading_of_ascii_digits(value: bytes) -> None:
 # count
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([b"", b"a", b"b", b"\xff"]), max_size=40), st.integers(0, 40))
 def test_count_equals_a_counter_over_all_batches(keys: list[bytes], cut: int) -> None:
     processor, seen = started("count"), Counter[bytes]()

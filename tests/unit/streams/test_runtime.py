@@ -149,8 +149,8 @@ def test_records_keep_what_a_processor_does_not_change() -> None:
     nodes = Nodes(chain(calling(change)))
     nodes.process(batch([b"1"], keys=[b"k"], timestamps=[7], headers=[headers]))
     assert nodes.runtime.outputs == [
-        ("out", b"new", b"k", -1, None, None, 7, headers),
-        ("out", b"1", b"k2", -1, None, None, 8, None),
+        ("out", b"k", b"new", -1, 7, headers),
+        ("out", b"k2", b"1", -1, 8, None),
     ]
 
 
@@ -189,7 +189,7 @@ def times_and_headers(outputs: list[Output]) -> list[tuple[int, Any]]:
             found += zip(output.timestamps, headers, strict=True)
         else:
             assert isinstance(output, tuple)
-            found.append((output[6], output[7]))
+            found.append((output[4], output[5]))
     return found
 
 

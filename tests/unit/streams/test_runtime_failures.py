@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import EngineError, PipelineError
@@ -307,7 +307,6 @@ values = st.lists(st.sampled_from([b"a", b"b", b"bad"]), max_size=40)
 
 
 @pytest.mark.parametrize("kinds", STATEFUL)
-@settings(deadline=None)
 @given(values=values, cut=st.integers(0, 40))
 def test_exactly_the_bad_records_are_found_and_all_others_processed_once_in_order(
     kinds: str, values: list[bytes], cut: int

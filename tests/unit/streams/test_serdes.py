@@ -62,7 +62,7 @@ def refusal(function: Callable[[Any], object], argument: object) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_every_serde_gives_back_what_it_was_given(name: str, data: st.DataObject) -> None:
     serde = serdes.by_name(name)

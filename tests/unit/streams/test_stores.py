@@ -436,7 +436,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(steps=steps)
 def test_store_behaves_as_two_dicts(
     steps: list[tuple[str, bytes, bytes | None]], tmp_path_factory: pytest.TempPathFactory

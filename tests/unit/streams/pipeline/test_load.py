@@ -98,7 +98,12 @@ def test_branches_split_join_and_keep_file_order() -> None:
 
 def test_tasks_are_every_processor_times_every_partition() -> None:
     topology = load("[{id: A, type: forward, to: [B]}, {id: B, type: forward, to: [sink]}]")
-    assert [str(task) for task in topology.tasks(2)] == ["A_0", "A_1", "B_0", "B_1"]
+    assert [str(task) for task in TopicNames.of(CONFIG).tasks(topology, 2)] == [
+        "A_0",
+        "A_1",
+        "B_0",
+        "B_1",
+    ]
 
 
 # --- mistakes, each alone ---

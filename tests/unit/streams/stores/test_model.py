@@ -61,7 +61,7 @@ class Model:
 
 
 @KINDS
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps=steps)
 def test_bytes_store_behaves_as_dicts(
     kind: str, steps: list[Step], tmp_path_factory: pytest.TempPathFactory
@@ -110,7 +110,7 @@ WindowStep = tuple[str, str, int, int | None]
 
 
 @KINDS
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps=window_steps, key=texts, last_key=texts, time_from=times, time_to=times)
 def test_window_store_behaves_as_a_dict_of_what_has_not_expired(
     kind: str,
@@ -186,7 +186,7 @@ HISTORY = 10
 
 
 @KINDS
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(puts=versions, commit_after=st.integers(0, 30))
 def test_versioned_store_behaves_as_a_dict_of_times(
     kind: str,

@@ -13,7 +13,7 @@ from streams.stores.sorted_keys import CHUNK_KEYS, SortedKeys
 keys = st.binary(max_size=2)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     start=st.sets(keys),
     steps=st.lists(st.tuples(st.booleans(), keys), max_size=60),

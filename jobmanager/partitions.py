@@ -1,0 +1,43 @@
+"""How many partitions the user's topics have, and whether they suit those who read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from common.config import Config
+from common.errors import ConfigError
+from common.kafka.admin import Admin
+from common.nodes import BUILT_IN, Topology
+from common.topics import TopicNames, user_topics
+
+
+def with_partitions(topology: Topology, config: Config, admin: Admin) -> Topology:
+    """Return the topology with the partitions that the user's topics have in Kafka.
+
+    A processor has as many tasks as its largest topic has partitions. Raises `ConfigError` where
+    topics must have the same number and have not (`check_co_partitioning`).
+    """
+    existing = admin.partition_counts(user_topics(config, topology))
+    others = {topic: count for topic, count in existing.items() if count != config.parallelism}
+    found = replace(topology, partitions={**topology.partitions, **others})
+    check_co_partitioning(found, config)
+    return found
+
+
+def check_co_partitioning(topology: Topology, config: Config) -> None:
+    """Raise `ConfigError` for code of the user's whose topics differ in their partitions.
+
+    Records of one key would come to different tasks, and what belongs together would not meet.
+    The built-in types look at one record at a time, or at all of one key from one topic.
+    """
+    names = TopicNames.of(config)
+    for node in topology.nodes:
+        topics = names.in_topics(node)
+        counts = {topic: topology.partitions.get(topic, config.parallelism) for topic in topics}
+        if len(set(counts.values())) > 1 and (node.type not in BUILT_IN or node.is_stateful):
+            listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+            raise ConfigError(
+                f'"{node.id}" reads topics with different numbers of partitions: {listed}. Records '
+                "of one key would be spread over different tasks: give all of them as many, or "
+                "let a processor in between spread them anew"
+            )

@@ -1,0 +1,156 @@
+"""Processors and topologies of users on a real Kafka and a real Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from common.kafka.admin import Admin
+from common.kafka.bulk import BulkWriter
+from common.status import TaskState
+from common.topics import TopicSpec
+from streams import TopologyTestDriver, serdes
+from tests.engine import Engine, all_run, engine
+from tests.user_code.word_count import word_count
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+LINES = [("k", "a b a", 1), ("k", "b", 1_000), ("k", "late", 500), ("k", "c a", 3_500)]
+
+
+@contextmanager
+def running(folder: Path, servers: str, name: str, pipeline: str) -> Iterator[Engine]:
+    """Run a pipeline with the code of tests/user_code on one TaskManager."""
+    job = f"{name}_{os.getpid()}"
+    settings = {"modules": "[tests.user_code.word_count]", "python_path": f"[{ROOT}]"}
+    with engine(
+        folder, servers, job, pipeline.replace("JOB", job), tm_number=1, **settings
+    ) as made:
+        yield made
+
+
+def write(made: Engine, topic: str, rows: list[tuple[bytes, bytes]]) -> None:
+    writer = BulkWriter(made.config, topic)
+    writer.write(rows)
+    writer.flush(30)
+
+
+def test_word_count_says_the_same_on_the_driver_and_on_the_cluster(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """Of one key, so that all is in one task, and in this order."""
+    pipeline = """
+- {id: Words, type: topology, builder: "tests.user_code.word_count:word_count",
+   config: {lines: source_JOB, words: sink_JOB}}
+"""
+    with TopologyTestDriver(word_count("lines", "words").build()) as driver:
+        lines = driver.create_input_topic("lines", serdes.string, serdes.string)
+        words = driver.create_output_topic("words")
+        for key, value, timestamp in LINES:
+            lines.pipe_input(key, value, timestamp)
+        expected = [(r.key, r.value, r.timestamp) for r in words.read_records()]
+    with running(tmp_path, bootstrap_servers, "words", pipeline) as made:
+        made.start_job_manager()
+        made.start_task_manager(0)
+        made.wait_until(all_run([0]))
+        made.write_at([(key.encode(), value.encode(), at) for key, value, at in LINES])
+        made.wait_until_done({made.config.sink_topic: len(expected)})
+        found = made.read_with_times(made.config.sink_topic)
+    assert sorted(found) == sorted(expected)
+    by_word = {word: [row for row in found if row[0] == word] for word, _, _ in found}
+    assert all(
+        rows == [row for row in expected if row[0] == word] for word, rows in by_word.items()
+    )
+
+
+def test_class_with_a_store_reads_named_sources_with_more_partitions(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """It has as many tasks as they have partitions, and goes on with its state."""
+    pipeline = """
+sources: {deposits: deposits_JOB, withdrawals: withdrawals_JOB}
+sinks: {balances: balances_JOB}
+processors:
+  - id: Balance
+    type: tests.user_code.word_count:RunningSum
+    from: [deposits, withdrawals]
+    to: [balances]
+    serdes: {key: string, value: integer}
+    stores: [{name: Sums, key: string, value: int64}]
+    config: {start: 100}
+    on_error: skip
+"""
+    with running(tmp_path, bootstrap_servers, "balance", pipeline) as made:
+        job = made.config.job_name
+        topics = [f"{name}_{job}" for name in ("deposits", "withdrawals")]
+        Admin(made.config).ensure_topics([TopicSpec(topic, 3, 1) for topic in topics])
+        made.start_job_manager()
+        first = made.start_task_manager(0)
+        status = made.wait_until(all_run([0]))
+        assert sorted(str(task.task) for task in status.tasks) == [f"Balance_{n}" for n in range(3)]
+        keys = [b"k%d" % number for number in range(20)]
+        write(made, topics[0], [(key, b"10") for key in keys] + [(keys[0], b"no number")])
+        made.wait_until_done({f"balances_{job}": 20})
+        first.kill()
+        made.start_task_manager(0)
+        write(made, topics[1], [(key, b"-3") for key in keys])
+        made.wait_until_done({f"balances_{job}": 40})
+        found = made.read(f"balances_{job}")
+    assert sorted(found) == sorted((key, value) for key in keys for value in (b"107", b"110"))
+
+
+def test_inputs_of_a_stateful_class_must_have_as_many_partitions(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    pipeline = """
+sources: {few: few_JOB, many: many_JOB}
+processors:
+  - {id: Sum, type: "tests.user_code.word_count:RunningSum", from: [few, many], to: [sink],
+     stores: [{name: Sums}]}
+"""
+    with running(tmp_path, bootstrap_servers, "uneven", pipeline) as made:
+        job = made.config.job_name
+        Admin(made.config).ensure_topics([TopicSpec(f"many_{job}", 5, 1)])
+        daemon = made.start_job_manager()
+        assert daemon.wait(60)
+        log = daemon.log_file.read_text()
+    assert daemon.exit_code == 2
+    assert f"few_{job} has 2, many_{job} has 5" in log
+
+
+def test_code_that_is_not_there_stops_the_task_manager_before_anything_moves(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """It says which module it looked for, and where."""
+    with running(
+        tmp_path, bootstrap_servers, "missing", "[{id: F, type: forward, to: [sink]}]"
+    ) as made:
+        settings = {"modules": "[no_such_module]", "python_path": "[/nowhere]"}
+        file = made.write_config("other", **settings)
+        daemon = made.start_task_manager(0, config_file=file)
+        assert daemon.wait(60)
+        log = daemon.log_file.read_text()
+    assert daemon.exit_code == 2
+    assert 'module "no_such_module"' in log
+    assert "/nowhere" in log
+
+
+def test_class_that_fails_in_init_is_said_in_the_status(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """It lacks its store, which is written nowhere in pipeline.yaml."""
+    pipeline = '[{id: Sum, type: "tests.user_code.word_count:RunningSum", to: [sink]}]'
+    with running(tmp_path, bootstrap_servers, "storeless", pipeline) as made:
+        made.start_job_manager()
+        made.start_task_manager(0)
+        status = made.wait_until(
+            lambda status: any(
+                t.status and t.status.state is TaskState.FAILED for t in status.tasks
+            )
+        )
+    assert 'has no store "Sums"' in status.tasks[0].reason
