@@ -21,7 +21,7 @@ REFUSAL_TIMEOUT_S = 60.0
 WITHOUT_ADDER = (
     """
 - {id: Splitter, type: forward, to: [Counter], on_error: dead_letter}
-- {id: Counter, type: count, to: [Merger], on_error: dead_letter}
+- {id: Counter, type: count, to: [Merger, Pairer], on_error: dead_letter}
 """
     + PIPELINE_END
 )
@@ -29,8 +29,8 @@ REWIRED = (
     """
 - {id: Splitter, type: forward, to: [Relay, Counter], on_error: dead_letter}
 - {id: Relay, type: forward, to: [Adder]}
-- {id: Adder, type: sum, to: [Merger], on_error: dead_letter}
-- {id: Counter, type: count, to: [Merger], on_error: dead_letter}
+- {id: Adder, type: sum, to: [Merger, Pairer], on_error: dead_letter}
+- {id: Counter, type: count, to: [Merger, Pairer], on_error: dead_letter}
 """
     + PIPELINE_END
 )

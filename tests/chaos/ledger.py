@@ -1,9 +1,9 @@
 """What the sink must hold, worked out apart from the engine, and what it was seen to hold.
 
 The writer numbers the records of each key: the n-th has the value `BASE + n`. Of each, the
-pipeline makes three results: `count` makes `n`, `sum`, which adds 1, makes `BASE + n + 1`, and
-the auditor, a second reader of the source, adds `BASE` again. So every result tells which record
-it stems from.
+pipeline makes four results: `count` makes `n`, `sum`, which adds 1, makes `BASE + n + 1`, the
+auditor, a second reader of the source, adds `BASE` again, and when count and sum have met, the
+pairer makes `3 * BASE + n`. So every result tells which record it stems from.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ def sum_of(number: int) -> int:
 def audit_of(number: int) -> int:
     """Return what the auditor makes of the n-th record of a key."""
     return value_of(number) + BASE
+
+
+def pair_of(number: int) -> int:
+    """Return what the pairer makes of the results of the n-th record of a key."""
+    return 3 * BASE + number
 
 
 class Tally(NamedTuple):
@@ -77,13 +82,15 @@ class _Stream:
 class Ledger:
     """Takes in the records of the sink, in the order of each partition.
 
-    `sums_may_miss` is for pipelines that are edited: without an Adder there are no sums.
+    `sums_may_miss` is for pipelines that are edited: without an Adder there are no sums, and no
+    pairs.
     """
 
     def __init__(self, keys: Iterable[bytes], sums_may_miss: bool = False) -> None:
         self._counts = {key: _Stream(bytearray()) for key in keys}
         self._sums = {key: _Stream(bytearray()) for key in self._counts}
         self._audits = {key: _Stream(bytearray()) for key in self._counts}
+        self._pairs = {key: _Stream(bytearray()) for key in self._counts}
         self.sums_may_miss = sums_may_miss
         self._wrong = 0
         self.results = 0
@@ -102,14 +109,16 @@ class Ledger:
             self._counts[key].note(number)
         elif sum_of(0) < number < audit_of(0):
             self._sums[key].note(number - sum_of(0))
-        elif number > audit_of(0):
+        elif audit_of(0) < number < pair_of(0):
             self._audits[key].note(number - audit_of(0))
+        elif number > pair_of(0):
+            self._pairs[key].note(number - pair_of(0))
         else:
             self._wrong += 1
 
     def tally(self, written: Mapping[bytes, int]) -> Tally:
         """Compare with how many records of each key were written."""
-        kinds = (self._counts, self._sums, self._audits)
+        kinds = (self._counts, self._sums, self._audits, self._pairs)
         streams = [(written[key], stream) for kind in kinds for key, stream in kind.items()]
         return Tally(
             sum(s.lost(written[key]) for kind in self._required for key, s in kind.items()),
@@ -120,7 +129,12 @@ class Ledger:
 
     def losses(self, written: Mapping[bytes, int]) -> list[str]:
         """Return which results are lost: of which key, how many, and from which number on."""
-        named = (("count", self._counts), ("audit", self._audits), ("sum", self._sums))
+        named = (
+            ("count", self._counts),
+            ("audit", self._audits),
+            ("sum", self._sums),
+            ("pair", self._pairs),
+        )
         return [
             f"{kind} of {key!r}: {lost} lost of {written[key]}, the first is {stream.first_lost()}"
             for kind, streams in named
@@ -130,7 +144,7 @@ class Ledger:
 
     @property
     def _required(self) -> tuple[dict[bytes, _Stream], ...]:
-        sums = () if self.sums_may_miss else (self._sums,)
+        sums = () if self.sums_may_miss else (self._sums, self._pairs)
         return (self._counts, self._audits, *sums)
 
     def has_passed(self, marks: Mapping[bytes, int]) -> bool:

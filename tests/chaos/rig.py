@@ -26,12 +26,18 @@ from tests.engine import Engine, signal_session
 PIPELINE_END = f"""
 - {{id: Auditor, type: sum, config: {{constant: {BASE}}}, to: [Merger], on_error: dead_letter}}
 - {{id: Merger, type: forward, to: [sink], on_error: dead_letter}}
+- id: Pairer
+  type: tests.user_code.pairing:Pairing
+  to: [sink]
+  config: {{base: {BASE}}}
+  stores: [{{name: Waiting, value: boolean}}]
+  on_error: dead_letter
 """
 PIPELINE = (
     """
 - {id: Splitter, type: forward, to: [Adder, Counter], on_error: dead_letter}
-- {id: Adder, type: sum, to: [Merger], on_error: dead_letter}
-- {id: Counter, type: count, to: [Merger], on_error: dead_letter}
+- {id: Adder, type: sum, to: [Merger, Pairer], on_error: dead_letter}
+- {id: Counter, type: count, to: [Merger, Pairer], on_error: dead_letter}
 """
     + PIPELINE_END
 )
@@ -45,6 +51,7 @@ SETTLE_TIMEOUT_S = 120.0
 DUMP_WAIT_S = 2.0
 CLOCK_VARIABLE = "CHAOS_CLOCK_FILE"
 _CLOCK_CODE = Path(__file__).parent / "clock"
+_ROOT = Path(__file__).parents[2]
 _POLL_S = 0.01
 
 
@@ -141,6 +148,8 @@ class Rig:
             heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
             kafka=_servers_setting(servers),
+            modules="[tests.user_code.pairing]",
+            python_path=f"[{_ROOT}]",
         )
         self._stack.callback(self._end_engine)
         self._config_files = {FIRST: self._config_of_first()}

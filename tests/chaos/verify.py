@@ -124,7 +124,7 @@ def _job_topics(rig: Rig) -> list[str]:
         names.source,
         names.sink,
         *names.arcs(topology),
-        *(names.state(node.id) for node in topology.nodes if node.is_stateful),
+        *(topic for node in topology.nodes for topic in names.states(node).values()),
         *(names.dead_letter(node.id) for node in topology.nodes),
         names.threads_jm,
         names.heartbeat_events,
@@ -151,7 +151,21 @@ def _states(rig: Rig, config: Config, names: TopicNames) -> list[str]:
         wanted = b"%d" % number if number else None
         if found.get(key) != wanted:
             problems.append(f"{topic} has {found.get(key)!r} for {key!r}, not {wanted!r}")
-    return problems
+    return problems if rig.ledger.sums_may_miss else problems + _pairs(config, names)
+
+
+def _pairs(config: Config, names: TopicNames) -> list[str]:
+    """Look for results that wait for another one though all have come."""
+    topic = names.state("Pairer", "Waiting")
+    waiting: dict[bytes | None, bytes | None] = {}
+    batches = read_committed(config, topic, config.parallelism)
+    for batch in sorted(batches, key=lambda batch: (batch.partition, batch.offsets[0])):
+        waiting.update(zip(batch.keys, batch.values, strict=True))
+    return [
+        f"{topic} still has {entry!r}"
+        for entry, value in waiting.items()
+        if entry is not None and value is not None and entry.rpartition(b"/")[0] in KEYS
+    ]
 
 
 def _offsets(rig: Rig, config: Config, names: TopicNames) -> list[str]:

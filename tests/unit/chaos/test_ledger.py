@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.ledger import Ledger, Tally, audit_of, sum_of
+from tests.chaos.ledger import Ledger, Tally, audit_of, pair_of, sum_of
 
 WRITTEN = {b"a": 3, b"b": 2}
 CLEAN = [
@@ -19,7 +19,8 @@ CLEAN = [
     (b"b", 2),
     (b"b", sum_of(2)),
     *(
-        (key, audit_of(number))
+        (key, result_of(number))
+        for result_of in (audit_of, pair_of)
         for key, written in WRITTEN.items()
         for number in range(1, written + 1)
     ),
@@ -57,7 +58,9 @@ def test_results_of_one_key_in_another_order_are_reordered() -> None:
     assert ledger_of(swapped).tally(WRITTEN) == Tally(reordered=1)
 
 
-@pytest.mark.parametrize("value", [b"", b"x", b"-1", b"0", b"%d" % sum_of(0), b"%d" % audit_of(0)])
+@pytest.mark.parametrize(
+    "value", [b"", b"x", b"-1", b"0", *(b"%d" % of(0) for of in (sum_of, audit_of, pair_of))]
+)
 def test_what_no_record_leads_to_is_wrong(value: bytes) -> None:
     ledger = ledger_of(CLEAN)
     ledger.note(b"a", value)
