@@ -51,10 +51,7 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
     settings, topology = _load(config, pipeline)
     topics = (*data_topics(settings, topology), *control_topics(settings))
     tasks = TopicNames.of(settings).tasks(topology, settings.parallelism)
-    typer.echo(
-        f"ok: {len(topology.nodes)} processors, {len(tasks)} tasks, "
-        f"{len(topics)} topics"
-    )
+    typer.echo(f"ok: {len(topology.nodes)} processors, {len(tasks)} tasks, {len(topics)} topics")
 
 
 @app.command()
