@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from common.errors import ConfigError
 from common.nodes import OnError, ProcessorType
 from streams import serdes
 from streams.builder import TopologyBuilder
@@ -17,6 +18,7 @@ from streams.group_task import DEFAULT_BUFFERED_RECORDS, GroupSettings
 from streams.nodes import Node, ProcessorNode, Sink, Source, Supplier
 from streams.pipeline.stores import store_of
 from streams.pipeline.user_topology import build_topology
+from streams.processor import BatchProcessor, Processor
 from streams.serdes import Serde
 from streams.sum import SumProcessor
 from streams.topology import NodeGroup
@@ -104,6 +106,8 @@ def settings_of(unit: Unit) -> GroupSettings:
 
 def _supplier(unit: Unit, code: UserCode) -> Supplier:
     make = _BUILT_IN.get(unit.type) or code.load(unit.code)
+    if not (isinstance(make, type) and issubclass(make, Processor | BatchProcessor)):
+        raise ConfigError(f"{unit.code} is no subclass of Processor or BatchProcessor")
     return partial(make, **unit.config)
 
 

@@ -39,27 +39,29 @@ class UserCode:
             _import(module)
 
     def load(self, reference: str) -> Any:
-        """Return what a reference names. Raises ConfigError that says why that is not possible."""
-        module, colon, name = reference.partition(":")
-        if not colon or not all(
-            part.isidentifier() for part in (*module.split("."), *name.split("."))
-        ):
+        """Return what a reference names: a class or function that a module on the list defines.
+
+        Raises ConfigError that says why that is not possible.
+        """
+        module, _, name = reference.partition(":")
+        if not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
             raise ConfigError(f'"{reference}" names no code: {_FORM}')
-        if not any(
-            module == allowed or module.startswith(f"{allowed}.") for allowed in self._modules
-        ):
+        if not self._allows(module):
             listed = ", ".join(self._modules) or "nothing"
             raise ConfigError(
                 f'module "{module}" is not on the list modules: of config.yaml, which has '
                 f"{listed}: add it if its code may run"
             )
-        found: Any = _import(module)
-        for part in name.split("."):
-            try:
-                found = getattr(found, part)
-            except AttributeError:
-                raise ConfigError(f'module "{module}" has no "{name}"') from None
+        found = getattr(_import(module), name, None)
+        if found is None:
+            raise ConfigError(f'module "{module}" has no "{name}"')
+        # What it only imports is not its own: references come over a topic that others may write.
+        if not self._allows(getattr(found, "__module__", None) or ""):
+            raise ConfigError(f'"{name}" is not defined in module "{module}", only imported there')
         return found
+
+    def _allows(self, module: str) -> bool:
+        return any(module == name or module.startswith(f"{name}.") for name in self._modules)
 
 
 def _import(module: str) -> ModuleType:
