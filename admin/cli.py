@@ -73,6 +73,29 @@ def describe(
 
 @app.command()
 @run_command
+def test(
+    suites: Annotated[list[Path], typer.Argument(metavar="SUITE...", help="Paths of suites.")],
+) -> None:
+    """Run a pipeline without Kafka, and compare with what YAML suites expect.
+
+    Exit codes: 0 all tests passed, 1 some failed, 2 a file is wrong.
+    """
+    # Imported late: the stream API takes a while, and most commands do not need it.
+    from admin.suites import run_suite
+
+    results = [result for suite in suites for result in run_suite(suite)]
+    for result in results:
+        typer.echo(f"FAILED  {result.name}" if result.problem else f"ok      {result.name}")
+        if result.problem:
+            typer.echo(f"        {result.problem}")
+    failed = sum(bool(result.problem) for result in results)
+    typer.echo(f"{len(results) - failed} passed, {failed} failed")
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+@run_command
 def status(
     config: ConfigPath,
     as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,

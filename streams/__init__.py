@@ -5,7 +5,8 @@ from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes,
 
 from streams import serdes, stores
 from streams.builder import TopologyBuilder
-from streams.driver import ReadRecord, TestInputTopic, TestOutputTopic, TopologyTestDriver
+from streams.driver import TopologyTestDriver
+from streams.driver_topics import ReadRecord, TestInputTopic, TestOutputTopic
 from streams.errors import (
     PartitionError,
     SerializationError,

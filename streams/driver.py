@@ -11,141 +11,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from common.config import load_config
+from common.messages import replicas
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
+from common.topics import TopicNames
 from streams import serdes
+from streams.driver_topics import Entry, TestInputTopic, TestOutputTopic
 from streams.errors import StreamsError
 from streams.group_task import Figures, GroupSettings, GroupTask, ProcessingFailedError
 from streams.outputs import OutputColumns
 from streams.partitioning import default_partition
-from streams.record import Headers, Record
+from streams.pipeline.load import load_pipeline
+from streams.record import Headers
 from streams.serdes import Serde
 from streams.stores import StoreBuilder
 from streams.stores.bytes_store import BytesStore
 from streams.topology import NodeGroup, Topology
+from streams.units import group_of, settings_of
+from streams.user_code import UserCode
 
 NO_LIMIT = 2**31 - 1
 _TASK = 0
-
-
-class ReadRecord(Record):
-    """A record of an output topic, with the topic and the partition that it went to."""
-
-    __slots__ = ("partition", "topic")
-
-    def __init__(
-        self,
-        key: Any,
-        value: Any,
-        timestamp: int,
-        headers: Headers = (),
-        topic: str = "",
-        partition: int = 0,
-    ) -> None:
-        super().__init__(key, value, timestamp, headers)
-        self.topic = topic
-        self.partition = partition
-
-    def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, topic={self.topic!r}, partition={self.partition})"
-
-
-class TestInputTopic:
-    """Writes to a topic that the topology reads. Made by `TopologyTestDriver`."""
-
-    __test__ = False  # not a test, in spite of its name
-
-    def __init__(
-        self,
-        driver: TopologyTestDriver,
-        name: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
-        start_timestamp: int | None,
-        auto_advance: int,
-    ) -> None:
-        self._driver = driver
-        self._name = name
-        self._key_serde = key_serde
-        self._value_serde = value_serde
-        self._timestamp = start_timestamp
-        self._auto_advance = auto_advance
-
-    def pipe_input(
-        self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = ()
-    ) -> None:
-        """Write a record, and let the topology process it and all that follows from it.
-
-        Without a `timestamp`, it is that of the topic (`start_timestamp`, and then
-        `auto_advance` more for each record), or else the driver's time. Raises what the
-        processors raise, unless `on_error` says what to do with the record.
-        """
-        if timestamp is None:
-            timestamp = self._driver.now_ms if self._timestamp is None else self._timestamp
-            if self._timestamp is not None:
-                self._timestamp += self._auto_advance
-        self._driver.write(
-            self._name,
-            None if key is None else self._key_serde.serialize(key),
-            None if value is None else self._value_serde.serialize(value),
-            timestamp,
-            headers,
-        )
-
-    def pipe_records(self, records: Iterable[Record]) -> None:
-        """Write records one after the other."""
-        for record in records:
-            self.pipe_input(record.key, record.value, record.timestamp, record.headers)
-
-
-class TestOutputTopic:
-    """Reads a topic that the topology writes, from its begin. Made by `TopologyTestDriver`."""
-
-    __test__ = False  # not a test, in spite of its name
-
-    def __init__(
-        self,
-        driver: TopologyTestDriver,
-        name: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
-    ) -> None:
-        self._log = driver.log(name)
-        self._name = name
-        self._key_serde = key_serde
-        self._value_serde = value_serde
-        self._position = 0
-
-    @property
-    def size(self) -> int:
-        """How many records were not read yet."""
-        return len(self._log) - self._position
-
-    def read_record(self) -> ReadRecord:
-        """Return the next record. Raises `StreamsError` if there is none."""
-        if not self.size:
-            raise StreamsError(f"topic {self._name} has no more records")
-        key, value, timestamp, headers, partition = self._log[self._position]
-        self._position += 1
-        return ReadRecord(
-            None if key is None else self._key_serde.deserialize(key),
-            None if value is None else self._value_serde.deserialize(value),
-            timestamp,
-            headers,
-            self._name,
-            partition,
-        )
-
-    def read_records(self) -> list[ReadRecord]:
-        """Return all records that were not read yet."""
-        return [self.read_record() for _ in range(self.size)]
-
-    def read_key_values(self) -> list[tuple[Any, Any]]:
-        """Return keys and values of all records that were not read yet."""
-        return [(record.key, record.value) for record in self.read_records()]
-
-
-_Entry = tuple[bytes | None, bytes | None, int, Headers, int]
 
 
 class TopologyTestDriver:
@@ -182,30 +69,70 @@ class TopologyTestDriver:
 
         Raises `StreamsError` for a name that no group has, and what processors raise in `init`.
         """
+        default = GroupSettings(max_task_idle_ms=max_task_idle_ms)
+        groups = {group.name: group for group in topology.groups}
+        for name in settings or {}:
+            if name not in groups:
+                raise StreamsError(f'no node group is called "{name}"{did_you_mean(name, groups)}')
+        self._start(
+            [(name, group, (settings or {}).get(name, default)) for name, group in groups.items()],
+            partitions or {},
+            initial_wall_clock_ms,
+            application_id,
+        )
+
+    @classmethod
+    def of_pipeline(
+        cls,
+        config: Path,
+        pipeline: Path,
+        *,
+        partitions: Mapping[str, int] | None = None,
+        initial_wall_clock_ms: int = 0,
+    ) -> TopologyTestDriver:
+        """Run what a config.yaml and a pipeline.yaml say, with `on_error` and dead letters.
+
+        Topics have the names that they have in Kafka, those of the job included. Raises
+        ConfigError for what is wrong with the files, and what processors raise in `init`.
+        """
+        loaded = load_config(config)
+        code = UserCode.of(loaded)
+        units = replicas(load_pipeline(pipeline, loaded), TopicNames.of(loaded), 1)
+        driver = cls.__new__(cls)
+        driver._start(
+            [(unit.name, group_of(unit, code), settings_of(unit)) for unit in units],
+            partitions or {},
+            initial_wall_clock_ms,
+            loaded.job_name or "",
+        )
+        return driver
+
+    def _start(
+        self,
+        groups: Sequence[tuple[str, NodeGroup, GroupSettings]],
+        partitions: Mapping[str, int],
+        initial_wall_clock_ms: int,
+        application_id: str,
+    ) -> None:
         self.now_ms = initial_wall_clock_ms
         """The driver's wall clock."""
-        self._partitions = dict(partitions or {})
-        self._logs: dict[str, list[_Entry]] = {}
-        self._stores: dict[str, Any] = {}
+        self._partitions = dict(partitions)
+        self._logs: dict[str, list[Entry]] = {}
+        self._stores: dict[str, list[tuple[str, Any]]] = {}
         self._figures = Figures()
         self._pending: deque[tuple[_Running, RecordBatch]] = deque()
         self._groups: list[_Running] = []
         self._closed = False
-        default = GroupSettings(max_task_idle_ms=max_task_idle_ms)
-        names = [group.name for group in topology.groups]
-        for name in settings or {}:
-            if name not in names:
-                raise StreamsError(f'no node group is called "{name}"{did_you_mean(name, names)}')
-        for group in topology.groups:
-            own = (settings or {}).get(group.name, default)
+        for name, group, settings in groups:
             try:
-                running = _Running(group, own, self, application_id, self._partitions)
+                running = _Running(name, group, settings, self, application_id, self._partitions)
             except BaseException:
                 with suppress(Exception):
                     self.close()
                 raise
             self._groups.append(running)
-            self._stores.update(running.task.runtime.stores)
+            for store_name, store in running.task.runtime.stores.items():
+                self._stores.setdefault(store_name, []).append((name, store))
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -258,12 +185,21 @@ class TopologyTestDriver:
         self.now_ms += milliseconds
         self._each(_Running.turn)
 
-    def get_state_store(self, name: str) -> Any:
-        """Return a store, with all that is committed. Raises `StreamsError` if there is none."""
-        try:
-            return self._stores[name]
-        except KeyError:
-            raise StreamsError(f'the topology has no store "{name}"') from None
+    def get_state_store(self, name: str, group: str | None = None) -> Any:
+        """Return a store, with all that is committed.
+
+        `group` is the node group, or the processor of pipeline.yaml, where several have a store of
+        that name. Raises `StreamsError` if there is none, or if it is not clear which one.
+        """
+        found = [(g, store) for g, store in self._stores.get(name, ()) if group in (None, g)]
+        if not found:
+            where = f' of "{group}"' if group else ""
+            hint = did_you_mean(name, self._stores)
+            raise StreamsError(f'there is no store "{name}"{where}{hint}')
+        if len(found) > 1:
+            groups = ", ".join(f'"{g}"' for g, _ in found)
+            raise StreamsError(f'several have a store "{name}": say of which group, {groups}')
+        return found[0][1]
 
     get_key_value_store = get_state_store
     get_window_store = get_state_store
@@ -284,7 +220,7 @@ class TopologyTestDriver:
 
     # For the topics and the groups
 
-    def log(self, topic: str) -> list[_Entry]:
+    def log(self, topic: str) -> list[Entry]:
         """Return all that was written to a topic."""
         return self._logs.setdefault(topic, [])
 
@@ -379,6 +315,7 @@ class _Running:
 
     def __init__(
         self,
+        name: str,
         group: NodeGroup,
         settings: GroupSettings,
         driver: TopologyTestDriver,
@@ -386,6 +323,7 @@ class _Running:
         topics: Iterable[str],
     ) -> None:
         self._group = group
+        self._task_id = f"{name}_{_TASK}"
         self._driver = driver
         self._stores: dict[str, BytesStore] = {s.name: _in_memory(s) for s in group.stores}
         found = (topic for topic in topics if self.matches(topic))
@@ -397,7 +335,7 @@ class _Running:
             self._partitions,
             settings,
             application_id=application_id,
-            task_id=f"{group.name}_{_TASK}",
+            task_id=self._task_id,
             number=_TASK,
             stores=self._stores,
             outlet=driver,
@@ -432,7 +370,7 @@ class _Running:
     def _attempt(self, action: Callable[[], object]) -> None:
         if self._failure is not None:
             raise StreamsError(
-                f"the task {self._group.name}_{_TASK} has stopped: {self._failure}"
+                f"the task {self._task_id} has stopped: {self._failure}"
             ) from self._failure.error
         try:
             action()

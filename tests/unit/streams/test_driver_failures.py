@@ -182,7 +182,7 @@ def test_what_a_processor_raises_at_the_start_comes_out_and_the_others_are_close
 def test_mistakes_get_clear_answers(driver: TopologyTestDriver) -> None:
     with pytest.raises(StreamsError, match="no source of the topology reads topic out"):
         driver.create_input_topic("out")
-    with pytest.raises(StreamsError, match='the topology has no store "counts"'):
+    with pytest.raises(StreamsError, match='there is no store "counts"'):
         driver.get_state_store("counts")
     with pytest.raises(SerializationError, match="the serde string cannot write this: it is a int"):
         driver.create_input_topic("in", value_serde=serdes.string).pipe_input(None, 7)

@@ -1,0 +1,273 @@
+"""`pipeline test`: runs a pipeline.yaml without Kafka against what a YAML file expects of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.config import load_config
+from common.errors import ConfigError
+from common.fields import Fields
+from common.nodes import SINK, SOURCE
+from common.yaml_positions import Items, Map, Pair, Problems, Scalar, Value, describe, read_yaml
+from streams import ReadRecord, SerializationError, TestOutputTopic, TopologyTestDriver, serdes
+from streams.pipeline.file import read_pipeline
+from streams.pipeline.stores import SERDES
+from streams.serdes import Serde
+
+_SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
+_RECORD_KEYS = ("key", "value", "timestamp", "partition")
+_STEPS = ("produce", "assert", "advance", "store")
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """How a test of a suite ended: `problem` says where and why it failed, empty if it passed."""
+
+    __test__ = False  # for pytest, which would take it for a test
+
+    name: str
+    problem: str = ""
+
+
+class _MismatchError(Exception):
+    """What came is not what was expected."""
+
+
+def run_suite(path: Path) -> list[TestResult]:
+    """Run all tests of a suite, each on a driver of its own.
+
+    Raises ConfigError for a suite, config.yaml or pipeline.yaml with mistakes.
+    """
+    problems = Problems(path)
+    root = read_yaml(path, problems)
+    if not isinstance(root, Map):
+        problems.add(root, f"must be a map with pipeline and tests, got {describe(root)}")
+    problems.raise_if_any()
+    assert isinstance(root, Map)
+    suite = _Suite(path, Fields(root.pairs, problems, at=root, known=_SUITE_KEYS), problems)
+    problems.raise_if_any()
+    return [suite.run(name, steps) for name, steps in suite.tests]
+
+
+class _Suite:
+    def __init__(self, path: Path, fields: Fields, problems: Problems) -> None:
+        self._path = path
+        self._config = path.parent / fields.text("config", default="config.yaml")
+        self._pipeline = path.parent / fields.text("pipeline", default="pipeline.yaml")
+        self._serdes = {pair.key: _serdes_of(pair, problems) for pair in fields.pairs("serdes")}
+        self._partitions = {
+            pair.key: Fields([pair], problems, at=pair.at, known=(pair.key,)).number(
+                pair.key, low=1
+            )
+            for pair in fields.pairs("partitions")
+        }
+        self.tests = _tests(fields, problems)
+
+    def run(self, name: str, steps: list[Pair]) -> TestResult:
+        topics = self._topics()
+        partitions = {topics.get(topic, topic): n for topic, n in self._partitions.items()}
+        with TopologyTestDriver.of_pipeline(
+            self._config, self._pipeline, partitions=partitions
+        ) as driver:
+            run = _Run(driver, topics, self._serdes)
+            for step in steps:
+                problems = Problems(self._path)
+                try:
+                    run.step(step, problems)
+                    problems.raise_if_any()
+                except ConfigError:
+                    raise
+                except Exception as error:
+                    what = "" if isinstance(error, _MismatchError) else f"{type(error).__name__}: "
+                    place = f"{self._path}:{step.at.line}"
+                    return TestResult(name, f"{place}: {step.key}: {what}{error}")
+        return TestResult(name)
+
+    def _topics(self) -> Mapping[str, str]:
+        """Return the topics that have names in the files: sources and sinks."""
+        config = load_config(self._config)
+        problems = Problems(self._pipeline)
+        pipeline = read_pipeline(read_yaml(self._pipeline, problems), problems)
+        return {SOURCE: config.source_topic, SINK: config.sink_topic, **pipeline.topics}
+
+
+class _Run:
+    """One test that is run."""
+
+    def __init__(
+        self,
+        driver: TopologyTestDriver,
+        topics: Mapping[str, str],
+        serdes_of: Mapping[str, tuple[Serde[Any] | None, Serde[Any] | None]],
+    ) -> None:
+        self._driver = driver
+        self._topics = topics
+        self._serdes = serdes_of
+        self._outputs: dict[str, TestOutputTopic] = {}
+
+    def step(self, step: Pair, problems: Problems) -> None:
+        match step.key:
+            case "produce":
+                self._produce(_fields(step, ("topic", *_RECORD_KEYS[:3]), problems))
+            case "assert":
+                self._assert(_fields(step, ("topic", "records"), problems), problems)
+            case "advance":
+                fields = Fields([step], problems, at=step.at, known=("advance",))
+                self._driver.advance_wall_clock_time(fields.number("advance", low=0))
+            case _:
+                self._check_store(_fields(step, ("name", "processor", "key", "value"), problems))
+
+    def _produce(self, fields: Fields) -> None:
+        topic = fields.text("topic", default=SOURCE)
+        key_serde, value_serde = self._serdes.get(topic, (None, None))
+        timestamp = fields.get("timestamp")
+        self._driver.create_input_topic(self._topics.get(topic, topic)).pipe_input(
+            _to_bytes(_plain(fields.get("key")), key_serde),
+            _to_bytes(_plain(fields.get("value")), value_serde),
+            None if timestamp is None else fields.number("timestamp", low=0),
+        )
+
+    def _assert(self, fields: Fields, problems: Problems) -> None:
+        topic = fields.text("topic", default=SINK)
+        listed = fields.items("records", about="the records that must have come, all of them")
+        problems.raise_if_any()
+        assert listed is not None
+        output = self._outputs.get(topic)
+        if output is None:
+            output = self._driver.create_output_topic(self._topics.get(topic, topic))
+            self._outputs[topic] = output
+        found = output.read_records()
+        wanted = [_wanted(item, problems) for item in listed.items]
+        problems.raise_if_any()
+        key_serde, value_serde = self._serdes.get(topic, (None, None))
+        shown = [
+            _shown(record, wanted[index] if index < len(wanted) else {}, key_serde, value_serde)
+            for index, record in enumerate(found)
+        ]
+        if shown != wanted:
+            raise _MismatchError(f"{topic} has {_text(shown)}, expected {_text(wanted)}")
+
+    def _check_store(self, fields: Fields) -> None:
+        name = fields.text("name", about="the store")
+        processor = fields.text("processor", default="") or None
+        store = self._driver.get_state_store(name, processor)
+        key, wanted = _plain(fields.get("key")), _plain(fields.get("value"))
+        try:
+            found = store.get(key)
+        except SerializationError:
+            # Built-in types and classes without serdes have bytes for keys.
+            found = store.get(_to_bytes(key, None))
+        if found != wanted:
+            raise _MismatchError(f"{name} has {found!r} for {key!r}, expected {wanted!r}")
+
+
+def _tests(fields: Fields, problems: Problems) -> list[tuple[str, list[Pair]]]:
+    listed = fields.items("tests", about="a list of tests, with name and steps each")
+    tests = []
+    for item in listed.items if listed else ():
+        if not isinstance(item, Map):
+            problems.add(item, f"a test must be a map with name and steps, got {describe(item)}")
+            continue
+        test = Fields(item.pairs, problems, at=item, known=("name", "steps"))
+        name = test.text("name", about="what the test shows")
+        steps = test.items("steps", about=f"a list of {', '.join(_STEPS)}")
+        tests.append((name, [_step(step, problems) for step in (steps.items if steps else ())]))
+    return tests
+
+
+def _step(item: Value, problems: Problems) -> Pair:
+    if isinstance(item, Map) and len(item.pairs) == 1 and item.pairs[0].key in _STEPS:
+        return item.pairs[0]
+    problems.add(item, f"a step must be one of {', '.join(_STEPS)}, got {describe(item)}")
+    return Pair("", Scalar(item.line, item.column, None, ""), item)
+
+
+def _fields(step: Pair, known: tuple[str, ...], problems: Problems) -> Fields:
+    if not isinstance(step.value, Map):
+        problems.add(step.value, f"{step.key} must be a map, got {describe(step.value)}")
+        problems.raise_if_any()
+    assert isinstance(step.value, Map)
+    fields = Fields(step.value.pairs, problems, at=step.value, known=known)
+    problems.raise_if_any()
+    return fields
+
+
+def _serdes_of(pair: Pair, problems: Problems) -> tuple[Serde[Any] | None, Serde[Any] | None]:
+    fields = _fields(pair, ("key", "value"), problems)
+
+    def serde(name: str) -> Serde[Any] | None:
+        if fields.get(name) is None:
+            return None
+        return serdes.by_name(fields.choice(name, SERDES, default="bytes"))
+
+    return serde("key"), serde("value")
+
+
+def _wanted(item: Value, problems: Problems) -> dict[str, Any]:
+    if not isinstance(item, Map):
+        problems.add(item, f"a record must be a map, got {describe(item)}")
+        return {}
+    Fields(item.pairs, problems, at=item, known=_RECORD_KEYS)
+    return {pair.key: _plain(pair.value) for pair in item.pairs}
+
+
+def _shown(
+    record: ReadRecord,
+    wanted: Mapping[str, Any],
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+) -> dict[str, Any]:
+    """Return of a record what is wanted of it; of one that nobody expected, key and value."""
+    names = list(wanted) or ["key", "value"]
+    shown: dict[str, Any] = {}
+    for name in names:
+        match name:
+            case "key":
+                shown[name] = _from_bytes(record.key, wanted.get(name), key_serde)
+            case "value":
+                shown[name] = _from_bytes(record.value, wanted.get(name), value_serde)
+            case _:
+                shown[name] = getattr(record, name)
+    return shown
+
+
+def _to_bytes(value: Any, serde: Serde[Any] | None) -> bytes | None:
+    """Return what a value of the suite is in a topic: text, decimal text, or JSON."""
+    if value is None:
+        return None
+    if serde is not None:
+        return serde.serialize(value)
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+def _from_bytes(data: bytes | None, wanted: Any, serde: Serde[Any] | None) -> Any:
+    """Return what stands in a topic, in the form of the value that it is compared with."""
+    if data is None:
+        return None
+    if serde is not None:
+        return serde.deserialize(data)
+    read: Callable[[bytes], Any] = bytes.decode if isinstance(wanted, str | None) else json.loads
+    try:
+        return read(data)
+    except ValueError:
+        return data
+
+
+def _plain(value: Value | None) -> Any:
+    match value:
+        case None:
+            return None
+        case Scalar():
+            return value.value
+        case Items():
+            return [_plain(item) for item in value.items]
+        case Map():
+            return {pair.key: _plain(pair.value) for pair in value.pairs}
+
+
+def _text(records: list[dict[str, Any]]) -> str:
+    return json.dumps(records, ensure_ascii=False, default=repr) if records else "no records"

@@ -1,0 +1,144 @@
+"""The topics of a `TopologyTestDriver`, as tests write and read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from streams.errors import StreamsError
+from streams.record import Headers, Record
+from streams.serdes import Serde
+
+Entry = tuple[bytes | None, bytes | None, int, Headers, int]
+"""Key, value, timestamp, headers and partition of a record of a topic."""
+
+
+class Driver(Protocol):
+    """What the topics need of their driver."""
+
+    now_ms: int
+
+    def write(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+    ) -> None:
+        """Put a record into a topic from outside, and process all that follows from it."""
+
+    def log(self, topic: str) -> list[Entry]:
+        """Return all that was written to a topic."""
+
+
+class ReadRecord(Record):
+    """A record of an output topic, with the topic and the partition that it went to."""
+
+    __slots__ = ("partition", "topic")
+
+    def __init__(
+        self,
+        key: Any,
+        value: Any,
+        timestamp: int,
+        headers: Headers = (),
+        topic: str = "",
+        partition: int = 0,
+    ) -> None:
+        super().__init__(key, value, timestamp, headers)
+        self.topic = topic
+        self.partition = partition
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, topic={self.topic!r}, partition={self.partition})"
+
+
+class TestInputTopic:
+    """Writes to a topic that the topology reads. Made by `TopologyTestDriver`."""
+
+    __test__ = False  # not a test, in spite of its name
+
+    def __init__(
+        self,
+        driver: Driver,
+        name: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        start_timestamp: int | None,
+        auto_advance: int,
+    ) -> None:
+        self._driver = driver
+        self._name = name
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._timestamp = start_timestamp
+        self._auto_advance = auto_advance
+
+    def pipe_input(
+        self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = ()
+    ) -> None:
+        """Write a record, and let the topology process it and all that follows from it.
+
+        Without a `timestamp`, it is that of the topic (`start_timestamp`, and then
+        `auto_advance` more for each record), or else the driver's time. Raises what the
+        processors raise, unless `on_error` says what to do with the record.
+        """
+        if timestamp is None:
+            timestamp = self._driver.now_ms if self._timestamp is None else self._timestamp
+            if self._timestamp is not None:
+                self._timestamp += self._auto_advance
+        self._driver.write(
+            self._name,
+            None if key is None else self._key_serde.serialize(key),
+            None if value is None else self._value_serde.serialize(value),
+            timestamp,
+            headers,
+        )
+
+    def pipe_records(self, records: Iterable[Record]) -> None:
+        """Write records one after the other."""
+        for record in records:
+            self.pipe_input(record.key, record.value, record.timestamp, record.headers)
+
+
+class TestOutputTopic:
+    """Reads a topic that the topology writes, from its begin. Made by `TopologyTestDriver`."""
+
+    __test__ = False  # not a test, in spite of its name
+
+    def __init__(
+        self,
+        driver: Driver,
+        name: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+    ) -> None:
+        self._log = driver.log(name)
+        self._name = name
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._position = 0
+
+    @property
+    def size(self) -> int:
+        """How many records were not read yet."""
+        return len(self._log) - self._position
+
+    def read_record(self) -> ReadRecord:
+        """Return the next record. Raises `StreamsError` if there is none."""
+        if not self.size:
+            raise StreamsError(f"topic {self._name} has no more records")
+        key, value, timestamp, headers, partition = self._log[self._position]
+        self._position += 1
+        return ReadRecord(
+            None if key is None else self._key_serde.deserialize(key),
+            None if value is None else self._value_serde.deserialize(value),
+            timestamp,
+            headers,
+            self._name,
+            partition,
+        )
+
+    def read_records(self) -> list[ReadRecord]:
+        """Return all records that were not read yet."""
+        return [self.read_record() for _ in range(self.size)]
+
+    def read_key_values(self) -> list[tuple[Any, Any]]:
+        """Return keys and values of all records that were not read yet."""
+        return [(record.key, record.value) for record in self.read_records()]

@@ -1,0 +1,141 @@
+"""`pipeline test`: what YAML suites can say, and what is said about their mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from admin.cli import app
+from admin.suites import run_suite
+from common.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+CONFIG = f"""
+server_ip: 127.0.0.1
+server_port: 9092
+tm_number: 1
+parallelism: 1
+replication_factor: 1
+source_topic: in
+sink_topic: out
+job_name: job
+modules: [tests.user_code.word_count]
+python_path: ["{ROOT}"]
+"""
+PIPELINE = """
+sources: {lines: lines_topic}
+sinks: {words: words_topic}
+processors:
+  - {id: Adder, type: sum, to: [Counter], on_error: dead_letter}
+  - {id: Counter, type: count, to: [sink]}
+  - {id: Words, type: topology, builder: "tests.user_code.word_count:word_count",
+     config: {lines: lines, words: words}}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """A suite's path, with the files that it is about beside it."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    return tmp_path / "tests.yaml"
+
+
+def problems(suite: Path, steps: str, more: str = "") -> list[str]:
+    """Run one test of these steps; return what went wrong, without the path."""
+    suite.write_text(f"{more}\ntests: [{{name: t, steps: [{steps}]}}]")
+    return [result.problem.replace(str(suite), "") for result in run_suite(suite) if result.problem]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "{produce: {key: k, value: 1}}, {assert: {records: [{key: k, value: 1}]}}",
+        "{produce: {key: k, value: '1'}}, {assert: {topic: out, records: [{key: k}]}}",
+        "{produce: {topic: in, key: k, value: 1, timestamp: 7}},"
+        "{assert: {topic: sink, records: [{timestamp: 7, partition: 0}]}}",
+        "{assert: {records: []}}",
+        "{produce: {key: k, value: x}}, {assert: {records: []}},"
+        "{assert: {topic: Adder_dead_letter_job, records: [{key: k, value: x}]}}",
+        "{produce: {key: k, value: 5}}, {assert: {topic: Adder_Counter_job,"
+        " records: [{key: k, value: 6}]}}",
+        "{produce: {key: k, value: 1}}, {store: {name: counts, key: k, value: 1}},"
+        "{store: {name: counts, processor: Counter, key: other, value: null}}",
+        "{produce: {topic: lines, key: k, value: a b a, timestamp: 1}},"
+        "{assert: {topic: words, records: [{key: a, value: '2'}, {key: b, value: '1'}]}},"
+        "{advance: 1000}, {assert: {topic: words, records: []}}",
+    ],
+)
+def test_suite_that_expects_what_happens_passes(suite: Path, steps: str) -> None:
+    assert problems(suite, steps) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        (
+            "{produce: {key: k, value: 1}},\n{assert: {records: [{key: k, value: 2}]}}",
+            ':3: assert: sink has [{"key": "k", "value": 1}], expected [{"key": "k", "value": 2}]',
+        ),
+        (
+            "{produce: {key: k, value: 1}}, {assert: {records: []}}",
+            ':2: assert: sink has [{"key": "k", "value": "1"}], expected no records',
+        ),
+        (
+            "{assert: {topic: words, records: [{key: a}]}}",
+            ':2: assert: words has no records, expected [{"key": "a"}]',
+        ),
+        (
+            "{produce: {key: k, value: 1}}, {store: {name: counts, key: k, value: 2}}",
+            ":2: store: counts has 1 for 'k', expected 2",
+        ),
+        ("{produce: {topic: none, value: 1}}", ":2: produce: StreamsError: no source"),
+    ],
+)
+def test_suite_that_expects_something_else_says_what_came(
+    suite: Path, steps: str, problem: str
+) -> None:
+    (found,) = problems(suite, steps)
+    assert found.startswith(problem)
+
+
+def test_serdes_of_topics_make_values_of_their_bytes(suite: Path) -> None:
+    steps = (
+        "{produce: {topic: lines, key: k, value: a, timestamp: 1}},"
+        "{assert: {topic: words, records: [{key: a, value: 1}]}}"
+    )
+    assert problems(suite, steps, "serdes: {words: {key: string, value: integer}}") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[]", "1:1: must be a map with pipeline and tests, got a list"),
+        ("config: config.yaml", '1:1: missing key "tests"'),
+        ("tests: [{name: t, steps: [{prodce: {}}]}]", "1:27: a step must be one of produce"),
+        ("tests: [{steps: []}]", '1:9: missing key "name"'),
+        ("tests: []\nserdes: {x: {key: sting}}", '2:19: key must be "boolean"'),
+        ("tests: [{name: t, steps: [{assert: {}}]}]", '1:36: missing key "records"'),
+        (
+            "tests: [{name: t, steps: [{produce: {kay: k}}]}]",
+            'unknown key "kay", did you mean "key"',
+        ),
+    ],
+)
+def test_mistakes_in_a_suite_have_their_place(suite: Path, text: str, problem: str) -> None:
+    suite.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        run_suite(suite)
+    assert problem in str(raised.value)
+
+
+def test_command_tells_each_test_and_fails_with_one_of_them(suite: Path) -> None:
+    suite.write_text(
+        "tests:\n- {name: good, steps: []}\n- {name: bad, steps: [{assert: {records: [{key: x}]}}]}"
+    )
+    result = CliRunner().invoke(app, ["test", str(suite)])
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[:2] == ["ok      good", "FAILED  bad"]
+    assert result.stdout.endswith("1 passed, 1 failed\n")
