@@ -24,6 +24,14 @@ from common.topics import TopicSpec
 from tests.engine import Engine, engine
 
 KEYS = 10_000
+ROOT = Path(__file__).parents[1]
+CLASS = """
+- id: Stage
+  type: benchmarks.counting:{}
+  to: [sink]
+  serdes: {{key: string, value: string, out_value: integer}}
+  stores: [{{name: Counts, key: string, value: int64}}]
+"""
 PIPELINES = {
     "forward": "- {id: Stage, type: forward, to: [sink]}\n",
     "sum": "- {id: Stage, type: sum, to: [sink]}\n",
@@ -31,6 +39,8 @@ PIPELINES = {
     "forward → count": (
         "- {id: First, type: forward, to: [Stage]}\n- {id: Stage, type: count, to: [sink]}\n"
     ),
+    "Processor": CLASS.format("Counting"),
+    "BatchProcessor": CLASS.format("BatchCounting"),
 }
 TIMEOUT_S = 600
 
@@ -116,9 +126,13 @@ def run(folder: Path, servers: str, arguments: argparse.Namespace, records: list
             job_name = f"bench_{number}_{list(PIPELINES).index(name)}"
             job_folder = folder / job_name
             job_folder.mkdir()
-            with engine(
-                job_folder, servers, job_name, PIPELINES[name], source_topic=source, tm_number=1
-            ) as job:
+            settings = {
+                "source_topic": source,
+                "tm_number": 1,
+                "modules": "[benchmarks.counting]",
+                "python_path": f"[{ROOT}]",
+            }
+            with engine(job_folder, servers, job_name, PIPELINES[name], **settings) as job:
                 partitions = load(job, source, [] if number or bare else records)
                 if bare is None:
                     sink = f"bare_{number}"

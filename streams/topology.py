@@ -57,6 +57,14 @@ class NodeGroup:
         """The topics that are written, but for those that a function chooses."""
         return _unique(topic for sink in self.sinks for topic in sink.topics)
 
+    def begins_at_end(self, topic: str) -> bool:
+        """Whether a topic is read from its end where nothing is committed yet."""
+        return any(
+            source.auto_offset_reset == "latest"
+            for source in self.sources
+            if topic in source.topics or (source.pattern and source.pattern.fullmatch(topic))
+        )
+
     def children(self, name: str) -> tuple[Node, ...]:
         """Return the nodes that get what a node forwards."""
         return tuple(node for node in self.nodes if name in node.parents)

@@ -16,6 +16,7 @@ from streams.errors import TopologyError
 from streams.forward import ForwardProcessor
 from streams.group_task import DEFAULT_BUFFERED_RECORDS, GroupSettings
 from streams.nodes import Node, ProcessorNode, Sink, Source, Supplier
+from streams.pipeline.sources import extractor_of
 from streams.pipeline.stores import store_of
 from streams.pipeline.user_topology import build_topology
 from streams.processor import BatchProcessor, Processor
@@ -68,15 +69,20 @@ def group_of(unit: Unit, code: UserCode) -> NodeGroup:
     if unit.type is ProcessorType.TOPOLOGY:
         return _group_of_topology(unit, code)
     builder = TopologyBuilder()
-    source = f"source of {unit.name}"
     options = unit.options
-    builder.add_source(
-        source,
-        unit.in_topics,
-        key_serde=_serde(options, "key"),
-        value_serde=_serde(options, "value"),
-    )
-    builder.add_processor(unit.name, _supplier(unit, code), [source])
+    sources = []
+    for from_, topic in zip(unit.from_, unit.in_topics, strict=True):
+        own = options.get("sources", {}).get(from_, {})
+        builder.add_source(
+            f"{from_} of {unit.name}",
+            topic,
+            key_serde=_serde({**options, **own}, "key"),
+            value_serde=_serde({**options, **own}, "value"),
+            timestamp_extractor=extractor_of(own),
+            auto_offset_reset=own.get("auto_offset_reset", "earliest"),
+        )
+        sources.append(f"{from_} of {unit.name}")
+    builder.add_processor(unit.name, _supplier(unit, code), sources)
     stores = [store_of(spec) for spec in options.get("stores", ())]
     for store in [COUNTS] if unit.type is ProcessorType.COUNT else stores:
         builder.add_state_store(store, [unit.name])

@@ -38,7 +38,7 @@ def restore(
     as it takes; raises `TransactionFailedError` when the brokers bring nothing for 60 s.
     """
     end = admin.high_watermarks([partition])[partition]
-    begin = reader.low_watermark(partition, _REQUEST_TIMEOUT_S)
+    begin, _ = reader.watermarks(partition, _REQUEST_TIMEOUT_S)
     position = store.offset
     if position is not None and not begin <= position <= end:
         logger.warning("state wiped: its offset is outside the state topic", offset=position)

@@ -125,6 +125,7 @@ class Task:
         """
         started = time.monotonic()
         self.state, self.reason = TaskState.STARTING, ""
+        group = self._node_group()
         written = self._written_topics()
         self._context.admin.topic_ids([*self.replica.in_topics, *written])
         limits = self._context.admin.size_limits(written)
@@ -134,8 +135,7 @@ class Task:
         with closing(PartitionReader(self._context.config, self._group)) as reader:
             self._producer.fence(START_TIMEOUT_S)
             # Only now: before, the old owner could still commit.
-            positions = self._find_positions(reader)
-            group = self._node_group()
+            positions = self._find_positions(group, reader)
             self._stores = TaskStores(group.stores, self.replica.state_topics)
             read = self._restore(self._stores, reader) if group.stores else 0
             self._group_metadata = reader.group_metadata
@@ -380,13 +380,22 @@ class Task:
         extra = [dead_letters] if dead_letters else []
         return [*replica.out_topics, *replica.state_topics.values(), *extra]
 
-    def _find_positions(self, reader: PartitionReader) -> dict[Partition, int]:
+    def _find_positions(self, group: NodeGroup, reader: PartitionReader) -> dict[Partition, int]:
+        assert self._producer is not None
         positions = reader.committed(self.partitions, START_TIMEOUT_S)
+        from_end = False
         for partition in self.partitions:
             # Asked for all: a reader that has not looked for a partition's broker before it
             # reads finds it only with its next round of metadata, up to 1 s later.
-            oldest = self._context.reader.low_watermark(partition, START_TIMEOUT_S)
-            positions.setdefault(partition, oldest)
+            oldest, end = self._context.reader.watermarks(partition, START_TIMEOUT_S)
+            if partition not in positions:
+                is_last = group.begins_at_end(partition[0])
+                positions[partition] = end if is_last else oldest
+                from_end |= is_last
+        if from_end:
+            # At once: what comes between now and the first transaction must not be left out.
+            self._producer.begin()
+            self._producer.commit(positions, reader.group_metadata)
         return positions
 
     def _restore(self, stores: TaskStores, reader: PartitionReader) -> int:

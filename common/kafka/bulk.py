@@ -93,7 +93,7 @@ def read_committed(
         positions: dict[Partition, int] = {
             partition: low
             for partition, end in ends.items()
-            if (low := reader.low_watermark(partition, _REQUEST_TIMEOUT_S)) < end
+            if (low := reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0]) < end
         }
         reader.assign(positions)
         return _read(reader, positions, ends, stall_timeout_s)

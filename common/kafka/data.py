@@ -121,13 +121,13 @@ class PartitionReader:
                 raise translate(KafkaException(entry.error))
         return {(e.topic, e.partition): e.offset for e in found if e.offset >= 0}
 
-    def low_watermark(self, partition: Partition, timeout_s: float) -> int:
-        """Return the offset of the oldest record that the partition still has."""
+    def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
+        """Return the offset of the oldest record that the partition still has, and its end."""
         tp = TopicPartition(*partition)
-        low, _ = retry(
+        low, high = retry(
             lambda left: self._consumer.get_watermark_offsets(tp, timeout=left), timeout_s
         )
-        return int(low)
+        return int(low), int(high)
 
     def known_end(self, partition: Partition) -> int:
         """Return the high watermark that the last fetch saw, -1001 before the first; no I/O."""

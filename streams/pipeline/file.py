@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from common.fields import Fields
 from common.nodes import SINK, SOURCE
 from common.topics import name_problem
 from common.yaml_positions import Items, Map, Problems, Scalar, Value, describe
 from streams.pipeline.entries import Entry, read_entries
+from streams.pipeline.sources import ON_INVALID, RESETS, UNITS
+from streams.pipeline.stores import SERDES
+
+_SOURCE_KEYS = ("topic", "key", "value", "timestamp", "auto_offset_reset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +22,14 @@ class PipelineFile:
     """What a pipeline.yaml says; the processors may not fit together.
 
     `sources` and `sinks` have the topics of those that the file names, besides those of
-    config.yaml.
+    config.yaml, and `source_options` how sources are read, as JSON values.
     """
 
     root: Value
     entries: Sequence[Entry]
-    sources: Mapping[str, str]
-    sinks: Mapping[str, str]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def topics(self) -> Mapping[str, str]:
@@ -40,10 +46,15 @@ class PipelineFile:
 def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
     """Return what the file says; each mistake goes to `problems`."""
     if not isinstance(root, Map):
-        return PipelineFile(root, read_entries(root, problems), {}, {})
+        return PipelineFile(root, read_entries(root, problems))
     fields = Fields(root.pairs, problems, at=root, known=("sources", "sinks", "processors"))
     sources = _topics(fields, "sources", SOURCE, problems)
     sinks = _topics(fields, "sinks", SINK, problems)
+    options = {
+        pair.key: _source_options(pair.value, problems)
+        for pair in fields.pairs("sources")
+        if isinstance(pair.value, Map)
+    }
     processors = fields.require("processors", "a list of processors (`- id: …`)")
     entries = [] if processors is None else read_entries(processors, problems)
     taken = {entry.id for entry in entries}
@@ -53,13 +64,17 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
     ):
         for name in sorted(topics.keys() & others):
             problems.add(fields.at(key), f'{key}: the name "{name}" is given to something else too')
-    return PipelineFile(processors if processors is not None else root, entries, sources, sinks)
+    whole = processors if processors is not None else root
+    return PipelineFile(whole, entries, sources, sinks, options)
 
 
 def _topics(fields: Fields, key: str, reserved: str, problems: Problems) -> dict[str, str]:
     topics = {}
     for pair in fields.pairs(key):
         value = pair.value
+        if key == "sources" and isinstance(value, Map):
+            found = [inner.value for inner in value.pairs if inner.key == "topic"]
+            value = found[0] if found else value
         if pair.key == reserved:
             problems.add(pair.at, f'"{reserved}" is the {reserved}_topic of config.yaml')
         elif not isinstance(value, Scalar) or not isinstance(value.value, str):
@@ -69,3 +84,21 @@ def _topics(fields: Fields, key: str, reserved: str, problems: Problems) -> dict
         else:
             topics[pair.key] = value.value
     return topics
+
+
+def _source_options(value: Map, problems: Problems) -> dict[str, Any]:
+    fields = Fields(value.pairs, problems, at=value, known=_SOURCE_KEYS)
+    options: dict[str, Any] = {
+        "auto_offset_reset": fields.choice("auto_offset_reset", RESETS, default="earliest")
+    }
+    for name in ("key", "value"):
+        if fields.get(name) is not None:
+            options[name] = fields.choice(name, SERDES, default="bytes")
+    if fields.get("timestamp") is not None:
+        timestamp = fields.submap("timestamp", known=("field", "unit", "on_invalid"))
+        options["timestamp"] = {
+            "field": timestamp.text("field", about="the key in the value"),
+            "unit": timestamp.choice("unit", UNITS, default="ms"),
+            "on_invalid": timestamp.choice("on_invalid", tuple(ON_INVALID), default="fail"),
+        }
+    return options

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from common.config import Config
 from common.errors import ConfigError
-from common.nodes import SOURCE, LoggedStore, ProcessorNode, ProcessorType, Topology
+from common.nodes import BUILT_IN, SOURCE, LoggedStore, ProcessorNode, ProcessorType, Topology
 from common.topics import TopicNames, name_problem
 from common.yaml_positions import Problems, read_yaml
 from streams.errors import StreamsError
@@ -43,6 +44,8 @@ def load_pipeline(path: Path, config: Config) -> Topology:
 def _nodes(
     entry: Entry, pipeline: PipelineFile, config: Config, problems: Problems
 ) -> list[ProcessorNode]:
+    if entry.type in BUILT_IN:
+        _check_sources(entry, pipeline, problems)
     if entry.type is not ProcessorType.TOPOLOGY:
         return [_node(entry, pipeline)]
     if not entry.code:
@@ -62,6 +65,18 @@ def _nodes(
     except (ConfigError, StreamsError) as error:
         problems.add(entry.at, f'"{entry.id}": {error}')
         return []
+
+
+def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
+    """Report sources with options that a built-in type, which works on bytes, cannot follow."""
+    for source in entry.sources:
+        for name in ("key", "value", "timestamp"):
+            if name in pipeline.source_options.get(source.id, {}):
+                problems.add(
+                    source.at,
+                    f'{entry.type} takes records as they are: source "{source.id}" must not say '
+                    f"{name}",
+                )
 
 
 def _node(entry: Entry, pipeline: PipelineFile) -> ProcessorNode:
@@ -85,8 +100,15 @@ def _node(entry: Entry, pipeline: PipelineFile) -> ProcessorNode:
         logged_stores=tuple(
             LoggedStore(store.name, store.topic_config()) for store in stores if store.logged
         ),
-        options=entry.options,
+        options=_options(entry, from_, pipeline),
     )
+
+
+def _options(entry: Entry, from_: tuple[str, ...], pipeline: PipelineFile) -> Mapping[str, Any]:
+    sources = {
+        name: pipeline.source_options[name] for name in from_ if name in pipeline.source_options
+    }
+    return {**entry.options, "sources": sources} if sources else entry.options
 
 
 def _group_node(

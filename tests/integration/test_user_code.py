@@ -154,3 +154,26 @@ def test_class_that_fails_in_init_is_said_in_the_status(
             )
         )
     assert 'has no store "Sums"' in status.tasks[0].reason
+
+
+def test_source_that_begins_at_its_end_leaves_out_what_was_there(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """And nothing else, though the task starts again before its first record."""
+    pipeline = """
+sources: {clicks: {topic: clicks_JOB, auto_offset_reset: latest}}
+processors: [{id: Pass, type: forward, from: [clicks], to: [sink]}]
+"""
+    with running(tmp_path, bootstrap_servers, "latest", pipeline) as made:
+        topic = f"clicks_{made.config.job_name}"
+        Admin(made.config).ensure_topics([TopicSpec(topic, 2, 1)])
+        write(made, topic, [(b"k%d" % number, b"old") for number in range(20)])
+        made.start_job_manager()
+        first = made.start_task_manager(0)
+        made.wait_until(all_run([0]))
+        first.kill()
+        write(made, topic, [(b"k%d" % number, b"new") for number in range(20)])
+        made.start_task_manager(0)
+        made.wait_until_done({made.config.sink_topic: 20})
+        found = made.read(made.config.sink_topic)
+    assert sorted(found) == sorted((b"k%d" % number, b"new") for number in range(20))

@@ -41,8 +41,8 @@ class StateTopic:
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return dict.fromkeys(partitions, self.end)
 
-    def low_watermark(self, _partition: Partition, _timeout_s: float) -> int:
-        return self.low
+    def watermarks(self, _partition: Partition, _timeout_s: float) -> tuple[int, int]:
+        return self.low, self.low
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
         self.assigned.update(positions)

@@ -60,9 +60,9 @@ class NotingReader:
     def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
         return {p: 0 for p in partitions if p[1] == 0}
 
-    def low_watermark(self, partition: Partition, timeout_s: float) -> int:
+    def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
         self.looked_at.append(partition)
-        return -5
+        return -5, 9
 
     def close(self) -> None:
         pass

@@ -1,0 +1,38 @@
+"""Code of the user's that counts, for `benchmarks.throughput`: what `count` does, by hand."""
+
+from __future__ import annotations
+
+from streams import Batch, BatchProcessor, Processor, ProcessorContext, Record
+
+
+class Counting(Processor):
+    """Counts the records of each key, one by one."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        self._counts = context.get_state_store("Counts")
+
+    def process(self, record: Record) -> None:
+        count = (self._counts.get(record.key) or 0) + 1
+        self._counts.put(record.key, count)
+        self.context.forward(record.with_value(count))
+
+
+class BatchCounting(BatchProcessor):
+    """Counts the records of each key, batch by batch."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        self._counts = context.get_state_store("Counts")
+
+    def process(self, batch: Batch) -> None:
+        counts: dict[str, int] = {}
+        values = []
+        for key in batch.keys:
+            count = counts.get(key)
+            if count is None:
+                count = self._counts.get(key) or 0
+            counts[key] = count = count + 1
+            values.append(count)
+        self._counts.put_all(counts.items())
+        self.context.forward(batch.with_values(values))

@@ -1,0 +1,37 @@
+"""How a source of pipeline.yaml is read: what its options mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from streams.nodes import OffsetReset
+from streams.timestamps import (
+    FailOnInvalidTimestamp,
+    FieldTimestampExtractor,
+    LogAndSkipOnInvalidTimestamp,
+    RecordTimestampExtractor,
+    TimestampExtractor,
+    UsePartitionTimeOnInvalidTimestamp,
+    record_timestamp,
+)
+
+RESETS: tuple[OffsetReset, ...] = get_args(OffsetReset)
+UNITS = ("ms", "s", "us", "iso8601")
+ON_INVALID: Mapping[str, RecordTimestampExtractor] = {
+    "fail": FailOnInvalidTimestamp(),
+    "skip": LogAndSkipOnInvalidTimestamp(),
+    "partition_time": UsePartitionTimeOnInvalidTimestamp(),
+}
+
+
+def extractor_of(options: Mapping[str, Any]) -> TimestampExtractor:
+    """Return what finds the time of a source's records."""
+    timestamp = options.get("timestamp")
+    if timestamp is None:
+        return record_timestamp
+    return FieldTimestampExtractor(
+        timestamp["field"],
+        unit=timestamp["unit"],
+        on_invalid=ON_INVALID[timestamp["on_invalid"]],
+    )
