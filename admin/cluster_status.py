@@ -138,7 +138,10 @@ def _task_to_json(info: TaskInfo) -> dict[str, Any]:
         "transactions": status.transactions if status else None,
         "restarts": status.restarts if status else None,
         "lag": status.lag if status else None,
+        "dropped": status.dropped if status else None,
+        "enforced": status.enforced if status else None,
         "restore_percent": info.restore_percent,
+        "restore_eta_s": status.restore_eta_s if status else None,
     }
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Column, Table
 from rich.tree import Tree
 
 from common.config import Config
+from common.messages import replicas
 from common.nodes import OnError, ProcessorNode, Topology
 from common.topics import TopicNames, TopicSpec, control_topics, data_topics
 
 _BROKER_DEFAULT = "broker default"
 _LAST_PER_KEY = "last record per key"
+# What would end a label of Mermaid, or be taken as HTML.
+_ENTITIES = str.maketrans({'"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;"})
 
 
 def overview(config: Config, topology: Topology) -> RenderableType:
@@ -36,7 +40,8 @@ def mermaid(config: Config, topology: Topology) -> str:
     outside = _outside(names, topology, arcs)
     lines = ["flowchart LR"]
     lines += [
-        f'    {keys[node.id]}["{node.id}<br/>{_parameters(node)}"]' for node in topology.nodes
+        f'    {keys[node.id]}["{node.id}<br/>{_parameters(node).translate(_ENTITIES)}"]'
+        for node in topology.nodes
     ]
     lines += [f'    {key}(["{topic}"])' for topic, key in outside.items()]
     for node in topology.nodes:
@@ -77,7 +82,8 @@ def _graph(config: Config, topology: Topology) -> list[Tree]:
             to.add(f"{node.id} (see above)")
             return
         unfolded.add(node.id)
-        branch = to.add(f"[bold]{node.id}[/bold] {_parameters(node)}{_on_error(node)}")
+        parameters = escape(_parameters(node))
+        branch = to.add(f"[bold]{node.id}[/bold] {parameters}{_on_error(node)}")
         for topic in names.out_topics(node):
             if topic in arcs:
                 add(branch, topology.node(arcs[topic]))
@@ -108,13 +114,13 @@ def _topics(config: Config, topology: Topology) -> Table:
 def _tasks(config: Config, topology: Topology) -> Table:
     names = TopicNames.of(config)
     table = _table("Tasks", "task", "reads", "writes", "store")
-    for task in names.tasks(topology, config.parallelism):
-        node = topology.node(task.processor)
+    for replica in replicas(topology, names, config.parallelism):
+        partition = replica.task.partition
         table.add_row(
-            str(task),
-            "\n".join(f"{topic}[{task.partition}]" for topic in names.in_topics(node)),
-            "\n".join(names.out_topics(node)),
-            "\n".join(f"{topic}[{task.partition}]" for topic in names.states(node).values()),
+            str(replica.task),
+            "\n".join(f"{topic}[{partition}]" for topic in replica.in_topics),
+            "\n".join(replica.out_topics),
+            "\n".join(f"{topic}[{partition}]" for topic in replica.state_topics.values()),
         )
     return table
 

@@ -132,6 +132,8 @@ def _state(info: TaskInfo) -> Text:
     text = _colored(info.status.state)
     if info.restore_percent is not None:
         text.append(f" {info.restore_percent}%")
+        if info.status.restore_eta_s is not None:
+            text.append(f", {info.status.restore_eta_s} s left")
     return text
 
 

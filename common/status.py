@@ -58,7 +58,8 @@ class TaskStatus:
     `lag` counts the records that are not processed yet, as far as the brokers told; `None` while
     unknown. `restored` and `to_restore` are state topic offsets. `dropped` counts records that went
     nowhere, as a partitioner or a timestamp extractor said, and `enforced` how often records were
-    processed though another input might still have had older ones.
+    processed though another input might still have had older ones. `restore_eta_s` says in how many
+    seconds the restore will have ended if it goes on as fast; `None` while unknown.
     """
 
     task: TaskId
@@ -77,6 +78,7 @@ class TaskStatus:
     fingerprint: str = ""
     dropped: int = 0
     enforced: int = 0
+    restore_eta_s: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
@@ -93,5 +95,6 @@ class TaskStatus:
             reason=fields.text("reason"),
             fingerprint=fields.text("fingerprint"),
             lag=fields.integer_or_none("lag"),
+            restore_eta_s=fields.integer_or_none("restore_eta_s"),
             **{name: fields.integer(name) for name in _FIGURES},
         )

@@ -19,9 +19,30 @@ def with_partitions(topology: Topology, config: Config, admin: Admin) -> Topolog
     """
     existing = admin.partition_counts(user_topics(config, topology))
     others = {topic: count for topic, count in existing.items() if count != config.parallelism}
-    found = replace(topology, partitions={**topology.partitions, **others})
+    found = _with_internal(replace(topology, partitions={**topology.partitions, **others}), config)
     check_co_partitioning(found, config)
     return found
+
+
+def _with_internal(topology: Topology, config: Config) -> Topology:
+    """Return the topology with the partitions of internal topics that have no number of their own.
+
+    They have as many as the largest topic that leads to them.
+    """
+    names = TopicNames.of(config)
+    internal = {node.topics[topic] for node in topology.nodes for topic in node.internal_topics}
+    unknown = internal - topology.partitions.keys()
+    counts = {**topology.partitions, **dict.fromkeys(unknown, 0)}
+    # Each round settles at least the next topic of a chain.
+    for _ in unknown:
+        for node in topology.nodes:
+            largest = max(counts.get(topic, config.parallelism) for topic in names.in_topics(node))
+            for topic in unknown.intersection(names.out_topics(node)):
+                counts[topic] = max(counts[topic], largest)
+    return replace(
+        topology,
+        partitions={topic: count for topic, count in counts.items() if count},
+    )
 
 
 def check_co_partitioning(topology: Topology, config: Config) -> None:

@@ -38,8 +38,7 @@ class CountProcessor(BatchProcessor):
                 count = get(key) or 0
             counts[key] = count = count + 1
             append(b"%d" % count)
-        for key, count in counts.items():
-            self._counts.put(key, count)
+        self._counts.put_all(counts.items())
         if values:
             self.context.forward(batch.with_values(values))
         if len(values) < len(batch):

@@ -97,7 +97,9 @@ class TopologyTestDriver:
         """
         loaded = load_config(config)
         code = UserCode.of(loaded)
-        units = replicas(load_pipeline(pipeline, loaded), TopicNames.of(loaded), 1)
+        # One task each, also where an internal topic has partitions of its own.
+        found = replace(load_pipeline(pipeline, loaded), partitions={})
+        units = replicas(found, TopicNames.of(loaded), 1)
         driver = cls.__new__(cls)
         driver._start(
             [(unit.name, group_of(unit, code), settings_of(unit)) for unit in units],
@@ -231,6 +233,9 @@ class TopologyTestDriver:
     def size_limit(self, topic: str) -> int:
         """Return the size that a record may have."""
         return NO_LIMIT
+
+    def doubt(self, topic: str) -> None:
+        """Confirm the limit of a topic: it never changes."""
 
     def write(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers

@@ -22,6 +22,12 @@ class Outlet(Protocol):
     def size_limit(self, topic: str) -> int:
         """Return how many bytes a record may have in a topic, all that comes with it included."""
 
+    def doubt(self, topic: str) -> None:
+        """Look whether the limit of a topic still holds; it refuses a record.
+
+        Raises `EngineError` if it does not: the task starts again, and learns the new one.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class OutputColumns:

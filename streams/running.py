@@ -171,6 +171,7 @@ class RunningSink(RunningNode):
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> None:
         if record_size(key, value, headers) > self._limit(topic):
+            self._outlet.doubt(topic)
             raise RecordTooLargeError(
                 f"the output is larger than the {self._limit(topic)} bytes that topic {topic} "
                 "takes (max.message.bytes)"

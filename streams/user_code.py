@@ -15,6 +15,14 @@ from common.errors import ConfigError
 _FORM = "write it as package.module:Name"
 
 
+def form_problem(reference: str) -> str | None:
+    """Return why a text is no reference such as `package.module:Name`, or None if it is one."""
+    module, _, name = reference.partition(":")
+    if name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
+        return None
+    return f'"{reference}" names no code: {_FORM}'
+
+
 class UserCode:
     """Finds classes and functions by references such as `package.module:Name`."""
 
@@ -44,8 +52,9 @@ class UserCode:
         Raises ConfigError that says why that is not possible.
         """
         module, _, name = reference.partition(":")
-        if not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-            raise ConfigError(f'"{reference}" names no code: {_FORM}')
+        wrong = form_problem(reference)
+        if wrong:
+            raise ConfigError(wrong)
         if not self._allows(module):
             listed = ", ".join(self._modules) or "nothing"
             raise ConfigError(

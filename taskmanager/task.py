@@ -13,7 +13,7 @@ from common.config import Config
 from common.errors import ConfigError
 from common.fault_points import reach
 from common.kafka.admin import Admin
-from common.kafka.clients import HopelessError, Partition
+from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
@@ -31,6 +31,7 @@ from taskmanager.task_stores import TaskStores, store_identity, task_directory
 
 START_TIMEOUT_S = 60
 REFRESH_INTERVAL_S = 12 * 3600
+DOUBT_INTERVAL_S = 5.0
 
 
 class StartCancelledError(Exception):
@@ -57,6 +58,7 @@ class _Outlet:
         self._producer = producer
         self._admin = admin
         self._partitions: dict[str, int] = {}
+        self._doubted_s: dict[str, float] = {}
 
     def num_partitions(self, topic: str) -> int:
         count = self._partitions.get(topic)
@@ -70,6 +72,15 @@ class _Outlet:
         except KeyError:
             self._producer.learn_size_limit(topic, self._admin.size_limits([topic])[topic])
             return self._producer.size_limit(topic)
+
+    def doubt(self, topic: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._doubted_s.get(topic, float("-inf")) < DOUBT_INTERVAL_S:
+            return
+        self._doubted_s[topic] = now_s
+        limit = self._admin.size_limits([topic])[topic]
+        if not self._producer.knows_size_limit(topic, limit):
+            raise TransactionFailedError(f"max.message.bytes of topic {topic} has changed")
 
 
 class Task:
@@ -111,6 +122,7 @@ class Task:
         self._read: dict[Partition, int] = {}
         """The offset behind the last record that was taken in."""
         self._restored = (0, 0)
+        self._restore_began = 0.0
         self._committed = Figures()
         self._open = Figures()
         self._transactions = 0
@@ -346,6 +358,7 @@ class Task:
             lag=self._lag(),
             restored=self._restored[0],
             to_restore=self._restored[1],
+            restore_eta_s=self._restore_eta_s(),
         )
 
     def _node_group(self) -> NodeGroup:
@@ -409,6 +422,8 @@ class Task:
         return stores.restore(replica.task.partition, reader, context.admin, self._progress)
 
     def _progress(self, restored: int, total: int) -> None:
+        if not restored:
+            self._restore_began = time.monotonic()
         self._restored = (restored, total)
         if self.is_cancelled:
             raise StartCancelledError
@@ -428,6 +443,12 @@ class Task:
         seen = sum(offset < position for offset in batch.offsets)
         self.log.warning("records delivered twice are ignored", records=seen)
         return seen
+
+    def _restore_eta_s(self) -> int | None:
+        restored, total = self._restored
+        if self.state is not TaskState.RESTORING or not restored:
+            return None
+        return round((time.monotonic() - self._restore_began) * (total - restored) / restored)
 
     def _lag(self) -> int | None:
         if self.state is not TaskState.RUNNING:

@@ -82,6 +82,7 @@ class TaskProducer:
         self._producer = connect(Producer, settings | {"error_cb": self._on_error})
         self._most = int(settings["message.max.bytes"])
         self._batch_bytes = int(settings["batch.size"])
+        self._told = dict(size_limits)
         self._limits = {topic: min(limit, self._most) for topic, limit in size_limits.items()}
 
     def fence(self, timeout_s: float) -> None:
@@ -123,7 +124,12 @@ class TaskProducer:
                 f"topic {topic} takes batches of {limit} bytes (max.message.bytes), and a topic "
                 f"that is found while records are sent must take {self._batch_bytes}"
             )
+        self._told[topic] = limit
         self._limits[topic] = min(limit, self._most)
+
+    def knows_size_limit(self, topic: str, limit: int) -> bool:
+        """Whether `limit` is the `max.message.bytes` of a topic that it was told."""
+        return self._told[topic] == limit
 
     def num_partitions(self, topic: str) -> int:
         """Return how many partitions a topic has; asks a broker. Raises as `commit`."""

@@ -21,6 +21,7 @@ from common.yaml_positions import (
     describe,
 )
 from streams.pipeline.stores import SERDES, read_stores
+from streams.user_code import form_problem
 
 _KEYS = ("id", "type", "from", "to", "on_error", "config")
 _CODE_KEYS = ("stores", "serdes", "max_task_idle_ms", "buffered_records_per_partition")
@@ -94,6 +95,10 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
     sources: tuple[Target, ...] = ()
     if type_ is ProcessorType.TOPOLOGY:
         code = fields.text("builder", about="package.module:function")
+        wrong = form_problem(code) if code else None
+        if wrong:
+            problems.add(fields.at("builder"), wrong)
+            code = ""
     else:
         targets = _targets(fields, "to", problems)
         if fields.get("from") is not None:
@@ -101,7 +106,7 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
     # A wrong type says nothing about which parameters it would take.
     known_type = fields.get("type") is not None and not problems.found_at(fields.at("type"))
     config = _parameters(type_, fields, problems) if known_type else {}
-    options = {} if type_ in BUILT_IN else _options(fields, problems)
+    options = {} if type_ in BUILT_IN else _options(type_, fields, problems)
     if not id_ or id_ in (SOURCE, SINK):
         return None
     return Entry(id_, fields.at("id"), type_, targets, on_error, config, sources, code, options)
@@ -113,6 +118,9 @@ def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
         value = pair.value
         if pair.key == "type" and isinstance(value, Scalar) and isinstance(value.value, str):
             if ":" in value.value:
+                wrong = form_problem(value.value)
+                if wrong:
+                    problems.add(value, wrong)
                 return ProcessorType.CLASS, value.value
             if value.value == ProcessorType.TOPOLOGY:
                 return ProcessorType.TOPOLOGY, ""
@@ -122,15 +130,17 @@ def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
     return types.choice("type", names, default=None, about=about, or_=_OR_A_CLASS), ""
 
 
-def _options(fields: Fields, problems: Problems) -> dict[str, Any]:
+def _options(type_: ProcessorType, fields: Fields, problems: Problems) -> dict[str, Any]:
     """Return how code of the user's is run, as JSON values."""
     options: dict[str, Any] = {
         "max_task_idle_ms": fields.number("max_task_idle_ms", low=-1, high=_NO_LIMIT, default=0),
         "buffered_records": fields.number(
             "buffered_records_per_partition", low=1, high=_NO_LIMIT, default=1000
         ),
-        "stores": read_stores(fields.get("stores"), problems),
     }
+    if type_ is ProcessorType.TOPOLOGY:
+        return options
+    options["stores"] = read_stores(fields.get("stores"), problems)
     serdes = fields.submap("serdes", known=_SERDE_KEYS)
     for name in ("key", "value"):
         options[name] = serdes.choice(name, SERDES, default="bytes")
@@ -146,20 +156,22 @@ def _check_id(id_: str, at: Located, problems: Problems) -> None:
 
 
 def _targets(fields: Fields, key: str, problems: Problems) -> tuple[Target, ...]:
-    what = SINK if key == "to" else SOURCE
-    listed = fields.items(key, about=f'a list of processor ids, or of "{what}"')
+    what, end = ("processor", SINK) if key == "to" else ("source", SOURCE)
+    names = "processor ids" if key == "to" else "names of sources"
+    listed = fields.items(key, about=f'a list of {names}, or of "{end}"')
     if listed is None:
         return ()
     if not listed.items:
-        problems.add(listed, f'{key} is empty: name at least one processor, or "{what}"')
+        problems.add(listed, f'{key} is empty: name at least one {what}, or "{end}"')
     targets: dict[str, Target] = {}
     for item in listed.items:
         if problems.found_at(item):
             continue
         if not isinstance(item, Scalar) or not isinstance(item.value, str):
-            problems.add(item, f"{key} must hold processor ids, got {describe(item)}")
+            problems.add(item, f"{key} must hold {names}, got {describe(item)}")
         elif item.value in targets:
-            problems.add(item, f'target "{item.value}" is given twice')
+            one = "target" if key == "to" else "source"
+            problems.add(item, f'{one} "{item.value}" is given twice')
         else:
             targets[item.value] = Target(item.value, item)
     return tuple(targets.values())

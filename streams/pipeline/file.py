@@ -9,7 +9,7 @@ from typing import Any
 from common.fields import Fields
 from common.nodes import SINK, SOURCE
 from common.topics import name_problem
-from common.yaml_positions import Items, Map, Problems, Scalar, Value, describe
+from common.yaml_positions import Items, Located, Map, Pair, Problems, Scalar, Value, describe
 from streams.pipeline.entries import Entry, read_entries
 from streams.pipeline.sources import ON_INVALID, RESETS, UNITS
 from streams.pipeline.stores import SERDES
@@ -22,7 +22,8 @@ class PipelineFile:
     """What a pipeline.yaml says; the processors may not fit together.
 
     `sources` and `sinks` have the topics of those that the file names, besides those of
-    config.yaml, and `source_options` how sources are read, as JSON values.
+    config.yaml, and `source_options` how sources are read, as JSON values; "" stands in for a
+    topic that cannot be read. `places` says where the names stand.
     """
 
     root: Value
@@ -30,6 +31,7 @@ class PipelineFile:
     sources: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, str] = field(default_factory=dict)
     source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    places: Mapping[str, Located] = field(default_factory=dict)
 
     @property
     def topics(self) -> Mapping[str, str]:
@@ -58,32 +60,46 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
     processors = fields.require("processors", "a list of processors (`- id: …`)")
     entries = [] if processors is None else read_entries(processors, problems)
     taken = {entry.id for entry in entries}
-    for key, topics, others in (
-        ("sources", sources, taken),
-        ("sinks", sinks, taken | sources.keys()),
-    ):
-        for name in sorted(topics.keys() & others):
-            problems.add(fields.at(key), f'{key}: the name "{name}" is given to something else too')
+    places: dict[str, Located] = {}
+    for key, others in (("sources", taken), ("sinks", taken | sources.keys())):
+        for pair in fields.pairs(key):
+            places.setdefault(pair.key, pair.at)
+            if pair.key in others:
+                problems.add(
+                    pair.at, f'{key}: the name "{pair.key}" is given to something else too'
+                )
     whole = processors if processors is not None else root
-    return PipelineFile(whole, entries, sources, sinks, options)
+    return PipelineFile(whole, entries, sources, sinks, options, places)
 
 
 def _topics(fields: Fields, key: str, reserved: str, problems: Problems) -> dict[str, str]:
     topics = {}
     for pair in fields.pairs(key):
-        value = pair.value
-        if key == "sources" and isinstance(value, Map):
-            found = [inner.value for inner in value.pairs if inner.key == "topic"]
-            value = found[0] if found else value
         if pair.key == reserved:
             problems.add(pair.at, f'"{reserved}" is the {reserved}_topic of config.yaml')
-        elif not isinstance(value, Scalar) or not isinstance(value.value, str):
-            problems.add(value, f"{pair.key} must be the name of a topic, got {describe(value)}")
-        elif wrong := name_problem(value.value) or name_problem(pair.key):
-            problems.add(value, f'the name of {key[:-1]} "{pair.key}" or of its topic {wrong}')
+        elif wrong := name_problem(pair.key):
+            problems.add(pair.at, f'the name of {key[:-1]} "{pair.key}" {wrong}')
         else:
-            topics[pair.key] = value.value
+            topics[pair.key] = _topic(pair, may_be_map=key == "sources", problems=problems)
     return topics
+
+
+def _topic(pair: Pair, *, may_be_map: bool, problems: Problems) -> str:
+    value = pair.value
+    if may_be_map and isinstance(value, Map):
+        found = [inner.value for inner in value.pairs if inner.key == "topic"]
+        if not found:
+            problems.add(value, 'missing key "topic" (the topic that is read)')
+            return ""
+        value = found[0]
+    if not isinstance(value, Scalar) or not isinstance(value.value, str):
+        problems.add(value, f"{pair.key} must be the name of a topic, got {describe(value)}")
+        return ""
+    wrong = name_problem(value.value)
+    if wrong:
+        problems.add(value, f'the topic "{value.value}" of "{pair.key}" {wrong}')
+        return ""
+    return value.value
 
 
 def _source_options(value: Map, problems: Problems) -> dict[str, Any]:
@@ -94,7 +110,7 @@ def _source_options(value: Map, problems: Problems) -> dict[str, Any]:
     for name in ("key", "value"):
         if fields.get(name) is not None:
             options[name] = fields.choice(name, SERDES, default="bytes")
-    if fields.get("timestamp") is not None:
+    if fields.pairs("timestamp") or isinstance(fields.get("timestamp"), Map):
         timestamp = fields.submap("timestamp", known=("field", "unit", "on_invalid"))
         options["timestamp"] = {
             "field": timestamp.text("field", about="the key in the value"),

@@ -75,7 +75,13 @@ def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> 
     for source in entry.sources:
         if source.id in choices:
             continue
-        if any(other.id == source.id for other in pipeline.entries):
+        sender = next((other for other in pipeline.entries if other.id == source.id), None)
+        if sender is not None and sender.type is ProcessorType.TOPOLOGY:
+            problems.add(
+                source.at,
+                f'"{source.id}" is a topology: name the topic that it writes under `sources:`',
+            )
+        elif sender is not None:
             problems.add(
                 source.at, f'"{source.id}" is a processor: name "{entry.id}" in its `to` instead'
             )
@@ -91,6 +97,7 @@ def _check_targets(entry: Entry, pipeline: PipelineFile, problems: Problems) -> 
         for other in pipeline.entries
         if other.id != entry.id and other.type is not ProcessorType.TOPOLOGY
     ]
+    topologies = {e.id for e in pipeline.entries if e.type is ProcessorType.TOPOLOGY}
     choices = [SINK, *pipeline.sinks, *others]
     ok = True
     for target in entry.targets:
@@ -99,8 +106,13 @@ def _check_targets(entry: Entry, pipeline: PipelineFile, problems: Problems) -> 
         ok = False
         if target.id == entry.id:
             problems.add(target.at, f'"{entry.id}" sends to itself')
-        elif target.id == SOURCE:
-            problems.add(target.at, f'"{SOURCE}" cannot be a target: the pipeline only reads it')
+        elif target.id == SOURCE or target.id in pipeline.sources:
+            problems.add(target.at, f'"{target.id}" cannot be a target: the pipeline only reads it')
+        elif target.id in topologies:
+            problems.add(
+                target.at,
+                f'"{target.id}" is a topology: name a topic that it reads under `sinks:`',
+            )
         else:
             hint = did_you_mean(target.id, choices)
             problems.add(target.at, f'unknown target "{target.id}"{hint}')
@@ -147,8 +159,9 @@ def _check_reachable(
     on_cycles: set[str],
     problems: Problems,
 ) -> None:
-    """Report what the source does not lead to; where nothing comes in, the source does."""
-    queue = [id_ for id_, count in _in_degrees(arcs).items() if count == 0]
+    """Report what no source leads to; where nothing comes in, the source of config.yaml does."""
+    read = {entry.id for entry in entries if entry.sources}
+    queue = [id_ for id_, count in _in_degrees(arcs).items() if count == 0 or id_ in read]
     reached = set(queue)
     while queue:
         for target in arcs[queue.pop()]:

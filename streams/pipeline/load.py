@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from common.config import Config
 from common.errors import ConfigError
-from common.nodes import BUILT_IN, SOURCE, LoggedStore, ProcessorNode, ProcessorType, Topology
+from common.nodes import (
+    BUILT_IN,
+    SINK,
+    SOURCE,
+    LoggedStore,
+    ProcessorNode,
+    ProcessorType,
+    Topology,
+)
 from common.topics import TopicNames, name_problem
 from common.yaml_positions import Problems, read_yaml
 from streams.errors import StreamsError
@@ -31,14 +39,29 @@ def load_pipeline(path: Path, config: Config) -> Topology:
     problems = Problems(path)
     pipeline = read_pipeline(read_yaml(path, problems), problems)
     check_graph(pipeline, problems)
-    nodes = [
-        node
-        for entry in topological_order(pipeline.entries)
-        for node in _nodes(entry, pipeline, config, problems)
-    ]
+    by_id: dict[str, ProcessorNode] = {}
+    for entry in topological_order(pipeline.entries):
+        for node in _nodes(entry, pipeline, config, problems):
+            if by_id.setdefault(node.id, node) is not node:
+                problems.add(
+                    entry.at,
+                    f'two processors have the id "{node.id}", as those of a topology are called '
+                    "<id>-<first source>: rename one",
+                )
+    nodes = tuple(by_id.values())
     check_topics(pipeline, nodes, config, problems)
     problems.raise_if_any()
-    return Topology(tuple(nodes))
+    return Topology(nodes, _partitions(nodes))
+
+
+def _partitions(nodes: Sequence[ProcessorNode]) -> dict[str, int]:
+    """Return the partitions of internal topics that builders gave a number of their own."""
+    return {
+        node.topics[topic]: count
+        for node in nodes
+        for topic, count in node.options.get("internal", {}).items()
+        if count is not None
+    }
 
 
 def _nodes(
@@ -52,7 +75,9 @@ def _nodes(
         return []
     try:
         topology = build_topology(UserCode.of(config), entry.code, entry.config)
-        own = {topic.name for topic in topology.internal_topics}
+        own = {topic.name: topic.partitions for topic in topology.internal_topics}
+        for topic in sorted(own.keys() & {SOURCE, SINK}):
+            raise StreamsError(f'internal topic "{topic}" has a reserved name: choose another one')
         names = TopicNames.of(config)
         topics = {
             topic: names.internal(entry.id, topic)
@@ -63,7 +88,8 @@ def _nodes(
         }
         return [_group_node(entry, group, topics, own) for group in topology.groups]
     except (ConfigError, StreamsError) as error:
-        problems.add(entry.at, f'"{entry.id}": {error}')
+        for line in str(error).splitlines() or [type(error).__name__]:
+            problems.add(entry.at, f'"{entry.id}": {line}')
         return []
 
 
@@ -112,15 +138,19 @@ def _options(entry: Entry, from_: tuple[str, ...], pipeline: PipelineFile) -> Ma
 
 
 def _group_node(
-    entry: Entry, group: NodeGroup, topics: Mapping[str, str], own: set[str]
+    entry: Entry, group: NodeGroup, topics: Mapping[str, str], own: Mapping[str, int | None]
 ) -> ProcessorNode:
     id_ = f"{entry.id}-{group.name}"
     wrong = name_problem(id_)
     if wrong:
-        raise StreamsError(f'the name of source "{group.name}" {wrong}')
+        raise StreamsError(f'the id "{id_}" of a node group {wrong}')
     if any(source.pattern is not None for source in group.sources):
         raise StreamsError(f'source "{group.name}" reads a pattern: name the topics instead')
     used = (*group.in_topics, *group.out_topics)
+    for topic in used:
+        wrong = name_problem(topic)
+        if wrong:
+            raise StreamsError(f'the topic "{topic}" {wrong}')
     return ProcessorNode(
         id=id_,
         type=ProcessorType.TOPOLOGY,
@@ -136,6 +166,6 @@ def _group_node(
         options={
             **entry.options,
             "group": group.name,
-            "internal": sorted(own.intersection(group.in_topics)),
+            "internal": {topic: own[topic] for topic in group.in_topics if topic in own},
         },
     )

@@ -24,17 +24,8 @@ _TIMES: Mapping[str, Sequence[str]] = {
     "session": ("retention_ms",),
     "versioned_key_value": ("history_retention_ms",),
 }
-_KEYS = (
-    "name",
-    "type",
-    "key",
-    "value",
-    "persistent",
-    "logged",
-    "retention_ms",
-    "window_size_ms",
-    "history_retention_ms",
-)
+_ALL_TIMES = tuple(dict.fromkeys(name for names in _TIMES.values() for name in names))
+_KEYS = ("name", "type", "key", "value", "persistent", "logged")
 SERDES = tuple(name for name in dir(serdes) if isinstance(getattr(serdes, name), serdes.Serde))
 
 
@@ -53,7 +44,7 @@ def read_stores(value: Value | None, problems: Problems) -> list[dict[str, Any]]
         spec = _read_store(item, problems)
         if any(other["name"] == spec["name"] for other in found):
             problems.add(item, f'store "{spec["name"]}" is given twice')
-        elif not problems.found_at(item):
+        elif _is_sound(item, problems):
             found.append(spec)
     return found
 
@@ -75,8 +66,12 @@ def store_of(spec: Mapping[str, Any]) -> StoreBuilder[Any, Any]:
 
 
 def _read_store(item: Map, problems: Problems) -> dict[str, Any]:
-    fields = Fields(item.pairs, problems, at=item, known=_KEYS)
-    type_ = fields.choice("type", tuple(_MAKERS), default="key_value")
+    types = Fields([p for p in item.pairs if p.key == "type"], problems, at=item, known=("type",))
+    type_ = types.choice("type", tuple(_MAKERS), default="key_value")
+    times = _TIMES.get(type_, ())
+    # A wrong type says nothing about which times it would take.
+    known = _ALL_TIMES if problems.found_at(types.at("type")) else times
+    fields = Fields(item.pairs, problems, at=item, known=(*_KEYS, *known))
     spec: dict[str, Any] = {
         "name": fields.text("name", about="what the processor asks for"),
         "type": type_,
@@ -85,11 +80,17 @@ def _read_store(item: Map, problems: Problems) -> dict[str, Any]:
         "persistent": fields.boolean("persistent", default=True),
         "logged": fields.boolean("logged", default=True),
     }
-    for name in _TIMES.get(type_, ()):
+    for name in times:
         spec[name] = fields.number(name, low=0, about="milliseconds")
-    try:
-        store_of(spec)
-    except ConfigError as error:
-        if not problems.found_at(item) and spec["name"]:
+    if _is_sound(item, problems):
+        try:
+            store_of(spec)
+        except ConfigError as error:
             problems.add(item, str(error.__cause__))
     return spec
+
+
+def _is_sound(item: Map, problems: Problems) -> bool:
+    """Whether nothing is wrong with a store so far, so that its values mean what they say."""
+    places = (item, *(place for pair in item.pairs for place in (pair.at, pair.value)))
+    return not any(problems.found_at(place) for place in places)

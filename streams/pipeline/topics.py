@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from common.config import Config
-from common.nodes import COUNT_STORE, OnError, ProcessorNode
+from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType
 from common.topics import MAX_NAME_LENGTH, TopicNames, collision_key
 from common.yaml_positions import Located, Problems
 from streams.pipeline.entries import Entry
@@ -26,11 +26,15 @@ class _Use:
 def check_topics(
     pipeline: PipelineFile, nodes: Sequence[ProcessorNode], config: Config, problems: Problems
 ) -> None:
-    """Report names that are too long, that Kafka cannot tell apart, or that are taken."""
+    """Report names that are too long, that Kafka cannot tell apart, or that are taken.
+
+    Also processors that have one topic as two inputs, or as input and output.
+    """
     names = TopicNames.of(config)
     first: dict[str, _Use] = {}
     for use in (
         *_named_by_config(names),
+        *_named_by_user(pipeline, nodes, names),
         *_named_by_entries(pipeline.entries, names),
         *_named_by_nodes(pipeline, nodes, names),
     ):
@@ -50,11 +54,37 @@ def check_topics(
             )
         elif earlier is not use:
             problems.add(use.at, _collision(use, earlier))
+    for node in nodes:
+        _check_inputs(node, _entry_of(node, pipeline), names, problems)
 
 
 def _named_by_config(names: TopicNames) -> Iterator[_Use]:
     yield _Use(names.source, "the source_topic", None)
     yield _Use(names.sink, "the sink_topic", None)
+
+
+def _named_by_user(
+    pipeline: PipelineFile, nodes: Sequence[ProcessorNode], names: TopicNames
+) -> Iterator[_Use]:
+    """Return topics of `sources:`, `sinks:` and topologies; several may name the same one."""
+    seen = {names.source, names.sink, ""}
+    for name, topic in pipeline.topics.items():
+        if topic not in seen:
+            seen.add(topic)
+            kind = "source" if name in pipeline.sources else "sink"
+            yield _Use(topic, f'{kind} "{name}"', pipeline.places[name])
+    for node in nodes:
+        if node.type is ProcessorType.TOPOLOGY:
+            entry = _entry_of(node, pipeline)
+            used = (*names.in_topics(node), *names.out_topics(node))
+            for name, topic in zip((*node.from_, *node.to), used, strict=True):
+                if topic not in seen and topic != names.internal(entry.id, name):
+                    seen.add(topic)
+                    yield _Use(topic, f'"{node.id}"', entry.at)
+            for topic in node.internal_topics:
+                yield _Use(
+                    node.topics[topic], f'the internal topic "{topic}" of "{entry.id}"', entry.at
+                )
 
 
 def _named_by_entries(entries: Sequence[Entry], names: TopicNames) -> Iterator[_Use]:
@@ -69,17 +99,38 @@ def _named_by_nodes(
     pipeline: PipelineFile, nodes: Sequence[ProcessorNode], names: TopicNames
 ) -> Iterator[_Use]:
     for node in nodes:
-        # The id of a group of a topology begins with that of its entry.
-        at = next(
-            entry.at
-            for entry in pipeline.entries
-            if node.id == entry.id or node.id.startswith(f"{entry.id}-")
-        )
+        at = _entry_of(node, pipeline).at
         for store, topic in names.states(node).items():
             of_store = "" if store == COUNT_STORE else f' store "{store}" of'
             yield _Use(topic, f'the state of{of_store} "{node.id}"', at)
         if node.on_error is OnError.DEAD_LETTER:
             yield _Use(names.dead_letter(node.id), f'on_error of "{node.id}"', at)
+
+
+def _entry_of(node: ProcessorNode, pipeline: PipelineFile) -> Entry:
+    """Return the entry that a processor is made of, for a topology one of several processors."""
+    group = f"-{node.options['group']}" if node.type is ProcessorType.TOPOLOGY else ""
+    return next(entry for entry in pipeline.entries if f"{entry.id}{group}" == node.id)
+
+
+def _check_inputs(node: ProcessorNode, entry: Entry, names: TopicNames, problems: Problems) -> None:
+    places = {target.id: target.at for target in (*entry.sources, *entry.targets)}
+    read: dict[str, str] = {}
+    for name, topic in zip(node.from_, names.in_topics(node), strict=True):
+        earlier = read.setdefault(topic, name)
+        if earlier != name:
+            problems.add(
+                places.get(name, entry.at),
+                f'"{node.id}" reads the topic "{topic}" twice, as "{earlier}" and as "{name}": '
+                "name one of them",
+            )
+    for name, topic in zip(node.to, names.out_topics(node), strict=True):
+        place = places.get(name, entry.at)
+        if topic in read and not problems.found_at(place):
+            problems.add(
+                place,
+                f'"{node.id}" sends to the topic "{topic}", which it reads itself',
+            )
 
 
 def _collision(use: _Use, earlier: _Use) -> str:

@@ -59,8 +59,11 @@ class KeyValueStore(Generic[K, V]):
 
     def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
         """Set several values; `None` deletes."""
+        put, write_key, write = self._put, self._write_key, self._write
         for key, value in entries:
-            self.put(key, value)
+            if key is None:
+                null_key(self.name)
+            put(write_key(key), None if value is None else write(value))
 
     def delete(self, key: K) -> V | None:
         """Remove `key`; return the value that it had."""
@@ -136,6 +139,11 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
     def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
         """Set value and time of `key`; `None`, or a value that is `None`, deletes it."""
         super().put(key, None if value is None or value[0] is None else value)
+
+    def put_all(self, entries: Iterable[tuple[K, ValueAndTimestamp[V] | None]]) -> None:
+        """Set several values, as `put` does."""
+        for key, value in entries:
+            self.put(key, value)
 
 
 def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:

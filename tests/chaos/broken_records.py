@@ -12,6 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
 )
 
+from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, read_committed
 from common.record_batch import RecordBatch
 from tests.chaos.catalog import fault
@@ -110,20 +111,21 @@ def oversize_output(rig: Rig) -> None:
     key, value = _key(rig, "oversize"), b"y" * (2 * LOWERED_LIMIT_BYTES)
     names = rig.engine.names
     arc = names.arc("Splitter", "Adder")
-    _set_limit(rig, arc, str(LOWERED_LIMIT_BYTES))
+    limit = Admin(rig.engine.config).size_limits([arc])[arc]
+    _set_limit(rig, arc, LOWERED_LIMIT_BYTES)
     rig.mark()
     _write(rig, key, value)
     _expect(rig, names.dead_letter("Splitter"), (key, value), [b"larger"])
     seconds = rig.wait_for_flow()
-    _set_limit(rig, arc, None)
+    _set_limit(rig, arc, limit)
     assert not _find(rig, rig.engine.config.sink_topic, (key, b"1")), "counted though put aside"
     rig.say(f"output too large for its topic; all keys flow after {seconds:.1f} s")
 
 
-def _set_limit(rig: Rig, topic: str, limit: str | None) -> None:
+def _set_limit(rig: Rig, topic: str, limit: int) -> None:
     client = AdminClient({"bootstrap.servers": rig.engine.config.bootstrap_servers})
-    operation = AlterConfigOpType.SET if limit else AlterConfigOpType.DELETE
-    entry = ConfigEntry("max.message.bytes", limit or "", incremental_operation=operation)
+    operation = AlterConfigOpType.SET
+    entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=operation)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     for future in client.incremental_alter_configs([resource]).values():
         future.result(_REQUEST_TIMEOUT_S)

@@ -287,3 +287,15 @@ def test_right_to_see_the_limits_of_topics_that_is_missing_is_named(guarded: Job
     reason = run_until_failed(thread)
     assert reason.startswith(f"DescribeConfigs of {sink}: ")
     assert "a right is missing" in reason
+
+
+def test_topic_that_takes_larger_records_than_before_gets_them(job: Job) -> None:
+    """A record too large for the limit that the task knows makes it start again, and learn."""
+    job.set_size_limit(job.config.sink_topic, 2000)
+    thread = started(job, job.replica(ProcessorType.FORWARD, OnError.SKIP))
+    job.set_size_limit(job.config.sink_topic, 20_000)
+    job.write(Record(b"k", b"1", 4), Record(b"k", b"9" * 10_000, 5), Record(b"k", b"2", 6))
+    run_until_committed(job, thread, 6)
+    values = [record.value for record in job.read(job.config.sink_topic)]
+    assert values == [b"1", b"1", b"1", b"1", b"9" * 10_000, b"2"]
+    assert status(thread).restarts == 1

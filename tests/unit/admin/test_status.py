@@ -197,7 +197,7 @@ def rows(found: ClusterStatus) -> list[str]:
 
 
 def test_the_tables_show_daemons_and_tasks() -> None:
-    restoring = TaskStatus(COUNT, TaskState.RESTORING, restored=1, to_restore=4)
+    restoring = TaskStatus(COUNT, TaskState.RESTORING, restored=1, to_restore=4, restore_eta_s=12)
     failed = TaskStatus(FORWARD, TaskState.FAILED, "record [red]src[/red][0]@12", 1, 1200)
     shown = rows(look(ruling({FORWARD: 0, COUNT: 0}), report(0, failed, restoring)))
     for row in (
@@ -205,7 +205,7 @@ def test_the_tables_show_daemons_and_tasks() -> None:
         "0 UP host0 100 1 RUNNING, 1 DEAD 0.2 s ago",
         "1 ABSENT",
         "Forward_0 0 1 FAILED 1,200 0 0 0 record [red]src[/red][0]@12",
-        "Count_0 0 0 RESTORING 25% 0 0 0 0",
+        "Count_0 0 0 RESTORING 25%, 12 s left 0 0 0 0",
     ):
         assert row in shown
 
@@ -246,7 +246,10 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "transactions": 0,
         "restarts": 0,
         "lag": 2,
+        "dropped": 0,
+        "enforced": 0,
         "restore_percent": None,
+        "restore_eta_s": None,
     }
     assert data["tasks"][0].keys() == data["tasks"][1].keys()
     assert data["task_managers"][1].keys() == data["task_managers"][0].keys()

@@ -65,6 +65,9 @@ statuses = st.builds(
     numbers,
     numbers,
     texts,
+    numbers,
+    numbers,
+    st.none() | numbers,
 )
 reports = st.builds(
     Report,
@@ -240,7 +243,7 @@ def test_report_is_json_of_all_it_tells() -> None:
         b'"tasks":[{"task":"Counter_0","state":"RUNNING","reason":"","thread":0,"records_in":3,'
         b'"records_out":0,"skipped":0,"dead_letters":0,"transactions":0,"restarts":0,'
         b'"lag":null,"restored":0,"to_restore":0,"fingerprint":"",'
-        b'"dropped":0,"enforced":0}]}'
+        b'"dropped":0,"enforced":0,"restore_eta_s":null}]}'
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from common.errors import EngineError
 from common.record_batch import Headers, RecordBatch
 from streams import (
     Batch,
@@ -143,12 +144,18 @@ class Outlet:
 
     partitions: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    outdated: bool = False
+    """Whether the limits do not hold any more."""
 
     def num_partitions(self, topic: str) -> int:
         return self.partitions.get(topic, 4)
 
     def size_limit(self, topic: str) -> int:
         return self.limits.get(topic, 1_000_000)
+
+    def doubt(self, topic: str) -> None:
+        if self.outdated:
+            raise EngineError(f"the limit of {topic} has changed")
 
 
 class Clock:

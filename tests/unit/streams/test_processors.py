@@ -388,8 +388,9 @@ def test_a_type_of_the_pipeline_sends_its_results_to_all_targets(unit: Unit, val
 
 
 def test_a_type_of_the_pipeline_is_one_node_group_that_reads_its_topics() -> None:
-    group = group_of(Unit(ProcessorType.COUNT, in_topics=("a", "b")), UserCode())
-    assert [node.name for node in group.nodes] == ["source of P", "P", "Next", "sink"]
+    unit = Unit(ProcessorType.COUNT, from_=("source", "A"), in_topics=("a", "b"))
+    group = group_of(unit, UserCode())
+    assert [node.name for node in group.nodes] == ["source of P", "A of P", "P", "Next", "sink"]
     assert group.in_topics == ("a", "b")
     assert group.stores == (COUNTS,)
     assert group_of(Unit(ProcessorType.SUM), UserCode()).stores == ()

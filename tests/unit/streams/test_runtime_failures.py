@@ -191,6 +191,13 @@ def test_a_topic_that_cannot_be_found_is_an_error_of_the_engine() -> None:
         Nodes(chain(Whole), Missing()).process(batch([b"1"]))
 
 
+@pytest.mark.parametrize("kind", [Each, Whole])
+def test_a_limit_that_has_changed_is_an_error_of_the_engine(kind: Any) -> None:
+    """Not the fault of the record, which may not be too large any more."""
+    with pytest.raises(EngineError, match="the limit of out has changed"):
+        Nodes(chain(kind), Outlet(limits={"out": 100}, outdated=True)).process(batch([b"1" * 100]))
+
+
 # The search for bad records
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -14,35 +13,12 @@ from hypothesis import strategies as st
 
 from common.config import Config
 from common.errors import ConfigError
-from common.nodes import SINK, SOURCE, OnError, ProcessorNode, ProcessorType, Topology
+from common.nodes import SINK, SOURCE, OnError, ProcessorNode, ProcessorType
 from common.topics import TopicNames
 from streams.pipeline.load import load_pipeline
+from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 TYPES = '"forward", "sum", "count" or "topology", or package.module:Class'
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=9092,
-    tm_number=2,
-    parallelism=2,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-)
-
-
-def load(text: str, config: Config = CONFIG) -> Topology:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "pipeline.yaml")
-        path.write_text(text, encoding="utf-8")
-        return load_pipeline(path, config)
-
-
-def problems_in(text: str, config: Config = CONFIG) -> list[str]:
-    """Return `line:column: message` for each problem."""
-    with pytest.raises(ConfigError) as caught:
-        load(text, config)
-    assert all(Path(p.file).name == "pipeline.yaml" for p in caught.value.problems)
-    return [f"{p.line}:{p.column}: {p.message}" for p in caught.value.problems]
 
 
 def test_the_three_types_are_read_with_defaults_filled_in() -> None:

@@ -1,0 +1,249 @@
+"""How many partitions topics have, how many tasks that makes, and which topics fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from common.config import Config
+from common.errors import ConfigError
+from common.kafka.admin import Admin
+from common.messages import replicas
+from common.nodes import Topology
+from common.topics import TopicNames, data_topics
+from jobmanager.partitions import check_co_partitioning, with_partitions
+from streams.pipeline.load import load_pipeline
+
+CONFIG = Config(
+    server_ip="127.0.0.1",
+    server_port=9092,
+    job_name="job",
+    tm_number=1,
+    parallelism=2,
+    replication_factor=1,
+    source_topic="in",
+    sink_topic="out",
+    modules=("tests.user_code",),
+)
+NAMES = TopicNames.of(CONFIG)
+SOURCES = "sources: {a: a_topic, b: b_topic}\nsinks: {c: c_topic}\nprocessors:\n"
+TAKES_BOTH = "{id: P, type: %s, from: [a, b], to: [c]}"
+
+
+class FakeAdmin:
+    """Has topics; asked for others, it leaves them out, as they do not exist."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._counts = counts
+        self.asked: set[str] = set()
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        wanted = set(names)
+        self.asked |= wanted
+        return {name: count for name, count in self._counts.items() if name in wanted}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def pipeline(text: str, folder: Path) -> Topology:
+    path = folder / "pipeline.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_pipeline(path, CONFIG)
+
+
+def in_kafka(text: str, counts: Mapping[str, int], folder: Path) -> Topology:
+    """Return a pipeline where topics have so many partitions."""
+    return with_partitions(pipeline(text, folder), CONFIG, cast(Admin, FakeAdmin(counts)))
+
+
+def reads(topology: Topology) -> dict[str, tuple[str, ...]]:
+    """Return the tasks, with what they read."""
+    units = replicas(topology, NAMES, CONFIG.parallelism)
+    assert [unit.task for unit in units] == list(NAMES.tasks(topology, CONFIG.parallelism))
+    return {str(unit.task): unit.in_topics for unit in units}
+
+
+# --- tasks ---
+
+
+def test_only_topics_of_the_user_are_looked_up(folder: Path) -> None:
+    text = SOURCES + "- {id: P, type: count, from: [a], to: [Q]}\n- {id: Q, type: sum, to: [c]}"
+    admin = FakeAdmin({})
+    with_partitions(pipeline(text, folder), CONFIG, cast(Admin, admin))
+    assert admin.asked == {"a_topic", "c_topic"}
+
+
+def test_topics_that_do_not_exist_yet_have_the_parallelism(folder: Path) -> None:
+    topology = in_kafka(SOURCES + "- " + TAKES_BOTH % "sum", {}, folder)
+    assert topology == pipeline(SOURCES + "- " + TAKES_BOTH % "sum", folder)
+    assert reads(topology) == dict.fromkeys(("P_0", "P_1"), ("a_topic", "b_topic"))
+    assert {spec.partitions for spec in data_topics(CONFIG, topology)} == {2}
+
+
+def test_a_processor_has_as_many_tasks_as_its_topic_has_partitions(folder: Path) -> None:
+    text = SOURCES + "- {id: P, type: count, from: [a], to: [Q]}\n- {id: Q, type: sum, to: [c]}"
+    topology = in_kafka(text, {"a_topic": 3, "c_topic": 7}, folder)
+    assert reads(topology) == {
+        "P_0": ("a_topic",),
+        "P_1": ("a_topic",),
+        "P_2": ("a_topic",),
+        "Q_0": ("P_Q_job",),
+        "Q_1": ("P_Q_job",),
+    }
+    specs = {spec.name: spec.partitions for spec in data_topics(CONFIG, topology)}
+    assert specs == {"a_topic": 3, "P_Q_job": 2, "state_topic_P_job": 3, "c_topic": 7}
+
+
+def test_a_topic_with_fewer_partitions_than_the_parallelism_makes_fewer_tasks(
+    folder: Path,
+) -> None:
+    topology = in_kafka("[{id: P, type: sum, to: [sink]}]", {"in": 1, "out": 5}, folder)
+    assert reads(topology) == {"P_0": ("in",)}
+
+
+@pytest.mark.parametrize("type_", ["forward", "sum"])
+def test_the_last_tasks_do_not_read_the_topics_that_have_no_partition_for_them(
+    type_: str, folder: Path
+) -> None:
+    topology = in_kafka(SOURCES + "- " + TAKES_BOTH % type_, {"a_topic": 1, "b_topic": 3}, folder)
+    assert reads(topology) == {
+        "P_0": ("a_topic", "b_topic"),
+        "P_1": ("b_topic",),
+        "P_2": ("b_topic",),
+    }
+    units = replicas(topology, NAMES, CONFIG.parallelism)
+    assert [unit.from_ for unit in units] == [("a", "b"), ("b",), ("b",)]
+    assert [unit.out_topics for unit in units] == [("c_topic",)] * 3
+
+
+def test_an_arc_beside_a_larger_source_is_read_by_the_first_tasks_only(folder: Path) -> None:
+    text = (
+        SOURCES
+        + "- {id: P, type: sum, from: [b], to: [Q]}\n"
+        + ("- {id: Q, type: forward, from: [a], to: [c]}")
+    )
+    topology = in_kafka(text, {"a_topic": 3}, folder)
+    assert {name: topics for name, topics in reads(topology).items() if name[0] == "Q"} == {
+        "Q_0": ("a_topic", "P_Q_job"),
+        "Q_1": ("a_topic", "P_Q_job"),
+        "Q_2": ("a_topic",),
+    }
+
+
+# --- co-partitioning ---
+
+KEYED = ["count", "'shop:Class'"]
+
+
+@pytest.mark.parametrize("type_", KEYED)
+def test_topics_that_meet_by_key_must_have_as_many_partitions(type_: str, folder: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        in_kafka(SOURCES + "- " + TAKES_BOTH % type_, {"a_topic": 3, "b_topic": 4}, folder)
+    assert str(raised.value) == (
+        '"P" reads topics with different numbers of partitions: a_topic has 3, b_topic has 4. '
+        "Records of one key would be spread over different tasks: give all of them as many, or "
+        "let a processor in between spread them anew"
+    )
+
+
+def test_a_topic_that_will_be_made_is_counted_with_the_parallelism(folder: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        in_kafka(SOURCES + "- " + TAKES_BOTH % "count", {"a_topic": 3}, folder)
+    assert "a_topic has 3, b_topic has 2." in str(raised.value)
+
+
+def test_an_arc_beside_a_larger_source_is_refused_with_both_counts(folder: Path) -> None:
+    text = (
+        SOURCES
+        + "- {id: P, type: sum, from: [b], to: [Q]}\n"
+        + ("- {id: Q, type: 'shop:Class', from: [a], to: [c]}")
+    )
+    with pytest.raises(ConfigError) as raised:
+        in_kafka(text, {"a_topic": 5}, folder)
+    assert (
+        '"Q" reads topics with different numbers of partitions: a_topic has 5, P_Q_job has 2.'
+        in (str(raised.value))
+    )
+
+
+def test_the_inputs_of_a_topologys_group_must_have_as_many_partitions(folder: Path) -> None:
+    text = """
+- id: W
+  type: topology
+  builder: tests.user_code.topologies:join
+  config: {left: a_topic, right: b_topic, joined: c_topic}
+"""
+    with pytest.raises(ConfigError) as raised:
+        in_kafka(text, {"a_topic": 3}, folder)
+    assert '"W-Left" reads topics with different numbers of partitions' in str(raised.value)
+    assert "a_topic has 3, b_topic has 2." in str(raised.value)
+    assert len(reads(in_kafka(text, {"a_topic": 3, "b_topic": 3}, folder))) == 3
+
+
+@pytest.mark.parametrize("type_", KEYED)
+def test_topics_with_as_many_partitions_meet_in_as_many_tasks(type_: str, folder: Path) -> None:
+    counts = {"a_topic": 5, "b_topic": 5, "c_topic": 1}
+    topology = in_kafka(SOURCES + "- " + TAKES_BOTH % type_, counts, folder)
+    assert reads(topology) == {f"P_{n}": ("a_topic", "b_topic") for n in range(5)}
+
+
+@pytest.mark.parametrize("type_", KEYED)
+def test_what_is_written_may_have_any_number_of_partitions(type_: str, folder: Path) -> None:
+    check_co_partitioning(
+        in_kafka(
+            f"{SOURCES}- {{id: P, type: {type_}, from: [a], to: [c]}}", {"c_topic": 9}, folder
+        ),
+        CONFIG,
+    )
+
+
+# --- internal topics of a topology ---
+
+CHAIN = """
+- id: W
+  type: topology
+  builder: tests.user_code.topologies:chain
+  config: {lines: a_topic, words: c_topic%s}
+"""
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 6])
+def test_an_internal_topic_has_as_many_partitions_as_the_largest_topic_that_leads_to_it(
+    partitions: int, folder: Path
+) -> None:
+    topology = in_kafka(CHAIN % "", {"a_topic": partitions, "c_topic": 4}, folder)
+    specs = {spec.name: spec.partitions for spec in data_topics(CONFIG, topology)}
+    assert specs["W_middle_job"] == partitions
+    assert specs["state_topic_W-Count_Kept_job"] == partitions
+    assert list(reads(topology)) == [
+        f"W-{group}_{number}" for group in ("Split", "Count") for number in range(partitions)
+    ]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_an_internal_topic_keeps_the_partitions_that_the_builder_gives_it(
+    partitions: int, folder: Path
+) -> None:
+    topology = in_kafka(CHAIN % f", partitions: {partitions}", {"a_topic": 5}, folder)
+    assert NAMES.task_count(topology.node("W-Split"), topology, 2) == 5
+    assert NAMES.task_count(topology.node("W-Count"), topology, 2) == partitions
+
+
+@pytest.mark.parametrize("partitions", [1, 6])
+def test_internal_topics_behind_each_other_have_as_many_partitions_in_any_order(
+    partitions: int, folder: Path
+) -> None:
+    text = CHAIN.replace("chain", "steps") % ""
+    topology = in_kafka(text, {"a_topic": partitions}, folder)
+    assert [node.id for node in topology.nodes] == ["W-Third", "W-Second", "W-First"]
+    assert topology.partitions == {
+        "a_topic": partitions,
+        "W_one_job": partitions,
+        "W_two_job": partitions,
+    }

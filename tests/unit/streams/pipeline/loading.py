@@ -1,0 +1,39 @@
+"""Loads the text of a pipeline.yaml, and returns what is said about the mistakes in it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from common.config import Config
+from common.errors import ConfigError
+from common.nodes import Topology
+from streams.pipeline.load import load_pipeline
+
+CONFIG = Config(
+    server_ip="127.0.0.1",
+    server_port=9092,
+    tm_number=2,
+    parallelism=2,
+    replication_factor=1,
+    source_topic="in",
+    sink_topic="out",
+    modules=("tests.user_code",),
+)
+
+
+def load(text: str, config: Config = CONFIG) -> Topology:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "pipeline.yaml")
+        path.write_text(text, encoding="utf-8")
+        return load_pipeline(path, config)
+
+
+def problems_in(text: str, config: Config = CONFIG) -> list[str]:
+    """Return `line:column: message` for each problem."""
+    with pytest.raises(ConfigError) as caught:
+        load(text, config)
+    assert all(Path(p.file).name == "pipeline.yaml" for p in caught.value.problems)
+    return [f"{p.line}:{p.column}: {p.message}" for p in caught.value.problems]

@@ -1,0 +1,420 @@
+"""Classes of the user's in pipeline.yaml: what is read, and what is said about mistakes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from common.messages import ProcessorReplica, replicas
+from common.nodes import SINK, SOURCE, LoggedStore, OnError, ProcessorNode, ProcessorType
+from common.topics import TopicNames, data_topics
+from streams import serdes, stores
+from streams.pipeline.stores import store_of
+from streams.stores import StoreBuilder
+from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
+
+DAY_MS = 86_400_000
+SERDES = (
+    '"boolean", "bytes", "float32", "float64", "int32", "int64", "integer", "json", "string" '
+    'or "uuid"'
+)
+STORE_TYPES = '"key_value", "timestamped_key_value", "window", "session" or "versioned_key_value"'
+STORE_KEYS = "the keys are name, type, key, value, persistent, logged"
+
+BALANCE = """
+sources:
+  deposits: deposits_topic
+  withdrawals: {topic: withdrawals_topic, value: json, timestamp: {field: at}}
+sinks: {balances: balances_topic}
+processors:
+- id: Balance
+  type: shop.bank:Balance
+  from: [deposits, withdrawals]
+  to: [balances, Next]
+  serdes: {key: string, value: integer, out_value: string}
+  stores:
+  - {name: Balances, key: string, value: int64}
+  - {name: Cache, logged: false, persistent: false}
+  - {name: Windows, type: window, retention_ms: 60000, window_size_ms: 1000}
+  config: {start: 100, limits: {low: -1.5, high: null}, tags: [a, 2, true]}
+  on_error: dead_letter
+  max_task_idle_ms: 500
+  buffered_records_per_partition: 50
+- {id: Next, type: forward, to: [sink]}
+"""
+
+
+def with_key(key: str) -> str:
+    """Return a processor of a class with something besides, on line 1 from column 36 on."""
+    return f'- {{id: A, type: "shop:A", to: [sink], {key}}}'
+
+
+def node_with(key: str) -> ProcessorNode:
+    (node,) = load(with_key(key)).nodes
+    return node
+
+
+# --- what is read ---
+
+
+def test_a_class_has_defaults_for_all_but_its_name() -> None:
+    (node,) = load('[{id: A, type: "shop:A", to: [sink]}]').nodes
+    options = {
+        "max_task_idle_ms": 0,
+        "buffered_records": 1000,
+        "stores": [],
+        "key": "bytes",
+        "value": "bytes",
+        "out_key": "bytes",
+        "out_value": "bytes",
+    }
+    assert node == ProcessorNode(
+        "A", ProcessorType.CLASS, (SINK,), (SOURCE,), code="shop:A", options=options
+    )
+    assert (node.config, node.on_error, node.stores) == ({}, OnError.FAIL, ())
+
+
+@pytest.mark.parametrize("reference", ["shop:A", "shop.bank:Balance", "_a.b2.c:_D"])
+def test_code_is_named_by_module_and_class_and_is_not_imported(reference: str) -> None:
+    (node,) = load(f'[{{id: A, type: "{reference}", to: [sink]}}]').nodes
+    assert (node.type, node.code) == (ProcessorType.CLASS, reference)
+
+
+def test_all_that_a_class_can_say_is_in_its_node() -> None:
+    node = load(BALANCE).node("Balance")
+    assert node.config == {
+        "start": 100,
+        "limits": {"low": -1.5, "high": None},
+        "tags": ["a", 2, True],
+    }
+    assert node.on_error is OnError.DEAD_LETTER
+    windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + DAY_MS)}
+    assert node.stores == (LoggedStore("Balances"), LoggedStore("Windows", windows_policy))
+    assert node.is_stateful
+    options = dict(node.options)
+    assert [spec["name"] for spec in options.pop("stores")] == ["Balances", "Cache", "Windows"]
+    assert options == {
+        "max_task_idle_ms": 500,
+        "buffered_records": 50,
+        "key": "string",
+        "value": "integer",
+        "out_key": "string",
+        "out_value": "string",
+        "sources": {
+            "withdrawals": {
+                "auto_offset_reset": "earliest",
+                "value": "json",
+                "timestamp": {"field": "at", "unit": "ms", "on_invalid": "fail"},
+            }
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "value", "out_key", "out_value"),
+    [
+        ("{}", "bytes", "bytes", "bytes", "bytes"),
+        ("{key: string}", "string", "bytes", "string", "bytes"),
+        ("{value: json, out_key: int64}", "bytes", "json", "int64", "json"),
+        ("{key: uuid, out_key: string, out_value: json}", "uuid", "bytes", "string", "json"),
+    ],
+)
+def test_what_goes_out_has_the_serdes_of_what_comes_in_unless_it_is_said(
+    given: str, key: str, value: str, out_key: str, out_value: str
+) -> None:
+    options = node_with(f"serdes: {given}").options
+    assert (options["key"], options["value"]) == (key, value)
+    assert (options["out_key"], options["out_value"]) == (out_key, out_value)
+
+
+@pytest.mark.parametrize("name", SERDES.replace('"', "").replace(" or ", ", ").split(", "))
+def test_every_serde_of_the_documentation_can_be_named(name: str) -> None:
+    assert node_with(f"serdes: {{value: {name}}}").options["value"] == name
+    assert serdes.by_name(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("given", "store"),
+    [
+        ("{name: S}", stores.key_value("S", serdes.bytes, serdes.bytes)),
+        (
+            "{name: S, type: key_value, key: string, value: int64, persistent: false}",
+            stores.key_value("S", serdes.string, serdes.int64, persistent=False),
+        ),
+        (
+            "{name: S, type: timestamped_key_value, value: json, logged: false}",
+            stores.timestamped_key_value("S", serdes.bytes, serdes.json, logged=False),
+        ),
+        (
+            "{name: S, type: window, key: string, retention_ms: 5000, window_size_ms: 1000}",
+            stores.window(
+                "S", serdes.string, serdes.bytes, retention_ms=5_000, window_size_ms=1_000
+            ),
+        ),
+        (
+            "{name: S, type: session, retention_ms: 5000, persistent: false}",
+            stores.session("S", serdes.bytes, serdes.bytes, retention_ms=5_000, persistent=False),
+        ),
+        (
+            "{name: S, type: versioned_key_value, history_retention_ms: 0}",
+            stores.versioned_key_value("S", serdes.bytes, serdes.bytes, history_retention_ms=0),
+        ),
+    ],
+)
+def test_stores_of_every_type_are_what_the_functions_of_python_make(
+    given: str, store: StoreBuilder[Any, Any]
+) -> None:
+    node = node_with(f"stores: [{given}]")
+    (spec,) = node.options["stores"]
+    found = store_of(json.loads(json.dumps(spec)))
+    assert found == store
+    assert node.logged_stores == ((LoggedStore("S", store.topic_config()),) if store.logged else ())
+
+
+def test_state_topics_are_those_of_logged_stores_and_have_a_partition_for_each_task() -> None:
+    config = replace(CONFIG, job_name="job")
+    topology = load(BALANCE, config)
+    specs = {spec.name: spec for spec in data_topics(config, topology)}
+    states = {name: spec for name, spec in specs.items() if name.startswith("state_topic")}
+    assert list(states) == ["state_topic_Balance_Balances_job", "state_topic_Balance_Windows_job"]
+    assert [spec.partitions for spec in states.values()] == [2, 2]
+    assert [spec.config["cleanup.policy"] for spec in states.values()] == [
+        "compact",
+        "compact,delete",
+    ]
+
+
+@pytest.mark.parametrize("idle_ms", [-1, 0, 2**31 - 1])
+def test_a_task_may_wait_for_its_inputs_never_or_as_long_as_it_is_said(idle_ms: int) -> None:
+    assert node_with(f"max_task_idle_ms: {idle_ms}").options["max_task_idle_ms"] == idle_ms
+
+
+# --- what is sent to TaskManagers ---
+
+
+def test_replicas_have_all_that_a_task_needs() -> None:
+    topology = load(BALANCE)
+    first, second = replicas(topology, TopicNames.of(CONFIG), 2)[:2]
+    node = topology.node("Balance")
+    assert (str(first.task), str(second.task)) == ("Balance_0", "Balance_1")
+    assert replace(second, task=first.task) == first
+    assert (first.type, first.code) == (ProcessorType.CLASS, "shop.bank:Balance")
+    assert (first.from_, first.to) == (("deposits", "withdrawals"), ("balances", "Next"))
+    assert first.in_topics == ("deposits_topic", "withdrawals_topic")
+    assert first.out_topics == ("balances_topic", "Balance_Next")
+    assert first.state_topics == {
+        "Balances": "state_topic_Balance_Balances",
+        "Windows": "state_topic_Balance_Windows",
+    }
+    assert first.dead_letter_topic == "Balance_dead_letter"
+    assert (first.config, first.options) == (node.config, node.options)
+
+
+def round_trip(replica: ProcessorReplica) -> ProcessorReplica:
+    data, parameters = json.dumps(replica.to_json()), json.dumps(replica.parameters())
+    return ProcessorReplica.from_json(json.loads(data), json.loads(parameters))
+
+
+def test_replicas_travel_as_json() -> None:
+    for replica in replicas(load(BALANCE), TopicNames.of(CONFIG), 2):
+        read = round_trip(replica)
+        assert read == replica
+        assert read.fingerprint == replica.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("start: 100", "start: 101"),
+        ("shop.bank:Balance", "shop.bank:Other"),
+        ("value: int64", "value: int32"),
+        ("out_value: string", "out_value: json"),
+        ("field: at", "field: time"),
+        ("max_task_idle_ms: 500", "max_task_idle_ms: 501"),
+        ("on_error: dead_letter", "on_error: skip"),
+        ("retention_ms: 60000", "retention_ms: 60001"),
+    ],
+)
+def test_a_replica_that_does_something_else_has_another_fingerprint(old: str, new: str) -> None:
+    assert BALANCE.count(old) == 1
+    before, after = (
+        replicas(load(text), TopicNames.of(CONFIG), 2)[0]
+        for text in (BALANCE, BALANCE.replace(old, new))
+    )
+    assert before.fingerprint != after.fingerprint
+
+
+# --- mistakes, each alone ---
+
+
+@pytest.mark.parametrize("reference", ["shop:", ":A", "shop:A.b", "my shop:A", "a:b:C", "a..b:C"])
+def test_a_type_that_can_name_no_class_is_reported(reference: str) -> None:
+    assert problems_in(f'- {{id: A, type: "{reference}", to: [sink]}}') == [
+        f'1:17: "{reference}" names no code: write it as package.module:Name'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("serde: {}", '1:39: unknown key "serde", did you mean "serdes"?'),
+        ("builder: a", '1:39: unknown key "builder": the keys are id, type, from, to, on_error, '),
+        ("serdes: json", '1:47: serdes must be a map, got the text "json"'),
+        (
+            "serdes: {in: json}",
+            '1:48: unknown key "in": the keys are key, value, out_key, out_value',
+        ),
+        (
+            "serdes: {key: strng}",
+            f'1:53: key must be {SERDES}, got the text "strng", did you mean "string"?',
+        ),
+        ("serdes: {out_value: 1}", f"1:59: out_value must be {SERDES}, got the number 1"),
+        ("config: [1]", "1:47: config must be a map, got a list"),
+        ("config: {a-b: 1}", '1:48: config: "a-b" cannot be the name of an argument'),
+        ("config: {1: 2}", "1:48: a key must be text, got the number 1: put it in quotes"),
+        (
+            "config: {a: 2026-11-21}",
+            '1:51: YAML reads "2026-11-21" in its own way: put it in quotes',
+        ),
+        (
+            "max_task_idle_ms: -2",
+            "1:57: max_task_idle_ms must be -1 to 2147483647, got -2",
+        ),
+        (
+            "max_task_idle_ms: 1.5",
+            "1:57: max_task_idle_ms must be a whole number, got the number 1.5",
+        ),
+        (
+            "buffered_records_per_partition: 0",
+            "1:71: buffered_records_per_partition must be 1 to 2147483647, got 0",
+        ),
+    ],
+)
+def test_a_mistake_in_a_class_is_reported_once_with_its_place(key: str, problem: str) -> None:
+    (found,) = problems_in(with_key(key))
+    assert found.startswith(problem)
+
+
+@pytest.mark.parametrize("key", ["stores: []", "serdes: {}", "max_task_idle_ms: 0"])
+@pytest.mark.parametrize("type_", ["forward", "sum", "count"])
+def test_a_built_in_type_takes_nothing_of_a_class(type_: str, key: str) -> None:
+    name = key.partition(":")[0]
+    (problem,) = problems_in(f"- {{id: A, to: [sink], type: {type_}, {key}}}")
+    assert f'unknown key "{name}": the keys are id, type, from, to, on_error, config' in problem
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("", "1:46: stores must be a list, got nothing"),
+        ("{name: S}", "1:47: stores must be a list, got a map"),
+        ("[S]", '1:48: a store must be a map with a name, got the text "S"'),
+        ("[{}]", '1:48: missing key "name" (what the processor asks for)'),
+        ("[{name: 1}]", "1:55: name must be a text, got the number 1: put it in quotes"),
+        ("[{name: ''}]", "1:55: name is empty"),
+        (
+            "[{name: a b}]",
+            '1:48: the name "a b" of a store has the character " ", which Kafka refuses in topic '
+            'names: use letters, digits, ".", "_" and "-"',
+        ),
+        ("[{name: S}, {name: S}]", '1:59: store "S" is given twice'),
+        ("[{name: S, nam: S}]", '1:58: unknown key "nam", did you mean "name"?'),
+        ("[{name: S, zzz: S}]", f'1:58: unknown key "zzz": {STORE_KEYS}'),
+        (
+            "[{name: S, type: windw}]",
+            f'1:64: type must be {STORE_TYPES}, got the text "windw", did you mean "window"?',
+        ),
+        (
+            "[{name: S, type: windw, retention_ms: 1}]",
+            f'1:64: type must be {STORE_TYPES}, got the text "windw", did you mean "window"?',
+        ),
+        ("[{name: S, key: [json]}]", f"1:63: key must be {SERDES}, got a list"),
+        (
+            "[{name: S, value: jso}]",
+            f'1:65: value must be {SERDES}, got the text "jso", did you mean "json"?',
+        ),
+        ("[{name: S, persistent: 1}]", "1:70: persistent must be true or false, got the number 1"),
+        (
+            "[{name: S, logged: 'no'}]",
+            '1:66: logged must be true or false, got the text "no"',
+        ),
+        ("[{name: S, retention_ms: 1}]", f'1:58: unknown key "retention_ms": {STORE_KEYS}'),
+        (
+            "[{name: S, type: session, history_retention_ms: 1, retention_ms: 1}]",
+            '1:73: unknown key "history_retention_ms", did you mean "retention_ms"?',
+        ),
+        (
+            "[{name: S, type: session}]",
+            '1:48: missing key "retention_ms" (milliseconds)',
+        ),
+        (
+            "[{name: S, type: session, retention_ms: long}]",
+            '1:87: retention_ms must be a whole number, got the text "long"',
+        ),
+        (
+            "[{name: S, type: session, retention_ms: -1}]",
+            "1:87: retention_ms must be at least 0, got -1",
+        ),
+        (
+            "[{name: S, type: session, retention_ms: 0}]",
+            '1:48: the session store "S" has a retention_ms of 0: give a whole number of '
+            "milliseconds, 1 or more",
+        ),
+        (
+            "[{name: S, type: window, retention_ms: 1}]",
+            '1:48: missing key "window_size_ms" (milliseconds)',
+        ),
+        (
+            "[{name: S, type: window, retention_ms: 1, window_size_ms: 2}]",
+            '1:48: the window store "S" has a retention_ms of 1, below its window_size_ms of 2: '
+            "windows must be kept at least until they end",
+        ),
+        (
+            "[{name: S, type: versioned_key_value}]",
+            '1:48: missing key "history_retention_ms" (milliseconds)',
+        ),
+        (
+            "[{name: a.b}, {name: a_b}]",
+            '1:8: the state of store "a_b" of "A" needs the topic "state_topic_A_a_b", and the '
+            'state of store "a.b" of "A" (line 1) "state_topic_A_a.b": they differ only in "." '
+            'and "_", which Kafka refuses',
+        ),
+    ],
+)
+def test_a_mistake_in_a_store_is_reported_once_with_its_place(given: str, problem: str) -> None:
+    assert problems_in(with_key(f"stores: {given}")) == [problem]
+
+
+def test_every_store_with_a_mistake_is_reported() -> None:
+    text = """\
+- id: A
+  type: shop:A
+  to: [sink]
+  stores:
+  - {name: 1}
+  - {name: 2}
+  - name: Fine
+  - nam: Bad
+  - {name: Bad, type: session, retention_ms: -5}
+"""
+    assert problems_in(text) == [
+        "5:12: name must be a text, got the number 1: put it in quotes",
+        "6:12: name must be a text, got the number 2: put it in quotes",
+        '8:5: unknown key "nam", did you mean "name"?',
+        '8:5: missing key "name" (what the processor asks for)',
+        "9:46: retention_ms must be at least 0, got -5",
+    ]
+
+
+def test_names_of_two_stores_and_two_classes_that_make_one_state_topic_are_refused() -> None:
+    text = """\
+- {id: A_B, type: "shop:A", to: [sink], stores: [{name: C}]}
+- {id: A, type: "shop:A", to: [sink], stores: [{name: B_C}]}
+"""
+    assert problems_in(text) == [
+        '2:8: the state of store "B_C" of "A" needs the topic "state_topic_A_B_C", which is that '
+        'of the state of store "C" of "A_B" (line 1): rename one'
+    ]

@@ -1,0 +1,372 @@
+"""Topologies of the user's in pipeline.yaml: their node groups become processors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.messages import ProcessorReplica, replicas
+from common.nodes import LoggedStore, OnError, ProcessorType
+from common.topics import TopicNames, data_topics, user_topics
+from streams import TopologyTestDriver
+from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
+
+MODULE = "tests.user_code.topologies"
+JOB = replace(CONFIG, job_name="job")
+DAY_MS = 86_400_000
+CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" and "-"'
+
+
+def entry(builder: str, config: str = "", more: str = "", id_: str = "W") -> str:
+    """Return a line with a topology; its id stands in column 8."""
+    keys = f'id: {id_}, type: topology, builder: "{MODULE}:{builder}", config: {{{config}}}'
+    return f"- {{{keys}{more}}}"
+
+
+CHAIN = entry("chain", "lines: lines_topic, words: words_topic")
+
+
+# --- what is read ---
+
+
+def test_each_node_group_becomes_a_processor_called_after_its_first_source() -> None:
+    first, second = load(CHAIN).nodes
+    assert (first.id, second.id) == ("W-Split", "W-Count")
+    assert {first.type, second.type} == {ProcessorType.TOPOLOGY}
+    assert {first.code, second.code} == {f"{MODULE}:chain"}
+    assert first.config == second.config == {"lines": "lines_topic", "words": "words_topic"}
+    assert (first.options["group"], second.options["group"]) == ("Split", "Count")
+    assert [str(task) for task in TopicNames.of(JOB).tasks(load(CHAIN, JOB), 2)] == [
+        "W-Split_0",
+        "W-Split_1",
+        "W-Count_0",
+        "W-Count_1",
+    ]
+
+
+def test_internal_topics_carry_the_id_and_the_job_name_and_others_do_not() -> None:
+    topology = load(CHAIN, JOB)
+    names = TopicNames.of(JOB)
+    first, second = topology.nodes
+    assert (names.in_topics(first), names.out_topics(first)) == (
+        ("lines_topic",),
+        ("W_middle_job",),
+    )
+    assert (names.in_topics(second), names.out_topics(second)) == (
+        ("W_middle_job",),
+        ("words_topic",),
+    )
+    assert (first.internal_topics, second.internal_topics) == ((), ("middle",))
+    assert names.arcs(topology) == {"W_middle_job": "W-Count"}
+    assert user_topics(JOB, topology) == ("lines_topic", "words_topic")
+
+
+def test_internal_topics_keep_records_until_they_are_processed_whatever_their_age() -> None:
+    (spec,) = (s for s in data_topics(JOB, load(CHAIN, JOB)) if s.name == "W_middle_job")
+    assert (spec.config["cleanup.policy"], spec.config["retention.ms"]) == ("delete", "-1")
+    assert spec.partitions == 2
+
+
+def test_an_internal_topic_has_as_many_partitions_as_the_builder_says() -> None:
+    text = entry("chain", "lines: l, words: w, partitions: 5")
+    topology = load(text, JOB)
+    names = TopicNames.of(JOB)
+    assert topology.partitions == {"W_middle_job": 5}
+    specs = {spec.name: spec.partitions for spec in data_topics(JOB, topology)}
+    assert (specs["W_middle_job"], specs["state_topic_W-Count_Kept_job"]) == (5, 5)
+    assert [names.task_count(node, topology, 2) for node in topology.nodes] == [2, 5]
+
+
+def test_state_topics_are_those_of_the_group_whose_stores_are_logged() -> None:
+    first, second = load(CHAIN, JOB).nodes
+    assert first.stores == ()
+    windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + DAY_MS)}
+    assert second.stores == (LoggedStore("Kept"), LoggedStore("Windows", windows_policy))
+    assert TopicNames.of(JOB).states(second) == {
+        "Kept": "state_topic_W-Count_Kept_job",
+        "Windows": "state_topic_W-Count_Windows_job",
+    }
+
+
+def test_a_group_with_two_sources_is_one_processor_that_reads_both() -> None:
+    (node,) = load(entry("join", "left: l, right: r, joined: j")).nodes
+    assert (node.id, node.from_, node.to) == ("W-Left", ("l", "r"), ("j",))
+
+
+def test_topics_may_be_names_of_sources_and_sinks_and_those_of_config_yaml() -> None:
+    text = "sources: {left: left_topic}\nsinks: {joined: joined_topic}\nprocessors:\n"
+    topology = load(
+        text
+        + entry("join", "left: left, right: source, joined: joined")
+        + "\n"
+        + entry("join", "left: other, right: left, joined: sink", id_="V")
+    )
+    names = TopicNames.of(CONFIG)
+    assert [names.in_topics(node) for node in topology.nodes] == [
+        ("left_topic", "in"),
+        ("other", "left_topic"),
+    ]
+    assert [names.out_topics(node) for node in topology.nodes] == [("joined_topic",), ("out",)]
+    assert user_topics(CONFIG, topology) == ("left_topic", "in", "joined_topic", "other", "out")
+
+
+def test_one_builder_makes_two_topologies_with_topics_of_their_own() -> None:
+    topology = load(f"{CHAIN}\n{entry('chain', 'lines: lines_topic, words: more', id_='V')}")
+    assert [node.id for node in topology.nodes] == ["W-Split", "W-Count", "V-Split", "V-Count"]
+    assert TopicNames.of(CONFIG).arcs(topology) == {"W_middle": "W-Count", "V_middle": "V-Count"}
+
+
+def test_settings_of_the_entry_are_those_of_each_of_its_groups() -> None:
+    text = entry(
+        "chain",
+        "lines: l, words: w",
+        ", on_error: dead_letter, max_task_idle_ms: -1, buffered_records_per_partition: 7",
+    )
+    topology = load(text, JOB)
+    for node in topology.nodes:
+        assert node.on_error is OnError.DEAD_LETTER
+        assert (node.options["max_task_idle_ms"], node.options["buffered_records"]) == (-1, 7)
+    dead = [unit.dead_letter_topic for unit in replicas(topology, TopicNames.of(JOB), 1)]
+    assert dead == ["W-Split_dead_letter_job", "W-Count_dead_letter_job"]
+
+
+def test_a_topology_runs_beside_other_processors() -> None:
+    topology = load(CHAIN + "\n- {id: A, type: sum, to: [B]}\n- {id: B, type: count, to: [sink]}")
+    assert [node.id for node in topology.nodes] == ["W-Split", "W-Count", "A", "B"]
+    assert TopicNames.of(CONFIG).arcs(topology) == {"W_middle": "W-Count", "A_B": "B"}
+
+
+def test_replicas_of_groups_travel_as_json() -> None:
+    units = replicas(load(CHAIN, JOB), TopicNames.of(JOB), 2)
+    assert [(u.in_topics, u.out_topics) for u in units[1:3]] == [
+        (("lines_topic",), ("W_middle_job",)),
+        (("W_middle_job",), ("words_topic",)),
+    ]
+    for unit in units:
+        data, parameters = json.dumps(unit.to_json()), json.dumps(unit.parameters())
+        read = ProcessorReplica.from_json(json.loads(data), json.loads(parameters))
+        assert (read, read.fingerprint) == (unit, unit.fingerprint)
+    assert len({unit.fingerprint for unit in units}) == 4
+
+
+def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
+    tmp_path: Path,
+) -> None:
+    config, pipeline = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
+    config.write_text(
+        "{server_ip: 127.0.0.1, server_port: 9092, tm_number: 1, parallelism: 2, "
+        "replication_factor: 1, source_topic: in, sink_topic: out, modules: [tests.user_code]}"
+    )
+    pipeline.write_text(entry("chain", "lines: l, words: w, partitions: 3"))
+    with TopologyTestDriver.of_pipeline(config, pipeline) as driver:
+        lines, words = driver.create_input_topic("l"), driver.create_output_topic("w")
+        lines.pipe_input(b"k", b"1", timestamp=1)
+        assert words.read_key_values() == [(b"k", b"1")]
+
+
+# --- mistakes, each alone ---
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            entry("failing", "reason: no luck"),
+            f'1:8: "W": {MODULE}:failing fails: LookupError: no luck',
+        ),
+        (entry("silent"), '1:8: "W": StreamsError'),
+        (
+            entry("chain", "lines: l"),
+            f'1:8: "W": {MODULE}:chain fails: TypeError: chain() missing 1 required positional '
+            "argument: 'words'",
+        ),
+        (
+            entry("chain", "lines: l, words: w, parts: 2"),
+            f'1:8: "W": {MODULE}:chain fails: TypeError: chain() got an unexpected keyword '
+            "argument 'parts'",
+        ),
+        (
+            entry("forgetful"),
+            f'1:8: "W": {MODULE}:forgetful returns a NoneType: it must return a TopologyBuilder '
+            "or what its build() returns",
+        ),
+        (
+            entry("Passing"),
+            f'1:8: "W": {MODULE}:Passing returns a Passing: it must return a TopologyBuilder '
+            "or what its build() returns",
+        ),
+        (entry("chian"), f'1:8: "W": module "{MODULE}" has no "chian"'),
+        (
+            entry("serdes"),
+            f'1:8: "W": "serdes" is not defined in module "{MODULE}", only imported there',
+        ),
+        (
+            '- {id: W, type: topology, builder: "os:system"}',
+            '1:8: "W": module "os" is not on the list modules: of config.yaml, which has '
+            "tests.user_code: add it if its code may run",
+        ),
+        (
+            '- {id: W, type: topology, builder: "word_count"}',
+            '1:36: "word_count" names no code: write it as package.module:Name',
+        ),
+        (
+            "- {id: W, type: topology}",
+            '1:3: missing key "builder" (package.module:function)',
+        ),
+        (
+            "- {id: W, type: topology, builder: 1}",
+            "1:36: builder must be a text, got the number 1: put it in quotes",
+        ),
+        (
+            entry("join", "left: l, right: r, joined: j", ", max_task_idle_ms: -7"),
+            "1:129: max_task_idle_ms must be -1 to 2147483647, got -7",
+        ),
+        (
+            entry("pattern"),
+            '1:8: "W": source "All" reads a pattern: name the topics instead',
+        ),
+        (
+            entry("chain", "lines: l, words: w, partitions: 0"),
+            '1:8: "W": internal topic "middle": partitions must be 1 or more',
+        ),
+        (
+            entry("chain", "lines: l, words: w, first: My Source"),
+            f'1:8: "W": the id "W-My Source" of a node group has the character " ", {CHARACTERS}',
+        ),
+        (
+            entry("chain", "lines: l l, words: w"),
+            f'1:8: "W": the topic "l l" has the character " ", {CHARACTERS}',
+        ),
+        (
+            entry("chain", "lines: l, words: w, middle: sink"),
+            '1:8: "W": internal topic "sink" has a reserved name: choose another one',
+        ),
+        (
+            entry("chain", "lines: l, words: l"),
+            '1:8: "W": topic "l" is read and written: add_internal_topic allows that',
+        ),
+    ],
+)
+def test_a_mistake_in_a_topology_is_reported_once_with_its_place(text: str, problem: str) -> None:
+    assert problems_in(text) == [problem]
+
+
+@pytest.mark.parametrize("key", ["to: [sink]", "from: [source]", "serdes: {}", "stores: [{}]"])
+def test_a_topology_takes_nothing_that_its_builder_says(key: str) -> None:
+    (problem,) = problems_in(entry("join", "left: l, right: r, joined: j", f", {key}"))
+    assert problem.startswith(f'1:111: unknown key "{key.partition(":")[0]}": the keys are id, ')
+
+
+def test_everything_that_is_wrong_with_a_topology_is_reported_a_line_each() -> None:
+    assert problems_in(entry("impossible")) == [
+        '1:8: "W": "Out" has an unknown parent "Im"',
+        '1:8: "W": "Other" has the sink "Out" as parent: sinks forward nothing',
+    ]
+
+
+def test_a_module_that_is_not_found_is_reported_with_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    config = replace(CONFIG, modules=("no_such_shop",), python_path=(tmp_path,))
+    text = '- {id: W, type: topology, builder: "no_such_shop:build"}'
+    (problem,) = problems_in(text, config)
+    assert problem.startswith('1:8: "W": module "no_such_shop" of the list modules: in config.yaml')
+    assert str(tmp_path) in problem
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        (
+            "- {id: A, type: sum, to: [W, sink]}",
+            '1:27: "W" is a topology: name a topic that it reads under `sinks:`',
+        ),
+        (
+            "- {id: A, type: sum, from: [W], to: [sink]}",
+            '1:29: "W" is a topology: name the topic that it writes under `sources:`',
+        ),
+        ("- {id: A, type: sum, to: [W-Split, sink]}", '1:27: unknown target "W-Split"'),
+    ],
+)
+def test_processors_cannot_be_tied_to_a_topology_but_by_topics(other: str, problem: str) -> None:
+    assert problems_in(f"{other}\n{CHAIN}") == [problem]
+
+
+# --- ids and topics that collide ---
+
+
+def test_an_id_that_a_node_group_has_cannot_be_that_of_another_processor() -> None:
+    wrong = (
+        'two processors have the id "W-Split", as those of a topology are called '
+        "<id>-<first source>: rename one"
+    )
+    assert problems_in(CHAIN + "\n- {id: W-Split, type: sum, to: [sink]}") == [f"2:8: {wrong}"]
+
+
+def test_an_id_that_begins_like_that_of_a_topology_is_another_one() -> None:
+    other = entry("chain", "lines: l, words: w", id_="W-Split")
+    more = "- {id: W-Other, type: count, to: [sink], on_error: dead_letter}"
+    topology = load(f"{CHAIN}\n{other}\n{more}")
+    assert [node.id for node in topology.nodes][2:] == ["W-Split-Split", "W-Split-Count", "W-Other"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            entry("chain", "lines: l, words: w, middle: x_y")
+            + "\n- {id: W_x, type: sum, to: ['y']}\n- {id: 'y', type: sum, to: [sink]}",
+            '2:29: the arc W_x -> y needs the topic "W_x_y", which is that of the internal topic '
+            '"x_y" of "W" (line 1): rename one',
+        ),
+        (
+            entry("chain", "lines: l, words: w, middle: x.y")
+            + "\n"
+            + entry("chain", "lines: l, words: w, middle: 'y'", id_="W_x"),
+            '2:8: the internal topic "y" of "W_x" needs the topic "W_x_y", and the internal topic '
+            '"x.y" of "W" (line 1) "W_x.y": they differ only in "." and "_", which Kafka refuses',
+        ),
+        (
+            "sinks: {b: W_middle}\nprocessors:\n" + CHAIN,
+            '3:8: the internal topic "middle" of "W" needs the topic "W_middle", which is that of '
+            'sink "b" (line 1): rename one',
+        ),
+        (
+            entry("chain", "lines: l, words: state_topic_W-Count_Kept"),
+            '1:8: the state of store "Kept" of "W-Count" needs the topic '
+            '"state_topic_W-Count_Kept", which is that of "W-Count" (line 1): rename one',
+        ),
+        (
+            entry("chain", "lines: heartbeat_topic, words: w"),
+            '1:8: "W-Split" needs the topic "heartbeat_topic", which is the control topic '
+            '"heartbeat_topic": rename it',
+        ),
+        (
+            entry("chain", "lines: a.b, words: a_b"),
+            '1:8: "W-Count" needs the topic "a_b", and "W-Split" (line 1) "a.b": they differ only '
+            'in "." and "_", which Kafka refuses',
+        ),
+        (
+            entry("chain", f"lines: l, words: w, middle: {'m' * 248}"),
+            f'1:8: the internal topic "{"m" * 248}" of "W" needs a topic name of 250 '
+            "characters, Kafka takes at most 249: shorten the ids",
+        ),
+        (
+            entry("join", "left: source, right: in, joined: j"),
+            '1:8: "W-Left" reads the topic "in" twice, as "source" and as "in": name one of them',
+        ),
+        (
+            entry("join", "left: source, right: r, joined: in"),
+            '1:8: "W-Left" sends to the topic "in", which it reads itself',
+        ),
+    ],
+)
+def test_topics_that_collide_are_reported_with_both_of_their_owners(
+    text: str, problem: str
+) -> None:
+    assert problem in problems_in(text)

@@ -1,0 +1,106 @@
+"""Topologies of users: several node groups, and all that a builder can do wrong."""
+
+from __future__ import annotations
+
+import re
+
+from streams import Processor, ProcessorContext, Record, TopologyBuilder, serdes, stores
+from streams.errors import StreamsError
+from streams.topology import Topology
+
+
+class Passing(Processor):
+    """Forwards what comes."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+
+
+def chain(
+    lines: str,
+    words: str,
+    middle: str = "middle",
+    partitions: int | None = None,
+    first: str = "Split",
+) -> Topology:
+    """Return two node groups with a topic of their own between them; the second has a store."""
+    builder = TopologyBuilder()
+    builder.add_source(first, lines, value_serde=serdes.json)
+    builder.add_processor("Splitter", Passing, [first])
+    builder.add_sink(
+        "To middle", middle, ["Splitter"], key_serde=serdes.bytes, value_serde=serdes.json
+    )
+    builder.add_internal_topic(middle, partitions)
+    builder.add_source("Count", middle, key_serde=serdes.string, auto_offset_reset="latest")
+    builder.add_processor("Counter", Passing, ["Count"])
+    builder.add_state_store(stores.key_value("Kept", serdes.string, serdes.int64), ["Counter"])
+    builder.add_state_store(
+        stores.window(
+            "Windows", serdes.string, serdes.json, retention_ms=60_000, window_size_ms=1_000
+        ),
+        ["Counter"],
+    )
+    builder.add_state_store(
+        stores.key_value("Scratch", serdes.string, serdes.json, logged=False), ["Counter"]
+    )
+    builder.add_sink("Out", words, ["Counter"], key_serde=serdes.string)
+    return builder.build()
+
+
+def steps(lines: str, words: str) -> TopologyBuilder:
+    """Return three node groups, the last one first, with two topics of their own between them."""
+    builder = TopologyBuilder()
+    for name, topic, to in (
+        ("Third", "two", words),
+        ("Second", "one", "two"),
+        ("First", lines, "one"),
+    ):
+        builder.add_source(name, topic)
+        builder.add_sink(f"To {to}", to, [name])
+    for topic in ("one", "two"):
+        builder.add_internal_topic(topic)
+    return builder
+
+
+def join(left: str, right: str, joined: str) -> TopologyBuilder:
+    """Return one node group with two sources."""
+    builder = TopologyBuilder()
+    for name, topic in (("Left", left), ("Right", right)):
+        builder.add_source(name, topic)
+    builder.add_processor("Joiner", Passing, ["Left", "Right"])
+    builder.add_sink("Joined", joined, ["Joiner"])
+    return builder
+
+
+def pattern() -> TopologyBuilder:
+    """Return a topology that reads whatever topics match."""
+    builder = TopologyBuilder()
+    builder.add_source("All", re.compile("lines_.*"))
+    builder.add_sink("Out", "words", ["All"])
+    return builder
+
+
+def impossible() -> Topology:
+    """Return nothing: two things are wrong with what is built."""
+    builder = TopologyBuilder()
+    builder.add_source("In", "lines")
+    builder.add_sink("Out", "words", ["Im"])
+    builder.add_sink("Other", "more", ["Out"])
+    return builder.build()
+
+
+def failing(reason: str) -> TopologyBuilder:
+    """Fail as code does that was never run."""
+    raise LookupError(reason)
+
+
+def silent() -> TopologyBuilder:
+    """Fail without a word."""
+    raise StreamsError
+
+
+def forgetful() -> None:
+    """Return nothing."""
