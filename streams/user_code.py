@@ -55,12 +55,7 @@ class UserCode:
         wrong = form_problem(reference)
         if wrong:
             raise ConfigError(wrong)
-        if not self._allows(module):
-            listed = ", ".join(self._modules) or "nothing"
-            raise ConfigError(
-                f'module "{module}" is not on the list modules: of config.yaml, which has '
-                f"{listed}: add it if its code may run"
-            )
+        self.require_allowed(reference)
         found = getattr(_import(module), name, None)
         if found is None:
             raise ConfigError(f'module "{module}" has no "{name}"')
@@ -68,6 +63,16 @@ class UserCode:
         if not self._allows(getattr(found, "__module__", None) or ""):
             raise ConfigError(f'"{name}" is not defined in module "{module}", only imported there')
         return found
+
+    def require_allowed(self, reference: str) -> None:
+        """Raise ConfigError unless the module of a reference is on the list; imports nothing."""
+        module = reference.partition(":")[0]
+        if not self._allows(module):
+            listed = ", ".join(self._modules) or "nothing"
+            raise ConfigError(
+                f'module "{module}" is not on the list modules: of config.yaml, which has '
+                f"{listed}: add it if its code may run"
+            )
 
     def _allows(self, module: str) -> bool:
         return any(module == name or module.startswith(f"{name}.") for name in self._modules)

@@ -27,7 +27,7 @@ from streams.pipeline.stores import store_of
 from streams.pipeline.topics import check_topics
 from streams.pipeline.user_topology import build_topology
 from streams.topology import NodeGroup
-from streams.user_code import UserCode
+from streams.user_code import UserCode, form_problem
 
 
 def load_pipeline(path: Path, config: Config) -> Topology:
@@ -69,6 +69,11 @@ def _nodes(
 ) -> list[ProcessorNode]:
     if entry.type in BUILT_IN:
         _check_sources(entry, pipeline, problems)
+    if entry.type is ProcessorType.CLASS and not form_problem(entry.code):
+        try:
+            UserCode.of(config).require_allowed(entry.code)
+        except ConfigError as error:
+            problems.add(entry.at, f'"{entry.id}": {error}')
     if entry.type is not ProcessorType.TOPOLOGY:
         return [_node(entry, pipeline)]
     if not entry.code:

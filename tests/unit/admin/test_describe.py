@@ -25,7 +25,7 @@ parallelism: 2
 replication_factor: 1
 source_topic: in
 sink_topic: out
-modules: [tests.user_code]
+modules: [shop, tests.user_code]
 """
 SHOP = """
 sources: {deposits: deposits_topic, withdrawals: withdrawals_topic}

@@ -274,7 +274,6 @@ processors: [{id: P, type: forward, from: [few, many, source], to: [sink]}]
             "tests.user_code.word_count:Processor",
             '"Processor" is not defined in module "tests.user_code.word_count"',
         ),
-        ("os:PathLike", 'module "os" is not on the list modules: of config.yaml'),
         ("tests.user_code.missing:A", 'module "tests.user_code.missing" of the list modules:'),
     ],
 )
@@ -285,6 +284,13 @@ def test_code_that_is_no_class_for_records_is_refused_with_the_reason(
     with pytest.raises(ConfigError) as raised:
         group_of(unit, CODE)
     assert message in str(raised.value)
+
+
+def test_a_class_that_is_not_allowed_here_is_refused_though_the_jobmanager_allowed_it(
+    folder: Path,
+) -> None:
+    with pytest.raises(ConfigError, match='"tests.user_code.word_count" is not on the list'):
+        group_of(sums("config: {start: 1}", folder), UserCode(["other"]))
 
 
 def test_a_class_that_does_not_take_its_config_says_so_when_it_is_made(folder: Path) -> None:

@@ -20,7 +20,7 @@ CONFIG = Config(
     replication_factor=1,
     source_topic="in",
     sink_topic="out",
-    modules=("tests.user_code",),
+    modules=("shop", "tests.user_code", "_a"),
 )
 
 

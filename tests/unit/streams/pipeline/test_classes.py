@@ -418,3 +418,10 @@ def test_names_of_two_stores_and_two_classes_that_make_one_state_topic_are_refus
         '2:8: the state of store "B_C" of "A" needs the topic "state_topic_A_B_C", which is that '
         'of the state of store "C" of "A_B" (line 1): rename one'
     ]
+
+
+def test_module_that_config_yaml_does_not_allow_is_told_before_anything_runs() -> None:
+    assert problems_in('[{id: A, type: "other:A", to: [sink]}]') == [
+        '1:7: "A": module "other" is not on the list modules: of config.yaml, which has '
+        "shop, tests.user_code, _a: add it if its code may run"
+    ]

@@ -207,7 +207,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         (
             '- {id: W, type: topology, builder: "os:system"}',
             '1:8: "W": module "os" is not on the list modules: of config.yaml, which has '
-            "tests.user_code: add it if its code may run",
+            "shop, tests.user_code, _a: add it if its code may run",
         ),
         (
             '- {id: W, type: topology, builder: "word_count"}',
