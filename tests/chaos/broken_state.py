@@ -16,8 +16,11 @@ from tests.chaos.rig import FIRST, Rig
 NOTICE_TIMEOUT_S = 60.0
 
 
-def _stores(folder: Path) -> list[Path]:
-    return sorted(path.parent for path in folder.glob("*/CURRENT"))
+def _stores(rig: Rig, tm_id: int) -> list[Path]:
+    """Return the folders of a TaskManager's stores: there must be some, or nothing is shown."""
+    stores = sorted(path.parent for path in rig.state_folder(tm_id).glob("*/*/CURRENT"))
+    assert stores, f"TaskManager {tm_id} has no stores"
+    return stores
 
 
 def _kill_and_settle(rig: Rig, victim: int) -> None:
@@ -59,7 +62,7 @@ def corrupt_state(rig: Rig) -> None:
     """Bytes of a killed TaskManager's stores are overwritten: found, wiped, restored."""
     victim = rig.some_task_manager()
     _kill_and_settle(rig, victim)
-    for store in _stores(rig.state_folder(victim)):
+    for store in _stores(rig, victim):
         for file in [*store.glob("*.sst"), *store.glob("*.log"), *store.glob("MANIFEST-*")]:
             _overwrite(rig, file)
     wiped = _restart_and_look(rig, victim, "state wiped|was damaged")
@@ -71,7 +74,7 @@ def truncated_state(rig: Rig) -> None:
     """Files of a killed TaskManager's stores are cut short: restored from the state topic."""
     victim = rig.some_task_manager()
     _kill_and_settle(rig, victim)
-    for store in _stores(rig.state_folder(victim)):
+    for store in _stores(rig, victim):
         for file in store.iterdir():
             if file.is_file() and rig.random.random() < 0.5:
                 size = file.stat().st_size
@@ -88,15 +91,19 @@ def foreign_state(rig: Rig) -> None:
     other = rig.random.choice([tm_id for tm_id in rig.task_managers if tm_id != victim])
     _kill_and_settle(rig, victim)
     rig.kill(other)
-    others = _stores(rig.state_folder(other))
-    stores = _stores(rig.state_folder(victim))
+    others = _stores(rig, other)
+    stores = _stores(rig, victim)
     for store in stores:
         shutil.rmtree(store)
         shutil.copytree(rig.random.choice(others), store)
     rig.start_task_manager(other)
     _restart_and_look(rig, victim, "state wiped")
     lines = _log(rig, victim).splitlines()
-    running = [s for s in stores if any(f"task={s.name} " in x and "task runs" in x for x in lines)]
+    running = [
+        store
+        for store in stores
+        if any(f"task={store.parent.name} " in line and "task runs" in line for line in lines)
+    ]
     for store in running:
         assert any("belongs to another" in line and str(store) in line for line in lines), (
             f"{store} was used though it is another's"

@@ -289,7 +289,7 @@ def test_code_that_is_no_class_for_records_is_refused_with_the_reason(
 def test_a_class_that_is_not_allowed_here_is_refused_though_the_jobmanager_allowed_it(
     folder: Path,
 ) -> None:
-    with pytest.raises(ConfigError, match='"tests.user_code.word_count" is not on the list'):
+    with pytest.raises(ConfigError, match=r'"tests\.user_code\.word_count" is not on the list'):
         group_of(sums("config: {start: 1}", folder), UserCode(["other"]))
 
 
