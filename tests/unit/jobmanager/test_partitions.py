@@ -26,7 +26,7 @@ CONFIG = Config(
     replication_factor=1,
     source_topic="in",
     sink_topic="out",
-    modules=("tests.user_code",),
+    modules=("shop", "tests.user_code"),
 )
 NAMES = TopicNames.of(CONFIG)
 SOURCES = "sources: {a: a_topic, b: b_topic}\nsinks: {c: c_topic}\nprocessors:\n"
