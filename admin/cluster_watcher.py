@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from admin.cluster_status import Beat, ClusterStatus, newest, snapshot
+from common.clock import wall_clock_ms
 from common.codec import Codec
 from common.config import Config
 from common.kafka.admin import Admin
@@ -41,7 +42,7 @@ class ClusterWatcher:
         for record in self._reader.read(wait_s):
             if record.offset >= self._reader.ends[self._topic]:
                 # Written this moment, so it tells what time it is for the brokers.
-                self._brokers_ahead_ms = record.timestamp_ms - _now_ms()
+                self._brokers_ahead_ms = record.timestamp_ms - wall_clock_ms()
             try:
                 message = self._codec.decode(record)
                 if isinstance(message, Heartbeat):
@@ -67,7 +68,7 @@ class ClusterWatcher:
     def status(self) -> ClusterStatus:
         """Return what the heartbeats that were read tell about this moment."""
         config = self._config
-        now_ms = _now_ms() + self._brokers_ahead_ms
+        now_ms = wall_clock_ms() + self._brokers_ahead_ms
         return snapshot(self._beats, now_ms, config.heartbeat_interval_ms, config.tm_number)
 
     def close(self) -> None:
@@ -85,7 +86,3 @@ class ClusterWatcher:
     def _is_fresh(self, status: ClusterStatus) -> bool:
         ages_ms = [status.job_manager.age_ms, *(info.age_ms for info in status.task_managers)]
         return all(age is not None and age <= self._config.heartbeat_interval_ms for age in ages_ms)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

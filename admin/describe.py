@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Column, Table
@@ -12,7 +10,7 @@ from rich.tree import Tree
 from common.config import Config
 from common.messages import replicas
 from common.nodes import OnError, ProcessorNode, Topology
-from common.topics import TopicNames, TopicSpec, control_topics, data_topics
+from common.topics import TopicNames, TopicSpec, control_topics, data_topics, user_topics
 
 _BROKER_DEFAULT = "broker default"
 _LAST_PER_KEY = "last record per key"
@@ -37,7 +35,7 @@ def mermaid(config: Config, topology: Topology) -> str:
     # Processor ids may hold characters that Mermaid refuses in its own.
     keys = {node.id: f"p{index}" for index, node in enumerate(topology.nodes)}
     arcs = names.arcs(topology)
-    outside = _outside(names, topology, arcs)
+    outside = _outside(config, topology)
     lines = ["flowchart LR"]
     lines += [
         f'    {keys[node.id]}["{node.id}<br/>{_parameters(node).translate(_ENTITIES)}"]'
@@ -59,15 +57,10 @@ def mermaid(config: Config, topology: Topology) -> str:
     return "\n".join(lines)
 
 
-def _outside(names: TopicNames, topology: Topology, arcs: Mapping[str, str]) -> dict[str, str]:
+def _outside(config: Config, topology: Topology) -> dict[str, str]:
     """Return the topics that are sources and sinks, with their keys in the flowchart."""
-    topics = dict.fromkeys(
-        topic
-        for node in topology.nodes
-        for topic in (*names.in_topics(node), *names.out_topics(node))
-        if topic not in arcs
-    )
-    known = {names.source: "source", names.sink: "sink"}
+    known = {config.source_topic: "source", config.sink_topic: "sink"}
+    topics = user_topics(config, topology)
     return {topic: known.get(topic, f"t{number}") for number, topic in enumerate(topics)}
 
 

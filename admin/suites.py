@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,16 @@ from common.config import load_config
 from common.errors import ConfigError
 from common.fields import Fields
 from common.nodes import SINK, SOURCE
-from common.yaml_positions import Items, Map, Pair, Problems, Scalar, Value, describe, read_yaml
+from common.yaml_positions import (
+    Map,
+    Pair,
+    Problems,
+    Scalar,
+    Value,
+    describe,
+    plain,
+    read_yaml,
+)
 from streams import ReadRecord, SerializationError, TestOutputTopic, TopologyTestDriver, serdes
 from streams.pipeline.file import read_pipeline
 from streams.pipeline.stores import SERDES
@@ -68,7 +78,7 @@ class _Suite:
         self.tests = _tests(fields, problems)
 
     def run(self, name: str, steps: list[Pair]) -> TestResult:
-        topics = self._topics()
+        topics = self._topics
         partitions = {topics.get(topic, topic): n for topic, n in self._partitions.items()}
         with TopologyTestDriver.of_pipeline(
             self._config, self._pipeline, partitions=partitions
@@ -87,6 +97,7 @@ class _Suite:
                     return TestResult(name, f"{place}: {step.key}: {what}{error}")
         return TestResult(name)
 
+    @cached_property
     def _topics(self) -> Mapping[str, str]:
         """Return the topics that have names in the files: sources and sinks."""
         config = load_config(self._config)
@@ -126,8 +137,8 @@ class _Run:
         key_serde, value_serde = self._serdes.get(topic, (None, None))
         timestamp = fields.get("timestamp")
         self._driver.create_input_topic(self._topics.get(topic, topic)).pipe_input(
-            _to_bytes(_plain(fields.get("key")), key_serde),
-            _to_bytes(_plain(fields.get("value")), value_serde),
+            _to_bytes(plain(fields.get("key")), key_serde),
+            _to_bytes(plain(fields.get("value")), value_serde),
             None if timestamp is None else fields.number("timestamp", low=0),
         )
 
@@ -155,7 +166,7 @@ class _Run:
         name = fields.text("name", about="the store")
         processor = fields.text("processor", default="") or None
         store = self._driver.get_state_store(name, processor)
-        key, wanted = _plain(fields.get("key")), _plain(fields.get("value"))
+        key, wanted = plain(fields.get("key")), plain(fields.get("value"))
         try:
             found = store.get(key)
         except SerializationError:
@@ -212,7 +223,7 @@ def _wanted(item: Value, problems: Problems) -> dict[str, Any]:
         problems.add(item, f"a record must be a map, got {describe(item)}")
         return {}
     Fields(item.pairs, problems, at=item, known=_RECORD_KEYS)
-    return {pair.key: _plain(pair.value) for pair in item.pairs}
+    return {pair.key: plain(pair.value) for pair in item.pairs}
 
 
 def _shown(
@@ -255,18 +266,6 @@ def _from_bytes(data: bytes | None, wanted: Any, serde: Serde[Any] | None) -> An
         return read(data)
     except ValueError:
         return data
-
-
-def _plain(value: Value | None) -> Any:
-    match value:
-        case None:
-            return None
-        case Scalar():
-            return value.value
-        case Items():
-            return [_plain(item) for item in value.items]
-        case Map():
-            return {pair.key: _plain(pair.value) for pair in value.pairs}
 
 
 def _text(records: list[dict[str, Any]]) -> str:

@@ -37,15 +37,17 @@ class RecordBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def behind(self, count: int) -> RecordBatch:
-        """Return the records behind the first `count` ones."""
+    def part(self, start: int, stop: int) -> RecordBatch:
+        """Return the records from index `start` to `stop`; the batch itself if that is all."""
+        if stop - start == len(self):
+            return self
         return RecordBatch(
             self.topic,
             self.partition,
-            self.keys[count:],
-            self.values[count:],
-            self.timestamps[count:],
-            self.offsets[count:],
-            self.headers[count:] if self.headers else None,
+            self.keys[start:stop],
+            self.values[start:stop],
+            self.timestamps[start:stop],
+            self.offsets[start:stop],
+            self.headers[start:stop] if self.headers else None,
             self.error,
         )

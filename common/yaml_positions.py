@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import yaml
 from yaml.constructor import SafeConstructor
@@ -135,6 +135,19 @@ def describe(value: Value) -> str:
             return f'the text "{short}"{origin}'
         case Scalar():
             return f"the number {value.text}"
+
+
+def plain(value: Value | None) -> Any:
+    """Return a value as Python's own, and None for one that is not there."""
+    match value:
+        case None:
+            return None
+        case Scalar():
+            return value.value
+        case Items():
+            return [plain(item) for item in value.items]
+        case Map():
+            return {pair.key: plain(pair.value) for pair in value.pairs}
 
 
 def unique_pairs(pairs: Iterable[Pair], problems: Problems) -> tuple[Pair, ...]:

@@ -8,6 +8,7 @@ import uuid
 
 import structlog
 
+from common.clock import wall_clock_ms
 from common.codec import Codec
 from common.config import Config
 from common.errors import SupersededError
@@ -107,7 +108,7 @@ class JobManagerDaemon:
     def _proclaim(self, writer: RulingWriter) -> None:
         """Write `sos`; its offset is the epoch from now on. Raises as `RulingWriter.write`."""
         sos = Sos(-1, self._incarnation)
-        self._epoch = writer.write(self._codec.encode(sos, _wall_clock_ms()))
+        self._epoch = writer.write(self._codec.encode(sos, wall_clock_ms()))
         structlog.contextvars.bind_contextvars(epoch=self._epoch)
         logger.info("JobManager rules")
         self._send(self._state.handle(ReignBegan(self._epoch)))
@@ -155,12 +156,12 @@ class JobManagerDaemon:
             _log(command)
             if isinstance(command, JobManagerBeat | Refused):
                 # Repeated anyway, and harmless from a JobManager that no longer rules.
-                self._reports.write(self._codec.encode(command, _wall_clock_ms()))
+                self._reports.write(self._codec.encode(command, wall_clock_ms()))
             else:
                 decrees.append(command)
         if not decrees or self._writer is None:
             return
-        records = [r for decree in decrees for r in self._codec.encode(decree, _wall_clock_ms())]
+        records = [r for decree in decrees for r in self._codec.encode(decree, wall_clock_ms())]
         try:
             self._writer.write(records)
         except FencedError:
@@ -180,10 +181,6 @@ class JobManagerDaemon:
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._stopping = True
-
-
-def _wall_clock_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _log(command: Message) -> None:

@@ -260,7 +260,7 @@ class GroupTask:
             raise
         except Exception as error:
             if len(batch) > 1:
-                parts = (_part(batch, index) for index in range(len(batch)))
+                parts = (batch.part(index, index + 1) for index in range(len(batch)))
                 return [timed for part in parts for timed in self._timed(part)]
             return [replace(batch, timestamps=[max(time, 0)], error=reason(error))]
         self._times[partition] = extracted.partition_time
@@ -304,19 +304,6 @@ def reason(error: Exception) -> str:
     if isinstance(error, StreamsError):
         return str(error)
     return f"{type(error).__name__}: {error}"
-
-
-def _part(batch: RecordBatch, index: int) -> RecordBatch:
-    """Return one record of a batch as a batch."""
-    return RecordBatch(
-        batch.topic,
-        batch.partition,
-        [batch.keys[index]],
-        [batch.values[index]],
-        [batch.timestamps[index]],
-        [batch.offsets[index]],
-        [batch.headers[index]] if batch.headers else None,
-    )
 
 
 def _error_headers(

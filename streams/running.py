@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from common.kafka.record_size import record_size, size_bound
+from common.kafka.record_size import MAX_OVERHEAD, record_size, size_bound
 from common.record_batch import Headers, RecordBatch
 from streams import serdes
 from streams.errors import StreamsError
@@ -24,7 +24,6 @@ BatchReceiver = Callable[[Batch], None]
 Column = Sequence[Any]
 
 DROPPED_BY_PARTITIONER = "partitioner"
-_MAX_OVERHEAD = 97
 _BYTES = frozenset((bytes, type(None)))
 
 
@@ -103,7 +102,7 @@ class RunningSink(RunningNode):
         headers = list(record.headers) if record.headers else None
         if timestamp < 0:
             raise StreamsError(f'sink "{self._name}" got a record with a negative timestamp')
-        size = _MAX_OVERHEAD + len(key_data or b"") + len(data or b"")
+        size = MAX_OVERHEAD + len(key_data or b"") + len(data or b"")
         if headers or size > self._limit(topic):
             self._require_fit(topic, key_data, data, headers)
         partitions: tuple[int, ...] | None = None
@@ -194,16 +193,13 @@ class RunningSource:
 
     def columns(self, batch: RecordBatch, start: int, stop: int) -> Batch:
         """Return the records from `start` to `stop`. Raises SerializationError."""
-        keys, values, timestamps = batch.keys, batch.values, batch.timestamps
-        headers = batch.headers
-        if stop - start < len(batch):
-            keys, values, timestamps = keys[start:stop], values[start:stop], timestamps[start:stop]
-            headers = headers[start:stop] if headers else None
-        if self._reads_keys:
-            keys = _converted(keys, self.read_key)
-        if self._reads_values:
-            values = _converted(values, self.read_value)
-        return Batch(keys, values, timestamps, headers)
+        part = batch.part(start, stop)
+        return Batch(
+            _converted(part.keys, self.read_key) if self._reads_keys else part.keys,
+            _converted(part.values, self.read_value) if self._reads_values else part.values,
+            part.timestamps,
+            part.headers,
+        )
 
 
 class RunningContext:

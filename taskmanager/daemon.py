@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
+from common.clock import wall_clock_ms
 from common.codec import Codec
 from common.config import Config
 from common.errors import PipelineError, SupersededError, UnavailableError
@@ -148,7 +149,7 @@ class TaskManagerDaemon:
     def _execute(self, command: Command) -> None:
         match command:
             case Threads() | Heartbeat():
-                self._writer.write(self._codec.encode(command, int(time.time() * 1000)))
+                self._writer.write(self._codec.encode(command, wall_clock_ms()))
             case LaunchThread(thread):
                 self._launch(thread)
             case AssignTask(thread, replica, epoch):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from common.clock import wall_clock_ms
 from common.config import Config
 from common.errors import ConfigError
 from common.fault_points import reach
@@ -127,7 +128,6 @@ class Task:
         self._open = Figures()
         self._transactions = 0
         self._transactions_at_start = 0
-        self._enforced = 0
 
     def start(self) -> None:
         """Take the task over: fence, restore, find the positions. Blocks; `drop` it on errors.
@@ -206,7 +206,7 @@ class Task:
         if seen < len(batch):
             self._read[partition] = batch.offsets[-1] + 1
             nodes = self._nodes
-            self._attempt(nodes, lambda: nodes.add(batch.behind(seen) if seen else batch))
+            self._attempt(nodes, lambda: nodes.add(batch.part(seen, len(batch))))
 
     def turn(self) -> None:
         """Process what has waited for other inputs, and call what is due by the wall clock.
@@ -219,7 +219,7 @@ class Task:
 
         def work() -> None:
             nodes.process(_monotonic_ms(), self._partitions_at_end())
-            nodes.punctuate(_wall_clock_ms())
+            nodes.punctuate(wall_clock_ms())
 
         self._attempt(nodes, work)
 
@@ -272,7 +272,6 @@ class Task:
             else:
                 producer.send_record(output)
         self._open.add(figures)
-        self._enforced += figures.enforced
         for partition in self.partitions:
             position = nodes.position(partition)
             if position is not None:
@@ -352,7 +351,7 @@ class Task:
             skipped=self._committed.skipped,
             dead_letters=self._committed.dead_letters,
             dropped=self._committed.dropped.total(),
-            enforced=self._enforced,
+            enforced=self._committed.enforced,
             transactions=self._transactions,
             restarts=self.restarts,
             lag=self._lag(),
@@ -380,7 +379,7 @@ class Task:
                 number=self.replica.task.partition,
                 stores=stores.stores,
                 outlet=_Outlet(producer, self._context.admin),
-                clock_ms=_wall_clock_ms,
+                clock_ms=wall_clock_ms,
             )
         except StreamsError as error:
             raise HopelessError(str(error)) from error
@@ -466,7 +465,3 @@ class Task:
 
 def _monotonic_ms() -> int:
     return int(time.monotonic() * 1000)
-
-
-def _wall_clock_ms() -> int:
-    return int(time.time() * 1000)

@@ -12,7 +12,9 @@ _ATTRIBUTES = 1
 _ZERO_DELTAS = 2
 """Of timestamp and offset: the record is the first one of its batch."""
 
-_MAX_OVERHEAD = 97
+MAX_OVERHEAD = 97
+"""The most that a record without headers takes besides its key and value, in bytes."""
+
 _MAX_HEADER_OVERHEAD = 10
 _MAX_UTF8_BYTES = 4
 
@@ -34,7 +36,7 @@ def size_bound(
     headers: Sequence[Headers] | None,
 ) -> int:
     """Return a size that no record of these columns exceeds; far cheaper than the size of each."""
-    bound = _MAX_OVERHEAD + _longest(keys) + _longest(values)
+    bound = MAX_OVERHEAD + _longest(keys) + _longest(values)
     pairs = list(chain.from_iterable(filter(None, headers or ())))
     if pairs:
         names, contents = zip(*pairs, strict=True)

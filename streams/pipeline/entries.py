@@ -19,6 +19,7 @@ from common.yaml_positions import (
     Scalar,
     Value,
     describe,
+    plain,
 )
 from streams.pipeline.stores import SERDES, read_stores
 from streams.user_code import form_problem
@@ -195,16 +196,5 @@ def _free_config(pairs: Iterable[Pair], problems: Problems) -> dict[str, Any]:
     for pair in pairs:
         if not pair.key.isidentifier():
             problems.add(pair.at, f'config: "{pair.key}" cannot be the name of an argument')
-        config[pair.key] = _plain(pair.value)
+        config[pair.key] = plain(pair.value)
     return config
-
-
-def _plain(value: Value) -> Any:
-    """Return a value as Python's own."""
-    match value:
-        case Scalar():
-            return value.value
-        case Items():
-            return [_plain(item) for item in value.items]
-        case Map():
-            return {pair.key: _plain(pair.value) for pair in value.pairs}

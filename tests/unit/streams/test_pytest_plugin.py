@@ -30,6 +30,4 @@ def test_fixture_makes_drivers_and_closes_them(pytester: pytest.Pytester) -> Non
             assert closed == [True]
         """
     )
-    pytester.runpytest("-p", "streams.pytest_plugin", "-p", "no:cacheprovider").assert_outcomes(
-        passed=2
-    )
+    pytester.runpytest("-p", "no:cacheprovider").assert_outcomes(passed=2)
