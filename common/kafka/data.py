@@ -78,7 +78,8 @@ class PartitionReader:
                 **_LOW_LATENCY,
             ),
         )
-        self._assigned: set[Partition] = set()
+        self._assigned: dict[Partition, int] = {}
+        """The offsets at which reading began."""
 
     @property
     def group_metadata(self) -> Any:
@@ -88,14 +89,15 @@ class PartitionReader:
     def assign(self, positions: Mapping[Partition, int]) -> None:
         """Start to read each partition at its offset."""
         self._consumer.incremental_assign([TopicPartition(*p, o) for p, o in positions.items()])
-        self._assigned.update(positions)
+        self._assigned |= positions
 
     def unassign(self, partitions: Iterable[Partition]) -> None:
         """Stop to read these partitions; those that are not assigned are ignored."""
-        leaving = self._assigned.intersection(partitions)
+        leaving = self._assigned.keys() & set(partitions)
         if leaving:
             self._consumer.incremental_unassign([TopicPartition(*p) for p in leaving])
-            self._assigned -= leaving
+            for partition in leaving:
+                del self._assigned[partition]
             if self._watch is not None:
                 for topic in {t for t, _ in leaving} - {t for t, _ in self._assigned}:
                     self._watch.forget(topic)
@@ -169,8 +171,33 @@ class PartitionReader:
             # A batch call with a timeout would wait for the batch to fill.
             messages += self._consumer.consume(max_records - 1, 0)
         if any(map(Message.error, messages)):
-            messages = _set_aside_errors(messages, fetched)
+            messages = self._set_aside_errors(messages, fetched)
         return messages
+
+    def _set_aside_errors(self, messages: list[Message], fetched: Fetched) -> list[Message]:
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                fetched.ends.append((_partition(message), message.offset() or 0))
+            elif self._is_of_now(message) and not is_passing(error):
+                fetched.errors.append((_partition(message), explain(error)))
+        return records
+
+    def _is_of_now(self, error: Message) -> bool:
+        """Tell whether an error is of a partition as it is assigned now.
+
+        librdkafka drops the records of an assignment that has ended, but not the error "offset out
+        of range" of one: it is delivered to the next assignment of the partition. The offset tells
+        them apart, because only who fell behind while others went on can have had it.
+        """
+        start = self._assigned.get(_partition(error))
+        if start is None:
+            return False
+        is_lost_offset = error.error().code() == KafkaError._AUTO_OFFSET_RESET  # type: ignore[union-attr]
+        return not is_lost_offset or (error.offset() or 0) >= start
 
     def _gone(self) -> list[tuple[Partition, str]]:
         if self._watch is None:
@@ -185,19 +212,6 @@ class PartitionReader:
 
 def _partition(message: Message) -> Partition:
     return message.topic(), message.partition()  # type: ignore[return-value]
-
-
-def _set_aside_errors(messages: list[Message], fetched: Fetched) -> list[Message]:
-    records = []
-    for message in messages:
-        error = message.error()
-        if error is None:
-            records.append(message)
-        elif error.code() == KafkaError._PARTITION_EOF:
-            fetched.ends.append((_partition(message), message.offset() or 0))
-        elif message.topic() is not None and not is_passing(error):
-            fetched.errors.append((_partition(message), explain(error)))
-    return records
 
 
 def _columns(messages: list[Message]) -> list[RecordBatch]:
