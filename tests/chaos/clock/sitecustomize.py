@@ -1,19 +1,18 @@
 """Makes the wall clock of a Python process jump; its folder stands on the process's PYTHONPATH.
 
 `CHAOS_CLOCK_FILE` names a file with the seconds (a decimal number, may be negative) by which
-`time.time`, `time.time_ns` and `datetime.now`, `utcnow` and `today` are wrong. The file may change
-at any time: it is read again after 100 ms, and in a forked child at once. A file that is missing
-means no shift; one that holds no number, as while it is written, leaves the shift as it was.
-Monotonic clocks go on as they are. Clocks outside of Python, such as librdkafka's, are right.
+`time.time` and `time.time_ns` are wrong. The file may change at any time: it is read again after
+100 ms, and in a forked child at once. A file that is missing means no shift; one that holds no
+number, as while it is written, leaves the shift as it was. Monotonic clocks go on as they are, and
+so do those that are read in C: librdkafka's, and `datetime`'s, whose class pandas must find as it
+was built for.
 """
 
 from __future__ import annotations
 
-import datetime
 import math
 import os
 import time
-from typing import Any, Self
 
 VARIABLE = "CHAOS_CLOCK_FILE"
 READ_EVERY_S = 0.1
@@ -21,7 +20,6 @@ READ_EVERY_S = 0.1
 _true_time = time.time
 _true_time_ns = time.time_ns
 _monotonic = time.monotonic
-_TrueDatetime = datetime.datetime
 
 
 class _Shift:
@@ -56,31 +54,6 @@ class _Shift:
 
 
 def _install(shift: _Shift) -> None:
-    class MeansTheTrueOne(type):
-        """Objects made before this, or in C, are datetimes too."""
-
-        def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, _TrueDatetime)
-
-        def __subclasscheck__(cls, subclass: type) -> bool:
-            return issubclass(subclass, _TrueDatetime)
-
-    # Pickled by its name, and so under the true one's.
-    class ShiftedDatetime(_TrueDatetime, metaclass=MeansTheTrueOne):
-        """The datetime of a host whose clock is wrong."""
-
-        @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> Self:
-            return cls.fromtimestamp(time.time(), tz)
-
-        @classmethod
-        def utcnow(cls) -> Self:
-            return cls.now(datetime.timezone.utc).replace(tzinfo=None)  # noqa: UP017
-
-    ShiftedDatetime.__name__ = ShiftedDatetime.__qualname__ = "datetime"
-    ShiftedDatetime.__module__ = "datetime"
-    shifted: Any = ShiftedDatetime
-    datetime.datetime = shifted  # type: ignore[misc]
     time.time = lambda: _true_time() + shift.seconds()
     time.time_ns = lambda: _true_time_ns() + round(shift.seconds() * 1_000_000_000)
     os.register_at_fork(after_in_child=shift.forget)
