@@ -82,6 +82,8 @@ class ClusterStatus:
     job_manager: JobManagerInfo
     task_managers: tuple[TaskManagerInfo, ...]
     tasks: tuple[TaskInfo, ...]
+    standbys: tuple[TaskInfo, ...] = ()
+    """Copies of tasks' state; see `num_standby_replicas`."""
 
     @property
     def without_owner(self) -> tuple[TaskId, ...]:
@@ -119,6 +121,7 @@ class ClusterStatus:
                 for info in self.task_managers
             ],
             "tasks": [_task_to_json(info) for info in self.tasks],
+            "standbys": [_task_to_json(info) for info in self.standbys],
             "tasks_without_owner": [str(task) for task in self.without_owner],
         }
 
@@ -181,8 +184,13 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
     }
     job_manager = _job_manager(ruler, now_ms, overdue_ms)
     owners = _owners(ruler, job_manager.presence, statuses)
-    tasks = tuple(_task(task, owner, up, statuses) for task, owner in owners.items())
-    return ClusterStatus(job_manager, managers, tasks)
+    tasks = [_task(task, owner, up, statuses) for task, owner in owners.items()]
+    return ClusterStatus(
+        job_manager,
+        managers,
+        tuple(info for info in tasks if not info.task.standby),
+        tuple(info for info in tasks if info.task.standby),
+    )
 
 
 def _sender(content: Report | JobManagerBeat) -> str:

@@ -25,6 +25,7 @@ _COLORS: Mapping[str, str] = {
     Presence.UP: "green",
     Presence.DOWN: "red",
     TaskState.RUNNING: "green",
+    TaskState.STANDBY: "green",
     TaskState.STARTING: "yellow",
     TaskState.RESTORING: "yellow",
     TaskState.FAILED: "red",
@@ -58,6 +59,8 @@ def overview(status: ClusterStatus) -> RenderableType:
     ]
     if status.tasks:
         parts += ["", tasks_table(status)]
+    if status.standbys:
+        parts += ["", standbys_table(status)]
     if status.without_owner:
         names = ", ".join(str(task) for task in status.without_owner)
         parts += ["", Text(f"Nobody runs {names}", style="red")]
@@ -114,6 +117,23 @@ def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = No
         owner = "" if info.owner is None else str(info.owner)
         thread = "" if info.status is None else str(info.status.thread)
         table.add_row(str(info.task), owner, thread, _state(info), *cells, Text(info.reason))
+    return table
+
+
+def standbys_table(status: ClusterStatus) -> Table:
+    """Return a table of the copies of tasks' state."""
+    table = _table("Standbys", "copy", "owner", "thread", "state", "state records", "lag", "reason")
+    for info in status.standbys:
+        found = info.status
+        table.add_row(
+            str(info.task),
+            "" if info.owner is None else str(info.owner),
+            "" if found is None else str(found.thread),
+            _state(info),
+            "" if found is None else f"{found.records_in:,}",
+            "" if found is None or found.lag is None else f"{found.lag:,}",
+            Text(info.reason),
+        )
     return table
 
 

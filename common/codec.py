@@ -27,6 +27,7 @@ from common.messages import (
     Report,
     Sos,
     Threads,
+    read_task,
 )
 from common.nodes import TaskId
 from common.topics import TopicNames
@@ -101,7 +102,8 @@ class Codec:
         records = []
         facts = (message.epoch, message.sequence, message.incarnation)
         for task in message.revoke:
-            value = _dump({"pipelineID": task.partition, "ID": task.processor})
+            copy = {"standby": task.standby} if task.standby else {}
+            value = _dump({"pipelineID": task.partition, "ID": task.processor, **copy})
             headers = (*base, *_command(*facts, _REVOKE))
             records.append(self._to_task_manager(message.tm_id, value, headers))
         for replica in message.assign:
@@ -197,5 +199,5 @@ def _read_replica(record: ControlRecord) -> ProcessorReplica:
 
 
 def _read_task(record: ControlRecord) -> TaskId:
-    fields = JsonObject(json.loads(record.value))
-    return TaskId(fields.text("ID"), fields.integer("pipelineID"))
+    fields = JsonObject(json.loads(record.value), {"standby": 0})
+    return read_task(fields, fields.integer("standby"))

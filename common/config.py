@@ -46,6 +46,7 @@ _OPTIONAL = (
     "commit_interval_ms",
     "transaction_timeout_ms",
     "max_batch_records",
+    "num_standby_replicas",
     "state_dir",
     "log_format",
     "log_level",
@@ -71,7 +72,8 @@ class Config:
     `server_port` is 1..65535; `tm_number`, `parallelism` (partitions of each topic, replicas of
     each processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
-    `max_batch_records` 1..1000000. `state_dir` is absolute. `modules` are the Python modules and
+    `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
+    a copy of each state on disk. `state_dir` is absolute. `modules` are the Python modules and
     packages with the user's code, all that is ever imported for a pipeline, and `python_path` the
     folders, absolute, in which they are looked for first. `kafka` holds librdkafka settings,
     some with the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so it does
@@ -90,6 +92,7 @@ class Config:
     commit_interval_ms: int = 100
     transaction_timeout_ms: int = 15000
     max_batch_records: int = 10000
+    num_standby_replicas: int = 0
     state_dir: Path = Path("state")
     log_format: LogFormat = "console"
     log_level: LogLevel = "info"
@@ -161,6 +164,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
             "transaction_timeout_ms", low=1000, high=900000, default=15000
         ),
         max_batch_records=fields.number("max_batch_records", low=1, high=1000000, default=10000),
+        num_standby_replicas=fields.number("num_standby_replicas", low=0, default=0),
         state_dir=_state_dir(fields, folder, problems),
         log_format=fields.choice("log_format", _LOG_FORMATS, default="console"),
         log_level=fields.choice("log_level", _LOG_LEVELS, default="info"),
@@ -177,6 +181,12 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
             f"commit_interval_ms ({config.commit_interval_ms}) must be below "
             f"transaction_timeout_ms ({config.transaction_timeout_ms}): "
             "Kafka aborts a transaction that is open for longer",
+        )
+    if config.num_standby_replicas >= config.tm_number > 0:
+        problems.add(
+            fields.at("num_standby_replicas"),
+            f"num_standby_replicas ({config.num_standby_replicas}) must be below tm_number "
+            f"({config.tm_number}): each copy lies on another TaskManager than the task",
         )
     return config
 

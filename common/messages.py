@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
@@ -19,7 +19,7 @@ MISSED_BEATS = 3
 """Heartbeats that a daemon may miss before it counts as down, and PipelineThreads' lease ends."""
 
 
-_NO_CODE: Mapping[str, Any] = {"code": "", "state_topics": {}, "options": {}}
+_OPTIONAL: Mapping[str, Any] = {"code": "", "state_topics": {}, "options": {}, "standby": 0}
 
 
 class MalformedMessageError(Exception):
@@ -84,12 +84,17 @@ class ProcessorReplica:
         others = {
             store: topic for store, topic in self.state_topics.items() if store != COUNT_STORE
         }
-        of_code = {"code": self.code, "state_topics": others, "options": dict(self.options)}
+        optional = {
+            "code": self.code,
+            "state_topics": others,
+            "options": dict(self.options),
+            "standby": self.task.standby,
+        }
         return {
             "on_error": str(self.on_error),
             "dead_letter_topic": self.dead_letter_topic,
             "config": dict(self.config),
-        } | {name: value for name, value in of_code.items() if value}
+        } | {name: value for name, value in optional.items() if value}
 
     @property
     def fingerprint(self) -> str:
@@ -100,7 +105,7 @@ class ProcessorReplica:
     @classmethod
     def from_json(cls, data: Any, parameters: Any) -> ProcessorReplica:
         """Read what `to_json` and `parameters` wrote. Raises ValueError on anything else."""
-        fields, extra = JsonObject(data), JsonObject(parameters, _NO_CODE)
+        fields, extra = JsonObject(data), JsonObject(parameters, _OPTIONAL)
         try:
             type_ = ProcessorType[fields.text("type")]
         except KeyError as error:
@@ -115,7 +120,7 @@ class ProcessorReplica:
         if "stateTopic" in data:
             state_topics[COUNT_STORE] = fields.text("stateTopic")
         return cls(
-            task=TaskId(fields.text("ID"), fields.integer("pipelineID")),
+            task=read_task(fields, extra.integer("standby")),
             type=type_,
             from_=from_,
             to=to,
@@ -130,13 +135,32 @@ class ProcessorReplica:
         )
 
 
-def replicas(topology: Topology, names: TopicNames, parallelism: int) -> list[ProcessorReplica]:
-    """Return the tasks of a pipeline, processor by processor, partition by partition."""
-    return [
-        _replica(node, names, topology, partition, parallelism)
+def read_task(fields: JsonObject, standby: int) -> TaskId:
+    """Return the task of a message. Raises ValueError for an id whose text nobody could read."""
+    task = TaskId(fields.text("ID"), fields.integer("pipelineID"), standby)
+    TaskId.parse(str(task))
+    return task
+
+
+def replicas(
+    topology: Topology, names: TopicNames, parallelism: int, standbys: int = 0
+) -> list[ProcessorReplica]:
+    """Return the tasks of a pipeline, processor by processor, partition by partition.
+
+    Behind them come so many `standbys` (0..) of each task that keeps state on disk.
+    """
+    tasks = [
+        (node, _replica(node, names, topology, partition, parallelism))
         for node in topology.nodes
         for partition in range(names.task_count(node, topology, parallelism))
     ]
+    copies = [
+        replace(replica, task=replace(replica.task, standby=number + 1))
+        for number in range(standbys)
+        for node, replica in tasks
+        if node.has_standbys
+    ]
+    return [*(replica for _, replica in tasks), *copies]
 
 
 def _replica(

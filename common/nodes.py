@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -17,7 +17,7 @@ SINK = "sink"
 COUNT_STORE = "counts"
 """The name of the store of the built-in type `count`."""
 
-_TASK_ID = re.compile(r"(.+)_(0|[1-9][0-9]*)", re.ASCII)
+_TASK_ID = re.compile(r"(.+)_(0|[1-9][0-9]*)(?:\.standby([1-9][0-9]*))?", re.ASCII)
 
 
 class ProcessorType(StrEnum):
@@ -47,12 +47,16 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoggedStore:
-    """A store that has a state topic; `topic_config` is the topic's policy, by Kafka's names."""
+    """A store that has a state topic; `topic_config` is the topic's policy, by Kafka's names.
+
+    One that is not `persistent` is in memory.
+    """
 
     name: str
     topic_config: Mapping[str, str] = field(
         default_factory=lambda: {"cleanup.policy": "compact"}, hash=False
     )
+    persistent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +97,33 @@ class ProcessorNode:
         """Whether its tasks keep stores with state topics."""
         return bool(self.stores)
 
+    @property
+    def has_standbys(self) -> bool:
+        """Whether there is state on disks of which other TaskManagers can keep copies."""
+        return any(store.persistent for store in self.stores)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskId:
     """A replica of a processor: it reads partition `partition` (0..) of every input topic.
 
-    Its text is unique per processor and partition, whatever the processor's id: the last "_"
-    always separates the two.
+    Or, with `standby` 1.., the first or a further copy of its state on another TaskManager. The
+    text is unique, whatever the processor's id: the last "_" always separates id and partition.
     """
 
     processor: str
     partition: int
+    standby: int = 0
 
     def __str__(self) -> str:
-        """Return the id's text, such as `Counter_0`."""
-        return f"{self.processor}_{self.partition}"
+        """Return the id's text, such as `Counter_0` or `Counter_0.standby1`."""
+        copy = f".standby{self.standby}" if self.standby else ""
+        return f"{self.processor}_{self.partition}{copy}"
+
+    @property
+    def active(self) -> TaskId:
+        """The task whose state this one copies; for all but standbys this one itself."""
+        return replace(self, standby=0) if self.standby else self
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
@@ -115,7 +131,7 @@ class TaskId:
         match = _TASK_ID.fullmatch(text)
         if match is None:
             raise ValueError(f'"{text}" is no task id: it must look like "Counter_0"')
-        return cls(match[1], int(match[2]))
+        return cls(match[1], int(match[2]), int(match[3] or 0))
 
 
 @dataclass(frozen=True, slots=True)

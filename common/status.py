@@ -32,11 +32,14 @@ class TaskState(StrEnum):
            ▲            │           │
            └────────────┴───────────┘   any error that a fresh start may cure
                         └───────────▶ FAILED: stopped for good, with a reason
+
+    A standby is STANDBY, not RUNNING, once it has its state and follows the task's changes.
     """
 
     STARTING = "STARTING"
     RESTORING = "RESTORING"
     RUNNING = "RUNNING"
+    STANDBY = "STANDBY"
     FAILED = "FAILED"
 
 

@@ -67,7 +67,7 @@ class JobManagerDaemon:
         self._rejected = 0
         self._stopping = False
         self._state = JobManagerState(
-            replicas(topology, names, config.parallelism),
+            replicas(topology, names, config.parallelism, config.num_standby_replicas),
             config.tm_number,
             config.heartbeat_interval_ms,
         )

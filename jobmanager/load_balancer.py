@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from common.nodes import TaskId
 
 
 def balance(
-    tasks: Sequence[TaskId], threads: Mapping[int, int], owners: Mapping[TaskId, int]
+    tasks: Sequence[TaskId],
+    threads: Mapping[int, int],
+    owners: Mapping[TaskId, int],
+    copies: Mapping[TaskId, Collection[int]] = {},
 ) -> dict[TaskId, int]:
     """Return the TaskManager of every task.
 
     `threads` has the number of threads (1..) of each TaskManager that can take tasks, `owners`
-    where tasks are or last were; tasks and TaskManagers missing there are new. In this order:
+    where tasks are or last were; tasks and TaskManagers missing there are new. `copies` says which
+    ones have a copy of a task's state. In this order:
 
     1. each TaskManager gets its share of the tasks, in proportion to its threads, to within one;
     2. as many tasks as possible stay where they are;
-    3. replicas of one processor spread out, then the least loaded takes the next task.
+    3. those that cannot stay go to where there is a copy of their state;
+    4. replicas of one processor spread out, then the least loaded takes the next task.
 
     Empty if `threads` is.
     """
@@ -33,16 +38,57 @@ def balance(
     placed = {task: tm for tm, held in kept.items() for task in _most_spread(held, shares[tm])}
     counts = Counter(placed.values())
     replicas = Counter((tm, task.processor) for task, tm in placed.items())
-    for task in tasks:
+    # Those with copies first, before the room where these are is taken.
+    for task in sorted(tasks, key=lambda task: not copies.get(task)):
         if task not in placed:
+            near = copies.get(task, ())
             tm = min(
                 (tm for tm in threads if counts[tm] < shares[tm]),
-                key=lambda tm: (replicas[tm, task.processor], counts[tm] / threads[tm], tm),
+                key=lambda tm: (
+                    tm not in near,
+                    replicas[tm, task.processor],
+                    counts[tm] / threads[tm],
+                    tm,
+                ),
             )
             placed[task] = tm
             counts[tm] += 1
             replicas[tm, task.processor] += 1
     return {task: placed[task] for task in tasks}
+
+
+def place_standbys(
+    standbys: Sequence[TaskId],
+    threads: Mapping[int, int],
+    owners: Mapping[TaskId, int],
+    placed: Mapping[TaskId, int],
+) -> dict[TaskId, int]:
+    """Return the TaskManager of each standby, none of them that of its task or another copy of it.
+
+    Standbys for which no TaskManager is left are left out. `threads` and `owners` are as for
+    `balance`, `placed` is what it returned. They stay where they are, as long as nobody has more
+    than its share in proportion to its threads, rounded up.
+    """
+    all_threads = sum(threads.values())
+    room = {tm: -(-len(standbys) * count // all_threads) for tm, count in threads.items()}
+    taken = {task: {tm} for task, tm in placed.items()}
+    where: dict[TaskId, int] = {}
+
+    def put(standby: TaskId, tm: int) -> None:
+        where[standby] = tm
+        taken[standby.active].add(tm)
+        room[tm] -= 1
+
+    for standby in standbys:
+        owner = owners.get(standby, -1)
+        if room.get(owner, 0) > 0 and owner not in taken[standby.active]:
+            put(standby, owner)
+    # Where most tasks are, fewest of all copies can be: theirs need the room elsewhere first.
+    for standby in sorted(standbys, key=lambda standby: -threads[placed[standby.active]]):
+        free = threads.keys() - taken[standby.active]
+        if standby not in where and free:
+            put(standby, min(free, key=lambda tm: (-room[tm] / threads[tm], tm)))
+    return {standby: where[standby] for standby in standbys if standby in where}
 
 
 def _shares(total: int, threads: Mapping[int, int], held: Mapping[int, int]) -> dict[int, int]:

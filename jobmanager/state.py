@@ -19,7 +19,7 @@ from common.messages import (
 from common.nodes import TaskId
 from common.status import TaskState
 from jobmanager.heartbeat_controller import HeartbeatController
-from jobmanager.load_balancer import balance
+from jobmanager.load_balancer import balance, place_standbys
 
 REVOKE_PATIENCE_BEATS = 20
 
@@ -120,6 +120,7 @@ class JobManagerState:
         self, replicas: Sequence[ProcessorReplica], tm_number: int, heartbeat_interval_ms: int
     ) -> None:
         self._tasks = {replica.task: _Task(replica) for replica in replicas}
+        self._standbys = [task_id for task_id in self._tasks if task_id.standby]
         self._tm_number = tm_number
         self._interval_ms = heartbeat_interval_ms
         self._controller = HeartbeatController(heartbeat_interval_ms)
@@ -136,8 +137,15 @@ class JobManagerState:
 
     @property
     def owners(self) -> dict[TaskId, int | None]:
-        """The TaskManager that may run each task now; `None` if there is none."""
-        return {task_id: task.owner for task_id, task in self._tasks.items()}
+        """The TaskManager that may run each task now; `None` if there is none.
+
+        Standbys are only listed where there is one: without it nothing is missing.
+        """
+        return {
+            task_id: task.owner
+            for task_id, task in self._tasks.items()
+            if task.owner is not None or not task_id.standby
+        }
 
     @property
     def live(self) -> dict[int, str]:
@@ -277,15 +285,30 @@ class JobManagerState:
 
     def _rebalance(self) -> None:
         """Give every task without an owner to its place, and start to move those misplaced."""
-        threads = {tm_id: manager.threads for tm_id, manager in self._managers.items()}
-        homes = {t: task.home for t, task in self._tasks.items() if task.home is not None}
-        for task_id, target in balance(list(self._tasks), threads, homes).items():
-            task = self._tasks[task_id]
-            task.home = target
-            if task.phase is TaskPhase.UNASSIGNED:
+        targets = self._targets()
+        for task_id, task in self._tasks.items():
+            target = targets.get(task_id)
+            if target is not None or task_id.standby:
+                task.home = target
+            if task.phase is TaskPhase.UNASSIGNED and target is not None:
                 self._assign(task, target)
             elif task.phase is TaskPhase.ASSIGNED and task.owner != target:
                 self._move(task, target)
+
+    def _targets(self) -> dict[TaskId, int]:
+        """Return where each task should be, and each standby for which there is a place."""
+        threads = {tm_id: manager.threads for tm_id, manager in self._managers.items()}
+        homes = {t: task.home for t, task in self._tasks.items() if task.home is not None}
+        if not self._standbys or not threads:
+            return balance(list(self._tasks), threads, homes)
+        copies: dict[TaskId, list[int]] = {}
+        for standby in self._standbys:
+            owner = self._tasks[standby].owner
+            if owner is not None:
+                copies.setdefault(standby.active, []).append(owner)
+        active = [task_id for task_id in self._tasks if not task_id.standby]
+        targets = balance(active, threads, homes, copies)
+        return targets | place_standbys(self._standbys, threads, homes, targets)
 
     def _own(self, task: _Task, tm_id: int) -> None:
         """Make a TaskManager the owner of a task that has none."""
@@ -301,15 +324,16 @@ class JobManagerState:
         self._own(task, tm_id)
         self._batch(tm_id).assign[task.replica.task] = None
 
-    def _move(self, task: _Task, target: int) -> None:
-        """Ask the owner to give the task back; `target` gets it when that is done."""
+    def _move(self, task: _Task, target: int | None) -> None:
+        """Ask the owner to give the task back; `target`, if any, gets it when that is done."""
         assert task.owner is not None
         batch = self._batch(task.owner)
         if task.replica.task in batch.assign:
             # The owner has not been told yet, so there is nothing to wait for.
             del batch.assign[task.replica.task]
             self._disown(task)
-            self._assign(task, target)
+            if target is not None:
+                self._assign(task, target)
         else:
             task.phase, task.revoked_at_ms = TaskPhase.REVOKING, self._now_ms
             batch.revoke[task.replica.task] = None

@@ -24,12 +24,15 @@ from common.status import TaskState
 from common.topics import TopicNames
 from streams.group_task import ProcessingFailedError
 from streams.stores.rocksdb import StoreCorruptedError, StoreLockedError
+from taskmanager.assigned_task import AssignedTask, TaskContext
 from taskmanager.channel import Message, WorkerChannel
-from taskmanager.task import Task, TaskContext
+from taskmanager.standby_task import StandbyTask
+from taskmanager.task import Task
 
 IDLE_WAIT_S = 0.05
 CLOSING_WAIT_S = 0.01
 PARALLEL_CALLS = 16
+STANDBY_STARTS = 2
 FENCED_FOR_GOOD = 2
 FENCED_WAIT_HEARTBEATS = 1.5
 CALM_S = 60
@@ -102,7 +105,7 @@ class _Lane:
     """A consumer and the tasks that it fetches for, no two of them with an input in common."""
 
     reader: PartitionReader
-    owners: dict[Partition, Task] = field(default_factory=dict)
+    owners: dict[Partition, AssignedTask] = field(default_factory=dict)
     paused: set[Partition] = field(default_factory=set)
 
     def pause_full(self) -> None:
@@ -124,7 +127,7 @@ class PipelineThread:
         self._lanes = [_Lane(context.reader)]
         self._config = context.config
         self._interval_s = context.config.heartbeat_interval_ms / 1000
-        self._tasks: dict[TaskId, Task] = {}
+        self._tasks: dict[TaskId, AssignedTask] = {}
         self._starting: dict[TaskId, Future[None]] = {}
         self._start_at: dict[TaskId, float] = {}
         self._trouble: dict[TaskId, _Trouble] = {}
@@ -132,6 +135,8 @@ class PipelineThread:
         self._report_at = 0.0
         # Two, as a commit must not wait for a restore.
         self._starters = ThreadPoolExecutor(PARALLEL_CALLS, thread_name_prefix="start")
+        # Copies can wait for those who need the state at once.
+        self._standby_starters = ThreadPoolExecutor(STANDBY_STARTS, thread_name_prefix="standby")
         self._committers = ThreadPoolExecutor(PARALLEL_CALLS, thread_name_prefix="commit")
 
     def loop(self) -> None:
@@ -152,7 +157,7 @@ class PipelineThread:
             structlog.get_logger().exception("PipelineThread fails")
             raise
         finally:
-            for pool in (self._starters, self._committers):
+            for pool in (self._starters, self._standby_starters, self._committers):
                 pool.shutdown(wait=True, cancel_futures=True)
             for task in self._tasks.values():
                 task.drop()
@@ -177,11 +182,12 @@ class PipelineThread:
         replica = ProcessorReplica.from_json(message["replica"], message["parameters"])
         if replica.task in self._tasks:
             return
-        task = Task(replica, self._context, message["epoch"])
+        make = StandbyTask if replica.task.standby else Task
+        task = make(replica, self._context, message["epoch"])
         self._tasks[replica.task] = task
         self._start_at[replica.task] = 0.0
 
-    def _release(self, tasks: Sequence[Task]) -> None:
+    def _release(self, tasks: Sequence[AssignedTask]) -> None:
         """Commit and close tasks, and tell the driver of each that it is free for others."""
         self._commit([task for task in tasks if task.has_open_transaction])
         for task in tasks:
@@ -190,14 +196,14 @@ class PipelineThread:
                 self._abandon(task)
                 self._report()
 
-    def _abandon(self, task: Task) -> None:
+    def _abandon(self, task: AssignedTask) -> None:
         """Close a task as it is; one that starts in the background closes when that has ended."""
         if task.replica.task in self._starting:
             task.cancel()
         else:
             self._forget(task)
 
-    def _forget(self, task: Task) -> None:
+    def _forget(self, task: AssignedTask) -> None:
         task_id = task.replica.task
         self._detach(task)
         task.drop()
@@ -224,7 +230,8 @@ class PipelineThread:
         now = time.monotonic()
         for task_id in [t for t, due in self._start_at.items() if due <= now]:
             del self._start_at[task_id]
-            self._starting[task_id] = self._starters.submit(self._tasks[task_id].start)
+            pool = self._standby_starters if task_id.standby else self._starters
+            self._starting[task_id] = pool.submit(self._tasks[task_id].start)
         for task_id in [t for t, future in self._starting.items() if future.done()]:
             future, task = self._starting.pop(task_id), self._tasks[task_id]
             if task.is_cancelled:
@@ -235,7 +242,7 @@ class PipelineThread:
                 lane.reader.assign(task.positions)
                 task.reader = lane.reader
 
-    def _find_lane(self, task: Task) -> _Lane:
+    def _find_lane(self, task: AssignedTask) -> _Lane:
         for lane in self._lanes:
             if lane.owners.keys().isdisjoint(task.partitions):
                 return lane
@@ -252,13 +259,13 @@ class PipelineThread:
         for lane in lanes:
             fetched = lane.reader.fetch(self._config.max_batch_records, wait_s)
             for batch in fetched.batches:
-                nothing_came = False
                 task = lane.owners.get((batch.topic, batch.partition))
-                if task is not None and task.state is TaskState.RUNNING:
+                if task is not None and task.is_running:
+                    nothing_came &= bool(task.replica.task.standby)
                     self._attempt(task, partial(task.process, batch))
             self._take_note(lane, fetched)
         for task in [task for task in self._tasks.values() if task.needs_turns]:
-            if task.state is TaskState.RUNNING:
+            if task.is_running:
                 self._attempt(task, task.turn)
         for lane in lanes:
             lane.pause_full()
@@ -271,7 +278,8 @@ class PipelineThread:
         for partition, reason in fetched.errors:
             task = lane.owners.get(partition)
             if task is not None:
-                self._stop_for_good(task, f"{partition[0]}[{partition[1]}]: {reason}")
+                where = f"{partition[0]}[{partition[1]}]"
+                self._attempt(task, partial(task.lose_input, f"{where}: {reason}"))
 
     def _commit_due(self, nothing_came: bool) -> None:
         """Commit what is due: when the input is drained or the commit interval has passed."""
@@ -292,7 +300,7 @@ class PipelineThread:
         for task in [task for task in self._tasks.values() if task.needs_refresh]:
             self._finish_commit(task, task.refresh)
 
-    def _commit(self, tasks: Sequence[Task]) -> None:
+    def _commit(self, tasks: Sequence[AssignedTask]) -> None:
         """Commit tasks side by side."""
         if len(tasks) == 1:
             self._finish_commit(tasks[0], tasks[0].commit)
@@ -301,14 +309,14 @@ class PipelineThread:
         for task, future in futures:
             self._finish_commit(task, future.result)
 
-    def _finish_commit(self, task: Task, commit: Callable[[], bool]) -> None:
+    def _finish_commit(self, task: AssignedTask, commit: Callable[[], bool]) -> None:
         def finish() -> None:
             if not commit():
                 raise TransactionFailedError("a connection broke during the commit")
 
         self._attempt(task, finish)
 
-    def _attempt(self, task: Task, action: Callable[[], object]) -> bool:
+    def _attempt(self, task: AssignedTask, action: Callable[[], object]) -> bool:
         """Do something with a task; the one door by which its errors leave.
 
         Then report, if that is due: a thread that does much without reporting would look hung.
@@ -334,12 +342,12 @@ class PipelineThread:
             self._report()
         return False
 
-    def _stop_for_good(self, task: Task, reason: str) -> None:
+    def _stop_for_good(self, task: AssignedTask, reason: str) -> None:
         self._detach(task)
         task.fail(reason)
         self._report_at = 0.0
 
-    def _start_again(self, task: Task, reason: str, fenced: bool = False) -> None:
+    def _start_again(self, task: AssignedTask, reason: str, fenced: bool = False) -> None:
         """Drop the task's clients and begin anew from Kafka, after a pause if it keeps failing.
 
         A task that is fenced again and again belongs to somebody else: it is given up.
@@ -366,9 +374,9 @@ class PipelineThread:
         self._start_at[task_id] = time.monotonic() + delay_s
         self._report_at = 0.0
 
-    def _detach(self, task: Task) -> None:
+    def _detach(self, task: AssignedTask) -> None:
         for lane in self._lanes:
-            if lane.owners.get(task.partitions[0]) is task:
+            if task.partitions and lane.owners.get(task.partitions[0]) is task:
                 lane.reader.unassign(task.partitions)
                 for partition in task.partitions:
                     del lane.owners[partition]

@@ -48,6 +48,8 @@ def restore(
     records = 0
     progress(0, end - start)
     if position >= end:
+        if store.offset is None:
+            store.restore({}, position)
         return records
     reader.assign({partition: position})
     changes: dict[bytes, bytes | None] = {}

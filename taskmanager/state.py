@@ -304,16 +304,22 @@ class TaskManagerState:
         if task is not None:
             task.successor = replica if task.closing else None
             return
-        number = self._least_loaded_thread()
+        number = self._thread_for(replica.task)
         status = TaskStatus(replica.task, TaskState.STARTING, thread=number)
         self._tasks[replica.task] = _Task(replica, number, status)
         if self._threads[number].state in _ALIVE:
             self._commands.append(AssignTask(number, replica, self._epoch))
 
-    def _least_loaded_thread(self) -> int:
-        """Round-robin over the threads, but never to one that has more tasks than another."""
+    def _thread_for(self, task_id: TaskId) -> int:
+        """Return the thread that has the same state open; else the next with the fewest tasks.
+
+        A store is open once at a time, and a thread closes what is revoked before it starts what
+        is assigned.
+        """
         counts = dict.fromkeys(self._threads, 0)
-        for task in self._tasks.values():
+        for other_id, task in self._tasks.items():
+            if other_id.active == task_id.active:
+                return task.thread
             counts[task.thread] += 1
         size = len(self._threads)
         number = min(counts, key=lambda n: (counts[n], (n - self._next_thread) % size))

@@ -5,13 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-
-import structlog
 
 from common.clock import wall_clock_ms
-from common.config import Config
-from common.errors import ConfigError
 from common.fault_points import reach
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
@@ -26,30 +21,12 @@ from streams.errors import StreamsError
 from streams.group_task import Figures, GroupTask, ProcessingFailedError
 from streams.outputs import OutputColumns
 from streams.topology import NodeGroup
-from streams.units import group_of, settings_of
-from streams.user_code import UserCode
-from taskmanager.task_stores import TaskStores, store_identity, task_directory
+from streams.units import settings_of
+from taskmanager.assigned_task import START_TIMEOUT_S, AssignedTask, TaskContext
+from taskmanager.task_stores import TaskStores
 
-START_TIMEOUT_S = 60
 REFRESH_INTERVAL_S = 12 * 3600
 DOUBT_INTERVAL_S = 5.0
-
-
-class StartCancelledError(Exception):
-    """The task was cancelled while it started. The caller, who did that, closes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskContext:
-    """What the tasks of one PipelineThread share."""
-
-    config: Config
-    tm_id: int
-    thread: int
-    cluster_id: str
-    admin: Admin
-    reader: PartitionReader
-    """Fetches for those tasks that have no input in common."""
 
 
 class _Outlet:
@@ -84,7 +61,7 @@ class _Outlet:
             raise TransactionFailedError(f"max.message.bytes of topic {topic} has changed")
 
 
-class Task:
+class Task(AssignedTask):
     """Runs one processor replica. Not thread-safe: one caller at a time.
 
     `start` fences whoever ran the task before, then finds out where to go on. Then, any number
@@ -93,25 +70,9 @@ class Task:
     """
 
     def __init__(self, replica: ProcessorReplica, context: TaskContext, epoch: int) -> None:
+        super().__init__(replica, context, epoch)
         names = TopicNames.of(context.config)
-        self.replica = replica
-        self.partitions: tuple[Partition, ...] = tuple(
-            (topic, replica.task.partition) for topic in replica.in_topics
-        )
-        self.positions: dict[Partition, int] = {}
-        self.state = TaskState.STARTING
-        self.reason = ""
-        self.restarts = 0
-        self.is_cancelled = False
-        self.reader = context.reader
-        """Fetches for this task; the caller may choose another one."""
-        self.log = structlog.get_logger().bind(
-            task=str(replica.task),
-            epoch=epoch,
-            task_manager=context.tm_id,
-            thread=context.thread,
-        )
-        self._context = context
+        self.partitions = tuple((topic, replica.task.partition) for topic in replica.in_topics)
         self._transactional_id = names.transactional_id(replica.task)
         self._group = names.consumer_group(replica.task.processor)
         self._producer: TaskProducer | None = None
@@ -119,11 +80,8 @@ class Task:
         self._nodes: GroupTask | None = None
         self._opened_at: float | None = None
         self._committed_at = 0.0
-        self._ends: dict[Partition, int] = {}
         self._read: dict[Partition, int] = {}
         """The offset behind the last record that was taken in."""
-        self._restored = (0, 0)
-        self._restore_began = 0.0
         self._committed = Figures()
         self._open = Figures()
         self._transactions = 0
@@ -135,7 +93,7 @@ class Task:
         Raises `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError`,
         `OSError` (the state directory), or what users' processors raise in `init`.
         """
-        started = time.monotonic()
+        started_s = time.monotonic()
         self.state, self.reason = TaskState.STARTING, ""
         group = self._node_group()
         written = self._written_topics()
@@ -155,13 +113,7 @@ class Task:
         self.positions, self._read, self._ends = positions, dict(positions), {}
         self._committed_at = time.monotonic()
         self._transactions_at_start = self._transactions
-        self.state = TaskState.RUNNING
-        self.log.info(
-            "task runs",
-            positions={f"{topic}-{number}": at for (topic, number), at in positions.items()},
-            state_records_read=read,
-            seconds=round(time.monotonic() - started, 3),
-        )
+        self._run(TaskState.RUNNING, read, started_s)
 
     @property
     def has_open_transaction(self) -> bool:
@@ -184,15 +136,6 @@ class Task:
         is_idle = self.state is TaskState.RUNNING and self._opened_at is None
         return is_idle and time.monotonic() - self._committed_at > REFRESH_INTERVAL_S
 
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether all that the brokers had when they were last asked is processed."""
-        return all(self._ends.get(p, -1) >= at for p, at in self.positions.items())
-
-    def reached_end(self, partition: Partition, offset: int) -> None:
-        """Take note that the partition had nothing to read at `offset` and behind."""
-        self._ends[partition] = offset
-
     def process(self, batch: RecordBatch) -> None:
         """Take records of one of the task's partitions in; process them if they need not wait.
 
@@ -202,7 +145,7 @@ class Task:
         """
         assert self._nodes is not None, "a task is started before it processes"
         partition = (batch.topic, batch.partition)
-        seen = self._count_seen(batch, partition)
+        seen = self._count_seen(batch, self._read[partition])
         if seen < len(batch):
             self._read[partition] = batch.offsets[-1] + 1
             nodes = self._nodes
@@ -309,10 +252,6 @@ class Task:
         self._open = Figures()
         return self._stores.commit(state_offsets) and not self._producer.is_doubtful
 
-    def cancel(self) -> None:
-        """Let a `start` that goes on in another thread end soon, with `StartCancelledError`."""
-        self.is_cancelled = True
-
     def drop(self) -> None:
         """Let go of producer and store; an open transaction is left for the next owner's fence."""
         self._opened_at, self._open = None, Figures()
@@ -332,12 +271,6 @@ class Task:
             nodes.close()
         except Exception as error:
             self.log.warning("a processor did not close cleanly", reason=str(error))
-
-    def fail(self, reason: str) -> None:
-        """Stop for good; the status tells the reason."""
-        self.drop()
-        self.state, self.reason = TaskState.FAILED, reason
-        self.log.error("task failed", reason=reason)
 
     def status(self) -> TaskStatus:
         """Return what the heartbeat tells."""
@@ -359,12 +292,6 @@ class Task:
             to_restore=self._restored[1],
             restore_eta_s=self._restore_eta_s(),
         )
-
-    def _node_group(self) -> NodeGroup:
-        try:
-            return group_of(self.replica, UserCode.of(self._context.config))
-        except (ConfigError, StreamsError) as error:
-            raise HopelessError(str(error)) from error
 
     def _make_nodes(
         self, group: NodeGroup, stores: TaskStores, producer: TaskProducer
@@ -410,57 +337,12 @@ class Task:
             self._producer.commit(positions, reader.group_metadata)
         return positions
 
-    def _restore(self, stores: TaskStores, reader: PartitionReader) -> int:
-        context, replica = self._context, self.replica
-        self.state = TaskState.RESTORING
-        stores.open(
-            task_directory(context.config, context.tm_id, replica),
-            store_identity(replica, context.cluster_id, context.tm_id),
-            context.admin.topic_ids([*replica.state_topics.values()]),
-        )
-        return stores.restore(replica.task.partition, reader, context.admin, self._progress)
-
-    def _progress(self, restored: int, total: int) -> None:
-        if not restored:
-            self._restore_began = time.monotonic()
-        self._restored = (restored, total)
-        if self.is_cancelled:
-            raise StartCancelledError
-
     def _has_changes(self) -> bool:
         return self._stores is not None and self._stores.have_changed
 
     def _partitions_at_end(self) -> list[Partition]:
         """Return the partitions of which all was read that the brokers were known to have."""
         return [p for p, at in self._read.items() if self._ends.get(p, -1) >= at]
-
-    def _count_seen(self, batch: RecordBatch, partition: Partition) -> int:
-        # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
-        position = self._read[partition]
-        if batch.offsets[0] >= position:
-            return 0
-        seen = sum(offset < position for offset in batch.offsets)
-        self.log.warning("records delivered twice are ignored", records=seen)
-        return seen
-
-    def _restore_eta_s(self) -> int | None:
-        restored, total = self._restored
-        if self.state is not TaskState.RESTORING or not restored:
-            return None
-        return round((time.monotonic() - self._restore_began) * (total - restored) / restored)
-
-    def _lag(self) -> int | None:
-        if self.state is not TaskState.RUNNING:
-            return None
-        lag = 0
-        for partition, position in list(self.positions.items()):
-            # The position stays behind transaction markers, so the end says more than a difference.
-            if self._ends.get(partition, -1) < position:
-                end = self.reader.known_end(partition)
-                if end < 0:
-                    return None
-                lag += max(end - position, 0)
-        return lag
 
 
 def _monotonic_ms() -> int:

@@ -8,10 +8,12 @@ from typing import Any
 
 from common.config import Config
 from common.kafka.admin import Admin
+from common.kafka.clients import Partition
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
 from streams.stores import StoreBuilder
+from streams.stores.builder import Store
 from streams.stores.bytes_store import BytesStore
 from taskmanager.restore import restore
 
@@ -67,6 +69,24 @@ class TaskStores:
             if builder.logged
         )
 
+    def positions(self, number: int) -> dict[Partition, int]:
+        """Return how far the logged stores are in partition `number` of their topics."""
+        return {
+            (self._topics[builder.name], number): self.stores[builder.name].offset or 0
+            for builder in self._builders
+            if builder.logged
+        }
+
+    def build(self, builder: StoreBuilder[Any, Any]) -> Store:
+        """Return the store over the bytes of one of them."""
+        return builder.build(self.stores[builder.name])
+
+    def follow(self, topic: str, changes: Mapping[bytes, bytes | None], offset: int) -> None:
+        """Apply committed records of a state topic, all of them before `offset`."""
+        for builder in self._builders:
+            if self._topics.get(builder.name) == topic:
+                self.stores[builder.name].restore(changes, offset)
+
     @property
     def have_changed(self) -> bool:
         """Whether the open transaction has changed any of them."""
@@ -107,9 +127,9 @@ class TaskStores:
 
 
 def task_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Path:
-    """Return the directory of a task's stores, its own per TaskManager."""
+    """Return the directory of a task's stores, its own per TaskManager; a standby has the same."""
     job = f"job_{config.job_name}" if config.job_name else "job"
-    return config.state_dir / job / f"taskmanager_{tm_id}" / str(replica.task)
+    return config.state_dir / job / f"taskmanager_{tm_id}" / str(replica.task.active)
 
 
 def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> dict[str, str]:
@@ -117,4 +137,4 @@ def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> di
 
     The TaskManager is part of it, as a copy of another one's directory is as old as the copy.
     """
-    return {"cluster": cluster_id, "task": str(replica.task), "task_manager": str(tm_id)}
+    return {"cluster": cluster_id, "task": str(replica.task.active), "task_manager": str(tm_id)}

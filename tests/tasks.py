@@ -27,8 +27,9 @@ from common.messages import ProcessorReplica
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
 from common.topics import TopicNames, TopicSpec
+from taskmanager.assigned_task import TaskContext
 from taskmanager.pipeline_thread import PipelineThread, fetcher
-from taskmanager.task import Task, TaskContext
+from taskmanager.task import Task
 
 # The records of tests are from 1970, which brokers would delete with their next round of retention.
 KEEP = {"retention.ms": "-1"}

@@ -129,7 +129,9 @@ def _node(entry: Entry, pipeline: PipelineFile) -> ProcessorNode:
         code=entry.code,
         topics={name: pipeline.topics[name] for name in (*from_, *to) if name in pipeline.topics},
         logged_stores=tuple(
-            LoggedStore(store.name, store.topic_config()) for store in stores if store.logged
+            LoggedStore(store.name, store.topic_config(), store.persistent)
+            for store in stores
+            if store.logged
         ),
         options=_options(entry, from_, pipeline),
     )
@@ -166,7 +168,9 @@ def _group_node(
         code=entry.code,
         topics={topic: topics[topic] for topic in used},
         logged_stores=tuple(
-            LoggedStore(store.name, store.topic_config()) for store in group.stores if store.logged
+            LoggedStore(store.name, store.topic_config(), store.persistent)
+            for store in group.stores
+            if store.logged
         ),
         options={
             **entry.options,

@@ -59,14 +59,16 @@ class SegmentedStore(Generic[K, V]):
 
     def _is_late(self, time: int) -> bool:
         """Return whether an entry comes too late to be put, and count it."""
-        if self._store.committed_timestamp >= self._expire_at:
-            self._drop_expired()
+        self.expire()
         if time > self._store.max_timestamp - self.retention_ms:
             return False
         self.dropped += 1
         return True
 
-    def _drop_expired(self) -> None:
+    def expire(self) -> None:
+        """Drop the segments that have expired; every put does that, too."""
+        if self._store.committed_timestamp < self._expire_at:
+            return
         # Certain is only what is committed: a rollback turns stream time back.
         live_from = max(0, self._store.committed_timestamp - self.retention_ms + 1)
         first_live = live_from // self._segment_ms

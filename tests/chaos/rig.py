@@ -17,6 +17,7 @@ from admin.local_broker import LocalCluster, delete_data
 from admin.ports import LOOPBACK, find_free
 from admin.quickstart.daemons import Daemon, session_members
 from common.fault_points import DIRECTORY_VARIABLE
+from common.status import TaskState
 from tests.chaos.ledger import BASE, Ledger, Tally
 from tests.chaos.load import KEYS, Load, SinkReader
 from tests.chaos.proxy import Link
@@ -144,6 +145,7 @@ class Rig:
             PIPELINE,
             tm_number=TASK_MANAGERS,
             parallelism=PARTITIONS,
+            num_standby_replicas=1,
             replication_factor=min(self.brokers, 3),
             heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
@@ -291,13 +293,23 @@ class Rig:
         self.task_managers[tm_id].end()
 
     def wait_until_whole(self, timeout_s: float = 120.0) -> ClusterStatus:
-        """Wait until all TaskManagers are there and all tasks run, spread over all of them."""
+        """Wait until all TaskManagers are there and all tasks run, spread over all of them.
+
+        And until there is a copy of each state on disk.
+        """
+        nodes = self.engine.topology.nodes
+        copies = sum(node.has_standbys for node in nodes) * PARTITIONS
         pids = {tm_id: daemon.pid for tm_id, daemon in self.task_managers.items()}
 
         def is_whole(status: ClusterStatus) -> bool:
             infos = [info for info in status.task_managers if info.id in pids]
             return (
                 status.all_run
+                and len(status.standbys) == copies
+                and all(
+                    copy.status and copy.status.state is TaskState.STANDBY
+                    for copy in status.standbys
+                )
                 and {task.owner for task in status.tasks} == set(pids)
                 and {info.id: info.pid for info in infos if info.presence is Presence.UP} == pids
             )

@@ -11,7 +11,7 @@ from common.kafka.clients import FencedError
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
 from streams.group_task import ProcessingFailedError
-from taskmanager.task import StartCancelledError
+from taskmanager.assigned_task import StartCancelledError
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
 pytestmark = pytest.mark.integration

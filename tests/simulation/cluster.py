@@ -33,6 +33,7 @@ class Scale:
     """Of each TaskManager; their ids are the indexes."""
     processors: int
     parallelism: int
+    standbys: int = 0
 
     @classmethod
     def draw(cls, random: Random) -> Scale:
@@ -46,7 +47,8 @@ class Scale:
             tms, processors, parallelism = (1, 4), (1, 3), (1, 4)
         most_threads = random.choice((1, 3))
         threads = tuple(random.randint(1, most_threads) for _ in range(random.randint(*tms)))
-        return cls(threads, random.randint(*processors), random.randint(*parallelism))
+        standbys = random.choice((0, 0, 1, 2))
+        return cls(threads, random.randint(*processors), random.randint(*parallelism), standbys)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Cluster:
 
     def __init__(self, random: Random, scale: Scale, pace: Pace | None = None) -> None:
         nodes = tuple(
-            ProcessorNode(f"P{n}", ProcessorType.FORWARD, (SINK,), (SOURCE,))
+            ProcessorNode(f"P{n}", ProcessorType.COUNT, (SINK,), (SOURCE,))
             for n in range(scale.processors)
         )
         self.random = random
@@ -73,7 +75,7 @@ class Cluster:
         self.fences = Fences()
         self.replicas = [
             _Replica(**{field.name: getattr(replica, field.name) for field in fields(replica)})
-            for replica in replicas(Topology(nodes), NAMES, scale.parallelism)
+            for replica in replicas(Topology(nodes), NAMES, scale.parallelism, scale.standbys)
         ]
         self.jobmanagers: list[JobManagerProcess] = []
         self.taskmanagers: list[TaskManagerProcess] = []
@@ -177,6 +179,11 @@ class Cluster:
     def tasks(self) -> list[TaskId]:
         """All tasks of the pipeline."""
         return [replica.task for replica in self.replicas]
+
+    @property
+    def active_tasks(self) -> list[TaskId]:
+        """All tasks but the standbys."""
+        return [task for task in self.tasks if not task.standby]
 
     @property
     def live_taskmanagers(self) -> list[TaskManagerProcess]:
@@ -384,15 +391,21 @@ class Cluster:
                 is_well = instance.state is TaskState.RUNNING and self.fences.may_commit(instance)
                 if not is_well and instance.state is not TaskState.FAILED:
                     return f"{instance.task} is {instance.state}, or fenced"
-        counts = {tm_id: len(owned[tm_id]) for tm_id in at}
-        if sum(counts.values()) < len(self.replicas):
+        counts = {tm_id: sum(not task.standby for task in owned[tm_id]) for tm_id in at}
+        tasks = sum(counts.values())
+        if tasks < len(self.active_tasks):
             return "not every task has an owner"
+        if any(len({t.active for t in owned[tm_id]}) < len(owned[tm_id]) for tm_id in at):
+            return "a standby is where its task is, or another copy of it"
+        copies = sum(len(owned[tm_id]) for tm_id in at) - tasks
+        if copies < tasks * min(self.scale.standbys, len(at) - 1):
+            return f"there are only {copies} standbys"
         return None if self._is_balanced(counts) else f"out of balance: {counts}"
 
     def _is_balanced(self, counts: Mapping[int, int]) -> bool:
         """Whether shares are within one task of what the threads ask for."""
         all_threads = sum(self.scale.threads[tm_id] for tm_id in counts)
         return all(
-            abs(count - len(self.replicas) * self.scale.threads[tm_id] / all_threads) <= 1
+            abs(count - len(self.active_tasks) * self.scale.threads[tm_id] / all_threads) <= 1
             for tm_id, count in counts.items()
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,26 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
     assert data["tasks"][0].keys() == data["tasks"][1].keys()
     assert data["task_managers"][1].keys() == data["task_managers"][0].keys()
     assert data["tasks_without_owner"] == ["Forward_0"]
+
+
+def test_copies_of_state_are_told_apart_from_tasks() -> None:
+    copy = replace(COUNT, standby=1)
+    follows = TaskStatus(copy, TaskState.STANDBY, records_in=1234, lag=5)
+    found = look(ruling({COUNT: 0, copy: 1}), report(0, running(COUNT)), report(1, follows))
+    assert found.all_run
+    assert [(info.task, info.owner) for info in found.tasks] == [(COUNT, 0)]
+    assert [(info.task, info.owner) for info in found.standbys] == [(copy, 1)]
+    shown = text(found)
+    assert "Count_0.standby1" in shown
+    assert "STANDBY" in shown
+    assert "1,234" in shown
+    data = json.loads(status.as_json(found))
+    assert [entry["id"] for entry in data["standbys"]] == ["Count_0.standby1"]
+
+
+def test_tasks_run_though_a_copy_is_not_there_yet() -> None:
+    copy = replace(COUNT, standby=1)
+    assert look(ruling({COUNT: 0, copy: 1}), report(0, running(COUNT)), report(1)).all_run
 
 
 # --- from the topic ---

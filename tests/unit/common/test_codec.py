@@ -48,7 +48,7 @@ ids = st.text(alphabet="abZ09._-", min_size=1, max_size=8)
 texts = st.text(max_size=20)
 numbers = st.integers(0, 2**63)
 tm_ids = st.integers(0, 10_000)
-tasks = st.builds(TaskId, ids, st.integers(0, 10_000))
+tasks = st.builds(TaskId, ids, st.integers(0, 10_000), st.integers(0, 3))
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),

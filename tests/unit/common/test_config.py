@@ -327,6 +327,12 @@ def test_required_values_of_a_wrong_type_or_range_are_reported(
             "kafka: {bootstrap.servers: 5}",
             '28: kafka setting "bootstrap.servers" must be host:port[,host:port …]',
         ),
+        ("num_standby_replicas: -1", "23: num_standby_replicas must be at least 0, got -1"),
+        (
+            "num_standby_replicas: 2",
+            "23: num_standby_replicas (2) must be below tm_number (2): each copy lies on another "
+            "TaskManager than the task",
+        ),
         (
             "commit_interval_ms: 15000",
             "21: commit_interval_ms (15000) must be below transaction_timeout_ms (15000): "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
 from common.nodes import ProcessorType, TaskId
@@ -23,9 +24,15 @@ def replica(partition: int) -> ProcessorReplica:
     )
 
 
-def status(partition: int, state: TaskState = TaskState.RUNNING) -> TaskStatus:
-    """Return what a TaskManager tells of a task that it runs as it should."""
-    return TaskStatus(task(partition), state, fingerprint=replica(partition).fingerprint)
+def standby(partition: int, number: int) -> ProcessorReplica:
+    copied = replica(partition)
+    return replace(copied, task=replace(copied.task, standby=number))
+
+
+def status(partition: int, state: TaskState = TaskState.RUNNING, number: int = 0) -> TaskStatus:
+    """Return what a TaskManager tells of a task, or a standby, that it runs as it should."""
+    runs = standby(partition, number)
+    return TaskStatus(runs.task, state, fingerprint=runs.fingerprint)
 
 
 class Reign:
@@ -34,8 +41,9 @@ class Reign:
     TaskManagers carry commands out at once, unless a test says otherwise.
     """
 
-    def __init__(self, tasks: int, tm_number: int, epoch: int = EPOCH) -> None:
-        self.state = JobManagerState([replica(n) for n in range(tasks)], tm_number, 1000)
+    def __init__(self, tasks: int, tm_number: int, epoch: int = EPOCH, standbys: int = 0) -> None:
+        replicas = [standby(n, number) for number in range(standbys + 1) for n in range(tasks)]
+        self.state = JobManagerState(replicas, tm_number, 1000)
         self.now_ms = START_MS
         self.epoch = epoch
         self.runs: dict[int, dict[TaskId, TaskState]] = {}
@@ -78,7 +86,7 @@ class Reign:
                 self.epoch if epoch is None else epoch,
                 self.sequences.get(tm_id, 0) if sequence is None else sequence,
                 leaving,
-                tasks=tuple(status(t.partition, state) for t, state in runs.items()),
+                tasks=tuple(status(t.partition, state, t.standby) for t, state in runs.items()),
             )
         )
 

@@ -120,6 +120,10 @@ class FakeTask:
         self.on_process: Callable[[], object] = lambda: None
         self.on_commit: Callable[[], object] = lambda: None
 
+    @property
+    def is_running(self) -> bool:
+        return self.state is TaskState.RUNNING
+
     def start(self) -> None:
         self.on_start()
         self.has_committed = False

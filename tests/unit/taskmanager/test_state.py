@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from common.messages import (
+    Processors,
     Refused,
     Report,
     Sos,
@@ -105,6 +108,22 @@ def test_tasks_spread_over_the_threads() -> None:
     host = running_host(threads=3, assign=range(7))
     numbers = list(host.state.tasks.values())
     assert sorted(numbers.count(thread) for thread in range(3)) == [2, 2, 3]
+
+
+@pytest.mark.parametrize("copied", range(5))
+def test_task_goes_to_the_thread_that_has_its_copy_open(copied: int) -> None:
+    """That thread closes the copy first; another one would find the store locked."""
+    copies = [replace(replica(n), task=replace(task(n), standby=1)) for n in range(5)]
+    host = running_host(threads=3)
+    host.take(Processors(3, "me", EPOCH, 10, assign=tuple(copies)))
+    thread = host.state.tasks[copies[copied].task]
+    said = host.take(
+        Processors(3, "me", EPOCH, 11, assign=(replica(copied),), revoke=(copies[copied].task,))
+    )
+    assert others(said) == [
+        RevokeTask(thread, copies[copied].task),
+        AssignTask(thread, replica(copied), EPOCH),
+    ]
 
 
 def test_later_tasks_fill_the_gaps_instead_of_piling_up_on_the_first_thread() -> None:

@@ -13,7 +13,8 @@ from common.kafka import task_producer
 from common.kafka.clients import Partition
 from streams.stores.rocksdb import RocksDBStore
 from taskmanager import task as task_module
-from taskmanager.task import Task, TaskContext
+from taskmanager.assigned_task import TaskContext
+from taskmanager.task import Task
 from taskmanager.task_stores import store_identity
 from tests.unit.taskmanager.fakes import CONFIG, batch, replica
 

@@ -1,0 +1,106 @@
+"""Copies of state on other TaskManagers, on a real Kafka."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from common.messages import ProcessorReplica
+from common.nodes import ProcessorType
+from common.status import TaskState, TaskStatus
+from taskmanager.standby_task import StandbyTask
+from tests.tasks import Job, Record, Thread, drain, step_until
+
+pytestmark = pytest.mark.integration
+
+KEYS = 50
+
+
+def copy_of(replica: ProcessorReplica) -> ProcessorReplica:
+    return replace(replica, task=replace(replica.task, standby=1))
+
+
+def status(thread: Thread, replica: ProcessorReplica) -> TaskStatus:
+    return thread.thread._tasks[replica.task].status()
+
+
+def write(job: Job, times: int) -> None:
+    job.write(*(Record(b"k%d" % (n % KEYS), b"v", n + 1) for n in range(times * KEYS)))
+
+
+def is_warm(thread: Thread, copy: ProcessorReplica) -> bool:
+    seen = status(thread, copy)
+    return seen.state is TaskState.STANDBY and seen.records_in >= KEYS and seen.lag == 0
+
+
+def test_task_goes_on_where_its_copy_is_and_reads_next_to_nothing(job: Job) -> None:
+    count = job.replica(ProcessorType.COUNT)
+    first, second = Thread(job, 0), Thread(job, 1)
+    first.assign(count)
+    second.assign(copy_of(count))
+    step_until(lambda: second.state() is TaskState.STANDBY, first, second)
+    write(job, 4)
+    step_until(
+        lambda: job.committed() == 4 * KEYS and is_warm(second, copy_of(count)),
+        first,
+        second,
+    )
+    first.close()
+    # As the JobManager says it: in one command, the revocation first.
+    second.revoke(copy_of(count).task)
+    second.assign(count)
+    step_until(lambda: second.state() is TaskState.RUNNING, second)
+    assert list(second.thread._tasks) == [count.task]
+    seen = status(second, count)
+    assert seen.to_restore <= 2
+    write(job, 1)
+    step_until(lambda: job.committed() == 5 * KEYS, second)
+    assert max(int(record.value or b"") for record in job.read(job.config.sink_topic)) == 5
+    second.close()
+
+
+def test_copy_shows_nothing_of_a_transaction_that_was_dropped(job: Job) -> None:
+    count = job.replica(ProcessorType.COUNT)
+    write(job, 1)
+    dying = job.task(count)
+    dying.start()
+    drain(dying)
+    assert dying._stores is not None
+    assert dying._producer is not None
+    dying._stores.send(dying._producer, 0)
+    copy, owner = Thread(job, 1), Thread(job, 0)
+    copy.assign(copy_of(count))
+    step_until(lambda: copy.state() is TaskState.RESTORING, copy)
+    dying.drop()
+    job.write(Record(b"late", b"v", 1))
+    owner.assign(count)
+    step_until(lambda: job.committed() == KEYS + 1, owner, copy)
+    step_until(lambda: copy.state() is TaskState.STANDBY, owner, copy)
+    task = copy.thread._tasks[copy_of(count).task]
+    assert isinstance(task, StandbyTask)
+    assert task._stores is not None
+    (store,) = task._stores.stores.values()
+    step_until(lambda: store.get(b"late") == b"1", copy)
+    assert {store.get(b"k%d" % n) for n in range(KEYS)} == {b"1"}
+    copy.close()
+    owner.close()
+
+
+def test_copy_that_comes_back_reads_the_difference_alone(job: Job) -> None:
+    count = job.replica(ProcessorType.COUNT)
+    owner = Thread(job, 0)
+    owner.assign(count)
+    write(job, 3)
+    step_until(lambda: job.committed() == 3 * KEYS, owner)
+    copy = Thread(job, 1)
+    copy.assign(copy_of(count))
+    step_until(lambda: copy.state() is TaskState.STANDBY, copy)
+    assert status(copy, copy_of(count)).to_restore >= KEYS
+    copy.revoke(copy_of(count).task)
+    step_until(lambda: not copy.thread._tasks, copy)
+    copy.assign(copy_of(count))
+    step_until(lambda: copy.state() is TaskState.STANDBY, copy)
+    assert status(copy, copy_of(count)).to_restore <= 2
+    copy.close()
+    owner.close()
