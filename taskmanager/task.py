@@ -95,6 +95,8 @@ class Task(AssignedTask):
         """
         started_s = time.monotonic()
         self.state, self.reason = TaskState.STARTING, ""
+        # First of all: a start that fails has not committed anything either.
+        self._transactions_at_start = self._transactions
         group = self._node_group()
         written = self._written_topics()
         self._context.admin.topic_ids([*self.replica.in_topics, *written])
@@ -112,7 +114,6 @@ class Task(AssignedTask):
         self._nodes = self._make_nodes(group, self._stores, self._producer)
         self.positions, self._read, self._ends = positions, dict(positions), {}
         self._committed_at = time.monotonic()
-        self._transactions_at_start = self._transactions
         self._run(TaskState.RUNNING, read, started_s)
 
     @property

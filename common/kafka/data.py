@@ -126,9 +126,17 @@ class PartitionReader:
     def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
         """Return the offset of the oldest record that the partition still has, and its end."""
         tp = TopicPartition(*partition)
-        low, high = retry(
-            lambda left: self._consumer.get_watermark_offsets(tp, timeout=left), timeout_s
-        )
+
+        def ask(left_s: float) -> Any:
+            try:
+                return self._consumer.get_watermark_offsets(tp, timeout=left_s)
+            except KafkaException as exception:
+                if exception.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                    # A broker that starts may have said so, and librdkafka keeps that in mind.
+                    self._consumer.list_topics(partition[0], timeout=left_s)
+                raise
+
+        low, high = retry(ask, timeout_s, waits_for_topic=True)
         return int(low), int(high)
 
     def known_end(self, partition: Partition) -> int:

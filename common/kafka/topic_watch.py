@@ -47,7 +47,8 @@ class TopicWatch:
             return {}
         for topic, answer in self._pending.items():
             self._hear(topic, answer, now_s)
-        self._pending = self._describer.request_topics(topics) if topics else {}
+        # A copy: the client fails all answers if one is missing in what it has given.
+        self._pending = dict(self._describer.request_topics(topics)) if topics else {}
         self._ask_at_s = now_s + INTERVAL_S
         return {
             t: what for t, (what, since) in self._doubts.items() if now_s - since >= GONE_AFTER_S

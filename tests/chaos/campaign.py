@@ -12,7 +12,7 @@ from random import Random
 from tests.chaos.catalog import Fault, SkippedError
 from tests.chaos.report import Row, Timeline
 from tests.chaos.rig import Rig
-from tests.chaos.verify import explain, verify
+from tests.chaos.verify import busy_tasks, explain, verify
 
 MAX_REST_S = 1.5
 SHOWN_PROBLEMS = 20
@@ -97,6 +97,8 @@ class Campaign:
             row.failures.append(f"{type(error).__name__}: {error}".partition("\n")[0])
             self._say(f"FAILED: {traceback.format_exc()}")
             rig.dump_stacks()
+            for line in busy_tasks(rig):
+                self._say(line)
             return False
         row.add(found, rig.seconds)
         if not found.is_clean:

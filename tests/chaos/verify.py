@@ -53,12 +53,17 @@ def explain(rig: Rig) -> list[str]:
     return [
         *(f"in the source: {problem}" for problem in source_problems(rig)),
         *rig.ledger.losses(rig.load.numbers),
-        *(
-            f"{task.task}: {task.status.state}, lag {task.status.lag}, {task.status.reason}"
-            for task in rig.now().tasks
-            if task.status and (task.status.state is not TaskState.RUNNING or task.status.lag)
-        ),
+        *busy_tasks(rig),
         *verify(rig),
+    ]
+
+
+def busy_tasks(rig: Rig) -> list[str]:
+    """Return which tasks do not run, or have records before them."""
+    return [
+        f"{task.task}: {task.status.state}, lag {task.status.lag}, {task.status.reason}"
+        for task in rig.now().tasks
+        if task.status and (task.status.state is not TaskState.RUNNING or task.status.lag)
     ]
 
 

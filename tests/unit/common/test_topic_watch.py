@@ -103,3 +103,18 @@ def test_topic_that_is_read_again_is_taken_for_what_it_is_then(brokers: Brokers)
     brokers.ids["a"] = brokers.ids["b"] = "9"
     watch.forget("a")
     assert watched(brokers, watch, 20, 60) == {"b": MADE_ANEW}
+
+
+def test_answers_that_are_under_way_are_not_touched(brokers: Brokers) -> None:
+    """The client takes what it has given for its own: were one missing there, all would fail."""
+    given: list[dict[str, Future[Any]]] = []
+
+    class Client(Brokers):
+        def request_topics(self, names: Collection[str]) -> dict[str, Future[Any]]:
+            given.append(super().request_topics(names))
+            return given[-1]
+
+    watch = TopicWatch(Client(a="1", b="2"))
+    watch.gone({"a", "b"}, 0)
+    watch.forget("a")
+    assert given[0].keys() == {"a", "b"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from common.kafka import task_producer
-from common.kafka.clients import Partition
+from common.kafka.clients import Partition, TransactionFailedError
 from streams.stores.rocksdb import RocksDBStore
 from taskmanager import task as task_module
 from taskmanager.assigned_task import TaskContext
@@ -121,6 +121,23 @@ def test_task_starts_at_the_committed_offset_or_at_the_oldest_record(
     """It looks for the partition in either case, so that reading begins without a delay."""
     task = make([], partition, monkeypatch)
     assert task.positions == {("in", partition): position}
+
+
+def test_start_that_fails_counts_as_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a task that fails to start, but has once committed, would never pause."""
+    task = make([], 0, monkeypatch)
+    task.process(batch(0))
+    task.commit()
+    assert task.has_committed
+    task.drop()
+
+    def fail(*_: object) -> NotingProducer:
+        raise TransactionFailedError("no")
+
+    monkeypatch.setattr(task_producer, "Producer", fail)
+    with pytest.raises(TransactionFailedError):
+        task.start()
+    assert not task.has_committed
 
 
 def test_store_that_was_copied_from_another_taskmanager_is_wiped(tmp_path: Path) -> None:
