@@ -75,15 +75,13 @@ class ProcessorReplica:
             "inTopics": list(self.in_topics),
             "outTopics": list(self.out_topics),
         }
-        if COUNT_STORE in self.state_topics:
+        if self.type is ProcessorType.COUNT and COUNT_STORE in self.state_topics:
             fields["stateTopic"] = self.state_topics[COUNT_STORE]
         return fields
 
     def parameters(self) -> dict[str, Any]:
         """Return the fields that the original does not have; they travel in a header."""
-        others = {
-            store: topic for store, topic in self.state_topics.items() if store != COUNT_STORE
-        }
+        others = {} if self.type is ProcessorType.COUNT else dict(self.state_topics)
         of_code = {"code": self.code, "state_topics": others, "options": dict(self.options)}
         return {
             "on_error": str(self.on_error),

@@ -31,6 +31,7 @@ from common.messages import (
 from common.nodes import Topology
 from common.topics import TopicNames, control_topics, data_topics
 from jobmanager.partitions import with_partitions
+from jobmanager.patterns import with_topics_of_patterns
 from jobmanager.purge import ArcPurger
 from jobmanager.state import Echoed, JobManagerState, ReignBegan, Reported, Tick
 
@@ -53,6 +54,7 @@ class JobManagerDaemon:
         self._names = TopicNames.of(config)
         admin = Admin(config)
         admin.check_broker()
+        topology = with_topics_of_patterns(topology, config, admin)
         topology = with_partitions(topology, config, admin)
         created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))
         logger.info("topics are there", created=created)

@@ -14,6 +14,7 @@ from streams.pipeline.entries import Entry, read_entries
 from streams.pipeline.sources import ON_INVALID, RESETS, UNITS
 from streams.pipeline.stores import SERDES
 
+NEEDS_JSON = "the time is in a field, which only values with the serde json have"
 _SOURCE_KEYS = ("topic", "key", "value", "timestamp", "auto_offset_reset")
 
 
@@ -111,6 +112,8 @@ def _source_options(value: Map, problems: Problems) -> dict[str, Any]:
         if fields.get(name) is not None:
             options[name] = fields.choice(name, SERDES, default="bytes")
     if fields.pairs("timestamp") or isinstance(fields.get("timestamp"), Map):
+        if options.get("value", "json") != "json" and not problems.found_at(fields.at("value")):
+            problems.add(fields.at("timestamp"), NEEDS_JSON)
         timestamp = fields.submap("timestamp", known=("field", "unit", "on_invalid"))
         options["timestamp"] = {
             "field": timestamp.text("field", about="the key in the value"),

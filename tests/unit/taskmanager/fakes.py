@@ -157,7 +157,9 @@ class Rig:
         self.channel = FakeChannel(self.clock)
         monkeypatch.setattr(pipeline_thread, "time", self.clock)
         monkeypatch.setattr(pipeline_thread, "Task", self._task)
-        context: Any = SimpleNamespace(config=CONFIG, reader=self.reader)
+        self.failed_stores: dict[object, Exception] = {}
+        stores = SimpleNamespace(update=lambda _: self.failed_stores)
+        context: Any = SimpleNamespace(config=CONFIG, reader=self.reader, global_stores=stores)
         self.thread = PipelineThread(context, self.channel)  # type: ignore[arg-type]
 
     def _task(self, replica: ProcessorReplica, _context: object, _epoch: int) -> FakeTask:

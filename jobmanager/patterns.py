@@ -1,0 +1,63 @@
+"""Which topics of the cluster a pattern may find: those of users, not those of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from common.config import Config
+from common.errors import EngineError, UnavailableError
+from common.kafka.admin import Admin
+from common.nodes import Topology
+from common.topics import (
+    ANY_SIZE_BYTES,
+    TopicNames,
+    control_topics,
+    data_topics,
+    job_names,
+    user_topics,
+)
+from streams.pipeline.patterns import with_matching_topics
+
+logger = structlog.get_logger()
+
+
+def with_topics_of_patterns(topology: Topology, config: Config, admin: Admin) -> Topology:
+    """Return the topology with the topics that the patterns of sources match in Kafka now.
+
+    Topics that come later are found by the next JobManager. Raises `ConfigError` where nothing
+    matches, and `UnavailableError` if Kafka does not answer.
+    """
+    patterns = [pattern for node in topology.nodes for pattern in node.patterns]
+    if not patterns:
+        return topology
+    topics = admin.topics()
+    candidates = [topic for topic in topics if any(each.fullmatch(topic) for each in patterns)]
+    jobs = [TopicNames(name, "", "") for name in {config.job_name, *job_names(topics)}]
+    of_jobs = _own(topology, config).intersection(candidates)
+    of_jobs |= _of_others([topic for topic in candidates if topic not in of_jobs], jobs, admin)
+    existing = [topic for topic in candidates if topic not in of_jobs]
+    logger.info("topics found by patterns", read=sorted(existing), left_out=sorted(of_jobs))
+    return with_matching_topics(topology, existing, TopicNames.of(config))
+
+
+def _own(topology: Topology, config: Config) -> set[str]:
+    """Return the topics of this job, without those of the user."""
+    specs = (*control_topics(config), *data_topics(config, topology))
+    return {spec.name for spec in specs}.difference(user_topics(config, topology))
+
+
+def _of_others(candidates: Sequence[str], jobs: Sequence[TopicNames], admin: Admin) -> set[str]:
+    """Return the topics that belong to other jobs, to Kafka, or to an older pipeline.yaml.
+
+    A job's arcs have any name, so they are known by its end, together with a limit of the
+    records' sizes that only the engine sets.
+    """
+    reserved = {topic for topic in candidates if any(job.reserved_for(topic) for job in jobs)}
+    named = [t for t in candidates if t not in reserved and any(job.may_own(t) for job in jobs)]
+    try:
+        limits = admin.size_limits(named) if named else {}
+    except EngineError as error:
+        raise UnavailableError(f"cannot tell which topics belong to jobs: {error}") from error
+    return reserved | {topic for topic, limit in limits.items() if limit == ANY_SIZE_BYTES}
