@@ -75,19 +75,25 @@ class ProcessorReplica:
             "inTopics": list(self.in_topics),
             "outTopics": list(self.out_topics),
         }
-        if self.type is ProcessorType.COUNT and COUNT_STORE in self.state_topics:
+        if self._has_state_topic_of_original:
             fields["stateTopic"] = self.state_topics[COUNT_STORE]
         return fields
 
     def parameters(self) -> dict[str, Any]:
         """Return the fields that the original does not have; they travel in a header."""
-        others = {} if self.type is ProcessorType.COUNT else dict(self.state_topics)
+        others = dict(self.state_topics)
+        if self._has_state_topic_of_original:
+            del others[COUNT_STORE]
         of_code = {"code": self.code, "state_topics": others, "options": dict(self.options)}
         return {
             "on_error": str(self.on_error),
             "dead_letter_topic": self.dead_letter_topic,
             "config": dict(self.config),
         } | {name: value for name, value in of_code.items() if value}
+
+    @property
+    def _has_state_topic_of_original(self) -> bool:
+        return self.type is ProcessorType.COUNT and COUNT_STORE in self.state_topics
 
     @property
     def fingerprint(self) -> str:

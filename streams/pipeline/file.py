@@ -112,12 +112,12 @@ def _source_options(value: Map, problems: Problems) -> dict[str, Any]:
         if fields.get(name) is not None:
             options[name] = fields.choice(name, SERDES, default="bytes")
     if fields.pairs("timestamp") or isinstance(fields.get("timestamp"), Map):
-        if options.get("value", "json") != "json" and not problems.found_at(fields.at("value")):
-            problems.add(fields.at("timestamp"), NEEDS_JSON)
         timestamp = fields.submap("timestamp", known=("field", "unit", "on_invalid"))
         options["timestamp"] = {
             "field": timestamp.text("field", about="the key in the value"),
             "unit": timestamp.choice("unit", UNITS, default="ms"),
             "on_invalid": timestamp.choice("on_invalid", tuple(ON_INVALID), default="fail"),
         }
+        if options.get("value", "json") != "json" and not problems.found_at(fields.at("value")):
+            problems.add(fields.at("timestamp"), NEEDS_JSON)
     return options

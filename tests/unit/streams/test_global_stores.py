@@ -55,7 +55,7 @@ def sound() -> TopologyBuilder:
 
 def add_global(builder: TopologyBuilder, number: int = 1, **others: Any) -> None:
     """Add the global store `global-1`, or of another number, with its nodes and topic."""
-    given = {
+    given: dict[str, Any] = {
         "store": stores.key_value(f"global-{number}", serdes.string, serdes.string),
         "source": f"source-{number}",
         "topic": f"topic-{number}",
@@ -68,6 +68,16 @@ def add_global(builder: TopologyBuilder, number: int = 1, **others: Any) -> None
 # Building
 
 
+def all_of(*calls: Callable[[TopologyBuilder], None]) -> Callable[[TopologyBuilder], None]:
+    """Return one call that makes several."""
+
+    def call(builder: TopologyBuilder) -> None:
+        for each in calls:
+            each(builder)
+
+    return call
+
+
 MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], None], str]] = {
     "source with the name of its processor": (
         lambda b: add_global(b, source="same", processor="same"),
@@ -78,15 +88,17 @@ MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], None], str]] = {
         'two nodes have the name "sink"',
     ),
     "global store with the name of a store": (
-        lambda b: (b.add_state_store(STORE, "processor"), add_global(b, store=STORE)),
+        all_of(
+            lambda b: b.add_state_store(STORE, "processor"), lambda b: add_global(b, store=STORE)
+        ),
         'two stores have the name "store"',
     ),
     "two global stores with one name": (
-        lambda b: (add_global(b, 1, store=STORE), add_global(b, 2, store=STORE)),
+        all_of(lambda b: add_global(b, 1, store=STORE), lambda b: add_global(b, 2, store=STORE)),
         'two stores have the name "store"',
     ),
     "two global stores of one topic": (
-        lambda b: (add_global(b, 1, topic="t"), add_global(b, 2, topic="t")),
+        all_of(lambda b: add_global(b, 1, topic="t"), lambda b: add_global(b, 2, topic="t")),
         'topic "t" has 2 global stores: give each its own',
     ),
     "topic that a source reads": (
@@ -94,10 +106,10 @@ MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], None], str]] = {
         'topic "in" of global store "global-1" is read by source "source" too: give each its own',
     ),
     "topic that a pattern matches": (
-        lambda b: (
-            b.add_source("all", re.compile("topic-.")),
-            b.add_sink("copy", "copies", "all"),
-            add_global(b),
+        all_of(
+            lambda b: b.add_source("all", re.compile("topic-.")),
+            lambda b: b.add_sink("copy", "copies", "all"),
+            add_global,
         ),
         'the pattern of source "all" matches topic "topic-1" of global store "global-1"',
     ),
@@ -106,24 +118,32 @@ MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], None], str]] = {
         'global store "global-1" has no topic',
     ),
     "connected to a processor": (
-        lambda b: (add_global(b), b.connect_processor_and_state_stores("processor", "global-1")),
+        all_of(
+            lambda b: add_global(b),
+            lambda b: b.connect_processor_and_state_stores("processor", "global-1"),
+        ),
         'store "global-1" is global, so "processor" can read it as it is: do not connect it',
     ),
     "connected to its own processor": (
-        lambda b: (add_global(b), b.connect_processor_and_state_stores("filler-1", "global-1")),
+        all_of(
+            lambda b: add_global(b),
+            lambda b: b.connect_processor_and_state_stores("filler-1", "global-1"),
+        ),
         'store "global-1" is global, so "filler-1" can read it as it is: do not connect it',
     ),
     "another store for its processor": (
-        lambda b: (add_global(b), b.add_state_store(STORE, ["processor", "filler-1"])),
+        all_of(
+            lambda b: add_global(b), lambda b: b.add_state_store(STORE, ["processor", "filler-1"])
+        ),
         '"filler-1" fills the global store "global-1" and can use no other: do not connect "store"',
     ),
     "its processor as a parent": (
-        lambda b: (add_global(b), b.add_sink("more", "out-2", "filler-1")),
+        all_of(lambda b: add_global(b), lambda b: b.add_sink("more", "out-2", "filler-1")),
         '"more" has the parent "filler-1", a node of the global store "global-1", which forwards '
         "to nobody else",
     ),
     "its source as a parent": (
-        lambda b: (add_global(b), b.add_sink("more", "out-2", "source-1")),
+        all_of(lambda b: add_global(b), lambda b: b.add_sink("more", "out-2", "source-1")),
         '"more" has the parent "source-1", a node of the global store "global-1", which forwards '
         "to nobody else",
     ),
@@ -174,7 +194,7 @@ def test_an_argument_that_cannot_be_is_refused_by_the_call(
     argument: str, value: object, reason: str
 ) -> None:
     with pytest.raises(TopologyError, match=re.escape(reason)):
-        add_global(sound(), **{argument: value})
+        add_global(sound(), 1, **{argument: value})
 
 
 def test_a_global_store_joins_no_groups_and_all_can_read_it() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,12 +60,13 @@ def test_an_iterator_shows_the_moment_of_the_call(store: BytesStore) -> None:
 
 def test_whatever_writes_is_refused_and_changes_nothing(store: BytesStore) -> None:
     view = view_of(store, threading.Lock())
-    for write in (
+    writes: list[Callable[[], object]] = [
         lambda: view.put(b"a", b"1"),
         lambda: view.put_all([(b"a", b"1")]),
         lambda: view.put_if_absent(b"a", b"1"),
         lambda: view.delete(b"a"),
-    ):
+    ]
+    for write in writes:
         with pytest.raises(StateStoreError, match='the store "s" is global and only to be read'):
             write()
     assert (store.uncommitted, view.get(b"a")) == ({}, None)
