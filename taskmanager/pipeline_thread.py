@@ -269,7 +269,7 @@ class PipelineThread:
     def _update_global_stores(self) -> None:
         """Let tasks see what had come to global topics when their own records came."""
         failed = self._context.global_stores.update(self._config.max_batch_records)
-        for task in [task for task in self._tasks.values() if task in failed]:
+        for task in [task for task in self._tasks.values() if task in failed] if failed else ():
             if task.state is TaskState.RUNNING:
                 self._attempt(task, partial(_throw, failed[task]))
 
