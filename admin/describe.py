@@ -45,6 +45,11 @@ def mermaid(config: Config, topology: Topology) -> str:
     for node in topology.nodes:
         key = keys[node.id]
         lines += [f"    {outside[t]} --> {key}" for t in names.in_topics(node) if t in outside]
+        for number, pattern in enumerate(node.patterns):
+            label = pattern.pattern.translate(_ENTITIES)
+            lines.append(f'    {key}_pattern{number}(["{label}"]) --> {key}')
+        for topic in node.global_stores.values():
+            lines.append(f"    {outside[topic]} -.-> {key}")
         for topic in names.out_topics(node):
             if topic in outside:
                 lines.append(f"    {key} --> {outside[topic]}")
@@ -77,6 +82,8 @@ def _graph(config: Config, topology: Topology) -> list[Tree]:
         unfolded.add(node.id)
         parameters = escape(_parameters(node))
         branch = to.add(f"[bold]{node.id}[/bold] {parameters}{_on_error(node)}")
+        for store, topic in node.global_stores.items():
+            branch.add(f"{store} (global store of topic [bold]{topic}[/bold])")
         for topic in names.out_topics(node):
             if topic in arcs:
                 add(branch, topology.node(arcs[topic]))
@@ -89,6 +96,10 @@ def _graph(config: Config, topology: Topology) -> list[Tree]:
             if topic not in arcs:
                 tree = trees.setdefault(topic, Tree(f"[bold]{topic}[/bold] (source)"))
                 add(tree, node)
+        for pattern in node.patterns:
+            text = escape(pattern.pattern)
+            label = f"[bold]{text}[/bold] (sources, found when the JobManager starts)"
+            add(trees.setdefault(f"pattern {text}", Tree(label)), node)
     return list(trees.values())
 
 

@@ -75,15 +75,15 @@ class ProcessorReplica:
             "inTopics": list(self.in_topics),
             "outTopics": list(self.out_topics),
         }
-        if COUNT_STORE in self.state_topics:
+        if self._has_state_topic_of_original:
             fields["stateTopic"] = self.state_topics[COUNT_STORE]
         return fields
 
     def parameters(self) -> dict[str, Any]:
         """Return the fields that the original does not have; they travel in a header."""
-        others = {
-            store: topic for store, topic in self.state_topics.items() if store != COUNT_STORE
-        }
+        others = dict(self.state_topics)
+        if self._has_state_topic_of_original:
+            del others[COUNT_STORE]
         optional = {
             "code": self.code,
             "state_topics": others,
@@ -95,6 +95,10 @@ class ProcessorReplica:
             "dead_letter_topic": self.dead_letter_topic,
             "config": dict(self.config),
         } | {name: value for name, value in optional.items() if value}
+
+    @property
+    def _has_state_topic_of_original(self) -> bool:
+        return self.type is ProcessorType.COUNT and COUNT_STORE in self.state_topics
 
     @property
     def fingerprint(self) -> str:

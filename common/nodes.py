@@ -64,9 +64,10 @@ class ProcessorNode:
     """One processor of the pipeline: what tasks are made of.
 
     `to` and `from_` hold processor ids in file order, or `SINK` and `SOURCE`, or names of topics,
-    which are the keys of `topics`; `from_` is not empty. `config` holds the type's parameters with
-    defaults filled in, `code` where the user's code is found, `options` how it is run, as JSON
-    values; nobody changes them.
+    which are the keys of `topics`; `from_` is empty only where it reads by patterns that were not
+    compared with the cluster's topics yet. `config` holds the type's parameters with defaults
+    filled in, `code` where the user's code is found, `options` how it is run, as JSON values;
+    nobody changes them.
     """
 
     id: str
@@ -84,6 +85,17 @@ class ProcessorNode:
     def internal_topics(self) -> tuple[str, ...]:
         """The topics that it reads and that belong to a topology of the user's alone."""
         return tuple(self.options.get("internal", ()))
+
+    @property
+    def global_stores(self) -> Mapping[str, str]:
+        """The topics of the global stores that its tasks can read, by the stores' names."""
+        topics: Mapping[str, str] = self.options.get("globals", {})
+        return topics
+
+    @property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """What the names of topics match that it reads besides: known when the cluster is."""
+        return tuple(re.compile(text, flags) for text, flags in self.options.get("patterns", ()))
 
     @property
     def stores(self) -> tuple[LoggedStore, ...]:

@@ -51,3 +51,17 @@ class RecordBatch:
             self.headers[start:stop] if self.headers else None,
             self.error,
         )
+
+    def only(self, indices: Sequence[int]) -> RecordBatch:
+        """Return the records at these indices, which ascend."""
+        headers = self.headers
+        return RecordBatch(
+            self.topic,
+            self.partition,
+            [self.keys[index] for index in indices],
+            [self.values[index] for index in indices],
+            [self.timestamps[index] for index in indices],
+            [self.offsets[index] for index in indices],
+            None if headers is None else [headers[index] for index in indices],
+            self.error,
+        )

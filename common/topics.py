@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from common.nodes import COUNT_STORE, SINK, SOURCE, OnError, ProcessorNode, TaskId, Topology
+from common.nodes import (
+    COUNT_STORE,
+    SINK,
+    SOURCE,
+    OnError,
+    ProcessorNode,
+    ProcessorType,
+    TaskId,
+    Topology,
+)
 
 if TYPE_CHECKING:
     from common.config import Config
@@ -24,9 +33,14 @@ _KAFKA_OWN = (
     "__cluster_metadata",
 )
 
-# The user's topics set the limit, not the engine's, and a dead letter is larger than its record.
-# Brokers take requests of up to 100 MiB (socket.request.max.bytes).
-_ANY_SIZE = {"max.message.bytes": "100000000"}
+ANY_SIZE_BYTES = 100_000_000
+"""The `max.message.bytes` of all topics of a job but the user's and the control topics.
+
+The user's topics set the limit, not the engine's, and a dead letter is larger than its record.
+Brokers take requests of up to 100 MiB (socket.request.max.bytes).
+"""
+
+_ANY_SIZE = {"max.message.bytes": str(ANY_SIZE_BYTES)}
 _ANY_TIME = {
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.after.max.ms": "9223372036854775807",
@@ -118,14 +132,20 @@ class TopicNames:
         """Return the topic for one that a topology of the user's has for itself."""
         return self._of_job(f"{processor_id}_{topic}")
 
-    def state(self, processor_id: str, store: str = COUNT_STORE) -> str:
-        """Return the compacted topic that a store of a processor is restored from."""
-        if store == COUNT_STORE:
+    def state(self, processor_id: str, store: str | None = None) -> str:
+        """Return the compacted topic that a store of the user's, or a `count`, is restored from.
+
+        A `count` gives no name of a store, so no store of the user's can have its topic: not even
+        one called `counts`, of a class that takes the place of a `count` in pipeline.yaml.
+        """
+        if store is None:
             return self._of_job(f"state_topic_{processor_id}")
         return self._of_job(f"state_topic_{processor_id}_{store}")
 
     def states(self, node: ProcessorNode) -> dict[str, str]:
         """Return the state topics of a processor, by the names of the stores."""
+        if node.type is ProcessorType.COUNT:
+            return {COUNT_STORE: self.state(node.id)}
         return {store.name: self.state(node.id, store.name) for store in node.stores}
 
     def dead_letter(self, processor_id: str) -> str:
@@ -170,8 +190,12 @@ class TopicNames:
         )
 
     def task_count(self, node: ProcessorNode, topology: Topology, parallelism: int) -> int:
-        """Return how many tasks a processor has: as many as its largest topic has partitions."""
-        return max(topology.partitions.get(topic, parallelism) for topic in self.in_topics(node))
+        """Return how many tasks a processor has: as many as its largest topic has partitions.
+
+        That is none where it reads by patterns, and the cluster was not asked yet.
+        """
+        topics = self.in_topics(node)
+        return max((topology.partitions.get(topic, parallelism) for topic in topics), default=0)
 
     def tasks(self, topology: Topology, parallelism: int) -> tuple[TaskId, ...]:
         """Return all tasks, processor by processor, partition by partition."""
@@ -218,8 +242,19 @@ class TopicNames:
             return f'Kafka\'s own topic "{key}"'
         return None
 
+    def may_own(self, name: str) -> bool:
+        """Whether a topic has a name as the job's own arcs, states and dead letters have."""
+        return name.endswith(self._of_job(""))
+
     def _of_job(self, name: str) -> str:
         return f"{name}_{self.job_name}" if self.job_name else name
+
+
+def job_names(topics: Collection[str]) -> set[str | None]:
+    """Return the names of the jobs that have control topics among these; `None` has no name."""
+    control = TopicNames(None, "", "").threads_jm
+    named = {t.removeprefix(f"{control}_") for t in topics if t.startswith(f"{control}_")}
+    return {*named, *({None} if control in topics else ())}
 
 
 def control_topic(config: Config, name: str) -> TopicSpec:
@@ -248,7 +283,8 @@ def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
 
     In order: sources, arcs, state topics (compacted), dead letters, sinks. They have `parallelism`
     partitions, unless the topology knows better, and state topics one for each task. Sources and
-    sinks belong to the user: where they are missing, they are made with the broker's defaults.
+    sinks belong to the user: where they are missing, they are made with the broker's defaults, but
+    compacted if only global stores follow them.
     """
     names = TopicNames.of(config)
 
@@ -258,11 +294,13 @@ def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
 
     nodes = topology.nodes
     arcs = names.arcs(topology)
-    sources = dict.fromkeys(topic for node in nodes for topic in names.in_topics(node))
+    read = {topic for node in nodes for topic in names.in_topics(node)}
+    followed = {topic for node in nodes for topic in node.global_stores.values()} - read
+    sources = dict.fromkeys(topic for node in nodes for topic in _read(node, names))
     sinks = dict.fromkeys(topic for node in nodes for topic in names.out_topics(node))
     states = [
         spec(
-            names.state(node.id, store.name),
+            names.states(node)[store.name],
             {**_SHORT_SEGMENTS, **store.topic_config},
             names.task_count(node, topology, config.parallelism),
         )
@@ -271,7 +309,11 @@ def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
     ]
     dead = [names.dead_letter(node.id) for node in nodes if node.on_error is OnError.DEAD_LETTER]
     return (
-        *(spec(name, {}) for name in sources if name not in arcs),
+        *(
+            spec(name, {"cleanup.policy": "compact"} if name in followed else {})
+            for name in sources
+            if name not in arcs
+        ),
         *(spec(name, _KEEP_RECORDS) for name in arcs),
         *states,
         *(spec(name, _KEEP_RECORDS) for name in dead),
@@ -284,8 +326,11 @@ def user_topics(config: Config, topology: Topology) -> tuple[str, ...]:
     names = TopicNames.of(config)
     arcs = names.arcs(topology)
     used = (
-        topic
-        for node in topology.nodes
-        for topic in (*names.in_topics(node), *names.out_topics(node))
+        topic for node in topology.nodes for topic in (*_read(node, names), *names.out_topics(node))
     )
     return tuple(dict.fromkeys(topic for topic in used if topic not in arcs))
+
+
+def _read(node: ProcessorNode, names: TopicNames) -> tuple[str, ...]:
+    """Return all topics that the tasks of a processor read, those of global stores included."""
+    return (*names.in_topics(node), *node.global_stores.values())

@@ -20,7 +20,7 @@ from streams.timestamps import (
     as_extractor,
     record_timestamp,
 )
-from streams.topology import InternalTopic, Topology
+from streams.topology import GlobalStore, InternalTopic, Topology
 
 Names = str | Sequence[str]
 _RESETS = get_args(OffsetReset)
@@ -44,6 +44,7 @@ class TopologyBuilder:
         self._stores: list[StoreBuilder[Any, Any]] = []
         self._connections: list[tuple[str, str]] = []
         self._internal: list[InternalTopic] = []
+        self._globals: list[GlobalStore] = []
 
     def add_source(
         self,
@@ -89,11 +90,7 @@ class TopologyBuilder:
         arguments that returns an instance, a new one each time. `stores` are names of stores that
         it uses; `add_state_store` and `connect_processor_and_state_stores` can tell that as well.
         """
-        if not callable(supplier):
-            raise TopologyError(
-                f'processor "{name}": give a class or a function that makes the processor, '
-                f"not a {type(supplier).__name__}"
-            )
+        _require_supplier(name, supplier)
         self._nodes.append(ProcessorNode(name, supplier, _parents(parents, name)))
         for store in _names(stores, f'the stores of processor "{name}"'):
             self._connections.append((name, store))
@@ -135,11 +132,7 @@ class TopologyBuilder:
 
     def add_state_store(self, store: StoreBuilder[Any, Any], processors: Names = ()) -> None:
         """Add a store, and connect it to processors. Those that share it run in one task."""
-        if not isinstance(store, StoreBuilder):
-            raise TopologyError(
-                "a state store comes from a function of streams.stores, such as "
-                f"stores.key_value(…), not as a {type(store).__name__}"
-            )
+        _require_store(store)
         self._stores.append(store)
         for processor in _names(processors, f'the processors of store "{store.name}"'):
             self._connections.append((processor, store.name))
@@ -147,6 +140,43 @@ class TopologyBuilder:
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> None:
         """Let a processor use stores."""
         self._connections += [(processor, store) for store in stores]
+
+    def add_global_store(
+        self,
+        store: StoreBuilder[Any, Any],
+        source: str,
+        topic: str,
+        processor: str,
+        supplier: Supplier,
+        *,
+        key_serde: Serde[Any] = serdes.bytes,
+        value_serde: Serde[Any] = serdes.bytes,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+    ) -> None:
+        """Add a store that every processor can read, and a processor that fills it from a topic.
+
+        `source` and `processor` are the names of the two nodes. `context.get_state_store` gives
+        the store to all processors of the topology without being connected, to read; only the
+        processor that `supplier` makes can write it. That one gets the records of all partitions
+        in each process that runs tasks, those without a key left out, can neither schedule
+        nor use another store, and forwards to nobody. The topic is the store's log, so it should
+        be compacted, and the store itself is never logged. A task begins when the store
+        has all that the topic had by then (KIP-28, KIP-820).
+        """
+        _require_store(store)
+        _require_supplier(processor, supplier)
+        where = f'source "{source}" of global store "{store.name}"'
+        _require_serdes(where, key_serde, value_serde)
+        if not isinstance(topic, str):
+            raise TopologyError(f"{where}: the topic is one name, not a {type(topic).__name__}")
+        extractor = _made(as_extractor, timestamp_extractor, where)
+        self._globals.append(
+            GlobalStore(
+                Source(source, (topic,), None, key_serde, value_serde, extractor, "earliest"),
+                ProcessorNode(processor, supplier, (source,), (store.name,)),
+                replace(store, logged=False),
+            )
+        )
 
     def add_internal_topic(self, name: str, partitions: int | None = None) -> None:
         """Let a topic belong to the topology: a sink writes it, a source reads it, nobody else.
@@ -163,9 +193,10 @@ class TopologyBuilder:
         """Return the topology. Raises `TopologyError` that tells everything that is wrong with it:
 
         names that are given twice or unknown, cycles, nodes that no source leads to, sources that
-        lead nowhere, stores that no processor uses, topics with two sources.
+        lead nowhere, stores that no processor uses, topics with two sources, global stores that
+        are connected.
         """
-        check(self._nodes, self._stores, self._connections, self._internal)
+        check(self._nodes, self._stores, self._connections, self._internal, self._globals)
         used: dict[str, list[str]] = {}
         for processor, store in self._connections:
             stores = used.setdefault(processor, [])
@@ -180,6 +211,7 @@ class TopologyBuilder:
             ),
             tuple(self._stores),
             tuple(self._internal),
+            tuple(self._globals),
         )
 
 
@@ -195,6 +227,22 @@ def _names(names: Names, what: str) -> tuple[str, ...]:
 
 def _parents(parents: Names, name: str) -> tuple[str, ...]:
     return _names(parents, f'the parents of "{name}"')
+
+
+def _require_supplier(name: str, supplier: object) -> None:
+    if not callable(supplier):
+        raise TopologyError(
+            f'processor "{name}": give a class or a function that makes the processor, '
+            f"not a {type(supplier).__name__}"
+        )
+
+
+def _require_store(store: object) -> None:
+    if not isinstance(store, StoreBuilder):
+        raise TopologyError(
+            "a state store comes from a function of streams.stores, such as "
+            f"stores.key_value(…), not as a {type(store).__name__}"
+        )
 
 
 def _require_serdes(where: str, key_serde: object, value_serde: object) -> None:

@@ -10,7 +10,7 @@ from common.suggest import did_you_mean
 from streams.errors import TopologyError
 from streams.nodes import Node, ProcessorNode, Sink, Source
 from streams.stores import StoreBuilder
-from streams.topology import InternalTopic
+from streams.topology import GlobalStore, InternalTopic
 
 Connections = Sequence[tuple[str, str]]
 
@@ -20,14 +20,16 @@ def check(
     stores: Sequence[StoreBuilder[Any, Any]],
     connections: Connections,
     internal: Sequence[InternalTopic],
+    globals_: Sequence[GlobalStore],
 ) -> None:
     """Raise a `TopologyError` with everything that is wrong, a line each."""
     problems = [
-        *_bad_names(nodes, stores),
-        *_bad_parents(nodes),
+        *_bad_names(nodes, stores, globals_),
+        *_bad_parents(nodes, globals_),
         *_cycles(nodes),
-        *_bad_connections(nodes, stores, connections),
+        *_bad_connections(nodes, stores, connections, globals_),
         *_bad_topics(nodes, internal),
+        *_bad_global_topics(nodes, internal, globals_),
     ]
     # What follows from a wrong name is no news.
     problems = problems or [*_dead_ends(nodes, stores, connections)]
@@ -35,12 +37,17 @@ def check(
         raise TopologyError("\n".join(problems))
 
 
-def _bad_names(nodes: Sequence[Node], stores: Sequence[StoreBuilder[Any, Any]]) -> Iterator[str]:
+def _bad_names(
+    nodes: Sequence[Node],
+    stores: Sequence[StoreBuilder[Any, Any]],
+    globals_: Sequence[GlobalStore],
+) -> Iterator[str]:
     if not nodes:
         yield "the topology is empty: add a source, a processor and a sink"
+    all_nodes = [*nodes, *(node for each in globals_ for node in each.group.nodes)]
     for what, names in (
-        ("node", [node.name for node in nodes]),
-        ("store", [store.name for store in stores]),
+        ("node", [node.name for node in all_nodes]),
+        ("store", [store.name for store in (*stores, *(each.store for each in globals_))]),
     ):
         for name, count in Counter(names).items():
             if not isinstance(name, str) or not name.strip():
@@ -49,13 +56,19 @@ def _bad_names(nodes: Sequence[Node], stores: Sequence[StoreBuilder[Any, Any]]) 
                 yield f'two {what}s have the name "{name}"'
 
 
-def _bad_parents(nodes: Sequence[Node]) -> Iterator[str]:
+def _bad_parents(nodes: Sequence[Node], globals_: Sequence[GlobalStore]) -> Iterator[str]:
     by_name = {node.name: node for node in nodes}
+    owners = {node.name: each.store.name for each in globals_ for node in each.group.nodes}
     for node in nodes:
         if not isinstance(node, Source) and not node.parents:
             yield f'"{node.name}" has no parents: name the nodes that forward to it'
         for parent in node.parents:
-            if parent not in by_name:
+            if parent in owners:
+                yield (
+                    f'"{node.name}" has the parent "{parent}", a node of the global store '
+                    f'"{owners[parent]}", which forwards to nobody else'
+                )
+            elif parent not in by_name:
                 hint = did_you_mean(parent, (name for name in by_name if name != node.name))
                 yield f'"{node.name}" has an unknown parent "{parent}"{hint}'
             elif isinstance(by_name[parent], Sink):
@@ -86,13 +99,28 @@ def _cycles(nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def _bad_connections(
-    nodes: Sequence[Node], stores: Sequence[StoreBuilder[Any, Any]], connections: Connections
+    nodes: Sequence[Node],
+    stores: Sequence[StoreBuilder[Any, Any]],
+    connections: Connections,
+    globals_: Sequence[GlobalStore],
 ) -> Iterator[str]:
     by_name = {node.name: node for node in nodes}
+    of_globals = {each.processor.name: each.store.name for each in globals_}
     processors = [node.name for node in nodes if isinstance(node, ProcessorNode)]
     names = [store.name for store in stores]
     for processor, store in dict.fromkeys(connections):
-        if processor not in by_name:
+        if store in of_globals.values() and store not in names:
+            yield (
+                f'store "{store}" is global, so "{processor}" can read it as it is: '
+                "do not connect it"
+            )
+            continue
+        if processor in of_globals:
+            yield (
+                f'"{processor}" fills the global store "{of_globals[processor]}" and can use no '
+                f'other: do not connect "{store}"'
+            )
+        elif processor not in by_name:
             hint = did_you_mean(processor, processors)
             yield f'store "{store}" is for an unknown processor "{processor}"{hint}'
         elif processor not in processors:
@@ -128,6 +156,27 @@ def _bad_topics(nodes: Sequence[Node], internal: Sequence[InternalTopic]) -> Ite
     for topic in sorted(own):
         if topic not in read or topic not in written:
             yield f'internal topic "{topic}" needs a sink that writes it and a source that reads it'
+
+
+def _bad_global_topics(
+    nodes: Sequence[Node], internal: Sequence[InternalTopic], globals_: Sequence[GlobalStore]
+) -> Iterator[str]:
+    sources = [node for node in nodes if isinstance(node, Source)]
+    followers = Counter(each.topic for each in globals_)
+    for each in globals_:
+        where = f'topic "{each.topic}" of global store "{each.store.name}"'
+        if not each.topic:
+            yield f'global store "{each.store.name}" has no topic'
+        for source in sources:
+            if each.topic in source.topics:
+                yield f'{where} is read by source "{source.name}" too: give each its own'
+            elif source.pattern and source.pattern.fullmatch(each.topic):
+                yield f'the pattern of source "{source.name}" matches {where}'
+        if any(topic.name == each.topic for topic in internal):
+            yield f"{where} is internal: what is processed is deleted there"
+    for topic, count in followers.items():
+        if count > 1:
+            yield f'topic "{topic}" has {count} global stores: give each its own'
 
 
 def _dead_ends(

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from streams.nodes import Node, ProcessorNode, Sink, Source
 
 if TYPE_CHECKING:
-    from streams.topology import NodeGroup, Topology
+    from streams.topology import GlobalStore, NodeGroup, Topology
 
 
 def describe(topology: Topology) -> str:
-    """Return the sub-topologies and their nodes in the layout of Kafka Streams."""
+    """Return the sub-topologies and their nodes in the layout of Kafka Streams.
+
+    Global stores come last.
+    """
     parts = []
     for number, group in enumerate(topology.groups):
         order = _by_size(group)
@@ -19,17 +22,22 @@ def describe(topology: Topology) -> str:
         for node in order:
             lines += _described(node, order)
         parts.append("\n".join([*lines, "", ""]))
+    for number, store in enumerate(topology.global_stores, len(parts)):
+        parts.append(_described_global(number, store))
     # The blank that the first one has more than the others is Kafka Streams' own.
     return f"Topologies:\n {''.join(parts)}"
 
 
 def mermaid(topology: Topology) -> str:
     """Return a Mermaid flowchart: topics, the groups with their nodes, and stores."""
-    places = {node.name: f"n{number}" for number, node in enumerate(topology.nodes)}
-    stores = {store.name: f"s{number}" for number, store in enumerate(topology.stores)}
     topics: dict[str, str] = {}
     inside, arcs = [], []
-    for group in topology.groups:
+    of_globals = [store.group for store in topology.global_stores]
+    nodes = (*topology.nodes, *(node for group in of_globals for node in group.nodes))
+    places = {node.name: f"n{number}" for number, node in enumerate(nodes)}
+    all_stores = (*topology.stores, *(store for group in of_globals for store in group.stores))
+    stores = {store.name: f"s{number}" for number, store in enumerate(all_stores)}
+    for group in (*topology.groups, *of_globals):
         inside.append(f'    subgraph "{_quoted(group.name)}"')
         for node in group.nodes:
             inside.append(f'        {places[node.name]}["{_quoted(node.name)}"]')
@@ -77,6 +85,14 @@ def _described(node: Node, order: list[Node]) -> list[str]:
     if not isinstance(node, Source):
         lines.append(f"      <-- {parents}")
     return lines
+
+
+def _described_global(number: int, store: GlobalStore) -> str:
+    nodes = store.group.nodes
+    lines = [f"  Sub-topology: {number} for global store (will not generate tasks)"]
+    for node in nodes:
+        lines += _described(node, list(nodes))
+    return "\n".join([*lines, ""])
 
 
 def _source_topics(node: Source) -> str:

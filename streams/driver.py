@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,16 +19,18 @@ from common.topics import TopicNames
 from streams import serdes
 from streams.driver_topics import Entry, TestInputTopic, TestOutputTopic
 from streams.errors import StreamsError
+from streams.global_task import GlobalTask
 from streams.group_task import Figures, GroupSettings, GroupTask, ProcessingFailedError
 from streams.outputs import OutputColumns
 from streams.partitioning import default_partition
 from streams.pipeline.load import load_pipeline
+from streams.pipeline.patterns import with_matching_topics
 from streams.record import Headers
 from streams.serdes import Serde
 from streams.stores import StoreBuilder
 from streams.stores.bytes_store import BytesStore
-from streams.topology import NodeGroup, Topology
-from streams.units import group_of, settings_of
+from streams.topology import GlobalStore, NodeGroup, Topology
+from streams.units import group_of, settings_of, sharing_key
 from streams.user_code import UserCode
 
 NO_LIMIT = 2**31 - 1
@@ -46,6 +48,8 @@ class TopologyTestDriver:
     `partitions` says how many partitions topics have, 1 by default: that is for partitioners and
     shows in what is read; every group has one task all the same, number 0. Topics that sources
     find by a pattern are those that `partitions` names.
+
+    A record for the topic of a global store updates the store at once, for all groups.
 
     A task whose processor raises while `on_error` is `fail` stops, as it would with Kafka; what
     goes to it afterwards raises `StreamsError`.
@@ -75,7 +79,10 @@ class TopologyTestDriver:
             if name not in groups:
                 raise StreamsError(f'no node group is called "{name}"{did_you_mean(name, groups)}')
         self._start(
-            [(name, group, (settings or {}).get(name, default)) for name, group in groups.items()],
+            [
+                (name, group, (settings or {}).get(name, default), "")
+                for name, group in groups.items()
+            ],
             partitions or {},
             initial_wall_clock_ms,
             application_id,
@@ -99,10 +106,14 @@ class TopologyTestDriver:
         code = UserCode.of(loaded)
         # One task each, also where an internal topic has partitions of its own.
         found = replace(load_pipeline(pipeline, loaded), partitions={})
-        units = replicas(found, TopicNames.of(loaded), 1)
+        names = TopicNames.of(loaded)
+        units = replicas(with_matching_topics(found, partitions or {}, names), names, 1)
         driver = cls.__new__(cls)
         driver._start(
-            [(unit.name, group_of(unit, code), settings_of(unit)) for unit in units],
+            [
+                (unit.name, group_of(unit, code), settings_of(unit), sharing_key(unit))
+                for unit in units
+            ],
             partitions or {},
             initial_wall_clock_ms,
             loaded.job_name or "",
@@ -111,30 +122,47 @@ class TopologyTestDriver:
 
     def _start(
         self,
-        groups: Sequence[tuple[str, NodeGroup, GroupSettings]],
+        groups: Sequence[tuple[str, NodeGroup, GroupSettings, str]],
         partitions: Mapping[str, int],
         initial_wall_clock_ms: int,
         application_id: str,
     ) -> None:
         self.now_ms = initial_wall_clock_ms
         """The driver's wall clock."""
-        self._partitions = dict(partitions)
+        self.partitions = dict(partitions)
+        """How many partitions topics have, where that is not 1."""
         self._logs: dict[str, list[Entry]] = {}
         self._stores: dict[str, list[tuple[str, Any]]] = {}
         self._figures = Figures()
-        self._pending: deque[tuple[_Running, RecordBatch]] = deque()
+        self._pending: deque[tuple[_Running | _Following, RecordBatch]] = deque()
         self._groups: list[_Running] = []
+        self._globals: dict[tuple[str, str], _Following] = {}
         self._closed = False
-        for name, group, settings in groups:
-            try:
-                running = _Running(name, group, settings, self, application_id, self._partitions)
-            except BaseException:
-                with suppress(Exception):
-                    self.close()
-                raise
-            self._groups.append(running)
-            for store_name, store in running.task.runtime.stores.items():
-                self._stores.setdefault(store_name, []).append((name, store))
+        try:
+            for name, group, settings, key in groups:
+                followers = [
+                    self._follow(key, store, application_id) for store in group.global_stores
+                ]
+                self._groups.append(
+                    _Running(name, group, settings, self, application_id, followers)
+                )
+                self._show(name, self._groups[-1].task)
+        except BaseException:
+            with suppress(Exception):
+                self.close()
+            raise
+
+    def _follow(self, key: str, store: GlobalStore, application_id: str) -> _Following:
+        """Return the one copy of a global store that groups with this key share."""
+        name = store.store.name
+        if (key, name) not in self._globals:
+            follower = self._globals[key, name] = _Following(store, self, application_id)
+            self._show(store.source.name, follower.task.nodes)
+        return self._globals[key, name]
+
+    def _show(self, name: str, task: GroupTask) -> None:
+        for store_name, store in task.runtime.stores.items():
+            self._stores.setdefault(store_name, []).append((name, store))
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -150,7 +178,11 @@ class TopologyTestDriver:
     def close(self) -> None:
         """Close all processors and stores. Raises the first thing that one of them raised."""
         self._closed = True
-        self._each(_Running.close)
+        try:
+            self._each(_Running.close)
+        finally:
+            for follower in self._globals.values():
+                follower.task.close()
 
     def create_input_topic(
         self,
@@ -161,7 +193,7 @@ class TopologyTestDriver:
         auto_advance: int = 0,
     ) -> TestInputTopic:
         """Return a writer. Raises `StreamsError` for a topic that the topology does not read."""
-        if not any(group.reads(name) for group in self._groups):
+        if not any(reader.reads(name) for reader in self._readers):
             if any(group.matches(name) for group in self._groups):
                 raise StreamsError(
                     f"topic {name} matches the pattern of a source, but did not exist when the "
@@ -222,13 +254,17 @@ class TopologyTestDriver:
 
     # For the topics and the groups
 
+    @property
+    def _readers(self) -> Sequence[_Running | _Following]:
+        return (*self._globals.values(), *self._groups)
+
     def log(self, topic: str) -> list[Entry]:
         """Return all that was written to a topic."""
         return self._logs.setdefault(topic, [])
 
     def num_partitions(self, topic: str) -> int:
         """Return how many partitions a topic has."""
-        return self._partitions.get(topic, 1)
+        return self.partitions.get(topic, 1)
 
     def size_limit(self, topic: str) -> int:
         """Return the size that a record may have."""
@@ -247,7 +283,7 @@ class TopologyTestDriver:
 
     def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
         """Put what a group has sent into topics."""
-        self._figures.add(figures)
+        self.count(figures)
         for output in outputs:
             if isinstance(output, OutputColumns):
                 for index, key in enumerate(output.keys):
@@ -264,6 +300,10 @@ class TopologyTestDriver:
                 topic, key, value, partition, timestamp, headers = output
                 self._append(topic, key, value, timestamp, headers or (), partition)
 
+    def count(self, figures: Figures) -> None:
+        """Add to the metrics."""
+        self._figures.add(figures)
+
     def _append(
         self,
         topic: str,
@@ -277,8 +317,8 @@ class TopologyTestDriver:
         if partition < 0:
             partition = default_partition(key, count) if key is not None else 0
         log = self.log(topic)
-        for group in self._groups:
-            if group.reads(topic):
+        for reader in self._readers:
+            if reader.reads(topic):
                 batch = RecordBatch(
                     topic,
                     _TASK,
@@ -288,7 +328,7 @@ class TopologyTestDriver:
                     [len(log)],
                     [list(headers)] if headers else None,
                 )
-                self._pending.append((group, batch))
+                self._pending.append((reader, batch))
         log.append((key, value, timestamp, headers, partition))
 
     def _each(self, action: Callable[[_Running], None]) -> None:
@@ -303,8 +343,8 @@ class TopologyTestDriver:
                 if todo:
                     todo.popleft()()
                 else:
-                    group, batch = self._pending.popleft()
-                    group.take(batch)
+                    reader, batch = self._pending.popleft()
+                    reader.take(batch)
             except Exception as error:
                 first = first or error
         if first is not None:
@@ -325,16 +365,16 @@ class _Running:
         settings: GroupSettings,
         driver: TopologyTestDriver,
         application_id: str,
-        topics: Iterable[str],
+        followers: Sequence[_Following],
     ) -> None:
         self._group = group
         self._task_id = f"{name}_{_TASK}"
         self._driver = driver
         self._stores: dict[str, BytesStore] = {s.name: _in_memory(s) for s in group.stores}
-        found = (topic for topic in topics if self.matches(topic))
+        found = (topic for topic in driver.partitions if self.matches(topic))
         self._topics = tuple(dict.fromkeys((*group.in_topics, *found)))
         self._partitions = [(topic, _TASK) for topic in self._topics]
-        self._failure: ProcessingFailedError | None = None
+        self.failure: ProcessingFailedError | None = None
         self.task = GroupTask(
             group,
             self._partitions,
@@ -345,7 +385,10 @@ class _Running:
             stores=self._stores,
             outlet=driver,
             clock_ms=lambda: driver.now_ms,
+            global_stores={follower.name: follower.task.view for follower in followers},
         )
+        for follower in followers:
+            follower.users.append(self)
         self._commits = 0
         self._commit()
 
@@ -373,14 +416,14 @@ class _Running:
                 store.close()
 
     def _attempt(self, action: Callable[[], object]) -> None:
-        if self._failure is not None:
+        if self.failure is not None:
             raise StreamsError(
-                f"the task {self._task_id} has stopped: {self._failure}"
-            ) from self._failure.error
+                f"the task {self._task_id} has stopped: {self.failure}"
+            ) from self.failure.error
         try:
             action()
         except ProcessingFailedError as error:
-            self._failure = error
+            self.failure = error
             self._commit()
             raise error.error from None
         self._commit()
@@ -390,6 +433,38 @@ class _Running:
         for store in self._stores.values():
             store.commit(self._commits)
         self._driver.send(*self.task.take())
+
+
+class _Following:
+    """A global store that follows its topic."""
+
+    def __init__(self, store: GlobalStore, driver: TopologyTestDriver, application_id: str) -> None:
+        self.name = store.store.name
+        self.users: list[_Running] = []
+        self._topic = store.topic
+        self._driver = driver
+        self.task = GlobalTask(
+            store,
+            [(store.topic, _TASK)],
+            _in_memory(store.store),
+            application_id=application_id,
+            clock_ms=lambda: driver.now_ms,
+        )
+
+    def reads(self, topic: str) -> bool:
+        return topic == self._topic
+
+    def take(self, batch: RecordBatch) -> None:
+        """Bring the store up to date; where that fails, the tasks that read it stop."""
+        try:
+            self.task.add(batch)
+        except ProcessingFailedError as error:
+            reason = f'global store "{self.name}": {error}'
+            for user in self.users:
+                user.failure = user.failure or ProcessingFailedError(reason, error.error)
+            raise error.error from None
+        finally:
+            self._driver.count(Figures(dropped=self.task.take_dropped()))
 
 
 def _in_memory(store: StoreBuilder[Any, Any]) -> BytesStore:

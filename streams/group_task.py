@@ -17,7 +17,7 @@ from streams.punctuation import PunctuationType
 from streams.record_queues import NEVER_WAIT, Partition, RecordQueues, Run
 from streams.running import RecordTooLargeError
 from streams.runtime import GroupRuntime, Rejection
-from streams.stores.bytes_store import BytesStore
+from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME, extract_column, stamped
 from streams.topology import NodeGroup
 
@@ -104,6 +104,7 @@ class GroupTask:
         stores: Mapping[str, BytesStore],
         outlet: Outlet,
         clock_ms: Callable[[], int],
+        global_stores: Mapping[str, StoreBytes] = {},
     ) -> None:
         """Make the nodes. Raises whatever the user's processors raise in `init`."""
         self._settings = settings
@@ -116,6 +117,7 @@ class GroupTask:
             stores=stores,
             outlet=outlet,
             clock_ms=clock_ms,
+            global_stores=global_stores,
         )
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
         self._times = dict.fromkeys(partitions, UNKNOWN_TIME)

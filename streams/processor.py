@@ -75,7 +75,8 @@ class ProcessorContext(Protocol):
     def get_state_store(self, name: str) -> Any:
         """Return the store of that name.
 
-        Raises `StreamsError` if it is not connected to this processor (`add_state_store`).
+        A global store is there for every processor, to be read. Raises `StreamsError` if another
+        one is not connected to this processor (`add_state_store`).
         """
 
 

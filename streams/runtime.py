@@ -28,7 +28,7 @@ from streams.running import (
     RunningSink,
     RunningSource,
 )
-from streams.stores.bytes_store import BytesStore
+from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import UNKNOWN_TIME
 from streams.topology import NodeGroup
 
@@ -58,11 +58,15 @@ class GroupRuntime:
         stores: Mapping[str, BytesStore],
         outlet: Outlet,
         clock_ms: Callable[[], int],
+        global_stores: Mapping[str, StoreBytes] = {},
     ) -> None:
         """Make the nodes and get the processors ready, children first.
 
-        `stores` has the bytes of every store of the group. Raises what users' code raises.
+        `stores` has the bytes of every store of the group, and `global_stores` those of all that
+        it may only read. Raises what users' code raises.
         """
+        self.is_global = group.is_global
+        """Whether it fills a global store, and is no task."""
         self.application_id = application_id
         self.task_id = task_id
         self.clock_ms = clock_ms
@@ -78,6 +82,10 @@ class GroupRuntime:
         self._scheduled = False
         """Whether a punctuation by stream time is new: it is due behind the record."""
         self.stores = {store.name: store.build(stores[store.name]) for store in group.stores}
+        self._global_stores = {
+            each.store.name: each.store.build(global_stores[each.store.name])
+            for each in group.global_stores
+        }
         self._savepoints = [store.savepoint for store in stores.values()]
         self._undos = [store.undo for store in stores.values()]
         self._queues = {type_: PunctuationQueue() for type_ in PunctuationType}
@@ -109,7 +117,7 @@ class GroupRuntime:
         self, node: ProcessorNode, children: dict[str, RunningNode]
     ) -> RunningProcessor:
         running = RunningProcessor(node.name, node.supplier())
-        stores = {name: self.stores[name] for name in node.stores}
+        stores = {**self._global_stores, **{name: self.stores[name] for name in node.stores}}
         running.processor.init(RunningContext(self, node.name, children, stores))
         return running
 
@@ -163,6 +171,10 @@ class GroupRuntime:
         """Schedule a punctuation; see `ProcessorContext.schedule`."""
         if not isinstance(type_, PunctuationType):
             raise StreamsError(f"a punctuation is of a PunctuationType, not {type_!r}")
+        if self.is_global:
+            raise StreamsError(
+                "the processor of a global store cannot schedule: it belongs to no task"
+            )
         self._scheduled = self._scheduled or type_ is PunctuationType.STREAM_TIME
         start = first_due_ms(type_, interval, self.clock_ms())
         return self._queues[type_].schedule(interval, callback, start)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -58,7 +58,7 @@ class TimestampExtractor(Protocol):
     def extract(self, record: RecordView, partition_time: int) -> int:
         """Return the record's timestamp; a negative one drops the record.
 
-        What this raises stops the task, for it is no error of a single record.
+        What this raises rejects the record: `on_error` decides what becomes of it.
         """
 
 
@@ -86,7 +86,7 @@ class RecordTimestampExtractor(ABC):
 
 
 class FailOnInvalidTimestamp(RecordTimestampExtractor):
-    """Takes the timestamp of the topic and stops the task where it is invalid; the default."""
+    """Takes the timestamp of the topic and rejects records where it is invalid; the default."""
 
     __slots__ = ()
 
@@ -255,17 +255,7 @@ def stamped(batch: RecordBatch, extracted: Extracted) -> RecordBatch:
         return batch
     out = frozenset(extracted.dropped)
     kept = [index for index in range(len(batch)) if index not in out]
-    headers = batch.headers
-    return RecordBatch(
-        batch.topic,
-        batch.partition,
-        [batch.keys[index] for index in kept],
-        [batch.values[index] for index in kept],
-        [extracted.timestamps[index] for index in kept],
-        [batch.offsets[index] for index in kept],
-        None if headers is None else [headers[index] for index in kept],
-        batch.error,
-    )
+    return replace(batch, timestamps=extracted.timestamps).only(kept)
 
 
 def _takes_the_topics(extractor: TimestampExtractor) -> bool:

@@ -14,6 +14,28 @@ N = TypeVar("N")
 
 
 @dataclass(frozen=True, slots=True)
+class GlobalStore:
+    """A store that every task may read, and the two nodes that alone keep it up to date (KIP-28).
+
+    No task runs them: wherever tasks are, a copy of the store follows all partitions of the topic.
+    """
+
+    source: Source
+    processor: ProcessorNode
+    store: StoreBuilder[Any, Any]
+
+    @property
+    def topic(self) -> str:
+        """The topic that the store follows, which is its log as well."""
+        return self.source.topics[0]
+
+    @property
+    def group(self) -> NodeGroup:
+        """Its nodes as a group."""
+        return NodeGroup((self.source, self.processor), (self.store,), is_global=True)
+
+
+@dataclass(frozen=True, slots=True)
 class InternalTopic:
     """A topic of the topology itself, between two node groups; `partitions` `None` is derived."""
 
@@ -26,11 +48,13 @@ class NodeGroup:
     """Nodes that run in one task, as they are connected or share stores: a sub-topology.
 
     Its name is that of its first source. The nodes stand in an order in which parents come before
-    children.
+    children. Its processors may read the `global_stores`; it `is_global` where it writes one.
     """
 
     nodes: tuple[Node, ...]
     stores: tuple[StoreBuilder[Any, Any], ...]
+    global_stores: tuple[GlobalStore, ...] = ()
+    is_global: bool = False
 
     @property
     def name(self) -> str:
@@ -77,6 +101,7 @@ class Topology:
     nodes: tuple[Node, ...]
     stores: tuple[StoreBuilder[Any, Any], ...]
     internal_topics: tuple[InternalTopic, ...] = ()
+    global_stores: tuple[GlobalStore, ...] = ()
 
     @property
     def groups(self) -> tuple[NodeGroup, ...]:
@@ -91,6 +116,7 @@ class Topology:
                         name for n in group if isinstance(n, ProcessorNode) for name in n.stores
                     )
                 ),
+                self.global_stores,
             )
             for group in _grouped(self.nodes)
         )

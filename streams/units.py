@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from streams.pipeline.user_topology import build_topology
 from streams.processor import BatchProcessor, Processor
 from streams.serdes import Serde
 from streams.sum import SumProcessor
-from streams.topology import NodeGroup
+from streams.topology import GlobalStore, NodeGroup
 from streams.user_code import UserCode
 
 _BUILT_IN: Mapping[ProcessorType, Callable[..., Any]] = {
@@ -98,6 +99,11 @@ def group_of(unit: Unit, code: UserCode) -> NodeGroup:
     return group
 
 
+def sharing_key(unit: Unit) -> str:
+    """Return a text that units have in common whose global stores are the same ones."""
+    return json.dumps([unit.code, dict(unit.config), unit.options.get("globals")], sort_keys=True)
+
+
 def settings_of(unit: Unit) -> GroupSettings:
     """Return how a processor's tasks run."""
     return GroupSettings(
@@ -130,11 +136,23 @@ def _group_of_topology(unit: Unit, code: UserCode) -> NodeGroup:
                 **dict(zip(unit.from_, unit.in_topics, strict=True)),
                 **dict(zip(unit.to, unit.out_topics, strict=True)),
             }
-            return NodeGroup(tuple(_moved(node, topics) for node in group.nodes), group.stores)
+            return replace(
+                group,
+                nodes=tuple(_moved(node, topics) for node in group.nodes),
+                global_stores=tuple(
+                    _followed(store, unit.options) for store in group.global_stores
+                ),
+            )
     raise TopologyError(
         f'{unit.code} builds no node group with the first source "{name}" any more: the code here '
         "is not that of the JobManager"
     )
+
+
+def _followed(store: GlobalStore, options: Mapping[str, Any]) -> GlobalStore:
+    """Return a global store with its topic in Kafka."""
+    topic = options["globals"][store.store.name]
+    return replace(store, source=replace(store.source, topics=(topic,)))
 
 
 def _moved(node: Node, topics: Mapping[str, str]) -> Node:

@@ -20,6 +20,7 @@ from streams.errors import StreamsError
 from streams.topology import NodeGroup
 from streams.units import group_of
 from streams.user_code import UserCode
+from taskmanager.global_stores import GlobalStores
 from taskmanager.task_stores import TaskStores, store_identity, task_directory
 
 START_TIMEOUT_S = 60
@@ -40,6 +41,7 @@ class TaskContext:
     admin: Admin
     reader: PartitionReader
     """Fetches for those tasks that have no input in common."""
+    global_stores: GlobalStores
 
 
 class AssignedTask(ABC):

@@ -26,6 +26,7 @@ from streams.group_task import ProcessingFailedError
 from streams.stores.rocksdb import StoreCorruptedError, StoreLockedError
 from taskmanager.assigned_task import AssignedTask, TaskContext
 from taskmanager.channel import Message, WorkerChannel
+from taskmanager.global_stores import GlobalStores
 from taskmanager.standby_task import StandbyTask
 from taskmanager.task import Task
 
@@ -58,9 +59,9 @@ def run(settings: ThreadSettings) -> None:
     admin = Admin(settings.config)
     reader = fetcher(settings.config, admin)
     cluster_id = admin.check_broker()
-    context = TaskContext(
-        settings.config, settings.tm_id, settings.thread, cluster_id, admin, reader
-    )
+    tm_id, thread = settings.tm_id, settings.thread
+    global_stores = GlobalStores(settings.config, tm_id, thread, admin)
+    context = TaskContext(settings.config, tm_id, thread, cluster_id, admin, reader, global_stores)
     # Now that nothing is left to wait for, since the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
     with closing(channel), closing(reader):
@@ -258,6 +259,7 @@ class PipelineThread:
         nothing_came = True
         for lane in lanes:
             fetched = lane.reader.fetch(self._config.max_batch_records, wait_s)
+            self._update_global_stores()
             for batch in fetched.batches:
                 task = lane.owners.get((batch.topic, batch.partition))
                 if task is not None and task.is_running:
@@ -270,6 +272,13 @@ class PipelineThread:
         for lane in lanes:
             lane.pause_full()
         self._commit_due(nothing_came)
+
+    def _update_global_stores(self) -> None:
+        """Let tasks see what had come to global topics when their own records came."""
+        failed = self._context.global_stores.update(self._config.max_batch_records)
+        for task in [task for task in self._tasks.values() if task in failed] if failed else ():
+            if task.state is TaskState.RUNNING:
+                self._attempt(task, partial(_throw, failed[task]))
 
     def _take_note(self, lane: _Lane, fetched: Fetched) -> None:
         for partition, offset in fetched.ends:
@@ -387,6 +396,10 @@ class PipelineThread:
             self._report_at = now + min(0.5, self._interval_s / 2)
             tasks = [task.status().to_json() for task in self._tasks.values()]
             self._channel.send({"type": "status", "tasks": tasks})
+
+
+def _throw(error: Exception) -> None:
+    raise error
 
 
 def spark_body(settings: ThreadSettings) -> Callable[[Iterable[int]], Iterator[int]]:

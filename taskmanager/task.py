@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 
 from common.clock import wall_clock_ms
@@ -20,8 +20,9 @@ from common.topics import TopicNames
 from streams.errors import StreamsError
 from streams.group_task import Figures, GroupTask, ProcessingFailedError
 from streams.outputs import OutputColumns
+from streams.stores.bytes_store import StoreBytes
 from streams.topology import NodeGroup
-from streams.units import settings_of
+from streams.units import settings_of, sharing_key
 from taskmanager.assigned_task import START_TIMEOUT_S, AssignedTask, TaskContext
 from taskmanager.task_stores import TaskStores
 
@@ -91,7 +92,8 @@ class Task(AssignedTask):
         """Take the task over: fence, restore, find the positions. Blocks; `drop` it on errors.
 
         Raises `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError`,
-        `OSError` (the state directory), or what users' processors raise in `init`.
+        `OSError` (the state directory), what users' processors raise in `init`, or what has
+        stopped a global store.
         """
         started_s = time.monotonic()
         self.state, self.reason = TaskState.STARTING, ""
@@ -99,7 +101,8 @@ class Task(AssignedTask):
         self._transactions_at_start = self._transactions
         group = self._node_group()
         written = self._written_topics()
-        self._context.admin.topic_ids([*self.replica.in_topics, *written])
+        followed = [store.topic for store in group.global_stores]
+        self._context.admin.topic_ids([*self.replica.in_topics, *followed, *written])
         limits = self._context.admin.size_limits(written)
         self._producer = TaskProducer(self._context.config, self._transactional_id, limits)
         # Made early: one that is asked while it connects may take 0.7 s to answer. Of its own, as
@@ -111,7 +114,8 @@ class Task(AssignedTask):
             self._stores = TaskStores(group.stores, self.replica.state_topics)
             read = self._restore(self._stores, reader) if group.stores else 0
             self._group_metadata = reader.group_metadata
-        self._nodes = self._make_nodes(group, self._stores, self._producer)
+        views = self._open_global_stores(group)
+        self._nodes = self._make_nodes(group, self._stores, views, self._producer)
         self.positions, self._read, self._ends = positions, dict(positions), {}
         self._committed_at = time.monotonic()
         self._run(TaskState.RUNNING, read, started_s)
@@ -257,6 +261,7 @@ class Task(AssignedTask):
         """Let go of producer and store; an open transaction is left for the next owner's fence."""
         self._opened_at, self._open = None, Figures()
         self._close_nodes()
+        self._context.global_stores.release(self)
         if self._producer is not None:
             self._producer.close()
             self._producer = None
@@ -294,8 +299,19 @@ class Task(AssignedTask):
             restore_eta_s=self._restore_eta_s(),
         )
 
+    def _open_global_stores(self, group: NodeGroup) -> dict[str, StoreBytes]:
+        if not group.global_stores:
+            return {}
+        self.state = TaskState.RESTORING
+        key = sharing_key(self.replica)
+        return self._context.global_stores.open(self, group, key, self._progress)
+
     def _make_nodes(
-        self, group: NodeGroup, stores: TaskStores, producer: TaskProducer
+        self,
+        group: NodeGroup,
+        stores: TaskStores,
+        global_stores: Mapping[str, StoreBytes],
+        producer: TaskProducer,
     ) -> GroupTask:
         try:
             return GroupTask(
@@ -308,6 +324,7 @@ class Task(AssignedTask):
                 stores=stores.stores,
                 outlet=_Outlet(producer, self._context.admin),
                 clock_ms=wall_clock_ms,
+                global_stores=global_stores,
             )
         except StreamsError as error:
             raise HopelessError(str(error)) from error

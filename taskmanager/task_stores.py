@@ -128,8 +128,13 @@ class TaskStores:
 
 def task_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Path:
     """Return the directory of a task's stores, its own per TaskManager; a standby has the same."""
+    return job_directory(config, tm_id) / str(replica.task.active)
+
+
+def job_directory(config: Config, tm_id: int) -> Path:
+    """Return the directory of all that a TaskManager keeps of a job."""
     job = f"job_{config.job_name}" if config.job_name else "job"
-    return config.state_dir / job / f"taskmanager_{tm_id}" / str(replica.task.active)
+    return config.state_dir / job / f"taskmanager_{tm_id}"
 
 
 def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> dict[str, str]:

@@ -28,6 +28,7 @@ from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
 from common.topics import TopicNames, TopicSpec
 from taskmanager.assigned_task import TaskContext
+from taskmanager.global_stores import GlobalStores
 from taskmanager.pipeline_thread import PipelineThread, fetcher
 from taskmanager.task import Task
 
@@ -134,7 +135,8 @@ class Job:
         reader = fetcher(self.config, self.admin)
         self.readers.append(reader)
         cluster_id = self.admin.check_broker()
-        return TaskContext(self.config, tm_id, 0, cluster_id, self.admin, reader)
+        stores = GlobalStores(self.config, tm_id, 0, self.admin)
+        return TaskContext(self.config, tm_id, 0, cluster_id, self.admin, reader, stores)
 
     def task(self, replica: ProcessorReplica, tm_id: int = 0) -> Task:
         return Task(replica, self.context(tm_id), epoch=0)

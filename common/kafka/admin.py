@@ -118,15 +118,22 @@ class Admin:
         return created
 
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the number of partitions of those topics that exist."""
+        """Return the number of partitions of those topics that exist. Raises as `topics`."""
         wanted = set(names)
+        return {name: count for name, count in self.topics().items() if name in wanted}
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions of every topic.
+
+        Raises `UnavailableError` if no broker answers.
+        """
         try:
             topics = self._client.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         except KafkaException as error:
             raise UnavailableError(
                 f"cannot list the topics at {self._bootstrap_servers}: {error.args[0].str()}"
             ) from error
-        return {name: len(topics[name].partitions) for name in wanted if name in topics}
+        return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """Return the id that each topic got when it was created (KIP-516).

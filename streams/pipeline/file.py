@@ -14,6 +14,7 @@ from streams.pipeline.entries import Entry, read_entries
 from streams.pipeline.sources import ON_INVALID, RESETS, UNITS
 from streams.pipeline.stores import SERDES
 
+NEEDS_JSON = "the time is in a field, which only values with the serde json have"
 _SOURCE_KEYS = ("topic", "key", "value", "timestamp", "auto_offset_reset")
 
 
@@ -117,4 +118,6 @@ def _source_options(value: Map, problems: Problems) -> dict[str, Any]:
             "unit": timestamp.choice("unit", UNITS, default="ms"),
             "on_invalid": timestamp.choice("on_invalid", tuple(ON_INVALID), default="fail"),
         }
+        if options.get("value", "json") != "json" and not problems.found_at(fields.at("value")):
+            problems.add(fields.at("timestamp"), NEEDS_JSON)
     return options

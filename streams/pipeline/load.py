@@ -21,7 +21,7 @@ from common.topics import TopicNames, name_problem
 from common.yaml_positions import Problems, read_yaml
 from streams.errors import StreamsError
 from streams.pipeline.entries import Entry
-from streams.pipeline.file import PipelineFile, read_pipeline
+from streams.pipeline.file import NEEDS_JSON, PipelineFile, read_pipeline
 from streams.pipeline.graph import check_graph, topological_order
 from streams.pipeline.stores import store_of
 from streams.pipeline.topics import check_topics
@@ -69,6 +69,8 @@ def _nodes(
 ) -> list[ProcessorNode]:
     if entry.type in BUILT_IN:
         _check_sources(entry, pipeline, problems)
+    if entry.type is ProcessorType.CLASS:
+        _check_times(entry, pipeline, problems)
     if entry.type is ProcessorType.CLASS and not form_problem(entry.code):
         try:
             UserCode.of(config).require_allowed(entry.code)
@@ -90,12 +92,20 @@ def _nodes(
             else pipeline.topics.get(topic, topic)
             for group in topology.groups
             for topic in (*group.in_topics, *group.out_topics)
+        } | {
+            store.topic: _followed_topic(store.topic, pipeline, names)
+            for store in topology.global_stores
         }
         return [_group_node(entry, group, topics, own) for group in topology.groups]
     except (ConfigError, StreamsError) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
             problems.add(entry.at, f'"{entry.id}": {line}')
         return []
+
+
+def _followed_topic(topic: str, pipeline: PipelineFile, names: TopicNames) -> str:
+    """Return the topic in Kafka that a global store follows."""
+    return {SOURCE: names.source, SINK: names.sink, **pipeline.topics}.get(topic, topic)
 
 
 def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
@@ -108,6 +118,15 @@ def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> 
                     f'{entry.type} takes records as they are: source "{source.id}" must not say '
                     f"{name}",
                 )
+
+
+def _check_times(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
+    """Report sources that look for the time in values that a class reads without fields."""
+    serde = entry.options["value"]
+    for source in entry.sources:
+        options = pipeline.source_options.get(source.id, {})
+        if "timestamp" in options and "value" not in options and serde != "json":
+            problems.add(source.at, f'source "{source.id}": {NEEDS_JSON}, not {serde}')
 
 
 def _node(entry: Entry, pipeline: PipelineFile) -> ProcessorNode:
@@ -151,13 +170,17 @@ def _group_node(
     wrong = name_problem(id_)
     if wrong:
         raise StreamsError(f'the id "{id_}" of a node group {wrong}')
-    if any(source.pattern is not None for source in group.sources):
-        raise StreamsError(f'source "{group.name}" reads a pattern: name the topics instead')
     used = (*group.in_topics, *group.out_topics)
-    for topic in used:
+    followed = {store.store.name: topics[store.topic] for store in group.global_stores}
+    for topic in (*used, *followed.values()):
         wrong = name_problem(topic)
         if wrong:
             raise StreamsError(f'the topic "{topic}" {wrong}')
+    patterns = [
+        [source.pattern.pattern, source.pattern.flags]
+        for source in group.sources
+        if source.pattern is not None
+    ]
     return ProcessorNode(
         id=id_,
         type=ProcessorType.TOPOLOGY,
@@ -176,5 +199,7 @@ def _group_node(
             **entry.options,
             "group": group.name,
             "internal": {topic: own[topic] for topic in group.in_topics if topic in own},
+            **({"globals": followed} if followed else {}),
+            **({"patterns": patterns} if patterns else {}),
         },
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from common.config import Config
-from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType
+from common.nodes import OnError, ProcessorNode, ProcessorType
 from common.topics import MAX_NAME_LENGTH, TopicNames, collision_key
 from common.yaml_positions import Located, Problems
 from streams.pipeline.entries import Entry
@@ -81,6 +81,10 @@ def _named_by_user(
                 if topic not in seen and topic != names.internal(entry.id, name):
                     seen.add(topic)
                     yield _Use(topic, f'"{node.id}"', entry.at)
+            for store, topic in node.global_stores.items():
+                if topic not in seen:
+                    seen.add(topic)
+                    yield _Use(topic, f'the global store "{store}" of "{entry.id}"', entry.at)
             for topic in node.internal_topics:
                 yield _Use(
                     node.topics[topic], f'the internal topic "{topic}" of "{entry.id}"', entry.at
@@ -101,7 +105,7 @@ def _named_by_nodes(
     for node in nodes:
         at = _entry_of(node, pipeline).at
         for store, topic in names.states(node).items():
-            of_store = "" if store == COUNT_STORE else f' store "{store}" of'
+            of_store = "" if node.type is ProcessorType.COUNT else f' store "{store}" of'
             yield _Use(topic, f'the state of{of_store} "{node.id}"', at)
         if node.on_error is OnError.DEAD_LETTER:
             yield _Use(names.dead_letter(node.id), f'on_error of "{node.id}"', at)

@@ -11,7 +11,7 @@ from common.topics import name_problem
 from streams.errors import TopologyError
 from streams.serdes import Serde
 from streams.stores import layout
-from streams.stores.bytes_store import BytesStore
+from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from streams.stores.memory import MemoryStore
 from streams.stores.rocksdb import RocksDBStore
@@ -113,8 +113,8 @@ class StoreBuilder(Generic[K, V]):
             return MemoryStore(timestamp_of, segment_of)
         return RocksDBStore(directory, {**identity, "kind": self.kind}, timestamp_of, segment_of)
 
-    def build(self, bytes_store: BytesStore) -> Store:
-        """Return the store over bytes that `open` returned."""
+    def build(self, bytes_store: StoreBytes) -> Store:
+        """Return the store over bytes that `open` returned, or a view of them."""
         return _MAKERS[self.family](
             self.name, bytes_store, self.key_serde, self.value_serde, **self.options
         )

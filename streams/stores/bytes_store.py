@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
 from streams.errors import StateStoreError
@@ -20,6 +20,23 @@ Changes: TypeAlias = dict[bytes, bytes | None]
 
 # What `_undo` has for a key that was not in `uncommitted`.
 _ABSENT: Any = object()
+
+
+class StoreBytes(Protocol):
+    """What a store as a processor sees it needs of its bytes; see `BytesStore`."""
+
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def committed_timestamp(self) -> int: ...
+    @property
+    def approximate_num_entries(self) -> int: ...
+    def get(self, key: bytes) -> bytes | None: ...
+    def put(self, key: bytes, value: bytes | None) -> None: ...
+    def scan(
+        self, low: bytes, high: bytes | None, reverse: bool = False
+    ) -> StoreIterator[Entry]: ...
+    def drop_range(self, low: bytes, high: bytes | None) -> None: ...
 
 
 class BytesStore(ABC):
@@ -58,6 +75,11 @@ class BytesStore(ABC):
         self._scans: WeakSet[StoreIterator[Entry]] = WeakSet()
         self._closed = False
         self._begin(NO_TIMESTAMP)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or has closed itself since it is damaged."""
+        return self._closed
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ import structlog
 
 from streams.serdes import Serde
 from streams.stores.api import ValueAndTimestamp, null_key
-from streams.stores.bytes_store import BytesStore, Entry
+from streams.stores.bytes_store import Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import TIME_BYTES, pack_time, prefix_end
 
@@ -28,7 +28,7 @@ class KeyValueStore(Generic[K, V]):
     """
 
     def __init__(
-        self, name: str, store: BytesStore, key_serde: Serde[K], value_serde: Serde[V]
+        self, name: str, store: StoreBytes, key_serde: Serde[K], value_serde: Serde[V]
     ) -> None:
         """Show the bytes of `store` as keys and values."""
         self.name = name
@@ -131,7 +131,7 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
     """
 
     def __init__(
-        self, name: str, store: BytesStore, key_serde: Serde[K], value_serde: Serde[V]
+        self, name: str, store: StoreBytes, key_serde: Serde[K], value_serde: Serde[V]
     ) -> None:
         """Show the bytes of `store` as keys and values with their times."""
         super().__init__(name, store, key_serde, timestamped(value_serde))

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from streams.serdes import Serde
-from streams.stores.bytes_store import SEGMENT_BYTES, BytesStore, Entry
+from streams.stores.bytes_store import SEGMENT_BYTES, Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.key_value import warn_of_empty_range
 from streams.stores.layout import MAX_TIME, pack_time, prefix_end, range_end
@@ -37,7 +37,7 @@ class SegmentedStore(Generic[K, V]):
     def __init__(
         self,
         name: str,
-        store: BytesStore,
+        store: StoreBytes,
         key_serde: Serde[K],
         value_serde: Serde[V],
         retention_ms: int,

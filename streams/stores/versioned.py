@@ -13,7 +13,7 @@ from streams.stores.api import (
     check_time,
     null_key,
 )
-from streams.stores.bytes_store import BytesStore
+from streams.stores.bytes_store import StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import MAX_TIME, TIME_BYTES, pack_time, version_key, version_time
 
@@ -38,7 +38,7 @@ class VersionedKeyValueStore(Generic[K, V]):
     def __init__(
         self,
         name: str,
-        store: BytesStore,
+        store: StoreBytes,
         key_serde: Serde[K],
         value_serde: Serde[V],
         *,

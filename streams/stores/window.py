@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from streams.serdes import Serde
 from streams.stores.api import Window, Windowed, check_time, null_key
-from streams.stores.bytes_store import BytesStore, Entry
+from streams.stores.bytes_store import Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
 from streams.stores.segments import SegmentedStore, read_entries
@@ -27,7 +27,7 @@ class WindowStore(SegmentedStore[K, V]):
     def __init__(
         self,
         name: str,
-        store: BytesStore,
+        store: StoreBytes,
         key_serde: Serde[K],
         value_serde: Serde[V],
         *,

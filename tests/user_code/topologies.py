@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from streams import Processor, ProcessorContext, Record, TopologyBuilder, serdes, stores
 from streams.errors import StreamsError
 from streams.topology import Topology
@@ -72,14 +70,6 @@ def join(left: str, right: str, joined: str) -> TopologyBuilder:
         builder.add_source(name, topic)
     builder.add_processor("Joiner", Passing, ["Left", "Right"])
     builder.add_sink("Joined", joined, ["Joiner"])
-    return builder
-
-
-def pattern() -> TopologyBuilder:
-    """Return a topology that reads whatever topics match."""
-    builder = TopologyBuilder()
-    builder.add_source("All", re.compile("lines_.*"))
-    builder.add_sink("Out", "words", ["All"])
     return builder
 
 

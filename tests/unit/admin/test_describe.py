@@ -285,3 +285,45 @@ def test_texts_in_config_do_not_end_a_label_of_the_flowchart(folder: Path) -> No
     assert mermaid(config, topology).splitlines()[1] == (
         "    p0[\"A<br/>shop:A, text a #quot;b#quot; #lt;i#gt; #35;1, n ['x', {'y': 1}]\"]"
     )
+
+
+# --- global stores and patterns ---
+
+LOOKUP = """
+- id: W
+  type: topology
+  builder: tests.user_code.lookups:lookup
+  config: {orders: orders_topic, names: names_topic, named: named_topic}
+"""
+GATHER = """
+- id: W
+  type: topology
+  builder: tests.user_code.lookups:gather
+  config: {pattern: "lines_[ab]<.*", gathered: all_lines}
+"""
+
+
+def test_a_global_store_stands_below_those_who_read_it(folder: Path) -> None:
+    code = "tests.user_code.lookups:lookup, orders orders_topic, names names_topic, named"
+    assert tree(LOOKUP, folder) == [
+        "orders_topic (source)",
+        f"└── W-Orders {code} named_topic",
+        "    ├── Names (global store of topic names_topic)",
+        "    └── named_topic (sink)",
+    ]
+    assert rows(LOOKUP, folder, "Topics")["names_topic"] == "2 1 compact last record per key"
+    flowchart = describe(LOOKUP, folder, "--mermaid").splitlines()
+    assert "    t1 -.-> p0" in flowchart
+    assert '    t1(["names_topic"])' in flowchart
+
+
+def test_a_pattern_stands_where_its_topics_will(folder: Path) -> None:
+    """They are known when the JobManager starts, and so is the number of tasks."""
+    lines = tree(GATHER, folder)
+    assert lines[0] == "lines_[ab]<.* (sources, found when the JobManager starts)"
+    assert lines[-1].endswith("all_lines (sink)")
+    assert (
+        '    p0_pattern0(["lines_[ab]#lt;.*"]) --> p0'
+        in describe(GATHER, folder, "--mermaid").splitlines()
+    )
+    assert "W-All_0" not in describe(GATHER, folder)

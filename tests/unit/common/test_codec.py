@@ -178,6 +178,16 @@ def test_processor_has_the_fields_of_the_original_in_its_order() -> None:
     assert (end.topic, end.key) == ("processors_topic_0_job_1", b"0")
 
 
+def test_a_store_of_a_class_that_is_called_counts_has_no_field_of_the_original() -> None:
+    """Its topic is another one than that of a `count`, which has the field."""
+    states = {COUNT_STORE: "state_topic_Counter_counts_job_1"}
+    replica = replace(REPLICA, type=ProcessorType.CLASS, code="shop:A", state_topics=states)
+    assert "stateTopic" not in replica.to_json()
+    assert decode(encode(Processors(0, "i", 5, 1, assign=(replica,)))) == Processors(
+        0, "i", 5, 1, assign=(replica,)
+    )
+
+
 def test_pipeline_of_the_original_gives_its_processors() -> None:
     pipeline = Topology(
         (

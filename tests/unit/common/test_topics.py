@@ -12,6 +12,7 @@ from common.config import Config
 from common.nodes import (
     SINK,
     SOURCE,
+    LoggedStore,
     OnError,
     ProcessorNode,
     ProcessorType,
@@ -24,6 +25,7 @@ from common.topics import (
     collision_key,
     control_topics,
     data_topics,
+    job_names,
     name_problem,
 )
 
@@ -187,3 +189,29 @@ def test_every_control_topic_is_reserved(job_name: str | None, tm_number: int) -
 
 def test_dot_and_underscore_are_the_same_to_kafka() -> None:
     assert collision_key("a.b_c") == collision_key("a_b.c") != collision_key("a-b_c")
+
+
+def test_a_store_called_counts_never_has_the_topic_of_a_count() -> None:
+    """Not even if a class takes the place of a `count` in pipeline.yaml."""
+    count = ProcessorNode("A", ProcessorType.COUNT, (SINK,), (SOURCE,))
+    class_ = ProcessorNode(
+        "A", ProcessorType.CLASS, (SINK,), (SOURCE,), logged_stores=(LoggedStore("counts"),)
+    )
+    assert OF_JOB.states(count) == {"counts": "state_topic_A_x"}
+    assert OF_JOB.states(class_) == {"counts": "state_topic_A_counts_x"}
+
+
+def test_jobs_are_known_by_their_control_topics() -> None:
+    topics = {OF_JOB.threads_jm, "threads_jm_topic_a_b", "threads_tm_topic_y", "clicks_z"}
+    assert job_names(topics) == {"x", "a_b"}
+    assert job_names({BARE.threads_jm}) == {None}
+
+
+@pytest.mark.parametrize(
+    ("names", "topic", "expected"),
+    [(OF_JOB, "A_B_x", True), (OF_JOB, "A_B", False), (OF_JOB, "A_Bx", False), (BARE, "A_B", True)],
+)
+def test_what_a_job_may_own_ends_with_its_name(
+    names: TopicNames, topic: str, expected: bool
+) -> None:
+    assert names.may_own(topic) is expected

@@ -204,7 +204,7 @@ def test_a_field_has_a_unit_and_a_policy_for_what_is_no_time(
     unit: str, given: str, policy: type, folder: Path
 ) -> None:
     text = f"""
-sources: {{a: {{topic: t, timestamp: {{field: at, unit: {unit}{given}}}}}}}
+sources: {{a: {{topic: t, value: json, timestamp: {{field: at, unit: {unit}{given}}}}}}}
 processors:
 - {{id: Sum, type: "tests.user_code.word_count:RunningSum", from: [a], to: [sink]}}
 """

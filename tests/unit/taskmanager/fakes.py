@@ -144,6 +144,9 @@ class FakeTask:
     def drop(self) -> None:
         self.has_open_transaction = False
 
+    def fail(self, reason: str) -> None:
+        self.state, self.reason = TaskState.FAILED, reason
+
     def cancel(self) -> None:
         self.is_cancelled = True
 
@@ -161,11 +164,19 @@ class Rig:
         self.channel = FakeChannel(self.clock)
         monkeypatch.setattr(pipeline_thread, "time", self.clock)
         monkeypatch.setattr(pipeline_thread, "Task", self._task)
-        context: Any = SimpleNamespace(config=CONFIG, reader=self.reader)
+        self.failed_stores: dict[object, Exception] = {}
+        """What global stores say at their next update: which tasks cannot go on, and why."""
+        self.updates = 0
+        stores = SimpleNamespace(update=self._update)
+        context: Any = SimpleNamespace(config=CONFIG, reader=self.reader, global_stores=stores)
         self.thread = PipelineThread(context, self.channel)  # type: ignore[arg-type]
 
     def _task(self, replica: ProcessorReplica, _context: object, _epoch: int) -> FakeTask:
         return self.tasks[replica.task.partition]
+
+    def _update(self, _max_records: int) -> dict[object, Exception]:
+        self.updates += 1
+        return self.failed_stores
 
     def assign(self, partition: int) -> FakeTask:
         """Let the driver assign a task; return it."""

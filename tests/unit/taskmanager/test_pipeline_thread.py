@@ -6,7 +6,9 @@ import threading
 
 import pytest
 
-from common.kafka.clients import FencedError, TransactionFailedError
+from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
+from common.status import TaskState
+from streams.stores.rocksdb import StoreCorruptedError
 from taskmanager.pipeline_thread import PARALLEL_CALLS
 from tests.unit.taskmanager.fakes import TIMEOUT_S, FakeTask, Rig, batch
 
@@ -151,3 +153,36 @@ def test_revoked_task_that_is_fenced_meanwhile_is_closed_once(fences_before: int
     rig.thread._obey()
     assert rig.channel.count("closed") == 1
     assert rig.reader.is_idle
+
+
+def test_global_stores_are_brought_up_to_date_behind_the_fetch_and_before_its_records(
+    rig: Rig,
+) -> None:
+    """So a record sees what had come to a global topic before it."""
+    (task,) = rig.run(0)
+    seen: list[int] = []
+    task.on_process = lambda: seen.append(rig.updates)
+    before = rig.updates
+    rig.reader.batches.append(batch(0))
+    rig.step()
+    assert seen == [before + 1]
+
+
+def test_a_global_store_that_cannot_go_on_fails_the_tasks_that_use_it_and_no_others(
+    rig: Rig,
+) -> None:
+    user, other = rig.run(0, 1)
+    rig.failed_stores[user] = HopelessError('global store "Names": no name')
+    rig.step()
+    assert (user.state, user.reason) == (TaskState.FAILED, 'global store "Names": no name')
+    assert other.state is TaskState.RUNNING
+    assert rig.reader.assigned == set(other.partitions)
+
+
+def test_a_global_store_that_was_lost_lets_the_tasks_that_use_it_start_again(rig: Rig) -> None:
+    (user,) = rig.run(0)
+    rig.failed_stores[user] = StoreCorruptedError("damaged")
+    rig.step()
+    assert (user.restarts, user.reason) == (1, "damaged")
+    rig.failed_stores.clear()
+    rig.step_until(lambda: user.state is TaskState.RUNNING)

@@ -14,6 +14,7 @@ from common.kafka.clients import Partition, TransactionFailedError
 from streams.stores.rocksdb import RocksDBStore
 from taskmanager import task as task_module
 from taskmanager.assigned_task import TaskContext
+from taskmanager.global_stores import GlobalStores
 from taskmanager.task import Task
 from taskmanager.task_stores import store_identity
 from tests.unit.taskmanager.fakes import CONFIG, batch, replica
@@ -87,7 +88,9 @@ def make(notes: list[str], partition: int, monkeypatch: pytest.MonkeyPatch) -> T
     reader: Any = NotingReader()
     admin: Any = Broker()
     monkeypatch.setattr(task_module, "PartitionReader", lambda *_: reader)
-    task = Task(replica(partition), TaskContext(CONFIG, 0, 0, "cluster", admin, reader), epoch=0)
+    stores = GlobalStores(CONFIG, 0, 0, admin)
+    context = TaskContext(CONFIG, 0, 0, "cluster", admin, reader, stores)
+    task = Task(replica(partition), context, epoch=0)
     task.start()
     assert reader.looked_at == list(task.partitions)
     return task

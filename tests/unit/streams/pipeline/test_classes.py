@@ -171,7 +171,8 @@ def test_stores_of_every_type_are_what_the_functions_of_python_make(
     (spec,) = node.options["stores"]
     found = store_of(json.loads(json.dumps(spec)))
     assert found == store
-    assert node.logged_stores == ((LoggedStore("S", store.topic_config()),) if store.logged else ())
+    logged = LoggedStore("S", store.topic_config(), store.persistent)
+    assert node.logged_stores == ((logged,) if store.logged else ())
 
 
 def test_state_topics_are_those_of_logged_stores_and_have_a_partition_for_each_task() -> None:

@@ -33,7 +33,8 @@ def with_source(source: str) -> str:
 def reading(from_: str) -> str:
     """Return processors `A`, which reads what is given, and `B`; `from` begins at column 44."""
     return (
-        f'processors: [{{id: A, type: "shop:A", from: {from_}, to: [sink]}},\n'
+        f'processors: [{{id: A, type: "shop:A", from: {from_}, to: [sink], '
+        "serdes: {value: json}},\n"
         "{id: B, type: forward, to: [sink]}]\n"
     )
 
@@ -156,7 +157,7 @@ sources:
   short: {topic: t, timestamp: {field: time}}
 processors:
 - {id: A, type: "shop:A", from: [orders], to: [sink]}
-- {id: B, type: "shop:B", from: [short], to: [sink]}
+- {id: B, type: "shop:B", from: [short], to: [sink], serdes: {value: json}}
 """
     )
     assert topology.node("A").options["sources"] == {
@@ -291,6 +292,43 @@ def test_a_mistake_in_the_map_is_reported_once_with_its_place(text: str, problem
 )
 def test_a_mistake_in_a_source_is_reported_once_with_its_place(source: str, problem: str) -> None:
     assert problems_in(with_source(source)) == [problem]
+
+
+IN_A_FIELD = "the time is in a field, which only values with the serde json have"
+
+
+@pytest.mark.parametrize(
+    ("source", "serdes", "problem"),
+    [
+        ("value: string, timestamp: {field: at}", "json", f"1:51: {IN_A_FIELD}"),
+        ("timestamp: {field: at}", "bytes", f'2:45: source "a": {IN_A_FIELD}, not bytes'),
+        ("timestamp: {field: at}", "string", f'2:45: source "a": {IN_A_FIELD}, not string'),
+        (
+            "value: jsn, timestamp: {field: at}",
+            "json",
+            f'1:32: value must be {SERDES}, got the text "jsn", did you mean "json"?',
+        ),
+    ],
+)
+def test_a_time_in_a_field_needs_values_that_have_fields(
+    source: str, serdes: str, problem: str
+) -> None:
+    text = (
+        f"sources: {{a: {{topic: t, {source}}}}}\n"
+        "processors: [{id: A, type: 'shop:A', from: [a], to: [sink], "
+        f"serdes: {{value: {serdes}}}}}]"
+    )
+    assert problems_in(text) == [problem]
+
+
+def test_a_source_with_times_in_a_field_is_read_by_whoever_reads_json() -> None:
+    text = """
+sources: {a: {topic: t, timestamp: {field: at}}, b: {topic: u, value: json, timestamp: {field: at}}}
+processors:
+- {id: A, type: "shop:A", from: [a, b], to: [sink], serdes: {value: json}}
+- {id: B, type: "shop:B", from: [b], to: [sink]}
+"""
+    assert len(load(text).nodes) == 2
 
 
 @pytest.mark.parametrize(

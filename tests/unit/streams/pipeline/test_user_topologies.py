@@ -226,10 +226,6 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
             "1:129: max_task_idle_ms must be -1 to 2147483647, got -7",
         ),
         (
-            entry("pattern"),
-            '1:8: "W": source "All" reads a pattern: name the topics instead',
-        ),
-        (
             entry("chain", "lines: l, words: w, partitions: 0"),
             '1:8: "W": internal topic "middle": partitions must be 1 or more',
         ),

@@ -1,0 +1,115 @@
+"""Which topics of the cluster a pattern may find: those of users, not those of jobs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+
+import structlog
+
+from common.config import Config
+from common.errors import EngineError, UnavailableError
+from common.kafka.admin import Admin
+from common.nodes import Topology
+from common.topics import (
+    ANY_SIZE_BYTES,
+    TopicNames,
+    control_topics,
+    data_topics,
+    job_names,
+    user_topics,
+)
+from streams.pipeline.patterns import with_matching_topics
+
+LOOK_INTERVAL_S = 60.0
+
+logger = structlog.get_logger()
+
+
+def with_topics_of_patterns(topology: Topology, config: Config, admin: Admin) -> Topology:
+    """Return the topology with the topics that the patterns of sources match in Kafka now.
+
+    Topics that come later are found by the next JobManager. Raises `ConfigError` where nothing
+    matches, and `UnavailableError` if Kafka does not answer.
+    """
+    if not any(node.patterns for node in topology.nodes):
+        return topology
+    existing, of_jobs = _matching(topology, config, admin)
+    logger.info("topics found by patterns", read=sorted(existing), left_out=sorted(of_jobs))
+    return with_matching_topics(topology, existing, TopicNames.of(config))
+
+
+class PatternWatch:
+    """Warns, once a minute, of topics that match a pattern and came after the JobManager began."""
+
+    def __init__(self, topology: Topology, config: Config, admin: Admin) -> None:
+        """Take the topology with the topics that are read."""
+        self._topology = topology
+        self._config = config
+        self._admin = admin
+        names = TopicNames.of(config)
+        self._known = {
+            topic
+            for node in topology.nodes
+            if node.patterns
+            for topic in (*names.in_topics(node), *node.global_stores.values())
+        }
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Begin, in a thread of its own, unless no source has a pattern."""
+        if any(node.patterns for node in self._topology.nodes):
+            threading.Thread(target=self._run, name="patterns", daemon=True).start()
+
+    def stop(self) -> None:
+        """End; does not wait."""
+        self._stopped.set()
+
+    def look(self) -> None:
+        """Log the topics that are new. Raises `UnavailableError` if Kafka does not answer."""
+        existing, _ = _matching(self._topology, self._config, self._admin)
+        new = sorted(set(existing) - self._known)
+        if new:
+            logger.warning("topics match a pattern: start the JobManager again", topics=new)
+        self._known.update(new)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LOOK_INTERVAL_S):
+            try:
+                self.look()
+            except UnavailableError as error:
+                logger.warning("cannot look for topics of patterns now", reason=str(error))
+
+
+def _matching(
+    topology: Topology, config: Config, admin: Admin
+) -> tuple[Sequence[str], Collection[str]]:
+    """Return the topics that patterns match: those of users, and those to be left out."""
+    patterns = [pattern for node in topology.nodes for pattern in node.patterns]
+    topics = admin.topics()
+    candidates = [topic for topic in topics if any(each.fullmatch(topic) for each in patterns)]
+    jobs = [TopicNames(name, "", "") for name in {config.job_name, *job_names(topics)}]
+    of_jobs = _own(topology, config).intersection(candidates)
+    of_jobs |= _of_others([topic for topic in candidates if topic not in of_jobs], jobs, admin)
+    return [topic for topic in candidates if topic not in of_jobs], of_jobs
+
+
+def _own(topology: Topology, config: Config) -> set[str]:
+    """Return the topics of this job, without those of the user."""
+    specs = (*control_topics(config), *data_topics(config, topology))
+    return {spec.name for spec in specs}.difference(user_topics(config, topology))
+
+
+def _of_others(candidates: Sequence[str], jobs: Sequence[TopicNames], admin: Admin) -> set[str]:
+    """Return the topics that belong to other jobs, to Kafka, or to an older pipeline.yaml.
+
+    A job's arcs have any name, so they are known by its end, together with a limit of the
+    records' sizes that only the engine sets.
+    """
+    reserved = {topic for topic in candidates if any(job.reserved_for(topic) for job in jobs)}
+    named = [t for t in candidates if t not in reserved and any(job.may_own(t) for job in jobs)]
+    try:
+        limits = admin.size_limits(named) if named else {}
+    except EngineError as error:
+        raise UnavailableError(f"cannot tell which topics belong to jobs: {error}") from error
+    return reserved | {topic for topic, limit in limits.items() if limit == ANY_SIZE_BYTES}

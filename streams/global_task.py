@@ -1,0 +1,93 @@
+"""One copy of a global store, and the processor that fills it. No Kafka in here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from threading import Lock
+
+from common.record_batch import RecordBatch
+from streams.group_task import GroupSettings, GroupTask
+from streams.record_queues import Partition
+from streams.stores.bytes_store import BytesStore
+from streams.stores.read_only import ReadOnlyBytes
+from streams.topology import GlobalStore
+
+NULL_KEY = "null key"
+"""The reason under which records without a key are counted as dropped."""
+
+
+class GlobalTask:
+    """Takes batches of a global store's topic in; tasks read what is committed by its `view`.
+
+    One thread at a time adds and closes; the view may be read by any.
+    """
+
+    def __init__(
+        self,
+        store: GlobalStore,
+        partitions: Sequence[Partition],
+        bytes_store: BytesStore,
+        *,
+        application_id: str,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Make the nodes over `bytes_store`, which is empty. Raises what `init` of users raises."""
+        self._store = bytes_store
+        self._lock = Lock()
+        self._dropped: Counter[str] = Counter()
+        self.view = ReadOnlyBytes(store.store.name, bytes_store, self._lock)
+        """What tasks read."""
+        self.nodes = GroupTask(
+            store.group,
+            partitions,
+            # Records of different partitions have different keys, as a rule.
+            GroupSettings(takes_inputs_as_they_come=True),
+            application_id=application_id,
+            task_id=f"{store.source.name}_global",
+            number=0,
+            stores={store.store.name: bytes_store},
+            outlet=_NoTopics(),
+            clock_ms=clock_ms,
+        )
+
+    def add(self, batch: RecordBatch) -> None:
+        """Process records, and commit what they changed; those without a key are dropped.
+
+        Raises `ProcessingFailedError` for one that fails, of which nothing stays.
+        """
+        kept = [index for index, key in enumerate(batch.keys) if key is not None]
+        self._dropped[NULL_KEY] += len(batch) - len(kept)
+        with self._lock:
+            try:
+                if kept:
+                    self.nodes.add(batch if len(kept) == len(batch) else batch.only(kept))
+            finally:
+                self._dropped.update(self.nodes.take()[1].dropped)
+                if self._store.uncommitted:
+                    self._store.commit(0)
+
+    def take_dropped(self) -> Counter[str]:
+        """Return how many records were dropped since the last call, by the reason."""
+        dropped, self._dropped = self._dropped, Counter()
+        return +dropped
+
+    def close(self) -> None:
+        """Close the processor and the store. Raises what the processor raises."""
+        with self._lock:
+            try:
+                self.nodes.close()
+            finally:
+                self._store.close()
+
+
+class _NoTopics:
+    """The outlet of nodes that have no sinks."""
+
+    def num_partitions(self, topic: str) -> int:
+        raise AssertionError(f"a global store writes no topic, {topic} neither")
+
+    size_limit = num_partitions
+
+    def doubt(self, topic: str) -> None:
+        self.num_partitions(topic)

@@ -1,0 +1,83 @@
+"""A store that one writes and others read, from other threads as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Lock
+from typing import NoReturn
+
+from streams.errors import StateStoreError
+from streams.stores.bytes_store import BytesStore, Entry
+from streams.stores.iterators import StoreIterator
+from streams.stores.rocksdb import StoreCorruptedError
+
+
+class ReadOnlyBytes:
+    """The bytes of a global store, as all see them but the processor that fills it.
+
+    Whoever changes the store holds `lock` meanwhile; each reading takes it for the moment. What
+    was found stays what it was at that moment, as with every store. Raises `StateStoreError` for
+    an attempt to write, and `StoreCorruptedError` once the store is gone: no record is to blame.
+    """
+
+    def __init__(self, name: str, store: BytesStore, lock: Lock) -> None:
+        self._name = name
+        self._store = store
+        self._lock = lock
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of a key that was ever written."""
+        return self._store.max_timestamp
+
+    @property
+    def committed_timestamp(self) -> int:
+        """The same: what others write is committed."""
+        return self._store.committed_timestamp
+
+    @property
+    def approximate_num_entries(self) -> int:
+        """About how many entries there are."""
+        with self._lock:
+            self._require_open()
+            return self._store.approximate_num_entries
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of `key`, or `None`."""
+        with self._lock:
+            self._require_open()
+            return self._store.get(key)
+
+    def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:
+        """Return the entries with `low <= key < high` in byte order; `None` is no upper end."""
+        with self._lock:
+            self._require_open()
+            entries = self._store.scan(low, high, reverse)
+        return StoreIterator(self._read(entries), (entries,))
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Refuse to write."""
+        self._refuse()
+
+    def drop_range(self, low: bytes, high: bytes | None) -> None:
+        """Refuse to forget entries."""
+        self._refuse()
+
+    def _read(self, entries: StoreIterator[Entry]) -> Iterator[Entry]:
+        while True:
+            with self._lock:
+                self._require_open()
+                entry = next(entries, None)
+            if entry is None:
+                return
+            yield entry
+
+    def _require_open(self) -> None:
+        if self._store.is_closed:
+            raise StoreCorruptedError(f'the copy of the global store "{self._name}" is gone')
+
+    def _refuse(self) -> NoReturn:
+        raise StateStoreError(
+            f'the store "{self._name}" is global and only to be read here: write to its topic, '
+            "and its own processor will put it in"
+        )

@@ -1,0 +1,247 @@
+"""The global stores of a PipelineThread: a copy of each, which follows its topic, for all tasks."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+
+import structlog
+
+from common.clock import wall_clock_ms
+from common.config import Config
+from common.errors import UnavailableError
+from common.kafka.admin import Admin
+from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.data import Fetched, PartitionReader
+from common.topics import TopicNames
+from streams.errors import StreamsError
+from streams.global_task import GlobalTask
+from streams.group_task import ProcessingFailedError
+from streams.stores.bytes_store import BytesStore, StoreBytes
+from streams.stores.rocksdb import StoreCorruptedError
+from streams.topology import GlobalStore, NodeGroup
+from taskmanager.restore import STALL_TIMEOUT_S
+from taskmanager.task_stores import job_directory
+
+_REQUEST_TIMEOUT_S = 30
+_FETCH_RECORDS = 20_000
+_FETCH_WAIT_S = 0.2
+
+logger = structlog.get_logger()
+Progress = Callable[[int, int], None]
+
+
+class GlobalStores:
+    """Keeps one copy of each global store that any task of this PipelineThread uses.
+
+    Tasks `open` from the threads that start them, and the thread's loop calls all else. A copy is
+    made anew when the first task opens it, whatever was on the disk: what its processor does to
+    a record need not be right twice (KAFKA-7663). It is closed when the last one lets it go.
+    """
+
+    def __init__(self, config: Config, tm_id: int, thread: int, admin: Admin) -> None:
+        self._config = config
+        self._directory = job_directory(config, tm_id) / "global_stores" / f"thread_{thread}"
+        self._admin = admin
+        self._copies: dict[str, _Copy] = {}
+        self._lock = Lock()
+
+    def open(
+        self, user: object, group: NodeGroup, key: str, progress: Progress
+    ) -> dict[str, StoreBytes]:
+        """Return what a task reads of the group's global stores, by their names.
+
+        Blocks until each has all that its topic has now, if no task has opened it before.
+        `user` holds them until `release`, also if this raises. Groups with the same `key` share.
+        `progress(restored, total)` tells offsets, and may raise to end this. Raises
+        `HopelessError` for a record that fails, `TransactionFailedError` if the brokers bring
+        nothing for 60 s, `StoreLockedError`, `OSError`, what the processor raises in `init`, and
+        what has stopped a copy that others still hold.
+        """
+        views: dict[str, StoreBytes] = {}
+        for store in group.global_stores:
+            name = store.store.name
+            digest = hashlib.sha256(f"{name} {key}".encode()).hexdigest()[:12]
+            directory = self._directory / f"{name}_{digest}"
+            with self._lock:
+                copy = self._copies.get(directory.name)
+                if copy is None:
+                    copy = _Copy(store, directory, self._config, self._admin)
+                    self._copies[directory.name] = copy
+                copy.users.add(user)
+            views[name] = copy.bring_up(progress)
+        return views
+
+    def release(self, user: object) -> None:
+        """Let go of all that a user holds; blocks some ms to close what nobody needs any more."""
+        with self._lock:
+            unused = []
+            for name, copy in list(self._copies.items()):
+                copy.users.discard(user)
+                if not copy.users:
+                    unused.append(self._copies.pop(name))
+        for copy in unused:
+            copy.close()
+
+    def update(self, max_records: int) -> dict[object, Exception]:
+        """Put into the stores what has come to their topics, at most `max_records` for each.
+
+        Never waits for more. Returns the users of copies that cannot go on, with the reason: they
+        must stop, or start again, as an error of their own would let them.
+        """
+        with self._lock:
+            copies = list(self._copies.values())
+        failed: dict[object, Exception] = {}
+        for copy in copies:
+            copy.update(max_records)
+            if copy.failure is not None:
+                with self._lock:
+                    failed |= dict.fromkeys(copy.users, copy.failure)
+        return failed
+
+
+class _Copy:
+    """One global store in this process.
+
+    `bring_up` may be called by several threads, `update` and `close` by one; nobody brings it up
+    while it is closed, as who does so is one of its `users`.
+    """
+
+    def __init__(self, store: GlobalStore, directory: Path, config: Config, admin: Admin) -> None:
+        self.users: set[object] = set()
+        self.failure: Exception | None = None
+        self._definition = store
+        self._directory = directory
+        self._config = config
+        self._admin = admin
+        self._starting = Lock()
+        self._is_ready = False
+        self._store: BytesStore | None = None
+        self._reader: PartitionReader | None = None
+        self._task: GlobalTask | None = None
+        self._positions: dict[Partition, int] = {}
+        self._log = logger.bind(store=store.store.name, topic=store.topic)
+
+    def bring_up(self, progress: Progress) -> StoreBytes:
+        """Return what tasks read, when it has all that the topic had when it was first asked."""
+        while not self._starting.acquire(timeout=_FETCH_WAIT_S):
+            progress(0, 0)
+        try:
+            if self.failure is not None:
+                raise self.failure
+            if not self._is_ready:
+                self._read_all(progress)
+                self._is_ready = True
+            assert self._task is not None
+            return self._task.view
+        except BaseException:
+            if not self._is_ready:
+                self.close()
+            raise
+        finally:
+            self._starting.release()
+
+    def update(self, max_records: int) -> None:
+        """Take in what has come; an error becomes the `failure`."""
+        if not self._is_ready or self.failure is not None:
+            return
+        assert self._reader is not None
+        assert self._store is not None
+        try:
+            if self._store.is_closed:
+                raise StoreCorruptedError(f"{self._directory} was damaged")
+            self._take(self._reader.fetch(max_records, 0))
+        except Exception as error:
+            self.failure = error
+
+    def close(self) -> None:
+        """Let go of consumer, processor and store; what is on the disk is of no use any more."""
+        reader, self._reader = self._reader, None
+        task, self._task = self._task, None
+        store, self._store = self._store, None
+        if reader is not None:
+            reader.close()
+        if task is not None:
+            try:
+                task.close()
+            except Exception as error:
+                self._log.warning("a processor did not close cleanly", reason=str(error))
+        elif store is not None:
+            store.close()
+
+    def _read_all(self, progress: Progress) -> None:
+        """Fill the store up to the high watermarks of this moment."""
+        topic = self._definition.topic
+        count = self._count_partitions(topic)
+        self._store = self._definition.store.open(self._directory, {})
+        self._store.wipe()
+        ends = self._admin.high_watermarks([(topic, number) for number in range(count)])
+        group = TopicNames.of(self._config).fetch_group
+        self._reader = reader = PartitionReader(self._config, group, self._admin)
+        self._positions = {
+            partition: reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0] for partition in ends
+        }
+        self._make_task(self._store)
+        reader.assign(self._positions)
+        total = sum(ends[partition] - at for partition, at in self._positions.items())
+        progress(0, total)
+        left, moved_at = total, time.monotonic()
+        while left > 0:
+            self._take(reader.fetch(_FETCH_RECORDS, _FETCH_WAIT_S))
+            before = left
+            left = sum(max(ends[p] - at, 0) for p, at in self._positions.items())
+            if left < before:
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at > STALL_TIMEOUT_S:
+                raise TransactionFailedError(f"reading topic {topic} stalls, {left} offsets short")
+            progress(total - left, total)
+        self._log.info("global store is there", offsets_read=total, partitions=count)
+
+    def _count_partitions(self, topic: str) -> int:
+        try:
+            counts = self._admin.partition_counts([topic])
+        except UnavailableError as error:
+            raise TransactionFailedError(str(error)) from error
+        if topic not in counts:
+            # Its existence was confirmed just now, by another broker maybe.
+            raise TransactionFailedError(f"a broker does not know topic {topic}")
+        return counts[topic]
+
+    def _make_task(self, store: BytesStore) -> None:
+        try:
+            self._task = GlobalTask(
+                self._definition,
+                list(self._positions),
+                store,
+                application_id=self._config.job_name or "",
+                clock_ms=wall_clock_ms,
+            )
+        except StreamsError as error:
+            raise self._hopeless(str(error)) from error
+
+    def _take(self, fetched: Fetched) -> None:
+        assert self._task is not None
+        for (topic, number), reason in fetched.errors:
+            raise self._hopeless(f"{topic}[{number}]: {reason}")
+        for batch in fetched.batches:
+            partition = (batch.topic, batch.partition)
+            # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
+            seen = sum(offset < self._positions[partition] for offset in batch.offsets)
+            self._positions[partition] = max(self._positions[partition], batch.offsets[-1] + 1)
+            if seen == len(batch):
+                continue
+            try:
+                self._task.add(batch.part(seen, len(batch)))
+            except ProcessingFailedError as error:
+                raise self._hopeless(str(error)) from error
+        for partition, offset in fetched.ends:
+            self._positions[partition] = max(self._positions[partition], offset)
+        dropped = self._task.take_dropped()
+        if dropped:
+            self._log.warning("records left out of a global store", records=dict(dropped))
+
+    def _hopeless(self, reason: str) -> HopelessError:
+        return HopelessError(f'global store "{self._definition.store.name}": {reason}')

@@ -1,0 +1,205 @@
+"""Which topics of a cluster the patterns of sources find: those of users, not those of jobs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from common.config import Config
+from common.errors import ConfigError, UnavailableError
+from common.kafka.admin import Admin
+from common.kafka.clients import HopelessError
+from common.messages import replicas
+from common.nodes import Topology
+from common.topics import ANY_SIZE_BYTES, TopicNames, data_topics
+from jobmanager.partitions import with_partitions
+from jobmanager.patterns import PatternWatch, with_topics_of_patterns
+from streams.pipeline.load import load_pipeline
+
+CONFIG = Config(
+    server_ip="127.0.0.1",
+    server_port=9092,
+    job_name="job",
+    tm_number=1,
+    parallelism=2,
+    replication_factor=1,
+    source_topic="in",
+    sink_topic="out",
+    modules=("tests.user_code",),
+)
+NAMES = TopicNames.of(CONFIG)
+DEFAULT_LIMIT = 1_048_588
+
+
+class FakeAdmin:
+    """Has topics, with their partitions; those of `of_engine` have the limit of a job's topics."""
+
+    def __init__(self, counts: Mapping[str, int], of_engine: Sequence[str] = ()) -> None:
+        self._counts = counts
+        self._of_engine = of_engine
+        self.asked: list[str] = []
+
+    def topics(self) -> dict[str, int]:
+        return dict(self._counts)
+
+    def partition_counts(self, names: Sequence[str]) -> dict[str, int]:
+        wanted = set(names)
+        return {name: count for name, count in self._counts.items() if name in wanted}
+
+    def size_limits(self, names: Sequence[str]) -> dict[str, int]:
+        self.asked += names
+        return {
+            name: ANY_SIZE_BYTES if name in self._of_engine else DEFAULT_LIMIT for name in names
+        }
+
+
+def pipeline(folder: Path, pattern: str = "(?!gathered$).*", more: str = "") -> Topology:
+    path = folder / "pipeline.yaml"
+    path.write_text(
+        '- {id: W, type: topology, builder: "tests.user_code.lookups:gather", '
+        f'config: {{pattern: "{pattern}", gathered: gathered}}, on_error: dead_letter}}\n{more}'
+    )
+    return load_pipeline(path, CONFIG)
+
+
+def read(topology: Topology, admin: FakeAdmin) -> tuple[str, ...]:
+    """Return the inputs of the topology once the cluster was asked."""
+    found = with_topics_of_patterns(topology, CONFIG, cast(Admin, admin))
+    return NAMES.in_topics(found.node("W-All"))
+
+
+def test_topics_of_users_are_read(tmp_path: Path) -> None:
+    admin = FakeAdmin({"clicks": 1, "views": 1, "orders_job": 1})
+    assert read(pipeline(tmp_path), admin) == ("clicks", "orders_job", "views")
+
+
+@pytest.mark.parametrize("job", ["_job", "_other", ""])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "threads_jm_topic",
+        "threads_tm_topic",
+        "heartbeat_topic",
+        "heartbeat_events_topic",
+        "processors_topic_7",
+    ],
+)
+def test_control_topics_of_all_jobs_are_left_out(job: str, topic: str, tmp_path: Path) -> None:
+    topics = {"clicks": 1, f"threads_jm_topic{job}": 1, f"{topic}{job}": 1}
+    assert read(pipeline(tmp_path), FakeAdmin(topics)) == ("clicks",)
+
+
+@pytest.mark.parametrize("job", ["_job", "_other", ""])
+@pytest.mark.parametrize("topic", ["state_topic_A_Store", "A_dead_letter", "A_B"])
+def test_states_dead_letters_and_arcs_of_all_jobs_are_left_out(
+    job: str, topic: str, tmp_path: Path
+) -> None:
+    """Also those that this job had with another pipeline.yaml."""
+    name = f"{topic}{job}"
+    admin = FakeAdmin({"clicks": 1, f"threads_jm_topic{job}": 1, name: 1}, of_engine=[name])
+    assert read(pipeline(tmp_path), admin) == ("clicks",)
+
+
+def test_topics_that_end_like_those_of_a_job_are_read_if_users_made_them(tmp_path: Path) -> None:
+    admin = FakeAdmin({"clicks_other": 1, "threads_jm_topic_other": 1})
+    assert read(pipeline(tmp_path), admin) == ("clicks_other",)
+    assert admin.asked == ["clicks_other"]
+
+
+def test_topics_of_this_job_are_left_out_whatever_their_limits(tmp_path: Path) -> None:
+    own = ["A_B_job", "state_topic_B_job", "W-All_dead_letter_job"]
+    more = "- {id: A, type: sum, to: [B]}\n- {id: B, type: count, to: [sink]}\n"
+    admin = FakeAdmin({"clicks": 1, **dict.fromkeys(own, 1)})
+    assert read(pipeline(tmp_path, more=more), admin) == ("clicks",)
+
+
+def test_kafkas_own_topics_are_left_out(tmp_path: Path) -> None:
+    admin = FakeAdmin({"clicks": 1, "__consumer_offsets": 50, "__transaction_state": 50})
+    assert read(pipeline(tmp_path), admin) == ("clicks",)
+
+
+def test_only_what_could_be_read_is_asked_for_its_limit(tmp_path: Path) -> None:
+    admin = FakeAdmin({"clicks_job": 1, "views_job": 1})
+    assert read(pipeline(tmp_path, "clicks.*"), admin) == ("clicks_job",)
+    assert admin.asked == ["clicks_job"]
+
+
+def test_a_pattern_that_only_topics_of_jobs_match_is_refused(tmp_path: Path) -> None:
+    admin = FakeAdmin({"A_B_job": 1, "clicks": 1}, of_engine=["A_B_job"])
+    with pytest.raises(ConfigError, match=r'no topic matches the pattern "A_\.\*" of a source'):
+        read(pipeline(tmp_path, "A_.*"), admin)
+
+
+def test_nothing_is_asked_without_patterns(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("- {id: A, type: sum, to: [sink]}")
+    topology = load_pipeline(path, CONFIG)
+    nobody = cast(Admin, None)
+    assert with_topics_of_patterns(topology, CONFIG, nobody) is topology
+
+
+def test_brokers_that_refuse_to_tell_are_said_so(tmp_path: Path) -> None:
+    class Refusing(FakeAdmin):
+        def size_limits(self, names: Sequence[str]) -> dict[str, int]:
+            raise HopelessError("DescribeConfigs of clicks_job: denied")
+
+    with pytest.raises(UnavailableError, match="which topics belong to jobs: DescribeConfigs of"):
+        read(pipeline(tmp_path), Refusing({"clicks_job": 1}))
+
+
+def test_partitions_of_what_was_found_count_as_those_of_other_sources(tmp_path: Path) -> None:
+    admin = cast(Admin, FakeAdmin({"clicks": 3, "views": 3}))
+    found = with_topics_of_patterns(pipeline(tmp_path), CONFIG, admin)
+    topology = with_partitions(found, CONFIG, admin)
+    units = replicas(topology, NAMES, CONFIG.parallelism)
+    assert [str(unit.task) for unit in units] == ["W-All_0", "W-All_1", "W-All_2"]
+    assert {unit.in_topics for unit in units} == {("clicks", "views")}
+    specs = {spec.name: spec.partitions for spec in data_topics(CONFIG, topology)}
+    assert (specs["clicks"], specs["views"], specs["gathered"]) == (3, 3, 2)
+
+
+def test_topics_with_different_numbers_of_partitions_are_refused_with_both(tmp_path: Path) -> None:
+    admin = cast(Admin, FakeAdmin({"clicks": 3, "views": 4}))
+    found = with_topics_of_patterns(pipeline(tmp_path), CONFIG, admin)
+    with pytest.raises(ConfigError, match="clicks has 3, views has 4"):
+        with_partitions(found, CONFIG, admin)
+
+
+def test_a_topic_that_came_later_changes_the_replicas_at_the_next_start(tmp_path: Path) -> None:
+    """So the tasks that run are given the new input."""
+    topology = pipeline(tmp_path)
+
+    def fingerprints(*topics: str) -> list[str]:
+        admin = cast(Admin, FakeAdmin(dict.fromkeys(topics, 2)))
+        found = with_topics_of_patterns(topology, CONFIG, admin)
+        return [unit.fingerprint for unit in replicas(found, NAMES, 2)]
+
+    assert fingerprints("clicks") == fingerprints("clicks")
+    assert not set(fingerprints("clicks")) & set(fingerprints("clicks", "views"))
+
+
+def test_topics_that_come_later_are_warned_of_once(tmp_path: Path) -> None:
+    counts = {"clicks": 1}
+    fake = FakeAdmin(counts, of_engine=["A_B_job"])
+    admin = cast(Admin, fake)
+    found = with_topics_of_patterns(pipeline(tmp_path), CONFIG, admin)
+    watch = PatternWatch(found, CONFIG, admin)
+    with capture_logs() as logs:
+        watch.look()
+        counts |= {"views": 1, "A_B_job": 1}
+        for _ in range(2):
+            watch.look()
+    assert [(entry["log_level"], entry["topics"]) for entry in logs] == [("warning", ["views"])]
+
+
+def test_nobody_looks_for_topics_without_patterns(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("- {id: A, type: sum, to: [sink]}")
+    before = threading.active_count()
+    PatternWatch(load_pipeline(path, CONFIG), CONFIG, cast(Admin, None)).start()
+    assert threading.active_count() == before
