@@ -13,6 +13,7 @@ from typing import Any
 
 from common.config import load_config
 from common.messages import replicas
+from common.nodes import ON_SPARK
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from common.topics import TopicNames
@@ -94,15 +95,22 @@ class TopologyTestDriver:
 
         Topics have the names that they have in Kafka, those of the job included. Raises
         ConfigError for what is wrong with the files, and what processors raise in `init`.
+        Processors of the types `sql` and `dataframe` start a Spark in this process.
         """
         loaded = load_config(config)
         code = UserCode.of(loaded)
         # One task each, also where an internal topic has partitions of its own.
         found = replace(load_pipeline(pipeline, loaded), partitions={})
         units = replicas(found, TopicNames.of(loaded), 1)
+        queries = None
+        if any(unit.type in ON_SPARK for unit in units):
+            # Imported late: Spark takes a while, and most pipelines run without it.
+            from streams.spark.local import LocalQueries
+
+            queries = LocalQueries(code)
         driver = cls.__new__(cls)
         driver._start(
-            [(unit.name, group_of(unit, code), settings_of(unit)) for unit in units],
+            [(unit.name, group_of(unit, code, queries), settings_of(unit)) for unit in units],
             partitions or {},
             initial_wall_clock_ms,
             loaded.job_name or "",

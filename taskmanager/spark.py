@@ -1,6 +1,6 @@
 """Spark under the TaskManager: one long-running, single-task job per PipelineThread.
 
-The only module that imports pyspark.
+Together with the package `streams.spark`, all that imports pyspark.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from pyspark.sql import SparkSession
 from common.config import SparkConfig
 from common.errors import ConfigError, UnavailableError
 from common.java import find_java
+from streams.spark.queries import SparkQueries
+from streams.user_code import UserCode
 
-SPARE_SLOTS = 1
+SLOTS_PER_THREAD = 2
+"""One for the PipelineThread, which never ends, and one for the queries of its tasks."""
 
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
 # The JVM starts the workers and watches them; no record passes through it.
@@ -64,6 +67,10 @@ class SparkRunner:
     def driver_host(self) -> str:
         """The address at which workers reach this process."""
         return str(self._context.getConf().get("spark.driver.host"))
+
+    def queries(self, code: UserCode) -> SparkQueries:
+        """Return what runs queries of tasks here; `code` has the functions that they may call."""
+        return SparkQueries(self._session, code)
 
     @property
     def is_alive(self) -> bool:
@@ -115,11 +122,11 @@ def _settings(config: SparkConfig, threads: int) -> dict[str, str]:
     if local:
         slots = local[1] or "1"
         if slots == "*":
-            master = f"local[{max(threads + SPARE_SLOTS, os.cpu_count() or 1)}]"
+            master = f"local[{max(SLOTS_PER_THREAD * threads, os.cpu_count() or 1)}]"
         elif int(slots) < threads:
             raise ConfigError(
                 f"spark.master {master} has {slots} slots, but {threads} threads need one each: "
-                f"use local[*] or local[{threads + SPARE_SLOTS}]"
+                f"use local[*] or local[{SLOTS_PER_THREAD * threads}]"
             )
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings | {

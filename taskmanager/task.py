@@ -25,6 +25,7 @@ from common.topics import TopicNames
 from streams.errors import StreamsError
 from streams.group_task import Figures, GroupTask, ProcessingFailedError
 from streams.outputs import OutputColumns
+from streams.spark.spec import Queries
 from streams.topology import NodeGroup
 from streams.units import group_of, settings_of
 from streams.user_code import UserCode
@@ -50,6 +51,8 @@ class TaskContext:
     admin: Admin
     reader: PartitionReader
     """Fetches for those tasks that have no input in common."""
+    queries: Queries | None = None
+    """Where the queries of tasks run; `None` if there are no such tasks."""
 
 
 class _Outlet:
@@ -233,6 +236,11 @@ class Task:
         return self._nodes is not None and self._nodes.is_full(partition)
 
     @property
+    def has_gathered(self) -> bool:
+        """Whether records wait that `turn` processes as soon as no more come."""
+        return self._nodes is not None and self._nodes.has_gathered
+
+    @property
     def wants_commit(self) -> bool:
         """Whether a processor has asked for a commit."""
         return self._nodes is not None and self._nodes.wants_commit
@@ -362,7 +370,8 @@ class Task:
 
     def _node_group(self) -> NodeGroup:
         try:
-            return group_of(self.replica, UserCode.of(self._context.config))
+            code = UserCode.of(self._context.config)
+            return group_of(self.replica, code, self._context.queries)
         except (ConfigError, StreamsError) as error:
             raise HopelessError(str(error)) from error
 

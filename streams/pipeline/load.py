@@ -10,6 +10,7 @@ from common.config import Config
 from common.errors import ConfigError
 from common.nodes import (
     BUILT_IN,
+    ON_SPARK,
     SINK,
     SOURCE,
     LoggedStore,
@@ -67,9 +68,10 @@ def _partitions(nodes: Sequence[ProcessorNode]) -> dict[str, int]:
 def _nodes(
     entry: Entry, pipeline: PipelineFile, config: Config, problems: Problems
 ) -> list[ProcessorNode]:
-    if entry.type in BUILT_IN:
+    if entry.type in (*BUILT_IN, *ON_SPARK):
         _check_sources(entry, pipeline, problems)
-    if entry.type is ProcessorType.CLASS and not form_problem(entry.code):
+    uses_code = entry.type in (ProcessorType.CLASS, ProcessorType.DATAFRAME)
+    if uses_code and not form_problem(entry.code):
         try:
             UserCode.of(config).require_allowed(entry.code)
         except ConfigError as error:
