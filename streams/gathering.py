@@ -56,12 +56,13 @@ class Gathering:
         batches.sort(key=_partition)
         return [joined for _, run in groupby(batches, _partition) for joined in _joined(list(run))]
 
-    def learn(self, records: int, seconds: float) -> None:
-        """Take note how long a call took."""
+    def learn(self, records: int, seconds: float) -> bool:
+        """Take note how long a call took; tell whether others should have their turn now."""
         wanted = int(records * _CALL_S / max(seconds, 1e-6))
         # A small call says nothing about how fast a large one is.
         if records >= self.limit // 2 or wanted > self.limit:
             self.limit = max(_FEWEST_RECORDS, min(wanted, 2 * self.limit, MOST_RECORDS))
+        return seconds >= _CALL_S / 2
 
     def _are_all(self, ends_reached: Container[Partition]) -> bool:
         return all(_partition(batch) in ends_reached for batch in self._batches)

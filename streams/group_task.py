@@ -184,7 +184,8 @@ class GroupTask:
     def process(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
         """Process what can be; tell whether anything was.
 
-        Raises `ProcessingFailedError`, after everything that comes before the record.
+        Where calls take long, the rest is left for the next turn. Raises `ProcessingFailedError`,
+        after everything that comes before the record.
         """
         queues, runtime = self._queues, self._runtime
         worked = False
@@ -197,10 +198,10 @@ class GroupTask:
             if run is None:
                 break
             worked = True
-            started = time.perf_counter()
-            self._process(run)
-            if self._gathering is not None:
-                self._gathering.learn(run.stop - run.start, time.perf_counter() - started)
+            if self._gathering is None:
+                self._process(run)
+            elif self._process_gathered(run, self._gathering):
+                break
             self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
         return worked
 
@@ -233,20 +234,36 @@ class GroupTask:
         self._runtime.close()
 
     def _process(self, run: Run) -> None:
-        batch, start = run.batch, run.start
+        start = run.start
         while start < run.stop:
-            end: Rejection | int
-            if batch.error:
-                end = Rejection(start, RecordRejectedError(batch.error))
-            else:
-                end = self._runtime.process(batch, start, run.stop)
-            if not isinstance(end, Rejection):
-                self._advance(run.partition, end - start)
+            start, is_done = self._process_from(run, start)
+            if is_done:
                 return
-            self._advance(run.partition, end.index - start)
-            self._reject(batch, end)
-            self._advance(run.partition, 1)
-            start = end.index + 1
+
+    def _process_from(self, run: Run, start: int) -> tuple[int, bool]:
+        """Process up to the first record that is rejected, that one included, or to the end.
+
+        Return the index behind, and whether it was to the end.
+        """
+        batch = run.batch
+        end: Rejection | int
+        if batch.error:
+            end = Rejection(start, RecordRejectedError(batch.error))
+        else:
+            end = self._runtime.process(batch, start, run.stop)
+        if not isinstance(end, Rejection):
+            self._advance(run.partition, end - start)
+            return end, True
+        self._advance(run.partition, end.index - start)
+        self._reject(batch, end)
+        self._advance(run.partition, 1)
+        return end.index + 1, False
+
+    def _process_gathered(self, run: Run, gathering: Gathering) -> bool:
+        """Process up to the first record that is rejected; tell whether that took long enough."""
+        started_s = time.perf_counter()
+        end, _ = self._process_from(run, run.start)
+        return gathering.learn(end - run.start, time.perf_counter() - started_s)
 
     def _punctuate(self, type_: PunctuationType, now_ms: int) -> bool:
         try:

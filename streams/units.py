@@ -112,25 +112,14 @@ def settings_of(unit: Unit) -> GroupSettings:
     )
 
 
-def spec_of(unit: Unit) -> QuerySpec:
-    """Return what a processor of the types `sql` and `dataframe` asks of Spark."""
-    return QuerySpec(
-        unit.options.get("query", ""),
-        unit.code,
-        unit.options["format"],
-        unit.options["schema"],
-        unit.options["tables"],
-        unit.config,
-    )
-
-
 def _supplier(unit: Unit, code: UserCode, queries: Queries | None) -> Supplier:
     if unit.type in ON_SPARK:
         # Imported late, as Arrow takes a while, and most tasks do not need it.
         from streams.spark.processor import SparkProcessor
 
+        spec = QuerySpec.of(unit.code, unit.options, unit.config)
         assert queries is not None, "whoever runs such a processor has a Spark"
-        return partial(SparkProcessor, spec_of(unit), queries)
+        return partial(SparkProcessor, spec, queries)
     make = _BUILT_IN.get(unit.type) or code.load(unit.code)
     if not (isinstance(make, type) and issubclass(make, Processor | BatchProcessor)):
         raise ConfigError(f"{unit.code} is no subclass of Processor or BatchProcessor")

@@ -88,7 +88,7 @@ class TaskManagerDaemon:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        self._spark = SparkRunner(config.spark, tm_id, threads)
+        self._spark = SparkRunner(config.spark, tm_id, threads, config.python_path)
         self._channel = channel.DriverChannel(
             self._spark.driver_host, self._on_message, self._on_connection_lost
         )

@@ -27,15 +27,16 @@ from streams.pipeline.graph import check_graph, topological_order
 from streams.pipeline.stores import store_of
 from streams.pipeline.topics import check_topics
 from streams.pipeline.user_topology import build_topology
+from streams.spark.spec import Queries, QueryError, QuerySpec
 from streams.topology import NodeGroup
 from streams.user_code import UserCode, form_problem
 
 
-def load_pipeline(path: Path, config: Config) -> Topology:
+def load_pipeline(path: Path, config: Config, queries: Queries | None = None) -> Topology:
     """Return the checked topology of a pipeline.yaml.
 
     Calls the functions that build topologies of the user's, and imports their modules for that.
-    Raises ConfigError with every problem found.
+    With `queries`, has Spark check what it is to run. Raises ConfigError with every problem found.
     """
     problems = Problems(path)
     pipeline = read_pipeline(read_yaml(path, problems), problems)
@@ -43,6 +44,8 @@ def load_pipeline(path: Path, config: Config) -> Topology:
     by_id: dict[str, ProcessorNode] = {}
     for entry in topological_order(pipeline.entries):
         for node in _nodes(entry, pipeline, config, problems):
+            if queries is not None and node.type in ON_SPARK:
+                _try_query(node, queries, entry, problems)
             if by_id.setdefault(node.id, node) is not node:
                 problems.add(
                     entry.at,
@@ -98,6 +101,13 @@ def _nodes(
         for line in str(error).splitlines() or [type(error).__name__]:
             problems.add(entry.at, f'"{entry.id}": {line}')
         return []
+
+
+def _try_query(node: ProcessorNode, queries: Queries, entry: Entry, problems: Problems) -> None:
+    try:
+        queries.open(QuerySpec.of(node.code, node.options, node.config)).close()
+    except QueryError as error:
+        problems.add(entry.at, f'"{node.id}": {error}')
 
 
 def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from functools import cache
-
 from pyspark.sql import SparkSession
 
-from common.java import find_java
+from streams.spark.environment import LOG_SETTINGS, set_environment
 from streams.spark.queries import SparkQueries
 from streams.spark.spec import Query, QuerySpec
 from streams.user_code import UserCode
@@ -25,20 +21,22 @@ class LocalQueries:
 
     def open(self, spec: QuerySpec) -> Query:
         """See `Queries.open`. Raises `UnavailableError` without Java 17 as well."""
-        return SparkQueries(_session(), self._code).open(spec)
+        return SparkQueries(_session(self._code), self._code).open(spec)
 
 
-@cache
-def _session() -> SparkSession:
-    os.environ["JAVA_HOME"] = str(find_java().home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+def _session(code: UserCode) -> SparkSession:
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    set_environment(code.python_path)
     builder = SparkSession.builder.master("local[1]").appName("local queries")
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
+        f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
     }.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException, PySparkException, PythonException
 
 _LONGEST = 400
 _CONDITION = re.compile(r"^\[[A-Za-z_0-9.]+\]\s*")
@@ -39,6 +39,8 @@ def one_line(error: Exception) -> str:
 
 def may_be_a_records_fault(error: Exception) -> bool:
     """Whether another record could make the difference; if not, Spark itself is in trouble."""
+    if isinstance(error, PythonException):
+        return "worker exited unexpectedly" not in str(error)
     is_sparks = isinstance(error, PySparkException | Py4JJavaError)
     return is_sparks and _NO_RECORDS_FAULT.search(_text(error).split("\n\tat ")[0]) is None
 

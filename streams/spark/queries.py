@@ -55,13 +55,17 @@ _DANGEROUS = ("reflect", "java_method", "try_reflect")
 class SparkQueries:
     """The queries that run on one Spark session. Any thread may open some."""
 
-    def __init__(self, session: SparkSession, code: UserCode) -> None:
+    def __init__(self, session: SparkSession, code: UserCode, refusal: str = "") -> None:
+        """Open queries, or none of them, if there is a reason for that."""
+        self._refusal = refusal
         self._session = session
         self._code = code
         self._tables = SharedTables(session)
 
     def open(self, spec: QuerySpec) -> RunningQuery:
         """See `Queries.open`."""
+        if self._refusal:
+            raise QueryError(self._refusal)
         with _translated():
             tables = self._tables.take(spec.tables)
             try:

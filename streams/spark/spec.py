@@ -48,6 +48,18 @@ class QuerySpec:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
+    def of(cls, code: str, options: Mapping[str, Any], config: Mapping[str, Any]) -> QuerySpec:
+        """Return what a processor says by its code, options and config."""
+        return cls(
+            options.get("query", ""),
+            code,
+            options["format"],
+            options["schema"],
+            options["tables"],
+            config,
+        )
+
+    @classmethod
     def from_json(cls, text: str) -> QuerySpec:
         """Read what `to_json` wrote."""
         return cls(**json.loads(text))
