@@ -1,4 +1,4 @@
-"""Processors that Spark runs, in the whole engine: real commands, a real Kafka, a killed TaskManager."""
+"""Processors that Spark runs, in the whole engine, with a TaskManager that is killed."""
 
 from __future__ import annotations
 

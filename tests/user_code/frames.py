@@ -16,8 +16,8 @@ def _shout(text: str) -> str:
     return text.upper() + "!"
 
 
-# Of a lambda, as Spark warns of type hints in a function for single values; with a type as an object,
-# as a name for it would need a Spark that runs already.
+# Of a lambda, as Spark warns of type hints in a function for single values; with a type as an
+# object, as the name of one would need a Spark that runs already.
 shout = F.udf(lambda text: _shout(text), StringType())
 
 
