@@ -15,9 +15,10 @@ from admin.describe import mermaid, overview
 from admin.init import write_samples
 from common.cli import run_command
 from common.config import Config, load_config
-from common.nodes import Topology
+from common.nodes import ON_SPARK, Topology
 from common.topics import TopicNames, control_topics, data_topics
 from streams.pipeline.load import load_pipeline
+from streams.user_code import UserCode
 
 app = typer.Typer(
     help="Make, check, describe and watch a pipeline.",
@@ -47,8 +48,16 @@ def init(
 @app.command()
 @run_command
 def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
-    """Check both files and report every mistake with its line and column."""
+    """Check both files and report every mistake with its line and column.
+
+    Starts a Spark, for some seconds, if the pipeline has queries to check.
+    """
     settings, topology = _load(config, pipeline)
+    if any(node.type in ON_SPARK for node in topology.nodes):
+        # Imported late: Spark takes a while, and most commands do not need it.
+        from streams.spark.local import LocalQueries
+
+        load_pipeline(pipeline, settings, LocalQueries(UserCode.of(settings)))
     topics = (*data_topics(settings, topology), *control_topics(settings))
     tasks = TopicNames.of(settings).tasks(topology, settings.parallelism)
     typer.echo(f"ok: {len(topology.nodes)} processors, {len(tasks)} tasks, {len(topics)} topics")

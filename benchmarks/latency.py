@@ -1,4 +1,4 @@
-"""Latency of one hop at a fixed rate: `python -m benchmarks.latency [--rate N] [--seconds S]`.
+"""Latency of one hop at a fixed rate: `python -m benchmarks.latency [forward|sql]`.
 
 A writer outside of the engine stamps each record with the time, a `read_committed` reader
 outside of it looks at the clock when the record arrives at the sink: so the figure has the
@@ -17,10 +17,15 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from admin.local_broker import LocalCluster
-from benchmarks.throughput import PIPELINES
 from common.kafka.data import PartitionReader
 from tests.engine import Engine, all_run, engine
 
+PIPELINES = {
+    "forward": "- {id: Stage, type: forward, to: [sink]}\n",
+    "sql": """
+- {id: Stage, type: sql, query: "SELECT key, value FROM input WHERE length(value) > 0", to: [sink]}
+""",
+}
 WARM_UP_S = 5
 STALL_S = 30
 
@@ -74,6 +79,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("type", nargs="?", choices=PIPELINES, default="forward")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         cluster = LocalCluster(Path(folder, "kafka"))
@@ -84,12 +90,12 @@ def main() -> None:
                 job_folder = Path(folder, str(number))
                 job_folder.mkdir()
                 with engine(
-                    job_folder, servers, f"hop_{number}", PIPELINES["forward"], tm_number=1
+                    job_folder, servers, f"hop_{number}", PIPELINES[arguments.type], tm_number=1
                 ) as job:
                     found = measure(job, servers, arguments.rate, arguments.seconds)
                 p50, p99 = found[len(found) // 2], found[len(found) * 99 // 100]
                 print(
-                    f"forward, {arguments.rate:,} records/s, round {number + 1}: "
+                    f"{arguments.type}, {arguments.rate:,} records/s, round {number + 1}: "
                     f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {found[-1]:.1f} ms",
                     flush=True,
                 )

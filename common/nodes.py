@@ -23,18 +23,21 @@ _TASK_ID = re.compile(r"(.+)_(0|[1-9][0-9]*)(?:\.standby([1-9][0-9]*))?", re.ASC
 class ProcessorType(StrEnum):
     """What a processor does: one of the built-in types, or code of the user.
 
-    `CLASS` stands for a `package.module:Class`, `TOPOLOGY` for a node group of a topology that a
-    function builds.
+    `SQL` and `DATAFRAME` are computed by Spark. `CLASS` stands for a `package.module:Class`,
+    `TOPOLOGY` for a node group of a topology that a function builds.
     """
 
     FORWARD = "forward"
     SUM = "sum"
     COUNT = "count"
+    SQL = "sql"
+    DATAFRAME = "dataframe"
     CLASS = "class"
     TOPOLOGY = "topology"
 
 
 BUILT_IN = (ProcessorType.FORWARD, ProcessorType.SUM, ProcessorType.COUNT)
+ON_SPARK = (ProcessorType.SQL, ProcessorType.DATAFRAME)
 
 
 class OnError(StrEnum):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from common.config import Config
 from common.errors import ConfigError
 from common.kafka.admin import Admin
-from common.nodes import BUILT_IN, Topology
+from common.nodes import BUILT_IN, ON_SPARK, Topology
 from common.topics import TopicNames, user_topics
 
 
@@ -49,13 +49,14 @@ def check_co_partitioning(topology: Topology, config: Config) -> None:
     """Raise `ConfigError` for code of the user's whose topics differ in their partitions.
 
     Records of one key would come to different tasks, and what belongs together would not meet.
-    The built-in types look at one record at a time, or at all of one key from one topic.
+    The types of the engine look at one record at a time, or at all of one key from one topic.
     """
     names = TopicNames.of(config)
     for node in topology.nodes:
         topics = names.in_topics(node)
         counts = {topic: topology.partitions.get(topic, config.parallelism) for topic in topics}
-        if len(set(counts.values())) > 1 and (node.type not in BUILT_IN or node.is_stateful):
+        takes_any = node.type in (*BUILT_IN, *ON_SPARK) and not node.is_stateful
+        if len(set(counts.values())) > 1 and not takes_any:
             listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
             raise ConfigError(
                 f'"{node.id}" reads topics with different numbers of partitions: {listed}. Records '

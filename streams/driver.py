@@ -13,6 +13,7 @@ from typing import Any
 
 from common.config import load_config
 from common.messages import replicas
+from common.nodes import ON_SPARK
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from common.topics import TopicNames
@@ -101,6 +102,7 @@ class TopologyTestDriver:
 
         Topics have the names that they have in Kafka, those of the job included. Raises
         ConfigError for what is wrong with the files, and what processors raise in `init`.
+        Processors of the types `sql` and `dataframe` start a Spark in this process.
         """
         loaded = load_config(config)
         code = UserCode.of(loaded)
@@ -108,10 +110,16 @@ class TopologyTestDriver:
         found = replace(load_pipeline(pipeline, loaded), partitions={})
         names = TopicNames.of(loaded)
         units = replicas(with_matching_topics(found, partitions or {}, names), names, 1)
+        queries = None
+        if any(unit.type in ON_SPARK for unit in units):
+            # Imported late: Spark takes a while, and most pipelines run without it.
+            from streams.spark.local import LocalQueries
+
+            queries = LocalQueries(code)
         driver = cls.__new__(cls)
         driver._start(
             [
-                (unit.name, group_of(unit, code), settings_of(unit), sharing_key(unit))
+                (unit.name, group_of(unit, code, queries), settings_of(unit), sharing_key(unit))
                 for unit in units
             ],
             partitions or {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from common.kafka.record_size import record_size
 from common.nodes import OnError
 from common.record_batch import Headers, OutputRecord, RecordBatch
 from streams.errors import StreamsError
+from streams.gathering import Gathering
 from streams.outputs import Dropped, Outlet, OutputColumns
 from streams.processor import RecordRejectedError
 from streams.punctuation import PunctuationType
@@ -49,6 +51,8 @@ class GroupSettings:
     buffered_records: int = DEFAULT_BUFFERED_RECORDS
     takes_inputs_as_they_come: bool = False
     """Whether the order of records of different partitions makes no difference to the results."""
+    gathers: bool = False
+    """Whether records wait for more to come, as a call costs much; see `Gathering`."""
 
 
 @dataclass(slots=True)
@@ -123,6 +127,7 @@ class GroupTask:
         self._times = dict.fromkeys(partitions, UNKNOWN_TIME)
         """The largest timestamp that was taken in, by partition."""
         self._queues = RecordQueues(partitions, idle_ms, settings.buffered_records)
+        self._gathering = Gathering() if settings.gathers else None
         self._figures = Figures()
         self._enforced = 0
 
@@ -143,7 +148,13 @@ class GroupTask:
     @property
     def needs_turns(self) -> bool:
         """Whether `process` or `punctuate` may have something to do without new records."""
-        return len(self._queues) > 0 or self._runtime.has_wall_clock_punctuations
+        waiting = len(self._queues) > 0 or self.has_gathered
+        return waiting or self._runtime.has_wall_clock_punctuations
+
+    @property
+    def has_gathered(self) -> bool:
+        """Whether records wait that `process` takes as soon as no more come."""
+        return self._gathering is not None and len(self._gathering) > 0
 
     def position(self, partition: Partition) -> int | None:
         """Return the offset to commit; `None` if nothing of the partition was read yet."""
@@ -158,27 +169,41 @@ class GroupTask:
 
         Raises as `process` where they are processed at once.
         """
+        if self._gathering is not None:
+            self._gathering.add(batch)
+        else:
+            self._take_in(batch)
+            if self._settings.takes_inputs_as_they_come:
+                self.process(0, ())
+
+    def _take_in(self, batch: RecordBatch) -> None:
         partition = (batch.topic, batch.partition)
         end = batch.offsets[-1] + 1
         for part in self._timed(batch):
             self._queues.add(part)
         self._queues.read_up_to(partition, end)
-        if self._settings.takes_inputs_as_they_come:
-            self.process(0, ())
 
     def process(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
         """Process what can be; tell whether anything was.
 
-        Raises `ProcessingFailedError`, after everything that comes before the record.
+        Where calls take long, the rest is left for the next turn. Raises `ProcessingFailedError`,
+        after everything that comes before the record.
         """
         queues, runtime = self._queues, self._runtime
         worked = False
+        if self._gathering is not None:
+            for batch in self._gathering.take(ends_reached):
+                self._take_in(batch)
         while queues.is_processable(now_ms, ends_reached):
-            run = queues.run(until_ms=runtime.next_stream_time_punctuation)
+            most = self._gathering.limit if self._gathering is not None else None
+            run = queues.run(most, runtime.next_stream_time_punctuation)
             if run is None:
                 break
             worked = True
-            self._process(run)
+            if self._gathering is None:
+                self._process(run)
+            elif self._process_gathered(run, self._gathering):
+                break
             self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
         return worked
 
@@ -211,20 +236,36 @@ class GroupTask:
         self._runtime.close()
 
     def _process(self, run: Run) -> None:
-        batch, start = run.batch, run.start
+        start = run.start
         while start < run.stop:
-            end: Rejection | int
-            if batch.error:
-                end = Rejection(start, RecordRejectedError(batch.error))
-            else:
-                end = self._runtime.process(batch, start, run.stop)
-            if not isinstance(end, Rejection):
-                self._advance(run.partition, end - start)
+            start, is_done = self._process_from(run, start)
+            if is_done:
                 return
-            self._advance(run.partition, end.index - start)
-            self._reject(batch, end)
-            self._advance(run.partition, 1)
-            start = end.index + 1
+
+    def _process_from(self, run: Run, start: int) -> tuple[int, bool]:
+        """Process up to the first record that is rejected, that one included, or to the end.
+
+        Return the index behind, and whether it was to the end.
+        """
+        batch = run.batch
+        end: Rejection | int
+        if batch.error:
+            end = Rejection(start, RecordRejectedError(batch.error))
+        else:
+            end = self._runtime.process(batch, start, run.stop)
+        if not isinstance(end, Rejection):
+            self._advance(run.partition, end - start)
+            return end, True
+        self._advance(run.partition, end.index - start)
+        self._reject(batch, end)
+        self._advance(run.partition, 1)
+        return end.index + 1, False
+
+    def _process_gathered(self, run: Run, gathering: Gathering) -> bool:
+        """Process up to the first record that is rejected; tell whether that took long enough."""
+        started_s = time.perf_counter()
+        end, _ = self._process_from(run, run.start)
+        return gathering.learn(end - run.start, time.perf_counter() - started_s)
 
     def _punctuate(self, type_: PunctuationType, now_ms: int) -> bool:
         try:
@@ -255,16 +296,16 @@ class GroupTask:
                 batch.headers[index] if batch.headers else None,
             )
 
-        time = self._times[partition]
+        known_ms = self._times[partition]
         try:
-            extracted = extract_column(source.timestamp_extractor, batch, view, time)
+            extracted = extract_column(source.timestamp_extractor, batch, view, known_ms)
         except (EngineError, PipelineError):
             raise
         except Exception as error:
             if len(batch) > 1:
                 parts = (batch.part(index, index + 1) for index in range(len(batch)))
                 return [timed for part in parts for timed in self._timed(part)]
-            return [replace(batch, timestamps=[max(time, 0)], error=reason(error))]
+            return [replace(batch, timestamps=[max(known_ms, 0)], error=reason(error))]
         self._times[partition] = extracted.partition_time
         if extracted.dropped:
             self._figures.dropped[INVALID_TIMESTAMP] += len(extracted.dropped)

@@ -64,14 +64,16 @@ class Batch:
     """Consecutive records as columns of one length: what a `BatchProcessor` gets and forwards.
 
     Columns are lists, or anything with a length that gives its items in turn, such as an Arrow
-    array; see `Record` for what they hold. `headers` is `None` if no record has any. Treat a
-    batch as immutable; it may be shared. Columns that differ in length raise `StreamsError`.
+    array; see `Record` for what they hold. `headers` is `None` if no record has any. `offsets` are
+    those in the input topic, `None` for records that were not read from one. Treat a batch as
+    immutable; it may be shared. Columns that differ in length raise `StreamsError`.
     """
 
     keys: Sequence[Any]
     values: Sequence[Any]
     timestamps: Sequence[int]
     headers: Sequence[Headers | None] | None = None
+    offsets: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         keys, values, size = len(self.keys), len(self.values), len(self.timestamps)
@@ -93,7 +95,10 @@ class Batch:
     def head(self, count: int) -> Batch:
         """Return the first `count` records."""
         headers = self.headers[:count] if self.headers else None
-        return Batch(self.keys[:count], self.values[:count], self.timestamps[:count], headers)
+        offsets = self.offsets[:count] if self.offsets else None
+        return Batch(
+            self.keys[:count], self.values[:count], self.timestamps[:count], headers, offsets
+        )
 
     def records(self) -> Iterator[Record]:
         """Return the records one by one."""

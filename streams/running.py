@@ -199,6 +199,7 @@ class RunningSource:
             _converted(part.values, self.read_value) if self._reads_values else part.values,
             part.timestamps,
             part.headers,
+            part.offsets,
         )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from common.errors import ConfigError
-from common.nodes import OnError, ProcessorType
+from common.nodes import ON_SPARK, OnError, ProcessorType
 from streams import serdes
 from streams.builder import TopologyBuilder
 from streams.count import COUNTS, CountProcessor
@@ -22,6 +22,7 @@ from streams.pipeline.stores import store_of
 from streams.pipeline.user_topology import build_topology
 from streams.processor import BatchProcessor, Processor
 from streams.serdes import Serde
+from streams.spark.spec import Queries, QuerySpec
 from streams.sum import SumProcessor
 from streams.topology import GlobalStore, NodeGroup
 from streams.user_code import UserCode
@@ -60,12 +61,12 @@ class Unit(Protocol):
     def options(self) -> Mapping[str, Any]: ...
 
 
-def group_of(unit: Unit, code: UserCode) -> NodeGroup:
+def group_of(unit: Unit, code: UserCode, queries: Queries | None = None) -> NodeGroup:
     """Return the nodes of a processor, with the topics that it reads and writes in Kafka.
 
     A built-in type or a class of the user's is one node between a source and sinks; the sinks are
-    called as the targets in `to`. Raises ConfigError where the user's code is not found or fails,
-    and TopologyError where it builds what cannot be.
+    called as the targets in `to`. `queries` run those that are Spark's. Raises ConfigError where
+    the user's code is not found or fails, and TopologyError where it builds what cannot be.
     """
     if unit.type is ProcessorType.TOPOLOGY:
         return _group_of_topology(unit, code)
@@ -83,7 +84,7 @@ def group_of(unit: Unit, code: UserCode) -> NodeGroup:
             auto_offset_reset=own.get("auto_offset_reset", "earliest"),
         )
         sources.append(f"{from_} of {unit.name}")
-    builder.add_processor(unit.name, _supplier(unit, code), sources)
+    builder.add_processor(unit.name, _supplier(unit, code, queries), sources)
     stores = [store_of(spec) for spec in options.get("stores", ())]
     for store in [COUNTS] if unit.type is ProcessorType.COUNT else stores:
         builder.add_state_store(store, [unit.name])
@@ -112,11 +113,19 @@ def settings_of(unit: Unit) -> GroupSettings:
         max_task_idle_ms=unit.options.get("max_task_idle_ms", 0),
         buffered_records=unit.options.get("buffered_records", DEFAULT_BUFFERED_RECORDS),
         # What the built-in types emit does not depend on which input comes first.
-        takes_inputs_as_they_come=unit.type in _BUILT_IN,
+        takes_inputs_as_they_come=unit.type in (*_BUILT_IN, *ON_SPARK),
+        gathers=unit.type in ON_SPARK,
     )
 
 
-def _supplier(unit: Unit, code: UserCode) -> Supplier:
+def _supplier(unit: Unit, code: UserCode, queries: Queries | None) -> Supplier:
+    if unit.type in ON_SPARK:
+        # Imported late, as Arrow takes a while, and most tasks do not need it.
+        from streams.spark.processor import SparkProcessor
+
+        spec = QuerySpec.of(unit.code, unit.options, unit.config)
+        assert queries is not None, "whoever runs such a processor has a Spark"
+        return partial(SparkProcessor, spec, queries)
     make = _BUILT_IN.get(unit.type) or code.load(unit.code)
     if not (isinstance(make, type) and issubclass(make, Processor | BatchProcessor)):
         raise ConfigError(f"{unit.code} is no subclass of Processor or BatchProcessor")

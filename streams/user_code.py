@@ -32,6 +32,7 @@ class UserCode:
         The folders of `python_path` are put in front of `sys.path`.
         """
         self._modules = modules
+        self.python_path = python_path
         for folder in reversed(python_path):
             if str(folder) not in sys.path:
                 sys.path.insert(0, str(folder))

@@ -17,6 +17,7 @@ from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
 from streams.errors import StreamsError
+from streams.spark.spec import Queries
 from streams.topology import NodeGroup
 from streams.units import group_of
 from streams.user_code import UserCode
@@ -42,6 +43,8 @@ class TaskContext:
     reader: PartitionReader
     """Fetches for those tasks that have no input in common."""
     global_stores: GlobalStores
+    queries: Queries | None = None
+    """Where the queries of tasks run; `None` if there are no such tasks."""
 
 
 class AssignedTask(ABC):
@@ -117,6 +120,11 @@ class AssignedTask(ABC):
         return False
 
     @property
+    def has_gathered(self) -> bool:
+        """Whether records wait that `turn` processes as soon as no more come."""
+        return False
+
+    @property
     def wants_commit(self) -> bool:
         """Whether a processor has asked for a commit."""
         return False
@@ -176,7 +184,8 @@ class AssignedTask(ABC):
 
     def _node_group(self) -> NodeGroup:
         try:
-            return group_of(self.replica, UserCode.of(self._context.config))
+            code = UserCode.of(self._context.config)
+            return group_of(self.replica, code, self._context.queries)
         except (ConfigError, StreamsError) as error:
             raise HopelessError(str(error)) from error
 

@@ -26,6 +26,7 @@ from common.topics import TopicNames, control_topics
 from streams.user_code import UserCode
 from taskmanager import channel
 from taskmanager.pipeline_thread import ThreadSettings, spark_body
+from taskmanager.query_channel import QueryServer
 from taskmanager.spark import SparkRunner
 from taskmanager.state import (
     AssignTask,
@@ -59,7 +60,8 @@ class TaskManagerDaemon:
         Raises `ConfigError` for code that cannot be imported, `UnavailableError` if one of the
         others is not there.
         """
-        UserCode.of(config).import_all()
+        code = UserCode.of(config)
+        code.import_all()
         self._config = config
         self._tm_id = tm_id
         # Bound, as messages also come from threads that have no context of this one's.
@@ -86,9 +88,12 @@ class TaskManagerDaemon:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        self._spark = SparkRunner(config.spark, tm_id, threads)
+        self._spark = SparkRunner(config.spark, tm_id, threads, config.python_path)
         self._channel = channel.DriverChannel(
             self._spark.driver_host, self._on_message, self._on_connection_lost
+        )
+        self._queries = QueryServer(
+            self._spark.driver_host, self._channel.authkey, self._spark.queries(code)
         )
 
     def run(self) -> None:
@@ -108,6 +113,7 @@ class TaskManagerDaemon:
         finally:
             self._writer.close(LAST_REPORT_TIMEOUT_S)
             self._channel.close()
+            self._queries.close()
             self._spark.stop()
             self._reader.close()
         if self._exit.refusal:
@@ -179,7 +185,12 @@ class TaskManagerDaemon:
 
     def _launch(self, thread: int) -> None:
         settings = ThreadSettings(
-            self._config, self._tm_id, thread, self._channel.address, self._channel.authkey
+            self._config,
+            self._tm_id,
+            thread,
+            self._channel.address,
+            self._channel.authkey,
+            self._queries.address,
         )
 
         def on_end(reason: str | None) -> None:

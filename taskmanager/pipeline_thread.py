@@ -23,10 +23,12 @@ from common.nodes import TaskId
 from common.status import TaskState
 from common.topics import TopicNames
 from streams.group_task import ProcessingFailedError
+from streams.spark.spec import SparkLostError
 from streams.stores.rocksdb import StoreCorruptedError, StoreLockedError
 from taskmanager.assigned_task import AssignedTask, TaskContext
 from taskmanager.channel import Message, WorkerChannel
 from taskmanager.global_stores import GlobalStores
+from taskmanager.query_channel import RemoteQueries
 from taskmanager.standby_task import StandbyTask
 from taskmanager.task import Task
 
@@ -49,6 +51,8 @@ class ThreadSettings:
     thread: int
     address: tuple[str, int]
     authkey: bytes
+    queries: tuple[str, int]
+    """Where the driver takes queries; with the same key."""
 
 
 def run(settings: ThreadSettings) -> None:
@@ -60,8 +64,16 @@ def run(settings: ThreadSettings) -> None:
     reader = fetcher(settings.config, admin)
     cluster_id = admin.check_broker()
     tm_id, thread = settings.tm_id, settings.thread
-    global_stores = GlobalStores(settings.config, tm_id, thread, admin)
-    context = TaskContext(settings.config, tm_id, thread, cluster_id, admin, reader, global_stores)
+    context = TaskContext(
+        settings.config,
+        tm_id,
+        thread,
+        cluster_id,
+        admin,
+        reader,
+        GlobalStores(settings.config, tm_id, thread, admin),
+        RemoteQueries(settings.queries, settings.authkey),
+    )
     # Now that nothing is left to wait for, since the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
     with closing(channel), closing(reader):
@@ -254,8 +266,9 @@ class PipelineThread:
         lanes = [lane for lane in self._lanes if lane.owners]
         if not lanes:
             return
-        has_open = any(task.has_open_transaction for task in self._tasks.values())
-        wait_s = 0 if has_open else IDLE_WAIT_S / len(lanes)
+        tasks = self._tasks.values()
+        is_busy = any(task.has_open_transaction or task.has_gathered for task in tasks)
+        wait_s = 0 if is_busy else IDLE_WAIT_S / len(lanes)
         nothing_came = True
         for lane in lanes:
             fetched = lane.reader.fetch(self._config.max_batch_records, wait_s)
@@ -341,6 +354,7 @@ class PipelineThread:
             TransactionFailedError,
             StoreLockedError,
             StoreCorruptedError,
+            SparkLostError,
             OSError,
         ) as error:
             self._start_again(task, str(error))

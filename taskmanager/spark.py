@@ -1,16 +1,15 @@
 """Spark under the TaskManager: one long-running, single-task job per PipelineThread.
 
-The only module that imports pyspark.
+Together with the package `streams.spark`, all that imports pyspark.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import structlog
@@ -18,15 +17,17 @@ from pyspark.sql import SparkSession
 
 from common.config import SparkConfig
 from common.errors import ConfigError, UnavailableError
-from common.java import find_java
+from streams.spark.environment import LOG_SETTINGS, set_environment
+from streams.spark.queries import SparkQueries
+from streams.user_code import UserCode
 
-SPARE_SLOTS = 1
+SLOTS_PER_THREAD = 2
+"""One for the PipelineThread, which never ends, and one for the queries of its tasks."""
 
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
 # The JVM starts the workers and watches them; no record passes through it.
 _SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _STOP_TIMEOUT_S = 2.0
-_LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 
 logger = structlog.get_logger()
 
@@ -34,16 +35,15 @@ logger = structlog.get_logger()
 class SparkRunner:
     """The Spark session of one TaskManager, and the jobs that its PipelineThreads live in."""
 
-    def __init__(self, config: SparkConfig, tm_id: int, threads: int) -> None:
+    def __init__(
+        self, config: SparkConfig, tm_id: int, threads: int, python_path: Sequence[Path] = ()
+    ) -> None:
         """Start Spark, which takes some seconds.
 
         Raises `UnavailableError` without Java 17 or if Spark does not start, `ConfigError` for a
         local master with fewer slots than `threads`.
         """
-        java = find_java()
-        os.environ["JAVA_HOME"] = str(java.home)
-        # Workers must run the interpreter that has the project and its dependencies.
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        set_environment(python_path)
         self._tm_id = tm_id
         builder = SparkSession.builder.appName(f"TaskManager {tm_id}")
         settings = _settings(config, threads)
@@ -57,6 +57,14 @@ class SparkRunner:
                 f"Spark does not start with master {settings['spark.master']}: {reason}"
             ) from error
         self._context = self._session.sparkContext
+        slots = self._context.defaultParallelism
+        is_full = _LOCAL.fullmatch(settings["spark.master"]) is not None and slots <= threads
+        self._no_slot = (
+            f"spark.master {settings['spark.master']} of config.yaml leaves no slot for queries "
+            f"beside {threads} threads: use local[*] or local[{SLOTS_PER_THREAD * threads}]"
+            if is_full
+            else ""
+        )
         self._stopping = False
         self._jobs: dict[int, threading.Thread] = {}
 
@@ -64,6 +72,10 @@ class SparkRunner:
     def driver_host(self) -> str:
         """The address at which workers reach this process."""
         return str(self._context.getConf().get("spark.driver.host"))
+
+    def queries(self, code: UserCode) -> SparkQueries:
+        """Return what runs queries of tasks here; `code` has the functions that they may call."""
+        return SparkQueries(self._session, code, self._no_slot)
 
     @property
     def is_alive(self) -> bool:
@@ -115,16 +127,16 @@ def _settings(config: SparkConfig, threads: int) -> dict[str, str]:
     if local:
         slots = local[1] or "1"
         if slots == "*":
-            master = f"local[{max(threads + SPARE_SLOTS, os.cpu_count() or 1)}]"
+            master = f"local[{max(SLOTS_PER_THREAD * threads, os.cpu_count() or 1)}]"
         elif int(slots) < threads:
             raise ConfigError(
                 f"spark.master {master} has {slots} slots, but {threads} threads need one each: "
-                f"use local[*] or local[{threads + SPARE_SLOTS}]"
+                f"use local[*] or local[{SLOTS_PER_THREAD * threads}]"
             )
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings | {
         "spark.driver.extraJavaOptions": (
-            f"{_SMALL_JVM} -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+            f"{_SMALL_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
         ),
         **config.conf,
         "spark.master": master,

@@ -181,6 +181,11 @@ class Task(AssignedTask):
         return self._nodes is not None and self._nodes.is_full(partition)
 
     @property
+    def has_gathered(self) -> bool:
+        """Whether records wait that `turn` processes as soon as no more come."""
+        return self._nodes is not None and self._nodes.has_gathered
+
+    @property
     def wants_commit(self) -> bool:
         """Whether a processor has asked for a commit."""
         return self._nodes is not None and self._nodes.wants_commit

@@ -61,6 +61,16 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def imported_at_start(path: Path) -> Iterator[str]:
+    """Yield the full names of the modules that a file imports as soon as it is imported."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -86,8 +96,30 @@ def test_only_common_kafka_imports_confluent_kafka() -> None:
     assert all(user.startswith("common/kafka/") for user in users), users
 
 
-def test_only_one_module_imports_pyspark() -> None:
-    assert importers("pyspark") == {"taskmanager/spark.py"}
+def test_only_those_who_run_spark_import_pyspark() -> None:
+    users = importers("pyspark") - {"taskmanager/spark.py"}
+    assert users
+    assert all(user.startswith("streams/spark/") for user in users), users
+
+
+@pytest.mark.parametrize("entry", ["streams/__init__.py", "jobmanager/cli.py", "admin/cli.py"])
+def test_what_needs_no_spark_starts_without_pyspark_and_arrow(entry: str) -> None:
+    """Both take a while; whoever needs them imports them late, in a function."""
+    seen: set[Path] = set()
+    waiting = [ROOT / entry]
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        modules = set(imported_at_start(path))
+        heavy = {module.split(".")[0] for module in modules} & {"pyspark", "pyarrow", "py4j"}
+        assert not heavy, f"{entry} gets {heavy} by {name(path)}"
+        for module in modules:
+            target = ROOT.joinpath(*module.split("."))
+            waiting += [
+                p for p in (target.with_suffix(".py"), target / "__init__.py") if p.is_file()
+            ]
 
 
 @pytest.mark.parametrize("core", [*CORES, *VALUES])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.fields import Fields
-from common.nodes import BUILT_IN, SINK, SOURCE, OnError, ProcessorType
+from common.nodes import BUILT_IN, ON_SPARK, SINK, SOURCE, OnError, ProcessorType
 from common.suggest import one_of
 from common.topics import name_problem
 from common.yaml_positions import (
@@ -21,6 +21,8 @@ from common.yaml_positions import (
     describe,
     plain,
 )
+from streams.pipeline.spark import KEYS as SPARK_KEYS
+from streams.pipeline.spark import read_function, read_spark
 from streams.pipeline.stores import SERDES, read_stores
 from streams.user_code import form_problem
 
@@ -85,10 +87,7 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
         problems.add(item, f"a processor must be a map with id, type and to, got {describe(item)}")
         return None
     type_, code = _type_and_code(item, problems)
-    known: tuple[str, ...] = _KEYS if type_ in BUILT_IN else (*_KEYS, *_CODE_KEYS)
-    if type_ is ProcessorType.TOPOLOGY:
-        known = _TOPOLOGY_KEYS
-    fields = Fields(item.pairs, problems, at=item, known=known)
+    fields = Fields(item.pairs, problems, at=item, known=_known(type_))
     id_ = fields.text("id", about="the processor's name")
     _check_id(id_, fields.at("id"), problems)
     on_error = fields.choice("on_error", tuple(OnError), default=OnError.FAIL)
@@ -107,10 +106,21 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
     # A wrong type says nothing about which parameters it would take.
     known_type = fields.get("type") is not None and not problems.found_at(fields.at("type"))
     config = _parameters(type_, fields, problems) if known_type else {}
+    if type_ is ProcessorType.DATAFRAME:
+        code = read_function(fields, problems)
     options = {} if type_ in BUILT_IN else _options(type_, fields, problems)
     if not id_ or id_ in (SOURCE, SINK):
         return None
     return Entry(id_, fields.at("id"), type_, targets, on_error, config, sources, code, options)
+
+
+def _known(type_: ProcessorType) -> tuple[str, ...]:
+    """Return the keys that a processor may have."""
+    if type_ in BUILT_IN:
+        return _KEYS
+    if type_ in ON_SPARK:
+        return (*_KEYS, *SPARK_KEYS[type_])
+    return _TOPOLOGY_KEYS if type_ is ProcessorType.TOPOLOGY else (*_KEYS, *_CODE_KEYS)
 
 
 def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
@@ -125,7 +135,7 @@ def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
                 return ProcessorType.CLASS, value.value
             if value.value == ProcessorType.TOPOLOGY:
                 return ProcessorType.TOPOLOGY, ""
-    names = (*BUILT_IN, ProcessorType.TOPOLOGY)
+    names = (*BUILT_IN, *ON_SPARK, ProcessorType.TOPOLOGY)
     types = Fields([p for p in item.pairs if p.key == "type"], problems, at=item, known=("type",))
     about = f"{one_of(names)}{_OR_A_CLASS}"
     return types.choice("type", names, default=None, about=about, or_=_OR_A_CLASS), ""
@@ -133,6 +143,8 @@ def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
 
 def _options(type_: ProcessorType, fields: Fields, problems: Problems) -> dict[str, Any]:
     """Return how code of the user's is run, as JSON values."""
+    if type_ in ON_SPARK:
+        return read_spark(type_, fields, problems)
     options: dict[str, Any] = {
         "max_task_idle_ms": fields.number("max_task_idle_ms", low=-1, high=_NO_LIMIT, default=0),
         "buffered_records": fields.number(
@@ -183,7 +195,7 @@ def _parameters(type_: ProcessorType, fields: Fields, problems: Problems) -> dic
         config = fields.submap("config", known=("constant",))
         constant = config.number("constant", low=_INT64_MIN, high=_INT64_MAX, default=_SUM_DEFAULT)
         return {"constant": constant}
-    if type_ not in BUILT_IN:
+    if type_ not in (*BUILT_IN, ProcessorType.SQL):
         return _free_config(fields.pairs("config"), problems)
     if fields.pairs("config"):
         problems.add(fields.at("config"), f"{type_} takes no config")

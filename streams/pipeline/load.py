@@ -10,6 +10,7 @@ from common.config import Config
 from common.errors import ConfigError
 from common.nodes import (
     BUILT_IN,
+    ON_SPARK,
     SINK,
     SOURCE,
     LoggedStore,
@@ -26,15 +27,16 @@ from streams.pipeline.graph import check_graph, topological_order
 from streams.pipeline.stores import store_of
 from streams.pipeline.topics import check_topics
 from streams.pipeline.user_topology import build_topology
+from streams.spark.spec import Queries, QueryError, QuerySpec
 from streams.topology import NodeGroup
 from streams.user_code import UserCode, form_problem
 
 
-def load_pipeline(path: Path, config: Config) -> Topology:
+def load_pipeline(path: Path, config: Config, queries: Queries | None = None) -> Topology:
     """Return the checked topology of a pipeline.yaml.
 
     Calls the functions that build topologies of the user's, and imports their modules for that.
-    Raises ConfigError with every problem found.
+    With `queries`, has Spark check what it is to run. Raises ConfigError with every problem found.
     """
     problems = Problems(path)
     pipeline = read_pipeline(read_yaml(path, problems), problems)
@@ -42,6 +44,8 @@ def load_pipeline(path: Path, config: Config) -> Topology:
     by_id: dict[str, ProcessorNode] = {}
     for entry in topological_order(pipeline.entries):
         for node in _nodes(entry, pipeline, config, problems):
+            if queries is not None and node.type in ON_SPARK:
+                _try_query(node, queries, entry, problems)
             if by_id.setdefault(node.id, node) is not node:
                 problems.add(
                     entry.at,
@@ -67,11 +71,12 @@ def _partitions(nodes: Sequence[ProcessorNode]) -> dict[str, int]:
 def _nodes(
     entry: Entry, pipeline: PipelineFile, config: Config, problems: Problems
 ) -> list[ProcessorNode]:
-    if entry.type in BUILT_IN:
+    if entry.type in (*BUILT_IN, *ON_SPARK):
         _check_sources(entry, pipeline, problems)
     if entry.type is ProcessorType.CLASS:
         _check_times(entry, pipeline, problems)
-    if entry.type is ProcessorType.CLASS and not form_problem(entry.code):
+    uses_code = entry.type in (ProcessorType.CLASS, ProcessorType.DATAFRAME)
+    if uses_code and not form_problem(entry.code):
         try:
             UserCode.of(config).require_allowed(entry.code)
         except ConfigError as error:
@@ -106,6 +111,13 @@ def _nodes(
 def _followed_topic(topic: str, pipeline: PipelineFile, names: TopicNames) -> str:
     """Return the topic in Kafka that a global store follows."""
     return {SOURCE: names.source, SINK: names.sink, **pipeline.topics}.get(topic, topic)
+
+
+def _try_query(node: ProcessorNode, queries: Queries, entry: Entry, problems: Problems) -> None:
+    try:
+        queries.open(QuerySpec.of(node.code, node.options, node.config)).close()
+    except QueryError as error:
+        problems.add(entry.at, f'"{node.id}": {error}')
 
 
 def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:

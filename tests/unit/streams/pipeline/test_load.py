@@ -18,7 +18,7 @@ from common.topics import TopicNames
 from streams.pipeline.load import load_pipeline
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
-TYPES = '"forward", "sum", "count" or "topology", or package.module:Class'
+TYPES = '"forward", "sum", "count", "sql", "dataframe" or "topology", or package.module:Class'
 
 
 def test_the_three_types_are_read_with_defaults_filled_in() -> None:

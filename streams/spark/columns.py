@@ -1,0 +1,136 @@
+"""Batches of records as Arrow tables, and tables as batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+
+from common.record_batch import Headers
+from streams.errors import StreamsError
+from streams.record import Batch, items_of
+from streams.spark.spec import Format
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def schema_of(format_: Format) -> pa.Schema:
+    """Return the types of all columns of records."""
+    text = pa.binary() if format_ == "binary" else pa.string()
+    return pa.schema(
+        [
+            ("key", text),
+            ("value", text),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("headers", HEADERS),
+        ]
+    )
+
+
+def table_of(
+    batch: Batch, partition: int, columns: Iterable[str], format_: Format
+) -> tuple[pa.Table, str]:
+    """Return the records up to the first that is no text but should be, and what is wrong there.
+
+    With these columns alone; the reason is empty if all records are in the table.
+    """
+    schema = schema_of(format_)
+    wanted = [schema.field(name) for name in columns]
+    size, reason = len(batch), ""
+    if format_ != "binary":
+        for name in ("key", "value"):
+            if name in columns:
+                items = batch.keys if name == "key" else batch.values
+                bad = _first_undecodable(items, size)
+                if bad < size:
+                    size, reason = bad, f"the {name} is not UTF-8"
+    part = batch if size == len(batch) else batch.head(size)
+    arrays = [_array(part, field.name, field.type, partition) for field in wanted]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(wanted)), reason
+
+
+def batch_of(table: pa.Table) -> Batch:
+    """Return the records of an output. Raises `StreamsError` for one without a timestamp."""
+    timestamps = table["timestamp"]
+    if timestamps.null_count:
+        raise StreamsError("the query gives a record whose timestamp is null")
+    headers: list[Headers] | None = None
+    if "headers" in table.column_names and table["headers"].null_count < len(table):
+        headers = [
+            None if each is None else [(header["key"], header["value"]) for header in each]
+            for each in table["headers"].to_pylist()
+        ]
+    return Batch(
+        _items(table["key"]) if "key" in table.column_names else [None] * len(table),
+        _items(table["value"]),
+        timestamps.to_numpy().tolist(),
+        headers,
+    )
+
+
+def write(table: pa.Table) -> memoryview:
+    """Return a table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return memoryview(sink.getvalue())
+
+
+def read(data: bytes | memoryview) -> pa.Table:
+    """Return the table of an Arrow IPC stream, without a copy. Raises `pa.ArrowException`."""
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+
+
+def _first_undecodable(items: Sequence[bytes | None], size: int) -> int:
+    """Return the index of the first of `size` items that is not UTF-8; `size` if all are."""
+    try:
+        pa.array(items[:size], pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        for index in range(size):
+            try:
+                (items[index] or b"").decode()
+            except UnicodeDecodeError:
+                return index
+    return size
+
+
+def _array(batch: Batch, name: str, type_: pa.DataType, partition: int) -> pa.Array:
+    match name:
+        case "key":
+            return pa.array(batch.keys, pa.binary()).cast(type_)
+        case "value":
+            return pa.array(batch.values, pa.binary()).cast(type_)
+        case "timestamp":
+            times = pa.array(items_of(batch.timestamps), pa.timestamp("ms", tz="UTC"))
+            return times.cast(type_)
+        case "partition":
+            return pa.array([partition] * len(batch), type_)
+        case "offset":
+            return pa.array(batch.offsets, type_) if batch.offsets else pa.nulls(len(batch), type_)
+    if batch.headers is None:
+        return pa.nulls(len(batch), type_)
+    rows = [
+        None if not each else [{"key": key, "value": value} for key, value in each]
+        for each in batch.headers
+    ]
+    return pa.array(rows, type_)
+
+
+def _items(column: pa.ChunkedArray) -> list[bytes | None]:
+    """Return the items of a binary column; four times as fast as `to_pylist`."""
+    items: list[bytes | None] = []
+    for chunk in column.chunks:
+        if not len(chunk):
+            continue
+        _, ends, data = chunk.buffers()
+        offsets = memoryview(ends).cast("i")[chunk.offset : chunk.offset + len(chunk) + 1].tolist()
+        content = data.to_pybytes() if data is not None else b""
+        cut: list[bytes | None] = [content[start:end] for start, end in pairwise(offsets)]
+        if chunk.null_count:
+            valid = chunk.is_valid().to_pylist()
+            cut = [item if is_valid else None for item, is_valid in zip(cut, valid, strict=True)]
+        items += cut
+    return items

@@ -1,0 +1,26 @@
+"""What Spark finds around it: Java, and this process's Python with the user's code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.java import find_java
+
+LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
+"""Of Spark's own log."""
+
+
+def set_environment(python_path: Sequence[Path]) -> None:
+    """Let the Spark that starts next, and its Python workers, be like this process.
+
+    Raises `UnavailableError` without Java 17.
+    """
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    # Workers must run the interpreter that has the project and its dependencies.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    folders = [*map(str, python_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    if folders:
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)

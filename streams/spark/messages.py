@@ -1,0 +1,63 @@
+"""What Spark's errors say, in one line, and whether a record may be to blame for them."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException, PythonException
+
+_LONGEST = 400
+_CONDITION = re.compile(r"^\[[A-Za-z_0-9.]+\]\s*")
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
+_PLACE = re.compile(r";?\s*\(?line (\d+),? pos (\d+)\)?;?")
+_CLASS = re.compile(r"^[\w.$]+(?:Exception|Error): ")
+_NO_RECORDS_FAULT = re.compile(
+    r"SparkContext|ExecutorLost|executor \S+ (?:exited|lost)|OutOfMemory|cancelled|shut ?down"
+    r"|No space left|Connection (?:refused|reset)|worker exited unexpectedly|Broken pipe"
+)
+
+
+def one_line(error: Exception) -> str:
+    """Return the sentence of an error, with the line and column of the query if it has them."""
+    text = _text(error)
+    if isinstance(error, ParseException | AnalysisException):
+        place = _PLACE.search(text)
+        head = re.split(r"\s*SQLSTATE|;|\n\n|\n(?:'|\+|==)", text, maxsplit=1)[0]
+        where = f" (line {place[1]}, column {int(place[2]) + 1})" if place else ""
+        return _short(_CONDITION.sub("", head)) + where
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "Traceback (most recent call last)" in text:
+        # Of a Python function: its own exception is the last line that is not indented.
+        own = [
+            line for line in text.split("\n\tat ")[0].splitlines() if re.match(r"[\w.]+: ", line)
+        ]
+        return _short(own[-1] if own else lines[-1])
+    first = lines[0] if lines else type(error).__name__
+    return _short(_CONDITION.sub("", _STATE.sub("", _CLASS.sub("", first))))
+
+
+def may_be_a_records_fault(error: Exception) -> bool:
+    """Whether another record could make the difference; if not, Spark itself is in trouble."""
+    if isinstance(error, PythonException):
+        return "worker exited unexpectedly" not in str(error)
+    is_sparks = isinstance(error, PySparkException | Py4JJavaError)
+    return is_sparks and _NO_RECORDS_FAULT.search(_text(error).split("\n\tat ")[0]) is None
+
+
+def _text(error: Exception) -> str:
+    """Return what an error says; of Java's, the innermost cause that Spark has a name for."""
+    java = getattr(error, "java_exception", None)
+    if java is None:
+        return str(error)
+    text, cause = str(java.toString()), java.getCause()
+    while cause is not None:
+        if str(cause.getMessage()).startswith("["):
+            text = str(cause.toString())
+        cause = cause.getCause()
+    return text
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,298 @@
+"""Runs queries on a Spark session, batch by batch, each planned once where that is possible.
+
+A batch is a table in Spark's memory, one partition. The physical plan of a query is kept; for each
+batch the scan of the input is exchanged, so that Spark neither parses nor plans, and what was
+broadcast stays. A plan with a random number or the time in it is made anew for each batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.core.context import SparkContext
+from pyspark.serializers import NoOpSerializer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.util import _load_from_socket
+
+from common.errors import ConfigError
+from streams.spark.columns import schema_of
+from streams.spark.messages import may_be_a_records_fault, one_line
+from streams.spark.output import shaped
+from streams.spark.plan import Step, items, require_narrow, way_to_input, with_timestamp
+from streams.spark.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
+from streams.spark.tables import SharedTables, Tables
+from streams.user_code import UserCode
+
+INPUT = "input"
+
+_SETTINGS = {
+    # A batch is an RDD of one partition, never a LocalRelation: those are computed by an
+    # interpreter, and one that is smaller than a lookup table would be the side to broadcast.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": str(2**40),
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    # Or fields that the query does not use would not be checked.
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+}
+_TIME_ZONE = "spark.sql.session.timeZone"
+# It writes every error of a query besides, with the whole stack.
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+_DANGEROUS = ("reflect", "java_method", "try_reflect")
+
+
+class SparkQueries:
+    """The queries that run on one Spark session. Any thread may open some."""
+
+    def __init__(self, session: SparkSession, code: UserCode, refusal: str = "") -> None:
+        """Open queries, or none of them, if there is a reason for that."""
+        self._refusal = refusal
+        self._session = session
+        self._code = code
+        self._tables = SharedTables(session)
+
+    def open(self, spec: QuerySpec) -> RunningQuery:
+        """See `Queries.open`."""
+        if self._refusal:
+            raise QueryError(self._refusal)
+        with _translated():
+            tables = self._tables.take(spec.tables)
+            try:
+                query = RunningQuery(self._session, spec, tables, self._code, self._tables)
+                # Spark finds now what it finds only while it runs, and compiles.
+                query.run(_no_records(query))
+                return query
+            except BaseException:
+                self._tables.give_back(tables)
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A query that is planned: the operators from the result down, and the scan of the input."""
+
+    frame: DataFrame
+    way: Sequence[Step]
+    make_scan: Callable[[Any], Any]
+    version: int
+    is_reusable: bool
+    columns: tuple[str, ...]
+    output: pa.Schema
+
+
+class RunningQuery:
+    """See `Query`."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        spec: QuerySpec,
+        tables: Tables,
+        code: UserCode,
+        shared: SharedTables,
+    ) -> None:
+        self._spec = spec
+        self._tables = tables
+        self._shared = shared
+        self._code = code
+        self._schema = schema_of(spec.format)
+        self._types = from_arrow_schema(self._schema)
+        # Of its own, as views and settings belong to a session.
+        self._session = session.newSession()
+        for name, value in _SETTINGS.items():
+            self._session.conf.set(name, value)
+        if session.sparkContext.getConf().get(_TIME_ZONE) is None:
+            self._session.conf.set(_TIME_ZONE, "UTC")
+        self._jvm: Any = session._jvm
+        self._java: Any = self._session._jsparkSession
+        self._forbid_programs()
+        self._entered = threading.local()
+        self._types_json = self._types.json()
+        self._plan = self._make_plan()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of records that it needs."""
+        return self._plan.columns
+
+    def run(self, table: pa.Table) -> pa.Table:
+        """See `Query.run`."""
+        with _translated():
+            self._enter_thread()
+            plan = self._plan
+            if not plan.is_reusable or plan.version != self._tables.version:
+                plan = self._plan = self._make_plan()
+            return self._run(plan, table)
+
+    def close(self) -> None:
+        """Let go of the tables."""
+        self._shared.give_back(self._tables)
+
+    def _forbid_programs(self) -> None:
+        """Take the functions away by which a query could call any Java method."""
+        registry = self._java.sessionState().functionRegistry()
+        option = self._jvm.scala.Option.apply
+        identifier = self._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+        for name in _DANGEROUS:
+            registry.dropFunction(identifier(name, option("builtin"), option("system")))
+
+    def _enter_thread(self) -> None:
+        """Tell Spark which session and settings count for what this thread does."""
+        self._jvm.SparkSession.setActiveSession(self._java)
+        if hasattr(self._entered, "done"):
+            return
+        self._entered.done = True
+        context = self._session.sparkContext
+        for name, value in _SETTINGS.items():
+            context.setLocalProperty(name, value)
+
+    def _make_plan(self) -> _Plan:
+        self._enter_thread()
+        version = self._tables.version
+        raw = self._session.createDataFrame(self._session.sparkContext.emptyRDD(), self._types)
+        rdd_id = raw._jdf.queryExecution().analyzed().rdd().id()
+        for name, table in self._tables.frames.items():
+            plan = table._jdf.queryExecution().analyzed()
+            F.broadcast(self._frame(plan)).createOrReplaceTempView(name)
+        records = _parsed(raw, self._spec.schema) if self._spec.schema else raw
+        records.createOrReplaceTempView(INPUT)
+        analyzed = self._analyze(records)
+        rules = self._jvm.org.apache.spark.sql.catalyst
+        analyzed = rules.optimizer.InlineCTE(True, False, False).apply(analyzed)
+        analyzed = rules.analysis.EliminateSubqueryAliases.apply(analyzed)
+        require_narrow(analyzed, rdd_id)
+        if not any(a.name().lower() == "timestamp" for a in items(analyzed.output())):
+            analyzed = with_timestamp(analyzed, rdd_id, self._jvm)
+        frame = shaped(self._frame(analyzed), self._spec.format)
+        execution = frame._jdf.queryExecution()
+        way, scan = way_to_input(execution.executedPlan(), rdd_id)
+        pattern = rules.trees.TreePattern.CURRENT_LIKE()
+        final = execution.analyzed()
+        return _Plan(
+            frame,
+            way,
+            self._maker_of(scan),
+            version,
+            is_reusable=final.deterministic() and not final.containsPattern(pattern),
+            columns=_used(way, scan),
+            output=to_arrow_schema(frame.schema, timezone="UTC"),
+        )
+
+    def _analyze(self, records: DataFrame) -> Any:
+        """Return the analyzed plan of the user's query; nothing of it is executed."""
+        spec = self._spec
+        if spec.query:
+            state = self._java.sessionState()
+            parsed = state.sqlParser().parsePlan(spec.query)
+            mode = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+            execution = state.executePlan(parsed, mode)
+            execution.assertAnalyzed()
+            return execution.analyzed()
+        function = self._code.load(spec.function)
+        try:
+            frame = function(records, **spec.config)
+        except Exception as error:
+            raise QueryError(
+                f"{spec.function} fails: {type(error).__name__}: {one_line(error)}"
+            ) from error
+        if not isinstance(frame, DataFrame):
+            raise QueryError(
+                f"{spec.function} returns a {type(frame).__name__}: it must return a DataFrame"
+            )
+        return frame._jdf.queryExecution().analyzed()
+
+    def _frame(self, plan: Any) -> DataFrame:
+        dataset = self._jvm.org.apache.spark.sql.classic.Dataset
+        return DataFrame(dataset.ofRows(self._java, plan), self._session)
+
+    def _run(self, plan: _Plan, table: pa.Table) -> pa.Table:
+        node = plan.make_scan(self._rdd(self._completed(table)))
+        for step in reversed(plan.way):
+            node = step.over(node, self._jvm)
+        rdd = plan.frame._jdf.toArrowBatchRdd(node)
+        served = self._jvm.PythonRDD.collectAndServe(rdd)
+        with _load_from_socket(served, NoOpSerializer()) as parts:
+            batches = [pa.ipc.read_record_batch(pa.py_buffer(part), plan.output) for part in parts]
+        return pa.Table.from_batches(batches, plan.output)
+
+    def _maker_of(self, scan: Any) -> Callable[[Any], Any]:
+        """Return what makes a scan like this one of other rows."""
+        make = self._jvm.org.apache.spark.sql.execution.RDDScanExec
+        output, name = scan.output(), scan.name()
+        others = scan.outputPartitioning(), scan.outputOrdering(), scan.stream()
+        return lambda rdd: make(output, rdd, name, *others)
+
+    def _completed(self, table: pa.Table) -> pa.Table:
+        """Return a table with all columns; nothing uses those that the plan does not name."""
+        return pa.Table.from_arrays(
+            [
+                table[field.name]
+                if field.name in table.column_names
+                else pa.nulls(len(table), field.type)
+                for field in self._schema
+            ],
+            schema=self._schema,
+        )
+
+    def _rdd(self, table: pa.Table) -> Any:
+        """Return the rows of a table as an RDD of one partition."""
+        context: SparkContext = self._session.sparkContext
+        batches = table.combine_chunks().to_batches()
+        if not batches:
+            batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
+        rows = context._serialize_to_jvm(
+            batches,
+            ArrowStreamSerializer(),
+            self._jvm.PythonSQLUtils.readArrowStreamFromFile,
+            self._jvm.ArrowIteratorServer,
+        )
+        frame = self._jvm.PythonSQLUtils.toDataFrame(rows, self._types_json, self._java)
+        return frame.queryExecution().analyzed().rdd()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Let Spark's errors leave as `QueryError` and `SparkLostError`."""
+    try:
+        yield
+    except (QueryError, SparkLostError):
+        raise
+    except ConfigError as error:
+        raise QueryError(str(error)) from error
+    except Exception as error:
+        if may_be_a_records_fault(error):
+            raise QueryError(one_line(error)) from error
+        raise SparkLostError(f"{type(error).__name__}: {one_line(error)}") from error
+
+
+def _parsed(raw: DataFrame, schema: str) -> DataFrame:
+    """Return the records with the fields of their JSON values as columns, after the key."""
+    value = F.from_json("value", schema, {"mode": "FAILFAST"}).alias("value")
+    others = [name for name in COLUMNS if name not in ("key", "value")]
+    return raw.select("key", value, *others).select("key", "value.*", *others)
+
+
+def _used(way: Sequence[Step], scan: Any) -> tuple[str, ...]:
+    """Return the columns of the input that the operators above it use."""
+    used = {
+        attribute.exprId().id()
+        for step in way
+        for attribute in items(step.node.references().toSeq())
+    }
+    return tuple(a.name() for a in items(scan.output()) if a.exprId().id() in used)
+
+
+def _no_records(query: RunningQuery) -> pa.Table:
+    schema = schema_of(query._spec.format)
+    return pa.schema([schema.field(name) for name in query.columns]).empty_table()

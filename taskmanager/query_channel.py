@@ -1,0 +1,170 @@
+"""Queries across processes: batches of tasks go to the driver's Spark session, and results back.
+
+Each task with a query has a TCP connection of its own to the driver, authenticated as the driver
+channel, and there a thread that waits for its requests: heartbeats and commands never wait behind a
+batch. A message is a line of JSON and, behind it, an Arrow IPC stream.
+
+    worker → driver   {"open": "<QuerySpec>"}       driver → worker   {"columns": […]}
+    worker → driver   {} and records                driver → worker   {} and the output
+
+An answer may be `{"rejected": reason}` instead, a `QueryError`, or `{"lost": reason}`. Whoever
+hangs up closes the query.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import closing
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+import pyarrow as pa
+import structlog
+
+from streams.spark.columns import read, write
+from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
+
+logger = structlog.get_logger()
+
+
+class QueryServer:
+    """The driver's side: runs the queries of workers, each on a thread of its own."""
+
+    def __init__(self, host: str, authkey: bytes, queries: Queries) -> None:
+        """Listen on a free port of `host`."""
+        self._queries = queries
+        self._listener = Listener((host, 0), authkey=authkey)
+        threading.Thread(target=self._accept, name="queries", daemon=True).start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that workers connect to."""
+        host, port = self._listener.address
+        return str(host), int(port)
+
+    def close(self) -> None:
+        """Stop listening. The connections end with the process, or with the workers'."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except (AuthenticationError, EOFError, ConnectionError):
+                logger.warning("a stranger tried the query channel")
+                continue
+            except OSError:  # closed
+                return
+            threading.Thread(
+                target=self._serve, args=(connection,), name="query", daemon=True
+            ).start()
+
+    def _serve(self, connection: Connection) -> None:
+        _send_at_once(connection)
+        with closing(connection):
+            try:
+                request, _ = _receive(connection)
+                self._serve_query(connection, QuerySpec.from_json(request["open"]))
+            except (EOFError, OSError):
+                pass  # the worker hung up
+
+    def _serve_query(self, connection: Connection, spec: QuerySpec) -> None:
+        try:
+            query = self._queries.open(spec)
+        except Exception as error:
+            _send(connection, _failure(error))
+            return
+        with closing(query):
+            _send(connection, {"columns": query.columns})
+            while True:
+                _, data = _receive(connection)
+                try:
+                    output = query.run(read(data))
+                except Exception as error:
+                    _send(connection, _failure(error))
+                else:
+                    _send(connection, {}, write(output))
+
+
+class RemoteQueries:
+    """The worker's side of `QueryServer`."""
+
+    def __init__(self, address: tuple[str, int], authkey: bytes) -> None:
+        self._address = address
+        self._authkey = authkey
+
+    def open(self, spec: QuerySpec) -> RemoteQuery:
+        """See `Queries.open`."""
+        try:
+            connection = Client(self._address, authkey=self._authkey)
+        except (OSError, EOFError, AuthenticationError) as error:
+            raise SparkLostError(f"the driver takes no queries: {error}") from error
+        try:
+            _send_at_once(connection)
+            answer, _ = _ask(connection, {"open": spec.to_json()})
+            return RemoteQuery(connection, tuple(answer["columns"]))
+        except BaseException:
+            connection.close()
+            raise
+
+
+class RemoteQuery:
+    """A query that runs in the driver. See `Query`."""
+
+    def __init__(self, connection: Connection, columns: tuple[str, ...]) -> None:
+        self._connection = connection
+        self.columns = columns
+
+    def run(self, table: pa.Table) -> pa.Table:
+        """See `Query.run`."""
+        _, data = _ask(self._connection, {}, write(table))
+        return read(data)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+
+def _ask(
+    connection: Connection, request: dict[str, Any], data: memoryview | None = None
+) -> tuple[dict[str, Any], memoryview]:
+    try:
+        _send(connection, request, data)
+        answer, content = _receive(connection)
+    except (EOFError, OSError) as error:
+        raise SparkLostError(f"the driver is gone: {error}") from error
+    if "rejected" in answer:
+        raise QueryError(answer["rejected"])
+    if "lost" in answer:
+        raise SparkLostError(answer["lost"])
+    return answer, content
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    if isinstance(error, QueryError):
+        return {"rejected": str(error)}
+    if not isinstance(error, SparkLostError):
+        logger.error("unexpected error in a query", exc_info=error)
+    return {"lost": f"{type(error).__name__}: {error}"}
+
+
+def _send(connection: Connection, header: dict[str, Any], data: memoryview | None = None) -> None:
+    # One message, as the second of two would wait for the first one's acknowledgement.
+    line = json.dumps(header).encode() + b"\n"
+    connection.send_bytes(line if data is None else b"".join((line, data)))
+
+
+def _receive(connection: Connection) -> tuple[dict[str, Any], memoryview]:
+    message = memoryview(connection.recv_bytes())
+    end = message.obj.index(b"\n")  # type: ignore[attr-defined]
+    return json.loads(bytes(message[:end])), message[end + 1 :]
+
+
+def _send_at_once(connection: Connection) -> None:
+    """Switch off that small packets wait for others (Nagle's algorithm)."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+        duplicate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,382 @@
+"""Queries on a real Spark, batch by batch, without Kafka."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from admin.cli import app
+from streams import TopologyTestDriver
+from streams.record import Batch
+from streams.spark.columns import batch_of, table_of
+from streams.spark.local import LocalQueries
+from streams.spark.queries import RunningQuery, SparkQueries
+from streams.spark.spec import Query, QueryError, QuerySpec
+from streams.user_code import UserCode
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+FUNCTIONS = "tests.user_code.frames"
+ROWS = [("k1", "a"), ("k2", "b"), ("k1", "c"), (None, "d")]
+OF_SCHEMA = {"format": "json", "schema": "a INT, b STRING"}
+CONFIG = f"""
+server_ip: 127.0.0.1
+server_port: 9092
+tm_number: 1
+parallelism: 1
+replication_factor: 1
+source_topic: in
+sink_topic: out
+modules: [{FUNCTIONS}]
+python_path: ["{ROOT}"]
+"""
+
+
+@pytest.fixture(scope="session")
+def queries() -> LocalQueries:
+    return LocalQueries(UserCode([FUNCTIONS], [ROOT]))
+
+
+@pytest.fixture
+def airports(tmp_path: Path) -> dict[str, dict[str, object]]:
+    file = tmp_path / "airports.csv"
+    file.write_text("code,name\nk1,One\nk3,Three\n")
+    return {"airports": {"format": "csv", "path": str(file), "options": {"header": "true"}}}
+
+
+def batch(rows: Sequence[tuple[str | None, str | None]]) -> Batch:
+    """Return records at the times 10, 11 … and the offsets 100, 101 …"""
+    return Batch(
+        [None if key is None else key.encode() for key, _ in rows],
+        [None if value is None else value.encode() for _, value in rows],
+        [10 + index for index in range(len(rows))],
+        None,
+        [100 + index for index in range(len(rows))],
+    )
+
+
+def run(
+    query: Query, rows: Sequence[tuple[str | None, str | None]], format_: str = "string"
+) -> Batch:
+    table, wrong = table_of(batch(rows), 2, query.columns, format_)  # type: ignore[arg-type]
+    assert wrong == ""
+    return batch_of(query.run(table))
+
+
+def results(
+    queries: LocalQueries, spec: QuerySpec, rows: Sequence[tuple[str | None, str | None]] = ROWS
+) -> list[tuple[bytes | None, bytes | None, int]]:
+    query = queries.open(spec)
+    out = run(query, rows, spec.format)
+    query.close()
+    return list(zip(out.keys, out.values, out.timestamps, strict=True))
+
+
+def refusal(queries: LocalQueries, spec: QuerySpec) -> str:
+    with pytest.raises(QueryError) as caught:
+        queries.open(spec)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (
+            "SELECT key, upper(value) AS value FROM input WHERE value <> 'b'",
+            [(b"k1", b"A", 10), (b"k1", b"C", 12), (None, b"D", 13)],
+        ),
+        ("SELECT value FROM input WHERE key = 'k2'", [(None, b"b", 11)]),
+        (
+            "SELECT key, offset * 10 + partition AS value FROM input WHERE offset < 102",
+            [(b"k1", b"1002", 10), (b"k2", b"1012", 11)],
+        ),
+        (
+            "WITH a AS (SELECT key k, explode(array(value, 'x')) v FROM input WHERE offset = 101)"
+            "SELECT k AS key, v AS value FROM a",
+            [(b"k2", b"b", 11), (b"k2", b"x", 11)],
+        ),
+        (
+            "SELECT value, timestamp + INTERVAL 1 SECOND AS timestamp FROM input WHERE key IS NULL",
+            [(None, b"d", 1013)],
+        ),
+        (
+            "SELECT key, CAST(NULL AS STRING) AS value FROM input WHERE value = 'b'",
+            [(b"k2", None, 11)],
+        ),
+    ],
+)
+def test_query_makes_records_of_records(
+    queries: LocalQueries, query: str, expected: list[tuple[bytes | None, bytes | None, int]]
+) -> None:
+    """With the time of the record that a row stems from, unless the query gives another one."""
+    assert results(queries, QuerySpec(query)) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (
+            "SELECT key, name AS value FROM input LEFT JOIN airports ON key = code",
+            [(b"k1", b"One"), (b"k2", None), (b"k1", b"One"), (None, None)],
+        ),
+        (
+            "SELECT key, name AS value FROM airports JOIN input ON key = code",
+            [(b"k1", b"One"), (b"k1", b"One")],
+        ),
+        (
+            "SELECT key, value FROM input WHERE key NOT IN (SELECT code FROM airports)",
+            [(b"k2", b"b")],
+        ),
+        (
+            "SELECT key, n AS value FROM input "
+            "JOIN (SELECT code, count(*) n FROM airports GROUP BY code) ON key = code",
+            [(b"k1", b"1"), (b"k1", b"1")],
+        ),
+    ],
+)
+def test_lookup_tables_keep_the_order_of_records(
+    queries: LocalQueries,
+    airports: dict[str, dict[str, object]],
+    query: str,
+    expected: list[tuple[bytes | None, bytes | None]],
+) -> None:
+    """Though a batch is smaller than the table, it is the table that is broadcast."""
+    found = results(queries, QuerySpec(query, tables=airports))
+    assert [(key, value) for key, value, _ in found] == expected
+
+
+def test_json_is_columns_on_the_way_in_and_out(queries: LocalQueries) -> None:
+    spec = QuerySpec("SELECT key, a + 1 AS a, b FROM input", **OF_SCHEMA)  # type: ignore[arg-type]
+    rows = [("k", '{"a": 1, "b": "x"}'), (None, '{"a": 2}'), ("k", None)]
+    assert results(queries, spec, rows) == [
+        (b"k", b'{"a":2,"b":"x"}', 10),
+        (None, b'{"a":3,"b":null}', 11),
+        (b"k", b'{"a":null,"b":null}', 12),
+    ]
+
+
+def test_binary_records_stay_bytes(queries: LocalQueries) -> None:
+    query = queries.open(QuerySpec("SELECT key, value FROM input", format="binary"))
+    table, _ = table_of(Batch([b"\xff"], [b"\x00\xfe"], [1]), 0, query.columns, "binary")
+    out = batch_of(query.run(table))
+    assert (out.keys, out.values) == ([b"\xff"], [b"\x00\xfe"])
+
+
+def test_headers_are_there_for_queries_that_ask_for_them(queries: LocalQueries) -> None:
+    query = queries.open(
+        QuerySpec("SELECT headers[0].key AS value, headers FROM input WHERE size(headers) > 0")
+    )
+    given = Batch([None, None], [b"v", b"w"], [1, 2], [[("h", b"x")], None])
+    table, _ = table_of(given, 0, query.columns, "string")
+    out = batch_of(query.run(table))
+    assert (out.values, out.headers) == ([b"h"], [[("h", b"x")]])
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT key, count(*) AS value FROM input GROUP BY key", "GROUP BY .* use type: count"),
+        ("SELECT count(*) AS value FROM input", "Aggregate"),
+        ("SELECT DISTINCT value FROM input", "DISTINCT"),
+        ("SELECT value FROM input ORDER BY value", "ORDER BY"),
+        ("SELECT value FROM input SORT BY value", "ORDER BY"),
+        ("SELECT value FROM input LIMIT 3", "LIMIT"),
+        ("SELECT value, row_number() OVER (ORDER BY offset) FROM input", "OVER"),
+        ("SELECT value FROM input DISTRIBUTE BY key", "DISTRIBUTE BY"),
+        ("SELECT value FROM input UNION ALL SELECT key FROM input", "UNION"),
+        ("SELECT value FROM input EXCEPT SELECT name FROM airports", "EXCEPT"),
+        ("SELECT value FROM input TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
+        ("SELECT a.value FROM input a JOIN input b ON a.key = b.key", "JOIN of input with itself"),
+        ("SELECT name AS value FROM airports LEFT JOIN input ON key = code", "on the right"),
+        ("SELECT value FROM input FULL JOIN airports ON key = code", "FullOuter"),
+        ("SELECT value FROM input WHERE key IN (SELECT key FROM input)", "a subquery reads input"),
+        ("SELECT name AS value FROM airports", "that reads input"),
+        ("SELECT value FROM input WHERE 1 = 0", "gives no row"),
+        ("SELECT TRANSFORM(key) USING 'cat' AS (value STRING) FROM input", "TRANSFORM"),
+        (
+            "SELECT value FROM input JOIN"
+            " (SELECT TRANSFORM(code) USING 'cat' AS (c STRING) FROM airports) ON key = c",
+            "TRANSFORM",
+        ),
+        ("SELECT reflect('java.lang.System', 'exit') AS value FROM input", "reflect"),
+        ("SELECT java_method('java.lang.System', 'exit') AS value FROM input", "java_method"),
+        ("CREATE TABLE t AS SELECT value FROM input", "SELECT|CREATE|Hive"),
+        ("SET spark.sql.ansi.enabled = false", "only a SELECT"),
+        ("SELEC value", "Syntax error .*line 1, column 1"),
+        ("SELECT valu FROM input", r"`valu` cannot be resolved.*`value`.*line 1, column 8"),
+        ("SELECT value FROM inputs", "`inputs` cannot be found"),
+        ("SELECT key FROM input", "gives key, timestamp: it must give value"),
+        ("SELECT key, value, offset FROM input", "gives key, value, offset"),
+        ("SELECT key AS value, value FROM input", "two columns of one name"),
+        ("SELECT struct(key) AS value FROM input", r"to_json\(value\)"),
+        ("SELECT value, 1 AS timestamp FROM input", "make it a TIMESTAMP"),
+    ],
+)
+def test_queries_that_need_more_than_a_record_are_refused_with_the_reason(
+    queries: LocalQueries, airports: dict[str, dict[str, object]], query: str, reason: str
+) -> None:
+    """In one line, and at the start: nothing of them is ever executed."""
+    found = refusal(queries, QuerySpec(query, tables=airports))
+    assert re.search(reason, found), found
+
+
+def test_table_that_is_not_there_is_named(queries: LocalQueries) -> None:
+    spec = QuerySpec(
+        "SELECT value FROM input", tables={"t": {"format": "csv", "path": "/no/t.csv"}}
+    )
+    assert 'table "t" cannot be read: Path does not exist: file:/no/t.csv' in refusal(queries, spec)
+
+
+def test_table_is_read_again(queries: LocalQueries, tmp_path: Path) -> None:
+    """By a query that runs on meanwhile; a file that is gone leaves the old rows."""
+    file = tmp_path / "names.csv"
+    file.write_text("k1,One\n")
+    table = {"format": "csv", "path": str(file), "schema": "code STRING, name STRING"}
+    spec = QuerySpec(
+        "SELECT name AS value FROM input JOIN names ON key = code",
+        tables={"names": {**table, "refresh_s": 1}},
+    )
+    query = queries.open(spec)
+    assert isinstance(query, RunningQuery)
+    assert run(query, ROWS).values == [b"One", b"One"]
+    file.write_text("k2,Two\n")
+    version = query._tables.version
+    ticker = threading.Event()
+    while query._tables.version == version:
+        ticker.wait(0.05)
+    while run(query, ROWS).values != [b"Two"]:
+        ticker.wait(0.05)
+    query.close()
+    assert query._tables._closed.is_set()
+
+
+def test_random_numbers_and_times_differ_from_batch_to_batch(queries: LocalQueries) -> None:
+    """Their plans are made anew; the seed and the time are fixed in a plan."""
+    for expression in ("uuid()", "rand()", "current_timestamp()"):
+        query = queries.open(QuerySpec(f"SELECT {expression} AS value FROM input"))
+        assert run(query, ROWS[:1]).values != run(query, ROWS[:1]).values
+        query.close()
+
+
+def test_queries_of_several_threads_do_not_disturb_each_other(queries: LocalQueries) -> None:
+    """Each has a view `input` of its own."""
+    opened = {
+        name: queries.open(QuerySpec(f"SELECT concat(value, '{name}') AS value FROM input"))
+        for name in "xyz"
+    }
+    found: dict[str, list[object]] = {}
+
+    def work(name: str) -> None:
+        found[name] = [run(opened[name], ROWS[:1]).values for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in opened]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {name: [[f"a{name}".encode()]] * 5 for name in opened}
+
+
+def test_function_gets_a_dataframe_and_returns_one(queries: LocalQueries) -> None:
+    spec = QuerySpec(function=f"{FUNCTIONS}:loud", config={"suffix": "?"})
+    assert results(queries, spec)[:2] == [(b"k1", b"A!?", 10), (b"k2", b"B!?", 11)]
+    found = results(queries, QuerySpec(function=f"{FUNCTIONS}:reversed_values"), [("k", "abc")])
+    assert found == [(None, b"cba", 10)]
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("counted", "GROUP BY"),
+        ("nothing", "returns a NoneType: it must return a DataFrame"),
+        ("failing", "fails: KeyError"),
+        ("timeless", "hides which record a row stems from"),
+        ("missing", 'has no "missing"'),
+    ],
+)
+def test_functions_that_cannot_be_run_are_refused(
+    queries: LocalQueries, function: str, reason: str
+) -> None:
+    assert reason in refusal(queries, QuerySpec(function=f"{FUNCTIONS}:{function}"))
+
+
+def test_code_that_is_not_allowed_is_not_called(queries: LocalQueries) -> None:
+    assert "is not on the list" in refusal(queries, QuerySpec(function="os:getcwd"))
+
+
+def test_queries_are_refused_where_spark_has_no_slot_for_them(queries: LocalQueries) -> None:
+    with pytest.raises(QueryError, match="no slot"):
+        SparkQueries(None, UserCode(), "no slot").open(QuerySpec())  # type: ignore[arg-type]
+
+
+def pipeline_with(keys: str, on_error: str) -> str:
+    return f"- {{id: P, {keys}, to: [sink], on_error: {on_error}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "good", "bad", "reason"),
+    [
+        (
+            'type: sql, query: "SELECT key, CAST(value AS INT) AS value FROM input"',
+            b"1",
+            b"one",
+            "cannot be cast",
+        ),
+        (
+            'type: sql, query: SELECT a FROM input, format: json, schema: "a INT"',
+            b'{"a":1}',
+            b'{"a":"one"}',
+            "INT",
+        ),
+        (
+            'type: sql, query: SELECT a FROM input, format: json, schema: "a INT"',
+            b'{"a":1}',
+            b"no json",
+            "",
+        ),
+        ("type: sql, query: SELECT value FROM input", b"v", b"\xff", "the value is not UTF-8"),
+        (f'type: dataframe, function: "{FUNCTIONS}:loud"', b"v", b"bad", "ValueError: no good"),
+    ],
+)
+def test_a_bad_record_is_a_dead_letter_and_the_others_go_on(
+    queries: LocalQueries, tmp_path: Path, keys: str, good: bytes, bad: bytes, reason: str
+) -> None:
+    """On the driver for tests, which runs its own Spark."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "pipeline.yaml").write_text(pipeline_with(keys, "dead_letter"))
+    with TopologyTestDriver.of_pipeline(
+        tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
+    ) as driver:
+        source = driver.create_input_topic("in")
+        for value in (good, bad, good):
+            source.pipe_input(b"k", value, timestamp=1)
+        (letter,) = driver.create_output_topic("P_dead_letter").read_records()
+        assert len(driver.create_output_topic("out").read_records()) == 2
+    assert letter.value == bad
+    message = dict(letter.headers)["__streams.errors.message"]
+    assert message is not None
+    assert reason in message.decode()
+
+
+def test_validate_has_spark_check_the_queries(queries: LocalQueries, tmp_path: Path) -> None:
+    """With the line of the processor."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "- {id: A, type: sql, query: SELECT valu FROM input, to: [B]}\n"
+        "- {id: B, type: sql, query: SELECT value FROM input, to: [sink]}\n"
+    )
+    command = ["validate", str(tmp_path / "config.yaml"), str(file)]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 2
+    assert f'{file}:1:8: "A": ' in found.output
+    assert "`valu` cannot be resolved" in found.output
+    file.write_text(file.read_text().replace("valu ", "value "))
+    assert CliRunner().invoke(app, command).exit_code == 0

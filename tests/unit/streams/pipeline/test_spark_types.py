@@ -1,0 +1,105 @@
+"""`type: sql` and `type: dataframe` in pipeline.yaml."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.nodes import ProcessorNode, ProcessorType
+from streams.spark.spec import QuerySpec
+from tests.unit.streams.pipeline.loading import load, problems_in
+
+
+def node_of(text: str) -> ProcessorNode:
+    return load(text).node("P")
+
+
+def spec_of(text: str) -> QuerySpec:
+    node = node_of(text)
+    return QuerySpec.of(node.code, node.options, node.config)
+
+
+def test_sql_is_a_query_on_text() -> None:
+    text = "[{id: P, type: sql, query: SELECT value FROM input, to: [sink]}]"
+    assert node_of(text).type is ProcessorType.SQL
+    assert not node_of(text).is_stateful
+    assert spec_of(text) == QuerySpec("SELECT value FROM input")
+
+
+def test_all_that_can_be_said_about_a_query() -> None:
+    text = """
+- id: P
+  type: sql
+  query: SELECT * FROM input JOIN airports USING (code)
+  format: json
+  schema: code STRING, n INT
+  tables:
+    airports:
+      {format: csv, path: /a.csv, schema: code STRING, options: {header: true, sep: ";"}}
+    rates: {format: jdbc, options: {url: "jdbc:x", fetchsize: 10}, refresh_interval: 10 min}
+  to: [sink]
+"""
+    assert spec_of(text) == QuerySpec(
+        "SELECT * FROM input JOIN airports USING (code)",
+        format="json",
+        schema="code STRING, n INT",
+        tables={
+            "airports": {
+                "format": "csv",
+                "path": "/a.csv",
+                "schema": "code STRING",
+                "options": {"header": "true", "sep": ";"},
+                "refresh_s": 0,
+            },
+            "rates": {
+                "format": "jdbc",
+                "path": "",
+                "schema": "",
+                "options": {"url": "jdbc:x", "fetchsize": "10"},
+                "refresh_s": 600,
+            },
+        },
+    )
+
+
+def test_dataframe_is_a_function_with_a_config() -> None:
+    text = '[{id: P, type: dataframe, function: "shop:clean", config: {low: 1}, to: [sink]}]'
+    assert spec_of(text) == QuerySpec(function="shop:clean", config={"low": 1})
+
+
+def test_spec_survives_its_way_to_the_driver() -> None:
+    spec = QuerySpec("q", "f", "json", "a INT", {"t": {"format": "csv"}}, {"a": [1, None]})
+    assert QuerySpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("type: sql", '1:3: missing key "query" (a SELECT over the view input)'),
+        ("type: sql, query: q, config: {a: 1}", "1:52: sql takes no config"),
+        ("type: sql, query: q, function: a.b:c", 'unknown key "function"'),
+        ("type: sql, query: q, serdes: {}", 'unknown key "serdes"'),
+        ("type: sql, query: q, format: xml", 'format must be "string", "binary" or "json"'),
+        ("type: sql, query: q, format: json", 'missing key "schema"'),
+        ("type: sql, query: q, schema: a INT", "schema belongs to format: json"),
+        ("type: sql, query: q, tables: {t: csv}", "a table must be a map with format"),
+        ("type: sql, query: q, tables: {t: {path: /x}}", 'missing key "format"'),
+        ("type: sql, query: q, tables: {input: {format: csv}}", "cannot be the name of a table"),
+        ("type: sql, query: q, tables: {t: {format: csv, refresh_interval: often}}", '"10 min"'),
+        ("type: sql, query: q, tables: {t: {format: csv, options: {a: []}}}", "must be one value"),
+        ("type: dataframe", 'missing key "function"'),
+        ("type: dataframe, function: clean", '"clean" names no code'),
+        ('type: dataframe, function: "else.where:clean"', 'module "else.where" is not on the list'),
+    ],
+)
+def test_mistakes_are_reported(keys: str, problem: str) -> None:
+    found = problems_in(f"- {{id: P, to: [sink], {keys}}}")
+    assert len(found) == 1
+    assert problem in found[0]
+
+
+def test_sources_with_serdes_are_refused() -> None:
+    text = """
+sources: {s: {topic: t, value: json}}
+processors: [{id: P, type: sql, query: q, from: [s], to: [sink]}]
+"""
+    assert "sql takes records as they are" in problems_in(text)[0]

@@ -1,0 +1,62 @@
+"""Functions for `type: dataframe`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+
+def _shout(text: str) -> str:
+    if text == "bad":
+        raise ValueError("no good")
+    return text.upper() + "!"
+
+
+# Of a lambda, as Spark warns of type hints in a function for single values; with a type as an
+# object, as the name of one would need a Spark that runs already.
+shout = F.udf(lambda text: _shout(text), StringType())
+
+
+def loud(frame: DataFrame, suffix: str = "") -> DataFrame:
+    """A Python function on each value."""
+    return frame.select("key", F.concat(shout("value"), F.lit(suffix)).alias("value"))
+
+
+def counted(frame: DataFrame) -> DataFrame:
+    """What no batch can know."""
+    return frame.groupBy("key").count()
+
+
+def nothing(frame: DataFrame) -> None:
+    """What forgets to return its result."""
+    frame.select("value")
+
+
+def failing(frame: DataFrame) -> DataFrame:
+    """What cannot be called."""
+    raise KeyError("model")
+
+
+def _reverse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        values = [value[::-1] for value in batch["value"].to_pylist()]
+        yield pa.RecordBatch.from_pydict({"value": values, "timestamp": batch["timestamp"]})
+
+
+def _only_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.select(["value"])
+
+
+def reversed_values(frame: DataFrame) -> DataFrame:
+    """Arrow batches, with their timestamps."""
+    return frame.mapInArrow(_reverse, "value string, timestamp timestamp")
+
+
+def timeless(frame: DataFrame) -> DataFrame:
+    """Arrow batches, without their timestamps."""
+    return frame.mapInArrow(_only_values, "value string")
