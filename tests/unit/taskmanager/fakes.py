@@ -111,6 +111,7 @@ class FakeTask:
         self.is_caught_up = False
         self.needs_refresh = False
         self.needs_turns = False
+        self.has_gathered = False
         self.wants_commit = False
         self.has_open_transaction = False
         self.has_committed = False
