@@ -25,7 +25,8 @@ SLOTS_PER_THREAD = 2
 """One for the PipelineThread, which never ends, and one for the queries of its tasks."""
 
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
-# The JVM starts the workers and watches them; no record passes through it.
+# No record passes through the JVM but those of queries. With the second compiler (C2), batches took
+# more CPU time in their first minute: 10 records 47 ms against 29, 100,000 records 69 against 57.
 _SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _STOP_TIMEOUT_S = 2.0
 

@@ -1,0 +1,67 @@
+"""A task whose records wait until no more come."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.nodes import OnError
+from streams import Batch, ProcessorContext
+from streams.group_task import GroupSettings, ProcessingFailedError
+from tests.unit.streams.nodes import Tasks, Whole, batch, calling_whole, chain
+
+GATHERS = GroupSettings(takes_inputs_as_they_come=True, gathers=True)
+SKIPS = GroupSettings(on_error=OnError.SKIP, takes_inputs_as_they_come=True, gathers=True)
+
+
+def test_batches_are_processed_as_one_when_no_more_come() -> None:
+    """Until then, nothing of them is committed."""
+    sizes = []
+
+    def note(context: ProcessorContext, found: Batch) -> None:
+        sizes.append(len(found))
+        assert found.offsets is not None
+        assert list(found.offsets) == [7, 8, 9]
+        context.forward(found)
+
+    task = Tasks(chain(calling_whole(note)), GATHERS)
+    task.task.add(batch([b"1", b"2"], offset=7))
+    task.task.process(0, ())
+    task.task.add(batch([b"3"], offset=9))
+    task.task.process(0, ())
+    assert task.task.has_gathered
+    assert task.task.needs_turns
+    assert task.task.position(("in", 0)) is None
+    assert task.taken() == []
+    task.task.process(0, ())
+    assert [value for _, _, value, _ in task.taken()] == [b"1", b"2", b"3"]
+    assert task.task.position(("in", 0)) == 10
+    assert sizes == [3]
+    assert not task.task.needs_turns
+
+
+def test_the_input_of_several_partitions_need_not_wait_for_each_other() -> None:
+    task = Tasks(chain(Whole, topics=["a", "b"]), GATHERS)
+    task.task.add(batch([b"1"], topic="a"))
+    task.task.process(0, ())
+    task.task.process(0, ())
+    assert [value for _, _, value, _ in task.taken()] == [b"1"]
+
+
+def test_bad_records_of_gathered_batches_are_found() -> None:
+    """Each by halving what is left."""
+    task = Tasks(chain(Whole), SKIPS)
+    values = [b"bad" if number in (0, 13, 14, 99) else b"%d" % number for number in range(100)]
+    task.task.add(batch(values[:50]))
+    task.task.add(batch(values[50:], offset=50))
+    task.task.process(0, task.partitions)
+    assert [value for _, _, value, _ in task.taken()] == [v for v in values if v != b"bad"]
+    assert task.task.position(("in", 0)) == 100
+
+
+def test_what_comes_before_a_failure_is_done() -> None:
+    task = Tasks(chain(Whole), GATHERS)
+    task.task.add(batch([b"1", b"2", b"bad", b"3"]))
+    with pytest.raises(ProcessingFailedError, match="@2"):
+        task.task.process(0, task.partitions)
+    assert [value for _, _, value, _ in task.taken()] == [b"1", b"2"]
+    assert task.task.position(("in", 0)) == 2
