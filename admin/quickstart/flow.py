@@ -10,7 +10,6 @@ from admin.cluster_watcher import ClusterWatcher
 from admin.quickstart.display import Display, Progress
 from admin.quickstart.rates import Rate, TaskRates
 from admin.quickstart.sink_follower import SinkFollower
-from admin.quickstart.verdict import Record
 from common.config import Config
 from common.kafka.bulk import BulkWriter
 
@@ -29,7 +28,7 @@ class Flow:
     def __init__(
         self,
         config: Config,
-        records: Sequence[Record],
+        records: Sequence[tuple[bytes, bytes]],
         to_arrive: int,
         watcher: ClusterWatcher,
         display: Display,

@@ -17,11 +17,11 @@ from admin.local_broker import LocalCluster
 from admin.quickstart import outage
 from admin.quickstart.daemons import Daemon, command_path
 from admin.quickstart.display import Display
-from admin.quickstart.flights import fetch_flights, read_flights
+from admin.quickstart.flights import Flights, fetch_flights, read_flights
 from admin.quickstart.flow import LOAD_S, Flow
 from admin.quickstart.report import report
 from admin.quickstart.signals import Signals
-from admin.quickstart.verdict import OutRecord, Record, Verdict, expect, judge
+from admin.quickstart.verdict import OutRecord, Verdict, expect, judge
 from common.config import Config, load_config
 from common.errors import UnavailableError
 from common.kafka.bulk import read_committed
@@ -112,20 +112,20 @@ def _run(
     display.event("starting Kafka")
     broker.start()
     display.event(f"Kafka runs at {broker.bootstrap_servers}")
-    cluster = _prepare(folder, broker)
+    flights = read_flights(archive)
+    cluster = _prepare(folder, broker, flights)
     with ExitStack() as stack:
         stack.callback(_end, cluster.daemons)
         stack.callback(signals.ignore)
         for daemon in cluster.daemons:
             display.event(f"$ {daemon}")
             daemon.start(signals)
-        flights = read_flights(archive)
-        killed_at_s, arrivals_s = _flow(options, display, stack, cluster, flights.records)
+        killed_at_s, arrivals_s = _flow(options, display, stack, cluster, flights)
         display.finish()
         display.event("stopping the JobManager and the TaskManagers")
         problems = _stop(cluster.daemons)
     display.event("reading all results back, read_committed")
-    verdict = _judge(cluster, flights.records)
+    verdict = _judge(cluster, flights)
     lost = None
     if killed_at_s is not None:
         interval_s = cluster.config.heartbeat_interval_ms / 1000
@@ -134,12 +134,14 @@ def _run(
     return verdict.is_right and not problems
 
 
-def _prepare(folder: Path, broker: LocalCluster) -> _Cluster:
-    """Write both files, and say what is to be started with them."""
+def _prepare(folder: Path, broker: LocalCluster, flights: Flights) -> _Cluster:
+    """Write the files, and say what is to be started with them."""
     config_file, pipeline_file = folder / "config.yaml", folder / "pipeline.yaml"
     port = broker.nodes[0].port
     config_file.write_text(_CONFIG.format(port=port, task_managers=TASK_MANAGERS))
-    pipeline_file.write_text(sample("pipeline.yaml"))
+    airports_file = folder / "airports.csv"
+    airports_file.write_bytes(flights.airports)
+    pipeline_file.write_text(sample("quickstart.yaml").format(airports=airports_file))
     config = load_config(config_file)
 
     def daemon(command: str, name: str, *arguments: object) -> Daemon:
@@ -162,13 +164,14 @@ def _flow(
     display: Display,
     stack: ExitStack,
     cluster: _Cluster,
-    records: Sequence[Record],
+    flights: Flights,
 ) -> tuple[float | None, Sequence[Sequence[float]]]:
     """Let the records flow; return when a TaskManager was killed, and when results came."""
     watcher = ClusterWatcher(cluster.config)
     stack.callback(watcher.close)
     _wait_until_all_run(watcher, cluster)
-    to_arrive = expect(records).counts.total()
+    records = flights.records
+    to_arrive = expect(flights.outcomes).counts.total()
     display.event(f"all tasks run; loading {len(records):,} flights over {LOAD_S:.0f} s")
     flow = Flow(cluster.config, records, to_arrive, watcher, display)
     stack.callback(flow.close)
@@ -229,11 +232,12 @@ def _end(daemons: Sequence[Daemon]) -> None:
         daemon.end()
 
 
-def _judge(cluster: _Cluster, records: Sequence[Record]) -> Verdict:
+def _judge(cluster: _Cluster, flights: Flights) -> Verdict:
     names, nodes = TopicNames.of(cluster.config), cluster.topology.nodes
     dead = [names.dead_letter(node.id) for node in nodes if node.on_error is OnError.DEAD_LETTER]
     outputs = _read(cluster.config, names.sink)
-    return judge(records, outputs, [r for topic in dead for r in _read(cluster.config, topic)])
+    letters = [record for topic in dead for record in _read(cluster.config, topic)]
+    return judge(flights.outcomes, outputs, letters)
 
 
 def _read(config: Config, topic: str) -> list[OutRecord]:

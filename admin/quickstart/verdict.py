@@ -1,8 +1,8 @@
 """Says whether what the pipeline put out is exactly what it should be. Knows nothing of the engine.
 
 The answer is worked out from the input alone: the n-th flight to an airport whose delay is known
-must give the record (airport, n), once, and in this order; every other flight must be a dead
-letter that says why.
+must give the record (airport, n), once, and in this order; a flight without a known delay must be a
+dead letter that says why, and one that was cancelled nothing at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 REASON_HEADER = "__streams.errors.message"
 _EXAMPLES = 3
 
-Record = tuple[bytes, bytes]
+Outcome = tuple[bytes, bytes | None]
+"""An airport, and the delay at arrival: empty if unknown, `None` if the flight was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,18 @@ class Verdict:
         return not self.problems
 
 
-def expect(flights: Iterable[Record]) -> Expected:
+def expect(flights: Iterable[Outcome]) -> Expected:
     """Return what must come out for the flights."""
     counts: Counter[bytes] = Counter()
     dead_letters: Counter[bytes] = Counter()
     for airport, delay in flights:
-        (counts if delay else dead_letters)[airport] += 1
+        if delay is not None:
+            (counts if delay else dead_letters)[airport] += 1
     return Expected(counts, dead_letters)
 
 
 def judge(
-    flights: Sequence[Record], outputs: Sequence[OutRecord], dead_letters: Sequence[OutRecord]
+    flights: Sequence[Outcome], outputs: Sequence[OutRecord], dead_letters: Sequence[OutRecord]
 ) -> Verdict:
     """Compare the records of the sink and of the dead-letter topic with what they must be.
 

@@ -12,6 +12,7 @@ from admin.quickstart.verdict import REASON_HEADER, OutRecord, expect, judge
 
 FLIGHTS = [
     (b"ATL", b"11"),
+    (b"BOS", None),
     (b"BOS", b"-3"),
     (b"ATL", b""),
     (b"ATL", b"0"),
@@ -38,7 +39,7 @@ def test_the_right_results_are_right() -> None:
     verdict = judge(FLIGHTS, outputs(), dead_letters())
     assert verdict.problems == ()
     assert verdict.is_right
-    assert (verdict.flights, verdict.outputs, verdict.dead_letters) == (8, 5, 3)
+    assert (verdict.flights, verdict.outputs, verdict.dead_letters) == (9, 5, 3)
 
 
 def test_the_answer_comes_from_the_input() -> None:
