@@ -30,6 +30,7 @@ SAMPLE = """
 """
 HEARTBEAT_MS = 500
 KEYS = 50
+PARALLELISM = 2
 
 _job_numbers = itertools.count()
 
@@ -286,3 +287,46 @@ def _wait_for_end(daemon: Daemon) -> None:
     while daemon.exit_code is None:
         assert time.monotonic() < deadline_s, "the process does not end"
         time.sleep(0.05)
+
+
+def test_a_processor_that_is_added_leaves_the_others_as_they_were(sample: Engine) -> None:
+    """Ids, owners and state of the other tasks stay, as `pipeline status` says."""
+    rows = [(b"k%d" % (i % KEYS), b"%d" % i) for i in range(10_000)]
+    job_manager = sample.start_job_manager()
+    sample.start_task_manager(0)
+    sample.start_task_manager(1)
+    sample.wait_until(all_run([0, 1]))
+    sample.write(rows)
+    sample.wait_until_done({sample.config.sink_topic: len(rows)})
+    before = sample.wait_until(lambda status: _records_in(status) == 3 * len(rows))
+    job_manager.terminate()
+    assert job_manager.wait(30)
+    sample.write_pipeline(SAMPLE + "- {id: Auditor, type: sum, to: [sink]}\n")
+    sample.start_job_manager()
+    after = sample.wait_until(
+        lambda status: (
+            all_run([0, 1])(status) and len(status.tasks) == len(before.tasks) + PARALLELISM
+        )
+    )
+    then = _by_id(after)
+    assert {task: then[task] for task in _by_id(before)} == _by_id(before)
+    assert then.keys() - _by_id(before).keys() == {"Auditor_0", "Auditor_1"}
+    sample.write(rows[:KEYS])
+    # The new one has its own offsets, and begins with the first record of the source.
+    sample.wait_until_done({sample.config.sink_topic: 2 * len(rows) + 2 * KEYS})
+    counted = [int(value or b"0") for _, value in sample.read(sample.config.sink_topic)]
+    assert Counter(counted)[len(rows) // KEYS + 1] >= KEYS
+
+
+def _by_id(status: ClusterStatus) -> dict[str, tuple[int | None, int, int, int]]:
+    """Return owner, thread, restarts and records taken in of each task."""
+    return {
+        str(info.task): (
+            info.owner,
+            info.status.thread,
+            info.status.restarts,
+            info.status.records_in,
+        )
+        for info in status.tasks
+        if info.status is not None
+    }
