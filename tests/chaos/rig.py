@@ -18,6 +18,7 @@ from admin.ports import LOOPBACK, find_free
 from admin.quickstart.daemons import Daemon, session_members
 from common.fault_points import DIRECTORY_VARIABLE
 from common.status import TaskState
+from tests.chaos import sabotage
 from tests.chaos.ledger import BASE, Ledger, Tally
 from tests.chaos.load import KEYS, Load, SinkReader
 from tests.chaos.proxy import Link
@@ -109,12 +110,14 @@ class Rig:
         say: Callable[[str], None],
         brokers: int = 1,
         sums_may_miss: bool = False,
+        broken: str = "",
     ) -> None:
-        """Choose names and ports; `open` starts everything."""
+        """Choose names and ports; `open` starts everything. `broken` names a sabotage."""
         self.folder = folder
         self.random = random
         self.say = say
         self.brokers = brokers
+        self._broken = broken
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
@@ -228,11 +231,19 @@ class Rig:
         environment = self._environment(f"tm{tm_id}") | {
             DIRECTORY_VARIABLE: str(self.fault_folder(tm_id))
         }
+        if self._broken:
+            path = os.pathsep.join((environment["PYTHONPATH"], str(_ROOT)))
+            environment |= {sabotage.VARIABLE: self._broken, "PYTHONPATH": path}
         return self.engine.start_task_manager(tm_id, 1, environment, self._config_files.get(tm_id))
 
     def _environment(self, name: str) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(_CLOCK_CODE), os.environ.get("PYTHONPATH"))))
         return {"PYTHONPATH": path, CLOCK_VARIABLE: str(self.clock_file(name))}
+
+    def sabotage_signs(self) -> int:
+        """Return how often the logs say that a sabotage has acted."""
+        logs = self.folder.glob("*_taskmanager.log")
+        return sum(log.read_text(errors="replace").count(sabotage.SIGN) for log in logs)
 
     def clock_file(self, name: str) -> Path:
         """Return the file with the seconds by which the clock of `jm` or `tm<id>` is wrong."""
