@@ -82,6 +82,28 @@ def pause_past_detection(rig: Rig) -> None:
     )
 
 
+@fault("wake-before-fence")
+def wake_before_fence(rig: Rig) -> None:
+    """A TaskManager freezes in a commit, and goes on just before the next owner fences it."""
+    zombie = rig.some_task_manager()
+    wait_for(rig.set_fault(zombie, "before-offsets", "stop"))
+    rig.mark()
+    signal_session(rig.task_managers[zombie], signal.SIGSTOP)
+    others = [tm_id for tm_id in rig.task_managers if tm_id != zombie]
+    signs = [rig.set_fault(tm_id, "before-fence", "stop") for tm_id in others]
+    for sign in signs:
+        wait_for(sign)
+    signal_session(rig.task_managers[zombie], signal.SIGCONT)
+    # Long enough for a commit, and too short for anybody to miss the others.
+    time.sleep(HEARTBEAT_S)
+    for tm_id in others:
+        os.kill(rig.worker_pid(tm_id), signal.SIGCONT)
+    seconds = rig.wait_for_flow()
+    rig.say(
+        f"TaskManager {zombie} froze, and woke before its fence; keys flow after {seconds:.1f} s"
+    )
+
+
 @fault("pause-short")
 def pause_short(rig: Rig) -> None:
     """SIGSTOP of a TaskManager shorter than detection: nothing moves."""

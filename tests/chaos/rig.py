@@ -49,6 +49,7 @@ RECORDS_PER_S = 1000
 HEARTBEAT_S = 1.0
 TRANSACTION_TIMEOUT_S = 10.0
 SMALL_DISK_KB = 512 * 1024
+START_TIMEOUT_S = 300.0
 SETTLE_TIMEOUT_S = 120.0
 DUMP_WAIT_S = 2.0
 CLOCK_VARIABLE = "CHAOS_CLOCK_FILE"
@@ -163,7 +164,7 @@ class Rig:
         self.job_manager = self.start_job_manager()
         for tm_id in range(TASK_MANAGERS):
             self.start_task_manager(tm_id)
-        self.wait_until_whole()
+        self.wait_until_whole(START_TIMEOUT_S)
         self.load = Load(self.engine.config, self.random, RECORDS_PER_S)
         self._stack.callback(self.load.close)
         self.reader = SinkReader(self.engine.config, self.ledger)

@@ -192,9 +192,10 @@ def positions_first() -> None:
     @_instead_of(Task, "_find_positions")
     def find(original: Any, self: Any, *args: Any) -> dict[Partition, int]:
         positions: dict[Partition, int] = original(self, *args)
-        if positions != positions | self._early_positions:
+        early: dict[Partition, int] = positions | self._early_positions
+        if early != positions:
             _acts()
-        return positions | self._early_positions
+        return early
 
 
 @_sabotage("read-uncommitted", "kill-before-commit")
