@@ -23,7 +23,8 @@ from common.kafka.admin import Admin
 from common.kafka.clients import Partition, client_config
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
-from taskmanager.task import START_TIMEOUT_S, Task
+from taskmanager.assigned_task import START_TIMEOUT_S
+from taskmanager.task import Task
 from taskmanager.task_stores import TaskStores
 
 VARIABLE = "CHAOS_BROKEN"
