@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+from common.messages import MISSED_BEATS
 from tests.chaos.broken_transactions import wait_for
 from tests.chaos.catalog import fault
 from tests.chaos.rig import HEARTBEAT_S, TRANSACTION_TIMEOUT_S, Rig, placement
@@ -67,18 +68,24 @@ def hang_for_ever(rig: Rig) -> None:
 
 @fault("pause-past-detection")
 def pause_past_detection(rig: Rig) -> None:
-    """SIGSTOP of a TaskManager past detection, then SIGCONT: fenced, and back again."""
+    """SIGSTOP of a TaskManager past detection, then SIGCONT: fenced, and back again.
+
+    In the middle of a transaction, as a rule. It comes back before the brokers abort that or
+    after it: before, nothing but the fence keeps it from committing what others have done again.
+    """
     zombie = rig.some_task_manager()
+    point = rig.random.choice(("", "before-produce", "before-offsets", "before-commit"))
+    pause_s = rig.random.uniform((MISSED_BEATS + 1) * HEARTBEAT_S, TRANSACTION_TIMEOUT_S + 2)
+    if point:
+        wait_for(rig.set_fault(zombie, point, "stop"))
     rig.mark()
     signal_session(rig.task_managers[zombie], signal.SIGSTOP)
-    stopped_at = time.monotonic()
-    seconds = rig.wait_for_flow()
-    time.sleep(rig.random.uniform(0, 3))
+    time.sleep(pause_s)
     signal_session(rig.task_managers[zombie], signal.SIGCONT)
-    paused_s = time.monotonic() - stopped_at
+    seconds = rig.wait_for_flow()
     rig.say(
-        f"TaskManager {zombie} paused for {paused_s:.1f} s; "
-        f"all keys flow after {seconds:.1f} s, before it came back"
+        f"TaskManager {zombie} paused {point or 'somewhere'} for {pause_s:.1f} s; "
+        f"all keys flow after {seconds:.1f} s"
     )
 
 
