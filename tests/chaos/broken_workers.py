@@ -17,13 +17,22 @@ END_TIMEOUT_S = 30.0
 
 @fault("kill-worker")
 def kill_worker(rig: Rig) -> None:
-    """kill -9 of a Spark worker process: its TaskManager starts another one."""
+    """kill -9 of a Spark worker process: its TaskManager starts another one.
+
+    That one has the same local stores: where they ran ahead of Kafka, nobody has mended them yet.
+    """
     victim = rig.some_task_manager()
+    point = rig.random.choice(("", "before-offsets", "before-commit", "after-commit"))
     pid = rig.worker_pid(victim)
+    if point:
+        wait_for(rig.set_fault(victim, point, "stop"))
     rig.mark()
     os.kill(pid, signal.SIGKILL)
     seconds = rig.wait_for_flow()
-    rig.say(f"worker {pid} of TaskManager {victim} killed; all keys flow after {seconds:.1f} s")
+    rig.say(
+        f"worker {pid} of TaskManager {victim} killed {point or 'somewhere'}; "
+        f"all keys flow after {seconds:.1f} s"
+    )
     assert rig.worker_pid(victim) != pid
 
 

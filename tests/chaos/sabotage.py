@@ -123,7 +123,7 @@ def no_transaction() -> None:
     _commit_offsets_last()
 
 
-@_sabotage("store-first", "hang-past-transaction-timeout", "kill-worker")
+@_sabotage("store-first", "kill-worker")
 def store_first() -> None:
     """The local stores take the changes in before Kafka has committed them."""
 
