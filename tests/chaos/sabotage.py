@@ -23,6 +23,7 @@ from common.kafka.admin import Admin
 from common.kafka.clients import Partition, client_config
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
+from streams.stores.bytes_store import BytesStore
 from taskmanager.assigned_task import START_TIMEOUT_S
 from taskmanager.task import Task
 from taskmanager.task_stores import TaskStores
@@ -33,7 +34,6 @@ SIGN = "a sabotage acts"
 
 _MAX_SIGNS = 10
 _TIMEOUT_S = 10
-_MISSING_OFFSETS = 20
 _signs = 0
 
 
@@ -156,14 +156,13 @@ def restore_to_stable() -> None:
 
 @_sabotage("short-restore", "kill-before-commit")
 def short_restore() -> None:
-    """Stores are restored to 20 offsets before the high watermark."""
+    """Whenever changes are read from a state topic into a store, the last one is left out."""
 
-    @_instead_of(Admin, "high_watermarks")
-    def early(original: Any, self: Any, partitions: list[Partition]) -> dict[Partition, int]:
-        ends: dict[Partition, int] = original(self, partitions)
-        if any(ends.values()):
+    @_instead_of(BytesStore, "restore")
+    def restore(original: Any, self: Any, entries: dict[bytes, Any], offset: int) -> None:
+        if entries:
             _acts()
-        return {partition: max(end - _MISSING_OFFSETS, 0) for partition, end in ends.items()}
+        original(self, dict(list(entries.items())[:-1]), offset)
 
 
 @_sabotage("partial-state", "kill-before-commit")
