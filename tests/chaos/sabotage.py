@@ -79,12 +79,12 @@ def _instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
     return replace
 
 
-def _acts() -> None:
+def _acts(detail: str = "") -> None:
     """Leave a sign in the log; a few of a process are enough."""
     global _signs
     if _signs < _MAX_SIGNS:
         _signs += 1
-        print(SIGN, file=sys.stderr, flush=True)
+        print(SIGN, detail, file=sys.stderr, flush=True)
 
 
 @_sabotage("random-ids", "pause-past-detection")
@@ -149,8 +149,9 @@ def restore_to_stable() -> None:
             request_timeout=_TIMEOUT_S,
         )
         found = {(tp.topic, tp.partition): f.result().offset for tp, f in futures.items()}
-        if found != original(self, partitions):
-            _acts()
+        ends = original(self, partitions)
+        if found != ends:
+            _acts(f"stable up to {found} of {ends}")
         return found
 
 
