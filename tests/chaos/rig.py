@@ -56,6 +56,7 @@ CLOCK_VARIABLE = "CHAOS_CLOCK_FILE"
 _CLOCK_CODE = Path(__file__).parent / "clock"
 _ROOT = Path(__file__).parents[2]
 _POLL_S = 0.01
+_SHOWN = 8
 
 
 FIRST = 0
@@ -86,7 +87,12 @@ class Outage:
         """Return the seconds. Raises AssertionError if they are more than `timeout_s`."""
         self._thread.join(timeout_s)
         seconds, self._started = self._seconds, float("-inf")
-        assert seconds is not None, f"records do not flow again within {timeout_s:.0f} s"
+        if seconds is None:
+            behind = self._ledger.behind(self._marks)
+            raise AssertionError(
+                f"records do not flow again within {timeout_s:.0f} s: {len(behind)} results "
+                f"are behind, {', '.join(behind[:_SHOWN])}"
+            )
         return seconds
 
     def _watch(self) -> None:
