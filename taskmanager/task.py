@@ -108,6 +108,7 @@ class Task(AssignedTask):
         # Made early: one that is asked while it connects may take 0.7 s to answer. Of its own, as
         # one that looks up offsets fetches nothing meanwhile.
         with closing(PartitionReader(self._context.config, self._group)) as reader:
+            reach("before-fence")
             self._producer.fence(START_TIMEOUT_S)
             # Only now: before, the old owner could still commit.
             positions = self._find_positions(group, reader)

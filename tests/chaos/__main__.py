@@ -4,6 +4,7 @@ python -m tests.chaos                        # each fault once
 python -m tests.chaos --rounds 25            # the full proof; takes hours
 python -m tests.chaos --fault kill-broker --fault cut-link --seed 7
 python -m tests.chaos --soak 3600            # random faults for an hour
+python -m tests.chaos --broken random-ids    # must fail: the engine is sabotaged
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from admin.quickstart.signals import Interrupted, Signals
 from tests.chaos.campaign import Campaign
 from tests.chaos.catalog import faults
 from tests.chaos.report import Timeline, table
+from tests.chaos.sabotage import sabotages
 
 
 def _arguments() -> argparse.Namespace:
@@ -33,7 +35,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of all that is drawn; random by default")
     parser.add_argument("--fault", action="append", metavar="NAME", help="only these; see --list")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="random faults that long")
-    parser.add_argument("--list", action="store_true", help="list the faults and end")
+    parser.add_argument(
+        "--broken", choices=sabotages(), metavar="NAME", help="sabotage the engine; see --list"
+    )
+    parser.add_argument("--list", action="store_true", help="list faults and sabotages, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--keep", action="store_true", help="keep logs though all went well")
     arguments = parser.parse_args()
@@ -44,20 +49,26 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run what the command line asks for; 0 if all is clean, else 1."""
+    """Run what the command line asks for; 0 if all is clean, or a sabotage was seen, else 1."""
     arguments = _arguments()
     if arguments.list:
         for fault in faults().values():
             print(f"{fault.name:32} {fault.summary}")
+        print()
+        for sabotage in sabotages().values():
+            print(f"--broken {sabotage.name:23} {sabotage.summary}")
         return 0
-    chosen = [f for name, f in faults().items() if name in (arguments.fault or faults())]
+    wanted = arguments.fault or (
+        sabotages()[arguments.broken].faults if arguments.broken else faults()
+    )
+    chosen = [fault for name, fault in faults().items() if name in wanted]
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     # Brokers that are away are what this is about.
     logging.getLogger("librdkafka").setLevel(logging.CRITICAL)
     folder = Path(tempfile.mkdtemp(prefix="chaos_"))
     timeline = Timeline()
-    campaign = Campaign(folder, seed, timeline)
+    campaign = Campaign(folder, seed, timeline, arguments.broken or "")
     Signals().install()
     try:
         if arguments.soak:
@@ -73,7 +84,11 @@ def main() -> int:
         shutil.rmtree(folder)
     else:
         print(f"logs are in {folder}")
-    return 0 if campaign.is_clean else 1
+    if not arguments.broken:
+        return 0 if campaign.is_clean else 1
+    seen = "NOT SEEN" if campaign.is_clean else "seen"
+    print(f"sabotage {arguments.broken}: {seen}; it left {campaign.sabotage_signs} signs")
+    return 0 if campaign.sabotage_signs and not campaign.is_clean else 1
 
 
 def _report(campaign: Campaign, seed: int, timeline: Timeline, file: Path | None) -> None:

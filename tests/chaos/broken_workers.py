@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+from common.messages import MISSED_BEATS
 from tests.chaos.broken_transactions import wait_for
 from tests.chaos.catalog import fault
 from tests.chaos.rig import HEARTBEAT_S, TRANSACTION_TIMEOUT_S, Rig, placement
@@ -16,13 +17,22 @@ END_TIMEOUT_S = 30.0
 
 @fault("kill-worker")
 def kill_worker(rig: Rig) -> None:
-    """kill -9 of a Spark worker process: its TaskManager starts another one."""
+    """kill -9 of a Spark worker process: its TaskManager starts another one.
+
+    That one has the same local stores: where they ran ahead of Kafka, nobody has mended them yet.
+    """
     victim = rig.some_task_manager()
+    point = rig.random.choice(("", "before-offsets", "before-commit", "after-commit"))
     pid = rig.worker_pid(victim)
+    if point:
+        wait_for(rig.set_fault(victim, point, "stop"))
     rig.mark()
     os.kill(pid, signal.SIGKILL)
     seconds = rig.wait_for_flow()
-    rig.say(f"worker {pid} of TaskManager {victim} killed; all keys flow after {seconds:.1f} s")
+    rig.say(
+        f"worker {pid} of TaskManager {victim} killed {point or 'somewhere'}; "
+        f"all keys flow after {seconds:.1f} s"
+    )
     assert rig.worker_pid(victim) != pid
 
 
@@ -67,18 +77,46 @@ def hang_for_ever(rig: Rig) -> None:
 
 @fault("pause-past-detection")
 def pause_past_detection(rig: Rig) -> None:
-    """SIGSTOP of a TaskManager past detection, then SIGCONT: fenced, and back again."""
+    """SIGSTOP of a TaskManager past detection, then SIGCONT: fenced, and back again.
+
+    In the middle of a transaction, as a rule. It comes back before the brokers abort that or
+    after it: before, nothing but the fence keeps it from committing what others have done again.
+    """
     zombie = rig.some_task_manager()
+    point = rig.random.choice(("", "before-produce", "before-offsets", "before-commit"))
+    pause_s = rig.random.uniform((MISSED_BEATS + 1) * HEARTBEAT_S, TRANSACTION_TIMEOUT_S + 2)
+    if point:
+        wait_for(rig.set_fault(zombie, point, "stop"))
     rig.mark()
     signal_session(rig.task_managers[zombie], signal.SIGSTOP)
-    stopped_at = time.monotonic()
-    seconds = rig.wait_for_flow()
-    time.sleep(rig.random.uniform(0, 3))
+    time.sleep(pause_s)
     signal_session(rig.task_managers[zombie], signal.SIGCONT)
-    paused_s = time.monotonic() - stopped_at
+    seconds = rig.wait_for_flow()
     rig.say(
-        f"TaskManager {zombie} paused for {paused_s:.1f} s; "
-        f"all keys flow after {seconds:.1f} s, before it came back"
+        f"TaskManager {zombie} paused {point or 'somewhere'} for {pause_s:.1f} s; "
+        f"all keys flow after {seconds:.1f} s"
+    )
+
+
+@fault("wake-before-fence")
+def wake_before_fence(rig: Rig) -> None:
+    """A TaskManager freezes in a commit, and goes on just before the next owner fences it."""
+    zombie = rig.some_task_manager()
+    wait_for(rig.set_fault(zombie, "before-offsets", "stop"))
+    rig.mark()
+    signal_session(rig.task_managers[zombie], signal.SIGSTOP)
+    others = [tm_id for tm_id in rig.task_managers if tm_id != zombie]
+    signs = [rig.set_fault(tm_id, "before-fence", "stop") for tm_id in others]
+    for sign in signs:
+        wait_for(sign)
+    signal_session(rig.task_managers[zombie], signal.SIGCONT)
+    # Long enough for a commit, and too short for anybody to miss the others.
+    time.sleep(HEARTBEAT_S)
+    for tm_id in others:
+        os.kill(rig.worker_pid(tm_id), signal.SIGCONT)
+    seconds = rig.wait_for_flow()
+    rig.say(
+        f"TaskManager {zombie} froze, and woke before its fence; keys flow after {seconds:.1f} s"
     )
 
 

@@ -19,14 +19,20 @@ SHOWN_PROBLEMS = 20
 
 
 class Campaign:
-    """Breaks clusters. A round that fails ends its cluster; the next one gets a new one."""
+    """Breaks clusters. A round that fails ends its cluster; the next one gets a new one.
 
-    def __init__(self, folder: Path, seed: int, timeline: Timeline) -> None:
+    With the name of a sabotage in `broken`, it ends as soon as something is not as it must be.
+    """
+
+    def __init__(self, folder: Path, seed: int, timeline: Timeline, broken: str = "") -> None:
         self.rows: dict[str, Row] = {}
         self.problems: list[str] = []
         """What the last looks at the clusters found."""
         self.results = 0
         """How many results were compared."""
+        self.sabotage_signs = 0
+        """How often a sabotage has left its sign."""
+        self._broken = broken
         self._folder = folder
         self._random = Random(seed)
         self._say = timeline.say
@@ -41,7 +47,14 @@ class Campaign:
         """Play each fault that many times; faults for the same kind of cluster share one."""
         self.rows = {fault.name: Row(fault.name) for fault in faults}
         for _, group in groupby(sorted(faults, key=_kind), key=_kind):
-            self._play(fault for fault in group for _ in range(count))
+            self._play(self._plan(list(group), count))
+
+    def _plan(self, faults: Sequence[Fault], count: int) -> Iterator[Fault]:
+        for fault in faults:
+            for _ in range(count):
+                if self._broken and not self.is_clean:
+                    return
+                yield fault
 
     def soak(self, faults: Sequence[Fault], seconds: float) -> None:
         """Play faults at random until the time is up, against one cluster with one broker."""
@@ -63,13 +76,15 @@ class Campaign:
             brokers, edits = _kind(fault)
             self._say(f"cluster {self._clusters} starts: {brokers} broker(s), in {folder}")
             is_whole = True
-            with Rig(folder, self._random, self._say, brokers, edits).open() as rig:
+            rig = Rig(folder, self._random, self._say, brokers, edits, self._broken)
+            with rig.open():
                 while fault is not None and is_whole:
                     is_whole = self._round(rig, fault)
                     fault = next(plan, None)
                 if is_whole:
                     self._look_again(rig)
                 self.results += rig.ledger.results
+                self.sabotage_signs += rig.sabotage_signs()
 
     def _round(self, rig: Rig, fault: Fault) -> bool:
         """Play one round; return whether the cluster can take another one."""

@@ -121,7 +121,9 @@ class Ledger:
         kinds = (self._counts, self._sums, self._audits, self._pairs)
         streams = [(written[key], stream) for kind in kinds for key, stream in kind.items()]
         return Tally(
-            sum(s.lost(written[key]) for kind in self._required for key, s in kind.items()),
+            sum(
+                s.lost(written[key]) for kind in self._required.values() for key, s in kind.items()
+            ),
             sum(stream.repeated for _, stream in streams),
             sum(stream.reordered for _, stream in streams),
             self._wrong + sum(stream.highest > number for number, stream in streams),
@@ -129,27 +131,30 @@ class Ledger:
 
     def losses(self, written: Mapping[bytes, int]) -> list[str]:
         """Return which results are lost: of which key, how many, and from which number on."""
-        named = (
-            ("count", self._counts),
-            ("audit", self._audits),
-            ("sum", self._sums),
-            ("pair", self._pairs),
-        )
         return [
             f"{kind} of {key!r}: {lost} lost of {written[key]}, the first is {stream.first_lost()}"
-            for kind, streams in named
+            for kind, streams in self._required.items()
             for key, stream in streams.items()
             if (lost := stream.lost(written[key]))
         ]
 
     @property
-    def _required(self) -> tuple[dict[bytes, _Stream], ...]:
-        sums = () if self.sums_may_miss else (self._sums, self._pairs)
-        return (self._counts, self._audits, *sums)
+    def _required(self) -> dict[str, dict[bytes, _Stream]]:
+        kinds = {"count": self._counts, "audit": self._audits}
+        return kinds if self.sums_may_miss else kinds | {"sum": self._sums, "pair": self._pairs}
 
     def has_passed(self, marks: Mapping[bytes, int]) -> bool:
         """Whether of every key and kind a result came that is younger than its mark."""
         return self._reaches({key: mark + 1 for key, mark in marks.items()})
+
+    def behind(self, marks: Mapping[bytes, int]) -> list[str]:
+        """Return of which keys and kinds no result has come that is younger than its mark."""
+        return [
+            f"{kind} of {key!r}: {stream.highest} of {marks[key] + 1}"
+            for kind, streams in self._required.items()
+            for key, stream in streams.items()
+            if stream.highest <= marks[key]
+        ]
 
     def is_complete(self, written: Mapping[bytes, int]) -> bool:
         """Whether the last results of all keys have come."""
@@ -158,6 +163,6 @@ class Ledger:
     def _reaches(self, numbers: Mapping[bytes, int]) -> bool:
         return all(
             kind[key].highest >= number
-            for kind in self._required
+            for kind in self._required.values()
             for key, number in numbers.items()
         )

@@ -18,6 +18,7 @@ from admin.ports import LOOPBACK, find_free
 from admin.quickstart.daemons import Daemon, session_members
 from common.fault_points import DIRECTORY_VARIABLE
 from common.status import TaskState
+from tests.chaos import sabotage
 from tests.chaos.ledger import BASE, Ledger, Tally
 from tests.chaos.load import KEYS, Load, SinkReader
 from tests.chaos.proxy import Link
@@ -48,12 +49,14 @@ RECORDS_PER_S = 1000
 HEARTBEAT_S = 1.0
 TRANSACTION_TIMEOUT_S = 10.0
 SMALL_DISK_KB = 512 * 1024
+START_TIMEOUT_S = 300.0
 SETTLE_TIMEOUT_S = 120.0
 DUMP_WAIT_S = 2.0
 CLOCK_VARIABLE = "CHAOS_CLOCK_FILE"
 _CLOCK_CODE = Path(__file__).parent / "clock"
 _ROOT = Path(__file__).parents[2]
 _POLL_S = 0.01
+_SHOWN = 8
 
 
 FIRST = 0
@@ -84,7 +87,12 @@ class Outage:
         """Return the seconds. Raises AssertionError if they are more than `timeout_s`."""
         self._thread.join(timeout_s)
         seconds, self._started = self._seconds, float("-inf")
-        assert seconds is not None, f"records do not flow again within {timeout_s:.0f} s"
+        if seconds is None:
+            behind = self._ledger.behind(self._marks)
+            raise AssertionError(
+                f"records do not flow again within {timeout_s:.0f} s: {len(behind)} results "
+                f"are behind, {', '.join(behind[:_SHOWN])}"
+            )
         return seconds
 
     def _watch(self) -> None:
@@ -109,12 +117,14 @@ class Rig:
         say: Callable[[str], None],
         brokers: int = 1,
         sums_may_miss: bool = False,
+        broken: str = "",
     ) -> None:
-        """Choose names and ports; `open` starts everything."""
+        """Choose names and ports; `open` starts everything. `broken` names a sabotage."""
         self.folder = folder
         self.random = random
         self.say = say
         self.brokers = brokers
+        self._broken = broken
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
@@ -160,7 +170,7 @@ class Rig:
         self.job_manager = self.start_job_manager()
         for tm_id in range(TASK_MANAGERS):
             self.start_task_manager(tm_id)
-        self.wait_until_whole()
+        self.wait_until_whole(START_TIMEOUT_S)
         self.load = Load(self.engine.config, self.random, RECORDS_PER_S)
         self._stack.callback(self.load.close)
         self.reader = SinkReader(self.engine.config, self.ledger)
@@ -228,11 +238,19 @@ class Rig:
         environment = self._environment(f"tm{tm_id}") | {
             DIRECTORY_VARIABLE: str(self.fault_folder(tm_id))
         }
+        if self._broken:
+            path = os.pathsep.join((environment["PYTHONPATH"], str(_ROOT)))
+            environment |= {sabotage.VARIABLE: self._broken, "PYTHONPATH": path}
         return self.engine.start_task_manager(tm_id, 1, environment, self._config_files.get(tm_id))
 
     def _environment(self, name: str) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(_CLOCK_CODE), os.environ.get("PYTHONPATH"))))
         return {"PYTHONPATH": path, CLOCK_VARIABLE: str(self.clock_file(name))}
+
+    def sabotage_signs(self) -> int:
+        """Return how often the logs say that a sabotage has acted."""
+        logs = self.folder.glob("*_taskmanager.log")
+        return sum(log.read_text(errors="replace").count(sabotage.SIGN) for log in logs)
 
     def clock_file(self, name: str) -> Path:
         """Return the file with the seconds by which the clock of `jm` or `tm<id>` is wrong."""

@@ -1,5 +1,8 @@
 """Makes the wall clock of a Python process jump; its folder stands on the process's PYTHONPATH.
 
+Lets a sabotage in, too, if `CHAOS_BROKEN` names one (`tests/chaos/sabotage.py`): of all modules
+that have this name, Python imports only one.
+
 `CHAOS_CLOCK_FILE` names a file with the seconds (a decimal number, may be negative) by which
 `time.time` and `time.time_ns` are wrong. The file may change at any time: it is read again after
 100 ms, and in a forked child at once. A file that is missing means no shift; one that holds no
@@ -61,3 +64,9 @@ def _install(shift: _Shift) -> None:
 
 if os.environ.get(VARIABLE):
     _install(_Shift(os.environ[VARIABLE]))
+
+if os.environ.get("CHAOS_BROKEN"):
+    # Here, since it imports the engine, which may be missing where there is no sabotage.
+    from tests.chaos.sabotage import sabotages
+
+    sabotages()[os.environ["CHAOS_BROKEN"]].install()

@@ -89,3 +89,8 @@ def test_an_outage_ends_when_all_keys_and_kinds_have_come_by() -> None:
     marks = {b"a": 2, b"b": 1}
     assert not ledger_of(CLEAN[:-1]).has_passed(marks)
     assert ledger_of(CLEAN).has_passed(marks)
+
+
+def test_what_keeps_an_outage_from_its_end_is_named() -> None:
+    ledger = ledger_of([row for row in CLEAN if row != (b"a", sum_of(3))])
+    assert ledger.behind({b"a": 2, b"b": 1}) == ["sum of b'a': 2 of 3"]

@@ -1,0 +1,291 @@
+"""Breaks promises of the engine on purpose, one at a time: a judge who sees none of it is blind.
+
+A TaskManager that is started with `CHAOS_BROKEN` set to a name has that sabotage in all its
+Python processes (`clock/sitecustomize.py` sees to it). The engine itself knows nothing of this.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from common.kafka import data, task_producer
+from common.kafka.admin import Admin
+from common.kafka.clients import Partition, client_config
+from common.kafka.data import PartitionReader
+from common.kafka.task_producer import TaskProducer
+from streams.stores.bytes_store import BytesStore
+from taskmanager.assigned_task import START_TIMEOUT_S
+from taskmanager.task import Task
+from taskmanager.task_stores import TaskStores
+
+VARIABLE = "CHAOS_BROKEN"
+SIGN = "a sabotage acts"
+"""Stands in the log of a TaskManager each time that a sabotage did harm, or could have."""
+
+_MAX_SIGNS = 10
+_TIMEOUT_S = 10
+_signs = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sabotage:
+    """A way to break the engine, and the faults that should reveal it."""
+
+    name: str
+    install: Callable[[], None]
+    summary: str
+    faults: tuple[str, ...]
+
+
+_sabotages: dict[str, Sabotage] = {}
+
+
+def sabotages() -> dict[str, Sabotage]:
+    """Return all sabotages by name."""
+    return dict(_sabotages)
+
+
+def _sabotage(name: str, *faults: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def add(install: Callable[[], None]) -> Callable[[], None]:
+        summary = (install.__doc__ or "").strip().splitlines()[0]
+        _sabotages[name] = Sabotage(name, install, summary, faults)
+        return install
+
+    return add
+
+
+def _instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Put a function in the place of another one, which it gets as its first argument."""
+
+    def replace(function: Callable[..., Any]) -> None:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(original, *args, **kwargs)
+
+        setattr(owner, name, call)
+
+    return replace
+
+
+def _acts(detail: str = "") -> None:
+    """Leave a sign in the log; a few of a process are enough."""
+    global _signs
+    if _signs < _MAX_SIGNS:
+        _signs += 1
+        print(SIGN, detail, file=sys.stderr, flush=True)
+
+
+@_sabotage("random-ids", "pause-past-detection")
+def random_ids() -> None:
+    """Transactional ids are random, so nobody fences a former owner."""
+
+    @_instead_of(TaskProducer, "__init__")
+    def init(original: Any, self: Any, config: Any, transactional_id: str, limits: Any) -> None:
+        _acts()
+        original(self, config, f"{transactional_id}_{uuid.uuid4().hex}", limits)
+
+
+@_sabotage("offsets-first", "kill-before-commit")
+def offsets_first() -> None:
+    """Input offsets are committed before the transaction, not in it."""
+    _leave_offsets_out()
+
+    @_instead_of(Task, "commit")
+    def commit(original: Any, self: Any) -> Any:
+        _commit_alone(self)
+        return original(self)
+
+
+@_sabotage("offsets-last", "kill-after-commit", "kill-during-commit")
+def offsets_last() -> None:
+    """Input offsets are committed after the transaction, not in it."""
+    _leave_offsets_out()
+    _commit_offsets_last()
+
+
+@_sabotage("no-transaction", "kill-before-offsets")
+def no_transaction() -> None:
+    """Outputs are written by an idempotent producer without transactions, then the offsets."""
+    setattr(task_producer, "Producer", _IdempotentProducer)  # noqa: B010
+    _leave_offsets_out()
+    _commit_offsets_last()
+
+
+@_sabotage("store-first", "kill-worker")
+def store_first() -> None:
+    """The local stores take the changes in before Kafka has committed them."""
+
+    @_instead_of(TaskStores, "send")
+    def send(original: Any, self: Any, producer: Any, number: int) -> None:
+        original(self, producer, number)
+        if self.have_changed:
+            _acts()
+            producer._producer.flush(_TIMEOUT_S)
+            self.commit(producer._state_offsets)
+
+
+@_sabotage("restore-to-stable", "kill-before-commit", "kill-during-commit")
+def restore_to_stable() -> None:
+    """Stores are restored to the last stable offset, not to the high watermark."""
+
+    @_instead_of(Admin, "high_watermarks")
+    def stable(original: Any, self: Any, partitions: list[Partition]) -> dict[Partition, int]:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        futures = self._client.list_offsets(
+            {TopicPartition(*partition): latest for partition in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=_TIMEOUT_S,
+        )
+        found = {(tp.topic, tp.partition): f.result().offset for tp, f in futures.items()}
+        ends = original(self, partitions)
+        if found != ends:
+            _acts(f"stable up to {found} of {ends}")
+        return found
+
+
+@_sabotage("short-restore", "kill-before-commit")
+def short_restore() -> None:
+    """Whenever changes are read from a state topic into a store, the last one is left out."""
+
+    @_instead_of(BytesStore, "restore")
+    def restore(original: Any, self: Any, entries: dict[bytes, Any], offset: int) -> None:
+        if entries:
+            _acts()
+        original(self, dict(list(entries.items())[:-1]), offset)
+
+
+@_sabotage("partial-state", "kill-before-commit")
+def partial_state() -> None:
+    """Only the last change of each transaction reaches the state topic."""
+
+    @_instead_of(TaskProducer, "send_state")
+    def send_last(
+        original: Any, self: Any, topic: str, number: int, changes: dict[bytes, Any], time_of: Any
+    ) -> None:
+        key = list(changes)[-1]
+        if len(changes) > 1:
+            _acts()
+        original(self, topic, number, {key: changes[key]}, time_of)
+
+
+@_sabotage("positions-first", "wake-before-fence")
+def positions_first() -> None:
+    """A task looks up where to go on before it has fenced the former owner."""
+
+    @_instead_of(Task, "start")
+    def start(original: Any, self: Any) -> None:
+        with closing(PartitionReader(self._context.config, self._group)) as reader:
+            self._early_positions = reader.committed(self.partitions, START_TIMEOUT_S)
+        original(self)
+
+    @_instead_of(Task, "_find_positions")
+    def find(original: Any, self: Any, *args: Any) -> dict[Partition, int]:
+        positions: dict[Partition, int] = original(self, *args)
+        early: dict[Partition, int] = positions | self._early_positions
+        if early != positions:
+            _acts()
+        return early
+
+
+@_sabotage("read-uncommitted", "kill-before-commit")
+def read_uncommitted() -> None:
+    """Tasks read what others have written before it is committed."""
+
+    @_instead_of(data, "client_config")
+    def settings(original: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        _acts()
+        found: dict[str, Any] = original(*args, **kwargs | {"isolation_level": "read_uncommitted"})
+        return found
+
+
+@_sabotage("swapped-sends", "kill-before-produce")
+def swapped_sends() -> None:
+    """Once per start, a task sends two results of one key in the wrong order."""
+
+    @_instead_of(TaskProducer, "send_columns")
+    def send(
+        original: Any, self: Any, topic: str, keys: list[bytes], values: list[bytes], *rest: Any
+    ) -> None:
+        seen: dict[bytes, int] = {}
+        for index, key in enumerate(keys):
+            if key in seen and not getattr(self, "has_swapped", False):
+                _acts()
+                values = list(values)
+                values[seen[key]], values[index] = values[index], values[seen[key]]
+                self.has_swapped = True
+            seen[key] = index
+        original(self, topic, keys, values, *rest)
+
+
+@_sabotage("skipped-record", "kill-before-produce")
+def skipped_record() -> None:
+    """A task that starts again leaves a record out: it begins at the committed offset plus one."""
+
+    @_instead_of(Task, "_find_positions")
+    def find(original: Any, self: Any, group: Any, reader: Any) -> dict[Partition, int]:
+        positions: dict[Partition, int] = original(self, group, reader)
+        for partition, offset in reader.committed(self.partitions, START_TIMEOUT_S).items():
+            if offset < reader.watermarks(partition, START_TIMEOUT_S)[1]:
+                _acts()
+                positions[partition] = offset + 1
+        return positions
+
+
+class _IdempotentProducer(Producer):
+    """Writes at once what was to be written in a transaction."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        of_transactions = ("transactional.id", "transaction.timeout.ms")
+        super().__init__({k: v for k, v in settings.items() if k not in of_transactions})
+
+    def init_transactions(self, *_: Any) -> None:
+        pass
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def commit_transaction(self, *_: Any) -> None:
+        self.flush()
+
+
+def _leave_offsets_out() -> None:
+    @_instead_of(TaskProducer, "_send_offsets")
+    def nothing(original: Any, self: Any, positions: Any, group_metadata: Any) -> None:
+        self._producer.flush()
+
+
+def _commit_offsets_last() -> None:
+    @_instead_of(Task, "commit")
+    def commit(original: Any, self: Any) -> Any:
+        is_sound = original(self)
+        _commit_alone(self)
+        return is_sound
+
+
+_consumers: dict[str, Any] = {}
+_lock = threading.Lock()
+
+
+def _commit_alone(task: Any) -> None:
+    """Commit the positions of a task as any consumer of its group may."""
+    _acts()
+    with _lock:
+        if task._group not in _consumers:
+            settings = client_config(
+                task._context.config, "consumer", group_id=task._group, enable_auto_commit=False
+            )
+            _consumers[task._group] = Consumer(settings)
+    places = [TopicPartition(topic, n, at) for (topic, n), at in task.positions.items()]
+    _consumers[task._group].commit(offsets=places, asynchronous=False)
