@@ -96,7 +96,7 @@ def make(notes: list[str], partition: int, monkeypatch: pytest.MonkeyPatch) -> T
     return task
 
 
-def test_fault_points_lie_between_the_steps_of_a_transaction(
+def test_fault_points_lie_before_the_fence_and_between_the_steps_of_a_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     notes: list[str] = []
@@ -104,6 +104,7 @@ def test_fault_points_lie_between_the_steps_of_a_transaction(
     task.process(batch(0))
     task.commit()
     assert notes == [
+        "(before-fence)",
         "init",
         "begin",
         "(before-produce)",
