@@ -42,8 +42,7 @@ class Driver:
     @contextmanager
     def worker(self, what: str, *place: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run the worker of thread 7, which says hello and then does something."""
-        _, port = self.channel.address
-        arguments = [str(port), self.channel.authkey.hex(), *place]
+        arguments = [str(self.channel.port), self.channel.authkey.hex(), *place]
         command = [sys.executable, "-c", CONNECT + what, *arguments]
         with subprocess.Popen(command, cwd=ROOT) as process:
             try:
