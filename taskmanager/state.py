@@ -258,6 +258,7 @@ class TaskManagerState:
         paused_ms = max(now_ms - self._now_ms - self._interval_ms, 0)
         self._now_ms = now_ms
         if self._introduce_by_ms is None:
+            paused_ms = 0
             self._introduce_by_ms = now_ms + START_PATIENCE_BEATS * self._interval_ms
             for number in self._threads:
                 self._launch(number)
