@@ -65,12 +65,16 @@ QUERIES = """
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """Two Workers with two cores each, which only talk to those who know the secret."""
+    """Two Workers with two cores each, which only talk, encrypted, to those who know the secret."""
     try:
         find_java()
     except UnavailableError as error:
         pytest.skip(f"a Spark cluster needs Java: {error}")
-    settings = {"spark.authenticate": "true", "spark.authenticate.secret": SECRET}
+    settings = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": SECRET,
+        "spark.network.crypto.enabled": "true",
+    }
     with spark_cluster(tmp_path_factory.mktemp("cluster"), 2, 2, settings) as made:
         yield made
 
@@ -87,6 +91,7 @@ def running(
     known = {
         "spark.authenticate": "true",
         "spark.authenticate.secret": "${CLUSTER_SECRET}",
+        "spark.network.crypto.enabled": "true",
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
     }
