@@ -64,6 +64,11 @@ class SparkConfig:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all runs on the TaskManager's host, started by Spark's driver itself."""
+        return self.master == "local" or self.master.startswith("local[")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:

@@ -69,10 +69,10 @@ class DriverChannel:
         threading.Thread(target=self._accept, name="channel", daemon=True).start()
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port that workers connect to."""
-        host, port = self._listener.address
-        return str(host), int(port)
+    def port(self) -> int:
+        """The port that workers connect to."""
+        _, port = self._listener.address
+        return int(port)
 
     def send(self, thread: int, message: Message) -> None:
         """Send to a thread's worker; a worker that is gone is reported by `on_lost`."""
@@ -122,7 +122,14 @@ class DriverChannel:
         self._on_message(thread, pid, hello)
         try:
             while True:
-                self._on_message(thread, pid, json.loads(connection.recv_bytes()))
+                message = json.loads(connection.recv_bytes())
+                if self._workers.get(thread) is not worker:
+                    # Spark took its executor for lost, and the thread has a new worker. This one
+                    # ends when its channel is closed; it reports often.
+                    logger.warning("worker has a successor: hung up", thread=thread, pid=pid)
+                    connection.close()
+                    return
+                self._on_message(thread, pid, message)
         except (EOFError, OSError):
             if self._workers.get(thread) is worker:
                 del self._workers[thread]

@@ -6,9 +6,9 @@ import faulthandler
 import os
 import signal
 import socket
-import tempfile
 import time
 import uuid
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from common.clock import wall_clock_ms
 from common.codec import Codec
 from common.config import Config
-from common.errors import PipelineError, SupersededError, UnavailableError
+from common.errors import PipelineError, SupersededError
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader, ReportWriter
 from common.messages import Heartbeat, MalformedMessageError, Processors, Refused, Sos, Threads
@@ -35,6 +35,7 @@ from taskmanager.state import (
     Exit,
     KillThread,
     LaunchThread,
+    ReportWaiting,
     RevokeTask,
     StopRequested,
     StopThread,
@@ -46,6 +47,7 @@ from taskmanager.state import (
     ThreadStopped,
     Tick,
 )
+from taskmanager.task_stores import check_writable
 
 POLL_S = 0.05
 LAST_REPORT_TIMEOUT_S = 2
@@ -66,7 +68,8 @@ class TaskManagerDaemon:
         self._tm_id = tm_id
         # Bound, as messages also come from threads that have no context of this one's.
         self._log = structlog.get_logger().bind(task_manager=tm_id)
-        check_writable(config)
+        if config.spark.is_local:
+            check_writable(config)
         admin = Admin(config)
         admin.check_broker()
         admin.ensure_topics(control_topics(config))
@@ -88,12 +91,12 @@ class TaskManagerDaemon:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        self._spark = SparkRunner(config.spark, tm_id, threads, config.python_path)
+        self._spark = SparkRunner(config, tm_id, threads)
         self._channel = channel.DriverChannel(
-            self._spark.driver_host, self._on_message, self._on_connection_lost
+            self._spark.bind_host, self._on_message, self._on_connection_lost
         )
         self._queries = QueryServer(
-            self._spark.driver_host, self._channel.authkey, self._spark.queries(code)
+            self._spark.bind_host, self._channel.authkey, self._spark.queries(code)
         )
 
     def run(self) -> None:
@@ -109,7 +112,10 @@ class TaskManagerDaemon:
             while self._exit is None:
                 self._tick()
                 if not self._spark.is_alive:
-                    raise PipelineError("Spark's JVM is gone; start this TaskManager again.")
+                    raise PipelineError(
+                        "Spark is gone: its JVM ended, or the cluster ended the application. "
+                        "Start this TaskManager again."
+                    )
         finally:
             self._writer.close(LAST_REPORT_TIMEOUT_S)
             self._channel.close()
@@ -158,6 +164,14 @@ class TaskManagerDaemon:
                 self._writer.write(self._codec.encode(command, wall_clock_ms()))
             case LaunchThread(thread):
                 self._launch(thread)
+            case ReportWaiting(thread):
+                self._log.warning(
+                    "PipelineThread does not come up: Spark has no free slot for it, or its "
+                    "worker hangs",
+                    thread=thread,
+                    executors=self._spark.executors,
+                    master=self._config.spark.master,
+                )
             case AssignTask(thread, replica, epoch):
                 self._log.info("task assigned", task=str(replica.task), thread=thread, epoch=epoch)
                 self._channel.send(
@@ -178,27 +192,34 @@ class TaskManagerDaemon:
                 self._log.error("PipelineThread hangs: ended", thread=thread, by_force=by_force)
                 if by_force:
                     self._channel.kill(thread)
+                    # It may be out of reach, or its host be gone.
+                    self._spark.cancel(thread)
                 else:
                     self._channel.send(thread, {"type": "die"})
             case Exit():
                 self._exit = command
 
     def _launch(self, thread: int) -> None:
+        # What lies in python_path is in the archive then, and its folders are of this host.
+        is_local = self._config.spark.is_local
+        config = self._config if is_local else replace(self._config, python_path=())
+        host = self._spark.driver_host
         settings = ThreadSettings(
-            self._config,
+            config,
             self._tm_id,
             thread,
-            self._channel.address,
+            (host, self._channel.port),
             self._channel.authkey,
-            self._queries.address,
+            (host, self._queries.port),
         )
+        tasks = [task for task, owner in self._state.tasks.items() if owner == thread]
 
         def on_end(reason: str | None) -> None:
             if reason is not None:
                 self._log.warning("PipelineThread ended", thread=thread, reason=reason)
             self._events.put(ThreadLost(thread))
 
-        self._spark.launch(thread, spark_body(settings), on_end)
+        self._spark.launch(thread, tasks, spark_body(settings), on_end)
 
     def _on_message(self, thread: int, pid: int, message: channel.Message) -> None:
         match message["type"]:
@@ -227,16 +248,3 @@ class TaskManagerDaemon:
         faulthandler.dump_traceback(all_threads=True)
         for thread in list(self._pids):
             self._channel.send(thread, {"type": "dump"})
-
-
-def check_writable(config: Config) -> None:
-    """Raise `UnavailableError` unless the state directory can be made and written."""
-    try:
-        config.state_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=config.state_dir):
-            pass
-    except OSError as error:
-        raise UnavailableError(
-            f"the state directory {config.state_dir} cannot be written ({error.strerror}): make it "
-            "writable, or set another state_dir in config.yaml."
-        ) from error

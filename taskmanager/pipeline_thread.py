@@ -31,6 +31,7 @@ from taskmanager.global_stores import GlobalStores
 from taskmanager.query_channel import RemoteQueries
 from taskmanager.standby_task import StandbyTask
 from taskmanager.task import Task
+from taskmanager.task_stores import check_writable
 
 IDLE_WAIT_S = 0.05
 CLOSING_WAIT_S = 0.01
@@ -60,6 +61,8 @@ def run(settings: ThreadSettings) -> None:
     logs.configure(settings.config.log_format, settings.config.log_level)
     structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    if not settings.config.spark.is_local:
+        check_writable(settings.config)
     admin = Admin(settings.config)
     reader = fetcher(settings.config, admin)
     cluster_id = admin.check_broker()

@@ -41,10 +41,10 @@ class QueryServer:
         threading.Thread(target=self._accept, name="queries", daemon=True).start()
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port that workers connect to."""
-        host, port = self._listener.address
-        return str(host), int(port)
+    def port(self) -> int:
+        """The port that workers connect to."""
+        _, port = self._listener.address
+        return int(port)
 
     def close(self) -> None:
         """Stop listening. The connections end with the process, or with the workers'."""

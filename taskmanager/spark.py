@@ -6,29 +6,32 @@ Together with the package `streams.spark`, all that imports pyspark.
 from __future__ import annotations
 
 import os
-import re
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import structlog
+from pyspark import SparkConf, SparkContext, TaskContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from common.config import SparkConfig
-from common.errors import ConfigError, UnavailableError
+from common.config import Config
+from common.errors import UnavailableError
+from common.nodes import TaskId
 from streams.spark.environment import LOG_SETTINGS, set_environment
 from streams.spark.queries import SparkQueries
 from streams.user_code import UserCode
+from taskmanager.archive import write_archive
+from taskmanager.spark_settings import spark_settings
 
-SLOTS_PER_THREAD = 2
-"""One for the PipelineThread, which never ends, and one for the queries of its tasks."""
-
-_LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
-# No record passes through the JVM but those of queries. With the second compiler (C2), batches took
-# more CPU time in their first minute: 10 records 47 ms against 29, 100,000 records 69 against 57.
-_SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _STOP_TIMEOUT_S = 2.0
+_PYTHON = "spark.pyspark.python"
+
+Body = Callable[[Iterable[int]], Iterator[int]]
+"""What runs in a Spark task, over the elements of its partition."""
 
 logger = structlog.get_logger()
 
@@ -36,62 +39,78 @@ logger = structlog.get_logger()
 class SparkRunner:
     """The Spark session of one TaskManager, and the jobs that its PipelineThreads live in."""
 
-    def __init__(
-        self, config: SparkConfig, tm_id: int, threads: int, python_path: Sequence[Path] = ()
-    ) -> None:
-        """Start Spark, which takes some seconds.
+    def __init__(self, config: Config, tm_id: int, threads: int) -> None:
+        """Start Spark, which takes some seconds; on a cluster, ship the engine and the user's code.
 
-        Raises `UnavailableError` without Java 17 or if Spark does not start, `ConfigError` for a
-        local master with fewer slots than `threads`.
+        Raises `UnavailableError` without Java 17 or if Spark does not start, `ConfigError` for
+        settings with fewer slots than `threads`.
         """
-        set_environment(python_path)
+        settings = spark_settings(config.spark, threads, LOG_SETTINGS.as_uri())
+        python = sys.executable
+        if not config.spark.is_local:
+            # The executors' hosts may have theirs elsewhere.
+            python = settings.values.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or python
+        set_environment(config.python_path, python)
         self._tm_id = tm_id
-        builder = SparkSession.builder.appName(f"TaskManager {tm_id}")
-        settings = _settings(config, threads)
-        for name, value in settings.items():
-            builder = builder.config(name, value)
+        self._no_queries = settings.no_queries
+        self._stopping = False
+        self._was_ended = False
+        self._jobs: dict[int, threading.Thread] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix=f"taskmanager_{tm_id}_")
+        app = {"spark.app.name": f"TaskManager {tm_id}"}
         try:
-            self._session = builder.getOrCreate()
+            # Spark puts what starts its JVM on the command line, so that must be without secrets.
+            gateway = launch_gateway(_conf({**app, **settings.public}))  # type: ignore[no-untyped-call]
+            self._context = SparkContext(conf=_conf({**app, **settings.values}), gateway=gateway)
+            self._session = SparkSession(self._context)
         except Exception as error:
             reason = str(error).strip().splitlines()[0]
             raise UnavailableError(
-                f"Spark does not start with master {settings['spark.master']}: {reason}"
+                f"Spark does not start with master {config.spark.master}: {reason}"
             ) from error
-        self._context = self._session.sparkContext
-        slots = self._context.defaultParallelism
-        is_full = _LOCAL.fullmatch(settings["spark.master"]) is not None and slots <= threads
-        self._no_slot = (
-            f"spark.master {settings['spark.master']} of config.yaml leaves no slot for queries "
-            f"beside {threads} threads: use local[*] or local[{SLOTS_PER_THREAD * threads}]"
-            if is_full
-            else ""
-        )
-        self._stopping = False
-        self._jobs: dict[int, threading.Thread] = {}
+        if not config.spark.is_local:
+            archive = Path(self._folder.name, f"pipeline_{tm_id}.zip")
+            files = write_archive(archive, config.python_path, config.modules)
+            self._context.addPyFile(str(archive))
+            logger.info("code shipped to the executors", files=files, bytes=archive.stat().st_size)
 
     @property
     def driver_host(self) -> str:
         """The address at which workers reach this process."""
         return str(self._context.getConf().get("spark.driver.host"))
 
+    @property
+    def bind_host(self) -> str:
+        """The address of this host to listen on; another one behind a service or a NAT."""
+        return str(self._context.getConf().get("spark.driver.bindAddress", self.driver_host))
+
+    @property
+    def executors(self) -> int:
+        """How many executors Spark has now; 0 with a local master."""
+        return int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+
     def queries(self, code: UserCode) -> SparkQueries:
         """Return what runs queries of tasks here; `code` has the functions that they may call."""
-        return SparkQueries(self._session, code, self._no_slot)
+        return SparkQueries(self._session, code, self._no_queries)
 
     @property
     def is_alive(self) -> bool:
-        """Whether the JVM that was started for this session still runs."""
+        """Whether Spark still runs: its JVM, and in it the application, which a master may end."""
         gateway = self._context._gateway
-        return gateway is None or gateway.proc is None or gateway.proc.poll() is None
+        has_jvm = gateway is None or gateway.proc is None or gateway.proc.poll() is None
+        return has_jvm and not self._was_ended
 
     def launch(
         self,
         thread: int,
-        body: Callable[[Iterable[int]], Iterator[int]],
+        tasks: Sequence[TaskId],
+        body: Body,
         on_end: Callable[[str | None], None],
     ) -> None:
         """Run `body` in a Spark task of its own; returns at once.
 
+        Spark's UI shows the thread with its `tasks` as they are now: it takes note of a job's
+        description when the job starts, and never again.
         `on_end` is called from another thread when the task has ended, with the reason if that
         was not by returning.
         """
@@ -99,16 +118,22 @@ class SparkRunner:
         def run() -> None:
             reason = None
             try:
-                self._context.setJobDescription(f"TaskManager {self._tm_id} · thread {thread}")
-                self._context.parallelize([thread], 1).mapPartitions(body).collect()
+                name = description(self._tm_id, thread, tasks)
+                self._context.setJobGroup(_group(thread), name)
+                self._context.parallelize([thread], 1).mapPartitions(_once(body)).collect()
             except Exception as error:
                 reason = _summary(error)
+                self._was_ended = self._has_ended()
             if not self._stopping:
                 on_end(reason)
 
         job = threading.Thread(target=run, name=f"spark-{thread}", daemon=True)
         self._jobs[thread] = job
         job.start()
+
+    def cancel(self, thread: int) -> None:
+        """Give a thread's job up, whatever its worker does; `on_end` is called."""
+        self._context.cancelJobGroup(_group(thread))
 
     def stop(self) -> None:
         """End all jobs and Spark itself; blocks for one to three seconds."""
@@ -119,33 +144,49 @@ class SparkRunner:
             job.join(max(deadline_s - time.monotonic(), 0))
         if self.is_alive:
             self._session.stop()
+        self._folder.cleanup()
+
+    def _has_ended(self) -> bool:
+        try:
+            return bool(self._context._jsc.sc().isStopped())
+        except Exception:  # The JVM is gone, or PySpark has noticed that.
+            return True
 
 
-def _settings(config: SparkConfig, threads: int) -> dict[str, str]:
-    master = config.master
-    local = _LOCAL.fullmatch(master)
-    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    if local:
-        slots = local[1] or "1"
-        if slots == "*":
-            master = f"local[{max(SLOTS_PER_THREAD * threads, os.cpu_count() or 1)}]"
-        elif int(slots) < threads:
-            raise ConfigError(
-                f"spark.master {master} has {slots} slots, but {threads} threads need one each: "
-                f"use local[*] or local[{SLOTS_PER_THREAD * threads}]"
-            )
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return settings | {
-        "spark.driver.extraJavaOptions": (
-            f"{_SMALL_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
-        ),
-        **config.conf,
-        "spark.master": master,
-        # A PipelineThread that ends is started again by the TaskManager, which knows its tasks.
-        "spark.task.maxFailures": "1",
-        # A second copy of a task would fence the first one.
-        "spark.speculation": "false",
-    }
+def description(tm_id: int, thread: int, tasks: Sequence[TaskId] = ()) -> str:
+    """Return what Spark's UI calls a PipelineThread."""
+    names = [
+        f"{task.processor}#{task.partition}" + (" (standby)" if task.standby else "")
+        for task in tasks
+    ]
+    parts = [f"TaskManager {tm_id}", f"thread {thread}", ", ".join(names)]
+    return " · ".join(filter(None, parts))
+
+
+def _group(thread: int) -> str:
+    return f"thread {thread}"
+
+
+def _once(body: Body) -> Body:
+    """Refuse what Spark starts again by itself, as it does when it holds a host's loss against it.
+
+    The TaskManager is to know; it starts the thread again.
+    """
+
+    def checked(elements: Iterable[int]) -> Iterator[int]:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() > 0:
+            raise RuntimeError("the executor was lost")
+        return body(elements)
+
+    return checked
+
+
+def _conf(values: Mapping[str, str]) -> SparkConf:
+    conf = SparkConf(loadDefaults=False)
+    for name, value in values.items():
+        conf.set(name, value)
+    return conf
 
 
 def _summary(error: Exception) -> str:

@@ -89,6 +89,13 @@ class LaunchThread:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportWaiting:
+    """Tell the operator that a PipelineThread was launched, but has not come up for long."""
+
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
 class AssignTask:
     """Tell a PipelineThread to run a task."""
 
@@ -132,8 +139,18 @@ class Exit:
 
 _ALIVE = (ThreadState.RUNNING, ThreadState.SILENT)
 
+_WAITS = "its PipelineThread does not come up: Spark has no free slot for it, or its worker hangs"
+
 Command = (
-    LaunchThread | AssignTask | RevokeTask | StopThread | KillThread | Threads | Heartbeat | Exit
+    LaunchThread
+    | ReportWaiting
+    | AssignTask
+    | RevokeTask
+    | StopThread
+    | KillThread
+    | Threads
+    | Heartbeat
+    | Exit
 )
 
 
@@ -143,6 +160,9 @@ class _Thread:
     heard_at_ms: int = 0
     connected_at_ms: int = 0
     launch_at_ms: int | None = None
+    patience_ends_ms: int = 0
+    waits: bool = False
+    """Whether it was launched, but has not come up for so long that it is said."""
     failures: int = 0
     hangs: bool = False
     kill_at_ms: int | None = None
@@ -238,13 +258,17 @@ class TaskManagerState:
         paused_ms = max(now_ms - self._now_ms - self._interval_ms, 0)
         self._now_ms = now_ms
         if self._introduce_by_ms is None:
+            paused_ms = 0
             self._introduce_by_ms = now_ms + START_PATIENCE_BEATS * self._interval_ms
             for number in self._threads:
                 self._launch(number)
         for number, thread in self._threads.items():
             thread.heard_at_ms += paused_ms
+            thread.patience_ends_ms += paused_ms
             if thread.state in _ALIVE:
                 self._watch(number, thread)
+            elif thread.state is ThreadState.STARTING and not thread.waits:
+                self._watch_start(number, thread)
             if thread.launch_at_ms is not None and now_ms >= thread.launch_at_ms:
                 self._launch(number)
         if self._stop_by_ms is not None and now_ms >= self._stop_by_ms:
@@ -269,6 +293,17 @@ class TaskManagerState:
         elif thread.kill_at_ms is not None and self._now_ms >= thread.kill_at_ms:
             thread.kill_at_ms = None
             self._commands.append(KillThread(number, by_force=True))
+
+    def _watch_start(self, number: int, thread: _Thread) -> None:
+        """Say of a thread that has not come up for long that it waits, and its tasks with it."""
+        if self._now_ms < thread.patience_ends_ms:
+            return
+        thread.waits = True
+        self._commands.append(ReportWaiting(number))
+        for task in self._tasks.values():
+            if task.thread == number:
+                task.status = replace(task.status, reason=_WAITS)
+        self._beat()
 
     def _on_sos(self, epoch: int) -> None:
         if epoch > self._epoch:
@@ -305,7 +340,8 @@ class TaskManagerState:
             task.successor = replica if task.closing else None
             return
         number = self._thread_for(replica.task)
-        status = TaskStatus(replica.task, TaskState.STARTING, thread=number)
+        reason = _WAITS if self._threads[number].waits else ""
+        status = TaskStatus(replica.task, TaskState.STARTING, reason, thread=number)
         self._tasks[replica.task] = _Task(replica, number, status)
         if self._threads[number].state in _ALIVE:
             self._commands.append(AssignTask(number, replica, self._epoch))
@@ -339,7 +375,7 @@ class TaskManagerState:
 
     def _on_connected(self, number: int) -> None:
         thread = self._threads[number]
-        thread.state = ThreadState.RUNNING
+        thread.state, thread.waits = ThreadState.RUNNING, False
         thread.heard_at_ms = thread.connected_at_ms = self._now_ms
         if self._stop_by_ms is not None:
             self._commands.append(StopThread(number))
@@ -410,7 +446,8 @@ class TaskManagerState:
         thread = self._threads[number]
         thread.launch_at_ms = thread.kill_at_ms = None
         thread.hangs = False
-        thread.state = ThreadState.STARTING
+        thread.state, thread.waits = ThreadState.STARTING, False
+        thread.patience_ends_ms = self._now_ms + START_PATIENCE_BEATS * self._interval_ms
         self._commands.append(LaunchThread(number))
 
     def _on_stop(self) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from common.config import Config
+from common.errors import UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
 from common.kafka.data import PartitionReader
@@ -143,3 +146,16 @@ def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> di
     The TaskManager is part of it, as a copy of another one's directory is as old as the copy.
     """
     return {"cluster": cluster_id, "task": str(replica.task.active), "task_manager": str(tm_id)}
+
+
+def check_writable(config: Config) -> None:
+    """Raise `UnavailableError` unless the state directory can be made and written."""
+    try:
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=config.state_dir):
+            pass
+    except OSError as error:
+        raise UnavailableError(
+            f"the state directory {config.state_dir} of {socket.gethostname()} cannot be written "
+            f"({error.strerror}): make it writable, or set another state_dir in config.yaml."
+        ) from error

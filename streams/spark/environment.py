@@ -13,14 +13,16 @@ LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 """Of Spark's own log."""
 
 
-def set_environment(python_path: Sequence[Path]) -> None:
+def set_environment(python_path: Sequence[Path], worker_python: str = sys.executable) -> None:
     """Let the Spark that starts next, and its Python workers, be like this process.
 
+    Workers on other hosts may have their interpreter elsewhere: `worker_python`.
     Raises `UnavailableError` without Java 17.
     """
     os.environ["JAVA_HOME"] = str(find_java().home)
     # Workers must run the interpreter that has the project and its dependencies.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = worker_python
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     folders = [*map(str, python_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     if folders:
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)

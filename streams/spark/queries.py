@@ -154,6 +154,8 @@ class RunningQuery:
             return
         self._entered.done = True
         context = self._session.sparkContext
+        # What Spark's UI shows of its jobs.
+        context.setJobDescription(" ".join((self._spec.query or self._spec.function).split()))
         for name, value in _SETTINGS.items():
             context.setLocalProperty(name, value)
 

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from taskmanager.channel import DriverChannel
+from taskmanager.channel import DriverChannel, Message
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 30
@@ -23,9 +23,15 @@ import os, signal, sys, time
 from taskmanager import channel
 if len(sys.argv) > 3:
     channel.here = lambda: sys.argv[3]
-channel.WorkerChannel(("127.0.0.1", int(sys.argv[1])), bytes.fromhex(sys.argv[2]), 7)
+worker = channel.WorkerChannel(("127.0.0.1", int(sys.argv[1])), bytes.fromhex(sys.argv[2]), 7)
 """
 HANG = "time.sleep(600)"
+TALK = """
+while not worker.is_lost:
+    worker.send({"type": "status"})
+    time.sleep(0.01)
+os._exit(3)
+"""
 FREEZE = "os.kill(os.getpid(), signal.SIGSTOP)"
 
 
@@ -36,14 +42,17 @@ class Driver:
         self.came: SimpleQueue[int] = SimpleQueue()
         self.left: SimpleQueue[int] = SimpleQueue()
         self.channel = DriverChannel(
-            "127.0.0.1", lambda _, pid, __: self.came.put(pid), lambda _, pid: self.left.put(pid)
+            "127.0.0.1", self._on_message, lambda _, pid: self.left.put(pid)
         )
+
+    def _on_message(self, _: int, pid: int, message: Message) -> None:
+        if message["type"] == "hello":
+            self.came.put(pid)
 
     @contextmanager
     def worker(self, what: str, *place: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run the worker of thread 7, which says hello and then does something."""
-        _, port = self.channel.address
-        arguments = [str(port), self.channel.authkey.hex(), *place]
+        arguments = [str(self.channel.port), self.channel.authkey.hex(), *place]
         command = [sys.executable, "-c", CONNECT + what, *arguments]
         with subprocess.Popen(command, cwd=ROOT) as process:
             try:
@@ -91,3 +100,12 @@ def test_worker_elsewhere_is_not_killed_by_its_process_id(driver: Driver) -> Non
         driver.channel.kill(7)
         driver.channel.send(7, {"type": "die"})
         assert process.wait(TIMEOUT_S) == 1
+
+
+def test_worker_whose_thread_has_another_one_is_hung_up_on(driver: Driver) -> None:
+    """Spark took its executor for lost; what it says must not pass for its successor's word."""
+    with driver.worker(TALK) as former, driver.worker(HANG) as successor:
+        assert former.wait(TIMEOUT_S) == 3
+        driver.channel.send(7, {"type": "die"})
+        assert successor.wait(TIMEOUT_S) == 1
+        assert driver.left.get(timeout=TIMEOUT_S) == successor.pid

@@ -67,7 +67,7 @@ def server(queries: FakeQueries) -> Iterator[QueryServer]:
 
 @pytest.fixture
 def remote(server: QueryServer) -> RemoteQueries:
-    return RemoteQueries(server.address, KEY)
+    return RemoteQueries(("127.0.0.1", server.port), KEY)
 
 
 def test_query_runs_in_the_driver_and_its_output_comes_back(
@@ -137,5 +137,5 @@ def test_driver_that_does_not_listen_fails_the_task() -> None:
 
 def test_stranger_is_refused(server: QueryServer, remote: RemoteQueries) -> None:
     with pytest.raises(SparkLostError):
-        RemoteQueries(server.address, b"wrong").open(QuerySpec("1"))
+        RemoteQueries(("127.0.0.1", server.port), b"wrong").open(QuerySpec("1"))
     remote.open(QuerySpec("1")).close()

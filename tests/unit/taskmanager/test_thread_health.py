@@ -9,6 +9,7 @@ from taskmanager.state import (
     AssignTask,
     KillThread,
     LaunchThread,
+    ReportWaiting,
     StopRequested,
     TaskClosed,
     ThreadConnected,
@@ -232,3 +233,60 @@ def test_nobody_is_killed_while_the_taskmanager_stops() -> None:
         host.tick(1000)
     host.take(StopRequested())
     assert not any(isinstance(c, KillThread) for _ in range(9) for c in host.tick(1000))
+
+
+# Threads that do not come up.
+
+PATIENCE_S = 20
+
+
+def waiting(threads: int = 1) -> Host:
+    """Return a host whose last thread is launched anew and has not come up for long."""
+    host = running_host(threads, assign=range(threads))
+    last = threads - 1
+    host.take(ThreadLost(last))
+    host.tick()
+    said = [command for _ in range(PATIENCE_S) for command in others(host.tick(1000))]
+    assert said == [ReportWaiting(last)]
+    return host
+
+
+def test_thread_that_does_not_come_up_is_reported_once_with_its_tasks() -> None:
+    host = waiting(threads=2)
+    report = host.report()
+    assert report.thread_states[-1] is ThreadState.STARTING
+    reasons = {status.task: status.reason for status in report.tasks}
+    assert reasons[task(0)] == ""
+    assert "no free slot" in reasons[task(1)]
+    for _ in range(3 * PATIENCE_S):
+        host.take(ThreadReported(0, ()))
+        assert others(host.tick(1000)) == []
+
+
+def test_thread_that_does_not_come_up_at_the_start_is_reported_too() -> None:
+    host = Host(2)
+    host.tick()
+    host.take(ThreadConnected(0))
+    said = [command for _ in range(PATIENCE_S) for command in others(host.tick(1000))]
+    assert said == [ReportWaiting(1)]
+
+
+def test_task_that_is_assigned_to_a_waiting_thread_says_so_from_the_start() -> None:
+    host = waiting()
+    host.command([1])
+    assert all("no free slot" in status.reason for status in host.report().tasks)
+
+
+def test_waiting_thread_that_comes_up_at_last_runs_its_tasks() -> None:
+    host = waiting()
+    assert others(host.take(ThreadConnected(0))) == [AssignTask(0, replica(0), EPOCH)]
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING),)))
+    assert [status.reason for status in host.report().tasks] == [""]
+
+
+def test_time_in_which_the_task_manager_did_not_run_is_no_waiting() -> None:
+    host = Host(1)
+    host.tick()
+    assert others(host.tick(10 * PATIENCE_S * 1000)) == []
+    said = [command for _ in range(PATIENCE_S) for command in others(host.tick(1000))]
+    assert said == [ReportWaiting(0)]

@@ -1,0 +1,70 @@
+"""The archive that executors get: the engine and the user's modules, as Python source in a zip."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+ENGINE = ("common", "streams", "taskmanager")
+
+
+def write_archive(file: Path, python_path: Sequence[Path] = (), modules: Sequence[str] = ()) -> int:
+    """Write what PipelineThreads import; return the number of files.
+
+    That is the engine, all Python files below the folders of `python_path`, and the top-level
+    packages of `modules` wherever this process finds them. Of two files with one name the first
+    counts, in this order. Packages with compiled modules are left out: no zip can hold them, so
+    they are installed where they are used, like all other libraries. So is what is no Python.
+    """
+    written: set[str] = set()
+    with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+        for source, name in _files(python_path, modules):
+            if name not in written:
+                written.add(name)
+                # Its time of change may be one before 1980, which a zip cannot say.
+                archive.writestr(name, source.read_bytes())
+    return len(written)
+
+
+def _files(python_path: Sequence[Path], modules: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    for package in ENGINE:
+        yield from _module(package)
+    for folder in python_path:
+        yield from _tree(folder, folder)
+    for module in dict.fromkeys(module.split(".")[0] for module in modules):
+        yield from _module(module)
+
+
+def _module(name: str) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a top-level module or package; nothing for one that is built in."""
+    spec = find_spec(name)
+    if spec is None:
+        return
+    if spec.submodule_search_locations is None:
+        if spec.origin is not None and spec.origin.endswith(".py"):
+            yield Path(spec.origin), f"{name}.py"
+        return
+    for location in map(Path, spec.submodule_search_locations):
+        compiled = (path for suffix in EXTENSION_SUFFIXES for path in location.rglob(f"*{suffix}"))
+        if not any(compiled):
+            yield from _tree(location, location.parent)
+
+
+def _tree(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the Python files below a folder, but for hidden folders and virtual environments."""
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name != "__pycache__"
+            and not (here / name / "pyvenv.cfg").exists()
+        )
+        for name in sorted(names):
+            if name.endswith(".py"):
+                yield here / name, (here / name).relative_to(root).as_posix()

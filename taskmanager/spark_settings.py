@@ -1,0 +1,126 @@
+"""Spark's settings for a TaskManager: the slots that it asks for, and where threads may land."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common.config import SparkConfig
+from common.errors import ConfigError
+
+SLOTS_PER_THREAD = 2
+"""One for the PipelineThread, which never ends, and one for the queries of its tasks."""
+
+_LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
+# No record passes through the JVM but those of queries. With the second compiler (C2), batches took
+# more CPU time in their first minute: 10 records 47 ms against 29, 100,000 records 69 against 57.
+_SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_STANDALONE = "spark://"
+_SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Spark's own settings, and the reason why no queries can run with them, if there is one."""
+
+    values: Mapping[str, str]
+    no_queries: str = ""
+
+    @property
+    def public(self) -> dict[str, str]:
+        """All but the secrets: a command line shows to everybody on the host."""
+        return {name: value for name, value in self.values.items() if not _SECRET.search(name)}
+
+
+def spark_settings(config: SparkConfig, threads: int, log_settings: str) -> SparkSettings:
+    """Return what config.yaml says, over defaults that give each PipelineThread a slot.
+
+    `log_settings` is the address of log4j's settings for the driver. Raises `ConfigError` if there
+    are fewer slots than `threads`, or a number is none.
+    """
+    local = _LOCAL.fullmatch(config.master)
+    master, defaults, slots, cure = (
+        _local(config.master, threads, local[1] or "1") if local else _cluster(config, threads)
+    )
+    if slots is not None and slots < threads:
+        raise ConfigError(
+            f"spark.master {config.master} has {slots} slots, but {threads} threads need one each: "
+            f"{cure}"
+        )
+    no_queries = (
+        f"spark.master {config.master} of config.yaml leaves no slot for queries beside "
+        f"{threads} threads: {cure}"
+        if slots == threads
+        else ""
+    )
+    values = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": (
+            f"{_SMALL_JVM} -Dlog4j2.configurationFile={log_settings}"
+        ),
+        **defaults,
+        **config.conf,
+        "spark.master": master,
+        # A PipelineThread that ends is started again by the TaskManager, which knows its tasks.
+        "spark.task.maxFailures": "1",
+        # A second copy of a task would fence the first one.
+        "spark.speculation": "false",
+    }
+    return SparkSettings(values, no_queries)
+
+
+def _local(master: str, threads: int, slots: str) -> tuple[str, dict[str, str], int, str]:
+    count = max(SLOTS_PER_THREAD * threads, os.cpu_count() or 1) if slots == "*" else int(slots)
+    return (
+        f"local[{count}]" if slots == "*" else master,
+        {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"},
+        count,
+        f"use local[*] or local[{SLOTS_PER_THREAD * threads}]",
+    )
+
+
+def _cluster(config: SparkConfig, threads: int) -> tuple[str, dict[str, str], int | None, str]:
+    """Ask for one executor with one slot per thread, so that no two threads share an executor.
+
+    A standalone master would give all its cores otherwise, the others two executors. Slots are
+    `None` where Spark makes executors as they are needed.
+    """
+    conf = config.conf
+    task_cpus = _number(conf, "spark.task.cpus", 1)
+    cores = _number(conf, "spark.executor.cores", task_cpus)
+    per_executor = cores // task_cpus
+    if not per_executor:
+        raise ConfigError(
+            f"spark.executor.cores {cores} is below spark.task.cpus {task_cpus}: "
+            "an executor could run nothing"
+        )
+    defaults = {
+        "spark.executor.cores": str(cores),
+        "spark.executor.extraJavaOptions": _SMALL_JVM,
+        # Or the losses of months would add up until Spark gives up (YARN, Kubernetes).
+        "spark.executor.failuresValidityInterval": "1h",
+    }
+    if conf.get("spark.dynamicAllocation.enabled", "").lower() == "true":
+        return config.master, defaults, None, ""
+    is_standalone = config.master.startswith(_STANDALONE)
+    limit = "spark.cores.max" if is_standalone else "spark.executor.instances"
+    cores_each = cores if is_standalone else 1
+    needed = -(-threads // per_executor) * cores_each
+    with_queries = -(-SLOTS_PER_THREAD * threads // per_executor) * cores_each
+    found = _number(conf, limit, needed)
+    return (
+        config.master,
+        {**defaults, limit: str(found)},
+        found // cores_each * per_executor,
+        f"set {limit} to {with_queries} under spark: {{conf}}",
+    )
+
+
+def _number(conf: Mapping[str, str], name: str, default: int) -> int:
+    text = conf.get(name, str(default))
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f'{name} of config.yaml is "{text}": it must be a number, 1 or more')
+    return int(text)

@@ -1,0 +1,214 @@
+"""A TaskManager on a standalone Spark cluster: a Master, two Workers, and a killed executor."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from admin.cluster_status import ClusterStatus
+from admin.ports import find_free
+from common.errors import UnavailableError
+from common.java import find_java
+from common.status import ThreadState
+from tests.engine import Engine, all_run, engine
+from tests.spark_cluster import SparkCluster, get_json, spark_cluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+SECRET = "a secret of the test"
+KEYS = 20
+RECORDS = 20_000
+PARTS = 40
+
+# Lies in no folder that an executor's Python searches.
+OWN_CODE = """
+from pathlib import Path
+import streams
+import own_helper
+from pyspark.sql import functions as F
+
+class Place(streams.Processor):
+    def init(self, context):
+        self.context = context
+        files = (Path(streams.__file__).parents[1], Path(own_helper.__file__).parent)
+        self.place = " ".join(file.name for file in files).encode()
+
+    def process(self, record):
+        self.context.forward(record.with_key(record.key + b" " + self.place))
+
+def _loud(text):
+    return own_helper.loud(text)
+
+def loud(frame):
+    return frame.select("key", F.udf(lambda text: _loud(text))("value").alias("value"))
+"""
+OWN_HELPER = "def loud(text):\n    return text.upper()\n"
+
+PIPELINE = """
+- {id: Place, type: "own_code:Place", to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+QUERIES = """
+- {id: Named, type: sql, query: "SELECT key, concat(value, '!') AS value FROM input", to: [Loud]}
+- {id: Loud, type: dataframe, function: "own_code:loud", to: [sink]}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """Two Workers with two cores each, which only talk, encrypted, to those who know the secret."""
+    try:
+        find_java()
+    except UnavailableError as error:
+        pytest.skip(f"a Spark cluster needs Java: {error}")
+    settings = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": SECRET,
+        "spark.network.crypto.enabled": "true",
+    }
+    with spark_cluster(tmp_path_factory.mktemp("cluster"), 2, 2, settings) as made:
+        yield made
+
+
+@contextmanager
+def running(
+    cluster: SparkCluster, folder: Path, servers: str, name: str, pipeline: str, **conf: object
+) -> Iterator[Engine]:
+    """Prepare a job of one TaskManager with own code, on the cluster."""
+    code = folder / "code"
+    code.mkdir()
+    (code / "own_code.py").write_text(OWN_CODE)
+    (code / "own_helper.py").write_text(OWN_HELPER)
+    known = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": "${CLUSTER_SECRET}",
+        "spark.network.crypto.enabled": "true",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+    }
+    lines = ", ".join(f'"{key}": "{value}"' for key, value in (known | conf).items())
+    settings = {
+        "modules": "[own_code]",
+        "python_path": f"[{code}]",
+        "heartbeat_interval_ms": 500,
+        "spark": f"{{master: '{cluster.master}', conf: {{{lines}}}}}",
+    }
+    job = f"{name}_{os.getpid()}"
+    with engine(folder, servers, job, pipeline, tm_number=1, **settings) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTER_SECRET", SECRET)
+
+
+def test_killed_executor_loses_nothing_and_its_thread_comes_back(
+    cluster: SparkCluster, tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """The threads lie on both Workers, run the code that was shipped, and count exactly."""
+    (ui,) = find_free(1)
+    conf = {"spark.ui.enabled": "true", "spark.ui.port": ui}
+    with running(cluster, tmp_path, bootstrap_servers, "cluster", PIPELINE, **conf) as made:
+        made.start_job_manager()
+        task_manager = made.start_task_manager(0)
+        made.wait_until(all_run([0]))
+        threads = worker_pids(task_manager.log_file)
+        assert {ancestor(pid, 3) for pid in threads.values()} == {
+            process.pid for process in cluster.processes[1:]
+        }
+        assert SECRET not in command_lines()
+        rows = [(b"k%d" % (i % KEYS), b"%d" % i) for i in range(RECORDS)]
+        for part in range(PARTS):
+            made.write(rows[part * RECORDS // PARTS : (part + 1) * RECORDS // PARTS])
+            time.sleep(0.1)
+            if part == PARTS // 4:
+                os.kill(ancestor(threads[1], 2), signal.SIGKILL)
+        made.wait_until_done({made.config.sink_topic: RECORDS})
+        counts: dict[bytes | None, list[int]] = {}
+        for key, value in made.read(made.config.sink_topic):
+            counts.setdefault(key, []).append(int(value or b"0"))
+        place = b"pipeline_0.zip pipeline_0.zip"
+        expected = Counter(key + b" " + place for key, _ in rows)
+        assert counts == {key: list(range(1, n + 1)) for key, n in expected.items()}
+        made.wait_until(all_run([0]))
+        later = worker_pids(task_manager.log_file)
+        assert later[0] == threads[0]
+        assert later[1] != threads[1]
+        (app,) = cluster.status()["activeapps"]
+        jobs = get_json(f"http://127.0.0.1:{ui}/api/v1/applications/{app['id']}/jobs")
+        names = {job["description"] for job in jobs if job["status"] == "RUNNING"}
+        assert "TaskManager 0 · thread 0" in names
+        (name,) = names - {"TaskManager 0 · thread 0"}
+        assert re.fullmatch(r"TaskManager 0 · thread 1 · \w+#[01], \w+#[01]", name)
+
+
+def test_queries_run_on_executors_with_code_that_was_shipped(
+    cluster: SparkCluster, tmp_path: Path, bootstrap_servers: str
+) -> None:
+    conf = {"spark.cores.max": 2}
+    with running(cluster, tmp_path, bootstrap_servers, "queries", QUERIES, **conf) as made:
+        made.start_job_manager()
+        made.start_task_manager(0, threads=1)
+        made.wait_until(all_run([0]))
+        rows = [(b"k%d" % (i % KEYS), b"v%d" % i) for i in range(1_000)]
+        made.write(rows)
+        made.wait_until_done({made.config.sink_topic: len(rows)})
+        wanted = Counter((key, value.upper() + b"!") for key, value in rows)
+        assert Counter(made.read(made.config.sink_topic)) == wanted
+
+
+def test_thread_that_gets_no_slot_is_told_in_status_and_log(
+    cluster: SparkCluster, tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """No Worker has that much memory, so no executor ever starts."""
+
+    def waits(status: ClusterStatus) -> bool:
+        reasons = [task.reason for task in status.tasks]
+        return bool(reasons) and all("no free slot" in reason for reason in reasons)
+
+    conf = {"spark.executor.memory": "100g"}
+    with running(cluster, tmp_path, bootstrap_servers, "full", PIPELINE, **conf) as made:
+        made.start_job_manager()
+        task_manager = made.start_task_manager(0)
+        status = made.wait_until(waits)
+        assert set(status.task_managers[0].threads) == {ThreadState.STARTING}
+        log = task_manager.log_file.read_text()
+        assert len(re.findall(r"PipelineThread does not come up.* executors=0", log)) == 2
+
+
+def worker_pids(log_file: Path) -> dict[int, int]:
+    """Return the process id of each PipelineThread's last worker."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", log_file.read_text())
+    lines = re.findall(r"PipelineThread runs .*", text)
+    return {_number("thread", line): _number("pid", line) for line in lines}
+
+
+def _number(name: str, line: str) -> int:
+    match = re.search(rf"\b{name}=([0-9]+)", line)
+    assert match is not None
+    return int(match[1])
+
+
+def ancestor(pid: int, generations: int) -> int:
+    """Return a parent, or further up: a worker's are PySpark's daemon, its executor, its Worker."""
+    for _ in range(generations):
+        answer = subprocess.run(
+            ["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, check=True
+        )
+        pid = int(answer.stdout)
+    return pid
+
+
+def command_lines() -> str:
+    """Return what all users of this host can see of its processes."""
+    return subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout

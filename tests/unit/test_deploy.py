@@ -1,0 +1,81 @@
+"""The files of deploy/, as far as they can be checked where no container can be built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from common.config import Config, load_config
+from streams.pipeline.load import load_pipeline
+
+ROOT = Path(__file__).parents[2]
+Objects = dict[str, Any]
+
+
+@pytest.fixture
+def objects() -> Objects:
+    documents = yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())
+    return {document["kind"]: document for document in documents}
+
+
+@pytest.fixture
+def config(objects: Objects, tmp_path: Path) -> Config:
+    for name, text in objects["ConfigMap"]["data"].items():
+        (tmp_path / name).write_text(text)
+    load_pipeline(tmp_path / "pipeline.yaml", load_config(tmp_path / "config.yaml"))
+    return load_config(tmp_path / "config.yaml")
+
+
+def container(controller: Any) -> Any:
+    (only,) = controller["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def test_pods_find_the_files_that_their_commands_name(objects: Objects, config: Config) -> None:
+    for controller in (objects["StatefulSet"], objects["Deployment"]):
+        made = container(controller)
+        mounts = {mount["name"]: mount["mountPath"] for mount in made["volumeMounts"]}
+        words = " ".join(made["args"]).split()
+        named = [word for word in words if word.endswith(".yaml")]
+        assert named
+        assert {str(Path(word).parent) for word in named} == {mounts["config"]}
+        assert {Path(word).name for word in named} <= objects["ConfigMap"]["data"].keys()
+
+
+def test_there_is_a_pod_with_a_volume_for_each_task_manager(
+    objects: Objects, config: Config
+) -> None:
+    spec = objects["StatefulSet"]["spec"]
+    assert spec["replicas"] == config.tm_number
+    assert spec["serviceName"] == objects["Service"]["metadata"]["name"]
+    (claim,) = spec["volumeClaimTemplates"]
+    mounts = {
+        mount["name"]: mount["mountPath"]
+        for mount in container(objects["StatefulSet"])["volumeMounts"]
+    }
+    assert mounts[claim["metadata"]["name"]] == str(config.state_dir)
+
+
+def test_pods_are_given_longer_to_stop_than_task_managers_take(
+    objects: Objects, config: Config
+) -> None:
+    grace_s = objects["StatefulSet"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s * 1000 > 11 * config.heartbeat_interval_ms
+
+
+def test_user_of_the_pods_is_the_one_of_the_image(objects: Objects) -> None:
+    lines = (ROOT / "deploy" / "Containerfile").read_text()
+    for controller in (objects["StatefulSet"], objects["Deployment"]):
+        user = controller["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
+        assert f"useradd --uid {user} " in lines
+        assert f"USER {user}\n" in lines
+
+
+def test_image_has_all_packages_and_files_that_exist() -> None:
+    lines = (ROOT / "deploy" / "Containerfile").read_text().splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert all((ROOT / name).exists() for name in copied)
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= set(copied)
