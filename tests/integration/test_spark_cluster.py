@@ -133,13 +133,7 @@ def test_killed_executor_loses_nothing_and_its_thread_comes_back(
             time.sleep(0.1)
             if part == PARTS // 4:
                 os.kill(ancestor(threads[1], 2), signal.SIGKILL)
-        made.wait_until_done({made.config.sink_topic: RECORDS})
-        counts: dict[bytes | None, list[int]] = {}
-        for key, value in made.read(made.config.sink_topic):
-            counts.setdefault(key, []).append(int(value or b"0"))
-        place = b"pipeline_0.zip pipeline_0.zip"
-        expected = Counter(key + b" " + place for key, _ in rows)
-        assert counts == {key: list(range(1, n + 1)) for key, n in expected.items()}
+        check_counts(made, rows)
         made.wait_until(all_run([0]))
         later = worker_pids(task_manager.log_file)
         assert later[0] == threads[0]
@@ -184,6 +178,38 @@ def test_thread_that_gets_no_slot_is_told_in_status_and_log(
         assert set(status.task_managers[0].threads) == {ThreadState.STARTING}
         log = task_manager.log_file.read_text()
         assert len(re.findall(r"PipelineThread does not come up.* executors=0", log)) == 2
+
+
+def test_lost_host_loses_nothing_and_its_thread_moves_to_another_one(
+    cluster: SparkCluster, tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """The last test here, as it ends a Worker. Spark would start the thread again by itself."""
+    with running(cluster, tmp_path, bootstrap_servers, "host", PIPELINE) as made:
+        made.start_job_manager()
+        task_manager = made.start_task_manager(0)
+        made.wait_until(all_run([0]))
+        threads = worker_pids(task_manager.log_file)
+        rows = [(b"k%d" % (i % KEYS), b"%d" % i) for i in range(RECORDS)]
+        made.write(rows[: RECORDS // 2])
+        lost = [ancestor(threads[1], generations) for generations in (3, 2)]
+        for pid in lost:
+            os.kill(pid, signal.SIGKILL)
+        made.write(rows[RECORDS // 2 :])
+        check_counts(made, rows)
+        later = worker_pids(task_manager.log_file)
+        assert later[0] == threads[0]
+        assert ancestor(later[1], 3) == ancestor(later[0], 3)
+        assert "the executor was lost" in task_manager.log_file.read_text()
+
+
+def check_counts(made: Engine, rows: list[tuple[bytes, bytes]]) -> None:
+    """Assert that each key is counted 1..n, by code from the archive."""
+    made.wait_until_done({made.config.sink_topic: len(rows)})
+    counts: dict[bytes | None, list[int]] = {}
+    for key, value in made.read(made.config.sink_topic):
+        counts.setdefault(key, []).append(int(value or b"0"))
+    expected = Counter(key + b" pipeline_0.zip pipeline_0.zip" for key, _ in rows)
+    assert counts == {key: list(range(1, n + 1)) for key, n in expected.items()}
 
 
 def worker_pids(log_file: Path) -> dict[int, int]:

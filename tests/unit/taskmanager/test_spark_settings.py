@@ -13,7 +13,7 @@ from taskmanager.spark_settings import SparkSettings, spark_settings
 STANDALONE = "spark://host:7077"
 
 
-def settings(master: str, threads: int = 2, **conf: str) -> SparkSettings:
+def settings(master: str, threads: int = 2, /, **conf: str) -> SparkSettings:
     named = {f"spark.{name.replace('_', '.')}": value for name, value in conf.items()}
     return spark_settings(
         SparkConfig(master=master, conf=named), threads, "file:/log4j2.properties"
