@@ -30,6 +30,7 @@ from common.errors import PipelineError
 from common.kafka.admin import Admin
 from common.messages import ProcessorReplica
 from common.nodes import ON_SPARK
+from common.topics import TopicNames
 from streams.backfill import tasks as bounded
 from streams.backfill.files import ReadFile, chunks_of
 from streams.backfill.kafka import ReadPartition, WritePartition
@@ -229,7 +230,7 @@ class _Run:
                     tasks.append(WriteFile(path, runs, topic, number, file))
                 else:
                     name = plan.target_topics.get(topic, topic)
-                    group = f"backfill_{self._work.id}"
+                    group = TopicNames.of(plan.config).backfill_group(self._work.id)
                     limit = limits[topic]
                     tasks.append(
                         WritePartition(path, plan.config, runs, name, number, group, limit)

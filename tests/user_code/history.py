@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 from streams import Processor, ProcessorContext, PunctuationType, Record
 
 
@@ -35,3 +38,19 @@ class Totals(Processor):
         with self.totals.all() as entries:
             for key, total in entries:
                 self.context.forward(Record(f"all {key}", total, timestamp))
+
+
+class Gate(Processor):
+    """Passes everything on, as soon as there is a file."""
+
+    def __init__(self, file: str) -> None:
+        self._file = Path(file)
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        deadline_s = time.monotonic() + 120
+        while not self._file.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
