@@ -215,11 +215,16 @@ class _Run:
         return self._do(name, tasks, total)
 
     def _write(self, topics: Topics, limits: Mapping[str, int]) -> dict[str, int]:
-        """Write all results; return how many records each topic got, by the pipeline's names."""
+        """Write all results; return how many records each topic got."""
         plan, folder = self._plan, self._work.stage("write")
         stages = [path for path in self._folders if path.parent.name.startswith("stage-")]
         # A function of the user's may choose topics that the pipeline does not name.
         others = sorted(topics_of(stages) - {*plan.results, *plan.arcs})
+        if others and plan.target_topics:
+            raise PipelineError(
+                f"the pipeline has also written {', '.join(others)}, which it does not name: use "
+                "--to with a folder"
+            )
         tasks: list[Task] = []
         for topic in (*plan.results, *others):
             for number in range(topics.num_partitions(topic)):
@@ -229,7 +234,7 @@ class _Run:
                     file = plan.target / topic / f"{number}.parquet"
                     tasks.append(WriteFile(path, runs, topic, number, file))
                 else:
-                    name = plan.target_topics.get(topic, topic)
+                    name = plan.target_topics[topic]
                     group = TopicNames.of(plan.config).backfill_group(self._work.id)
                     limit = limits[topic]
                     tasks.append(
@@ -269,15 +274,19 @@ class _Run:
             run = partial(_run_here, tasks, self._jobs.slots)
         else:
             run = partial(self._jobs.run, tasks, bounded.run, f"backfill · {name}")
-        folders = [task.folder for task in tasks]
+        waiting = {task.folder for task in tasks}
+        finished = before
         with ThreadPoolExecutor(1) as pool:
             job: Future[list[Done | Failed]] = pool.submit(run)
             try:
                 while not wait([job], timeout=_LOOK_INTERVAL_S).done:
-                    finished = (bounded.result_of(folder) for folder in folders)
-                    records = before + sum(_size(done) for done in finished if done is not None)
-                    records += bounded.progress_of(folders)
-                    self._progress.update(bar, completed=records)
+                    records = sum(map(bounded.progress_of, {path.parent for path in waiting}))
+                    for path in list(waiting):
+                        done = bounded.result_of(path)
+                        if done is not None:
+                            waiting.remove(path)
+                            finished += _size(done)
+                    self._progress.update(bar, completed=finished + records)
             except BaseException:
                 self._stopping.set()
                 self._jobs.cancel()

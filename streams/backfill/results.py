@@ -40,6 +40,8 @@ class WriteFile:
         """See `Task.work`."""
         written = 0
         self.target.parent.mkdir(parents=True, exist_ok=True)
+        for rubbish in self.target.parent.glob(f".{self.target.name}.*"):
+            rubbish.unlink(missing_ok=True)
         unfinished = self.target.with_name(f".{self.target.name}.{place.path.name}")
         try:
             # Most values differ, and so do most times and offsets.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import traceback
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,18 +22,21 @@ from streams.group_task import Figures, ProcessingFailedError
 _FIGURES = "figures.json"
 _PROGRESS = "progress"
 _UNFINISHED = ".unfinished-"
+_WHAT_NEXT = (
+    "Mend the code of the processor and start again, or choose another on_error and begin anew"
+)
 
 
 @dataclass(slots=True)
 class Done:
-    """What a task did: its figures, and how many records of which partition it wrote."""
+    """What a task did: its figures, and how many records it wrote."""
 
     records_in: int = 0
     skipped: int = 0
     dead_letters: int = 0
     dropped: int = 0
     written: dict[str, int] = field(default_factory=dict)
-    """By topic; without dead letters of a task, which are counted above as well."""
+    """By topic, dead letters included."""
 
     def add(self, figures: Figures) -> None:
         """Add what a group did; what it wrote is counted where it is written."""
@@ -87,19 +91,32 @@ def run(task: Task) -> Done | Failed:
     path = task.folder.with_name(f"{task.folder.name}{_UNFINISHED}{uuid.uuid4().hex[:8]}")
     try:
         path.mkdir(parents=True)
-        done = task.work(Place(path))
-        figures = {name: getattr(done, name) for name in Done.__slots__}
-        (path / _FIGURES).write_text(json.dumps(figures))
-        (path / _PROGRESS).unlink(missing_ok=True)
-        path.rename(task.folder)
+        return _kept(path, task.folder, task.work(Place(path)))
     except PipelineError as error:
         return Failed(str(error), error.exit_code)
-    except (ProcessingFailedError, StreamsError, EngineError) as error:
+    except ProcessingFailedError as error:
+        return Failed(f"{task.folder.name}: {error}. {_WHAT_NEXT}", PipelineError.exit_code)
+    except (StreamsError, EngineError, OSError) as error:
         return Failed(f"{task.folder.name}: {error}", PipelineError.exit_code)
-    except OSError as error:
-        return Failed(f"{task.folder.name}: {error}", PipelineError.exit_code)
+    except Exception:
+        # Of the user's code, such as in `init`, or of this program: nobody else shows where.
+        return Failed(f"{task.folder.name}: {traceback.format_exc()}", PipelineError.exit_code)
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _kept(path: Path, folder: Path, done: Done) -> Done:
+    """Give a folder its final name, unless Spark has had the task done by another one meanwhile."""
+    figures = {name: getattr(done, name) for name in Done.__slots__}
+    (path / _FIGURES).write_text(json.dumps(figures))
+    (path / _PROGRESS).unlink(missing_ok=True)
+    try:
+        path.rename(folder)
+    except OSError:
+        done_before = result_of(folder)
+        if done_before is None:
+            raise
+        return done_before
     return done
 
 
@@ -118,15 +135,14 @@ def remove_unfinished(work: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def progress_of(folders: Iterable[Path]) -> int:
-    """Return how many records tasks have worked off that are not done yet."""
+def progress_of(stage: Path) -> int:
+    """Return how many records the tasks of a stage have worked off that are not done yet."""
     records = 0
-    for folder in folders:
-        for path in folder.parent.glob(f"{folder.name}{_UNFINISHED}*/{_PROGRESS}"):
-            try:
-                records += int(path.read_text() or 0)
-            except FileNotFoundError:  # just done, or just removed
-                continue
+    for path in stage.glob(f"*{_UNFINISHED}*/{_PROGRESS}"):
+        try:
+            records += int(path.read_text() or 0)
+        except FileNotFoundError:  # just done, or just removed
+            continue
     return records
 
 
