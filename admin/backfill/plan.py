@@ -83,6 +83,10 @@ def make_plan(config: Path, pipeline: Path, from_: Sequence[str], to: str) -> Pl
             f"--from {missing[0]}=PATH"
         )
     target = read_target(to)
+    for where in sources.values():
+        within = (target, *target.parents) if isinstance(target, Path) else ()
+        if isinstance(where, Files) and where.path in within:
+            raise ConfigError(f"--to {target} is in {where.path}, which is read: move one")
     arcs = names.arcs(topology)
     results = _results(topology, names, arcs)
     target_topics = {} if isinstance(target, Path) else _renamed(topology, names, target, results)

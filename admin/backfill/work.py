@@ -20,6 +20,7 @@ VERSION = 1
 _ABOUT = "backfill.json"
 _LOCK = "lock"
 _RESULT = "result.json"
+_UNFINISHED = ".new"
 _WHAT = {
     "version": "was made by another version of this program",
     "pipeline": "belongs to another pipeline, or to one that was changed since",
@@ -94,7 +95,9 @@ def opened(
 
 
 def _require_new(folder: Path, target: Path | None) -> None:
-    others = [path.name for path in folder.iterdir() if path.name != _LOCK]
+    # What stands there if the first start was interrupted.
+    ours = (_LOCK, Path(_ABOUT).with_suffix(_UNFINISHED).name)
+    others = [path.name for path in folder.iterdir() if path.name not in ours]
     if others:
         raise ConfigError(
             f"folder {folder} has {min(others)} in it, and is no work folder of a backfill: give "
@@ -122,6 +125,6 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    unfinished = path.with_suffix(".new")
+    unfinished = path.with_suffix(_UNFINISHED)
     unfinished.write_text(json.dumps(content, indent=1), encoding="utf-8")
     unfinished.replace(path)

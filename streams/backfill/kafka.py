@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from streams.spark.columns import HEADERS, header_array
 
 _TIMEOUT_S = 60.0
 _RECORDS_PER_TRANSACTION = 20_000
+_BYTES_PER_TRANSACTION = 16 * 1024 * 1024
 _ATTEMPTS = 5
 _RETRY_S = 1.0
 
@@ -113,13 +114,19 @@ class WritePartition:
             written = reader.committed([target], _TIMEOUT_S).get(target, 0)
             place.progress(written)
             records = islice(self._records(), written, None)
-            while part := list(islice(records, _RECORDS_PER_TRANSACTION)):
+            for first in records:
                 producer.begin()
-                for record in part:
+                sent, size = 0, 0
+                for record in chain([first], records):
                     producer.send_record(record)
-                written += len(part)
+                    sent += 1
+                    size += len(record[1] or b"") + len(record[2] or b"")
+                    # As many as are surely sent before the transaction times out.
+                    if sent == _RECORDS_PER_TRANSACTION or size > _BYTES_PER_TRANSACTION:
+                        break
+                written += sent
                 producer.commit({target: written}, reader.group_metadata)
-                place.progress(len(part))
+                place.progress(sent)
         return written
 
     def _records(self) -> Iterator[OutputRecord]:

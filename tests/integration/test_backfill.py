@@ -137,7 +137,9 @@ def test_records_are_written_once_though_a_writer_is_lost_around_a_commit(
     job: Job, plan: Callable[[str], Plan], monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
     job.write(*(Record(b"k%d" % (n % 5), b"", 1_000 - n, partition=n % 2) for n in range(100)))
-    monkeypatch.setattr(kafka, "_RECORDS_PER_TRANSACTION", 13)
+    # Six to eight records: values are one or two bytes, keys two.
+    monkeypatch.setattr(kafka, "_RECORDS_PER_TRANSACTION", 8)
+    monkeypatch.setattr(kafka, "_BYTES_PER_TRANSACTION", 20)
     commit = TaskProducer.commit
     calls: list[int] = []
 

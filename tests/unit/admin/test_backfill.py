@@ -212,6 +212,30 @@ def test_a_folder_that_is_not_empty_is_refused_as_a_target(tmp_path: Path) -> No
         history.run()
 
 
+def test_a_target_within_the_input_is_refused(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT, 1, {"in": ""})
+    history.write(number_rows(5))
+    with pytest.raises(ConfigError, match="which is read: move one"):
+        history.run()
+
+
+def test_a_backfill_whose_first_start_was_interrupted_begins(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT)
+    history.write(number_rows(5))
+    (tmp_path / "results.backfill").mkdir()
+    (tmp_path / "results.backfill" / "backfill.new").write_text("{")
+    assert history.run().read == 5
+
+
+def test_a_work_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT)
+    history.write(number_rows(5))
+    (tmp_path / "results.backfill").mkdir()
+    (tmp_path / "results.backfill" / "mine").touch()
+    with pytest.raises(ConfigError, match="has mine in it, and is no work folder"):
+        history.run()
+
+
 def test_a_record_that_fails_ends_it_and_what_is_done_stays(tmp_path: Path) -> None:
     history = History(tmp_path, CHAIN)
     history.write([(b"a", b"1", 0, []), (b"a", b"bad", 1, [])])
