@@ -28,6 +28,8 @@ SCHEMA = pa.schema(
     ]
 )
 BATCH_RECORDS = 100_000
+TASK_BATCH_RECORDS = 20_000
+"""What a task takes at once: a record that is rejected costs time for all behind it there."""
 _BATCH_BYTES = 64 * 1024 * 1024
 _SMALLEST_BATCH = 20_000
 
@@ -164,7 +166,7 @@ def batches(
     offset = 0
     for table in merged(paths):
         end = offset + len(table)
-        yield RecordBatch(
+        whole = RecordBatch(
             topic,
             partition,
             binary_items(table["key"]),
@@ -173,4 +175,6 @@ def batches(
             table["position"].to_numpy().tolist() if keeps_offsets else range(offset, end),
             header_items(table["headers"]),
         )
+        for start in range(0, len(whole), TASK_BATCH_RECORDS):
+            yield whole.part(start, min(start + TASK_BATCH_RECORDS, len(whole)))
         offset = end

@@ -12,7 +12,7 @@ from common.config import Config
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from streams.backfill.outputs import OutputWriter, Runs
-from streams.backfill.runs import BATCH_RECORDS, batches
+from streams.backfill.runs import TASK_BATCH_RECORDS, batches
 from streams.backfill.tasks import Done, Place
 from streams.global_task import GlobalTask
 from streams.group_task import GroupSettings, GroupTask
@@ -171,7 +171,7 @@ class StageTask:
         return replace(
             settings,
             max_task_idle_ms=0,
-            buffered_records=BATCH_RECORDS,
+            buffered_records=TASK_BATCH_RECORDS,
             takes_inputs_as_they_come=settings.takes_inputs_as_they_come and len(self.inputs) == 1,
             # Batches are large already.
             gathers=False,
