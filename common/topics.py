@@ -217,6 +217,10 @@ class TopicNames:
         """The group of consumers that only fetch: librdkafka wants one, and keeps nothing in it."""
         return self._of_job("processors")
 
+    def backfill_group(self, backfill: str) -> str:
+        """Return the group in which a backfill commits how much of its results it has written."""
+        return self._of_job(f"backfill_{backfill}")
+
     def transactional_id(self, task: TaskId) -> str:
         """Return a task's transactional id: stable, so that a new owner fences the old one."""
         return f"{self.job_name}_{task}" if self.job_name else str(task)

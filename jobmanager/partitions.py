@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from common.config import Config
@@ -17,7 +18,11 @@ def with_partitions(topology: Topology, config: Config, admin: Admin) -> Topolog
     A processor has as many tasks as its largest topic has partitions. Raises `ConfigError` where
     topics must have the same number and have not (`check_co_partitioning`).
     """
-    existing = admin.partition_counts(user_topics(config, topology))
+    return with_counts(topology, config, admin.partition_counts(user_topics(config, topology)))
+
+
+def with_counts(topology: Topology, config: Config, existing: Mapping[str, int]) -> Topology:
+    """Do the same, with the partitions of `existing` topics; others have `parallelism`."""
     others = {topic: count for topic, count in existing.items() if count != config.parallelism}
     found = _with_internal(replace(topology, partitions={**topology.partitions, **others}), config)
     check_co_partitioning(found, config)

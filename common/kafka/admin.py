@@ -194,11 +194,24 @@ class Admin:
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the end offset of each partition, open transactions included."""
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
+    def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the offset of the oldest record that each partition still has, or its end."""
+        return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def offsets_at(
+        self, partitions: Sequence[Partition], timestamp_ms: int
+    ) -> dict[Partition, int | None]:
+        """Return the offset of the first record of that time or later; `None` if there is none."""
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        found = self._offsets(partitions, spec)
+        return {place: None if offset < 0 else offset for place, offset in found.items()}
+
+    def _offsets(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
         def list_offsets(timeout_s: float) -> dict[Partition, int]:
             futures = self._client.list_offsets(
-                {TopicPartition(*partition): latest for partition in partitions},
+                {TopicPartition(*partition): spec for partition in partitions},
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=timeout_s,
             )

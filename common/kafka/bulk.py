@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -99,6 +101,42 @@ def read_committed(
         return _read(reader, positions, ends, stall_timeout_s)
     finally:
         reader.close()
+
+
+def read_range(
+    config: Config,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    stall_timeout_s: float = 30,
+) -> Iterator[RecordBatch]:
+    """Yield the committed records of a partition from offset `start` up to, without, `end`.
+
+    Raises `UnavailableError` as `read_committed` does.
+    """
+    with closing(PartitionReader(config, _READ_GROUP)) as reader:
+        position, moved_at = start, time.monotonic()
+        if start < end:
+            reader.assign({(topic, partition): start})
+        while position < end:
+            fetched = reader.fetch(_FETCH_RECORDS, wait_s=0.2)
+            for _, reason in fetched.errors:
+                raise UnavailableError(f"{topic}[{partition}] cannot be read: {reason}")
+            before = position
+            for batch in fetched.batches:
+                position = batch.offsets[-1] + 1
+                count = bisect_left(batch.offsets, end)
+                if count:
+                    yield batch.part(0, count)
+            position = max([position, *(offset for _, offset in fetched.ends)])
+            if position != before:
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at > stall_timeout_s:
+                raise UnavailableError(
+                    f"{topic}[{partition}] cannot be read to offset {end}: for "
+                    f"{stall_timeout_s:.0f} s nothing came, a transaction may be open"
+                )
 
 
 def _read(

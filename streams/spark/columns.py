@@ -57,17 +57,11 @@ def batch_of(table: pa.Table) -> Batch:
     timestamps = table["timestamp"]
     if timestamps.null_count:
         raise StreamsError("the query gives a record whose timestamp is null")
-    headers: list[Headers] | None = None
-    if "headers" in table.column_names and table["headers"].null_count < len(table):
-        headers = [
-            None if each is None else [(header["key"], header["value"]) for header in each]
-            for each in table["headers"].to_pylist()
-        ]
     return Batch(
-        _items(table["key"]) if "key" in table.column_names else [None] * len(table),
-        _items(table["value"]),
+        binary_items(table["key"]) if "key" in table.column_names else [None] * len(table),
+        binary_items(table["value"]),
         timestamps.to_numpy().tolist(),
-        headers,
+        header_items(table["headers"]) if "headers" in table.column_names else None,
     )
 
 
@@ -82,6 +76,42 @@ def write(table: pa.Table) -> memoryview:
 def read(data: bytes | memoryview) -> pa.Table:
     """Return the table of an Arrow IPC stream, without a copy. Raises `pa.ArrowException`."""
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+
+
+def binary_items(column: pa.ChunkedArray) -> list[bytes | None]:
+    """Return the items of a binary column; four times as fast as `to_pylist`."""
+    items: list[bytes | None] = []
+    for chunk in column.chunks:
+        if not len(chunk):
+            continue
+        _, ends, data = chunk.buffers()
+        offsets = memoryview(ends).cast("i")[chunk.offset : chunk.offset + len(chunk) + 1].tolist()
+        content = data.to_pybytes() if data is not None else b""
+        cut: list[bytes | None] = [content[start:end] for start, end in pairwise(offsets)]
+        if chunk.null_count:
+            valid = chunk.is_valid().to_pylist()
+            cut = [item if is_valid else None for item, is_valid in zip(cut, valid, strict=True)]
+        items += cut
+    return items
+
+
+def header_array(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.Array:
+    """Return headers as a column."""
+    rows = [
+        None if not each else [{"key": key, "value": value} for key, value in each]
+        for each in headers
+    ]
+    return pa.array(rows, HEADERS)
+
+
+def header_items(column: pa.ChunkedArray) -> list[Headers] | None:
+    """Return the headers of a column; `None` if no record has any."""
+    if column.null_count == len(column):
+        return None
+    return [
+        None if each is None else [(header["key"], header["value"]) for header in each]
+        for each in column.to_pylist()
+    ]
 
 
 def _first_undecodable(items: Sequence[bytes | None], size: int) -> int:
@@ -110,27 +140,4 @@ def _array(batch: Batch, name: str, type_: pa.DataType, partition: int) -> pa.Ar
             return pa.array([partition] * len(batch), type_)
         case "offset":
             return pa.array(batch.offsets, type_) if batch.offsets else pa.nulls(len(batch), type_)
-    if batch.headers is None:
-        return pa.nulls(len(batch), type_)
-    rows = [
-        None if not each else [{"key": key, "value": value} for key, value in each]
-        for each in batch.headers
-    ]
-    return pa.array(rows, type_)
-
-
-def _items(column: pa.ChunkedArray) -> list[bytes | None]:
-    """Return the items of a binary column; four times as fast as `to_pylist`."""
-    items: list[bytes | None] = []
-    for chunk in column.chunks:
-        if not len(chunk):
-            continue
-        _, ends, data = chunk.buffers()
-        offsets = memoryview(ends).cast("i")[chunk.offset : chunk.offset + len(chunk) + 1].tolist()
-        content = data.to_pybytes() if data is not None else b""
-        cut: list[bytes | None] = [content[start:end] for start, end in pairwise(offsets)]
-        if chunk.null_count:
-            valid = chunk.is_valid().to_pylist()
-            cut = [item if is_valid else None for item, is_valid in zip(cut, valid, strict=True)]
-        items += cut
-    return items
+    return pa.nulls(len(batch), type_) if batch.headers is None else header_array(batch.headers)

@@ -1,0 +1,130 @@
+"""The folder in which a backfill keeps what it has done, so that it can go on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.clock import wall_clock_ms
+from common.errors import ConfigError
+from streams.backfill.tasks import remove_unfinished
+
+VERSION = 1
+_ABOUT = "backfill.json"
+_LOCK = "lock"
+_RESULT = "result.json"
+_UNFINISHED = ".new"
+_WHAT = {
+    "version": "was made by another version of this program",
+    "pipeline": "belongs to another pipeline, or to one that was changed since",
+    "partitions": "belongs to topics with other partitions",
+    "input": "belongs to another input, or to one that was changed since",
+    "target": "belongs to another --to",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The folder of one backfill, whose `id` no other one has.
+
+    `started_ms` is when it was first started, and `ranges` has the offsets that were found then,
+    `[from, to]` for each partition of the topics that are read.
+    """
+
+    folder: Path
+    id: str
+    started_ms: int
+    ranges: Mapping[str, list[list[int]]]
+
+    def stage(self, name: str) -> Path:
+        """Return the folder of the tasks of a stage."""
+        return self.folder / name
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What the whole backfill did; `None` while it is not done."""
+        found: dict[str, Any] | None = _read(self.folder / _RESULT)
+        return found
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Note that all is done, and remove what is not needed any more."""
+        _write(self.folder / _RESULT, result)
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def opened(
+    folder: Path,
+    identity: Mapping[str, Any],
+    find_ranges: Callable[[], Mapping[str, list[list[int]]]],
+    target: Path | None,
+) -> Iterator[Work]:
+    """Hold the folder of a backfill, made if it is missing.
+
+    `find_ranges()` is asked once in a backfill's life. Raises `ConfigError` for a folder that
+    another backfill has made or holds, and for a `target` that has something in it before it began.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another backfill works in {folder} right now") from None
+        about = _read(folder / _ABOUT)
+        if about is None:
+            _require_new(folder, target)
+            about = {
+                "identity": {"version": VERSION, **identity},
+                "id": uuid.uuid4().hex[:12],
+                "started_ms": wall_clock_ms(),
+                "ranges": find_ranges(),
+            }
+            _write(folder / _ABOUT, about)
+        _require_same(folder, about["identity"], identity)
+        remove_unfinished(folder)
+        yield Work(folder, about["id"], about["started_ms"], about["ranges"])
+
+
+def _require_new(folder: Path, target: Path | None) -> None:
+    # What stands there if the first start was interrupted.
+    ours = (_LOCK, Path(_ABOUT).with_suffix(_UNFINISHED).name)
+    others = [path.name for path in folder.iterdir() if path.name not in ours]
+    if others:
+        raise ConfigError(
+            f"folder {folder} has {min(others)} in it, and is no work folder of a backfill: give "
+            "another one as --work"
+        )
+    if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target} exists and is not an empty folder: give another --to")
+
+
+def _require_same(folder: Path, before: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    now = json.loads(json.dumps({"version": VERSION, **identity}))
+    for name, what in _WHAT.items():
+        if before.get(name) != now[name]:
+            raise ConfigError(
+                f"the work folder {folder} {what}: remove it to begin anew, or give another one "
+                "as --work"
+            )
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    unfinished = path.with_suffix(_UNFINISHED)
+    unfinished.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    unfinished.replace(path)

@@ -1,0 +1,248 @@
+"""History in Parquet and CSV files: which columns they have, and runs of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from common.errors import ConfigError
+from common.suggest import did_you_mean
+from streams.backfill.outputs import Runs
+from streams.backfill.partitions import NO_KEY, partitions_of
+from streams.backfill.runs import SCHEMA
+from streams.backfill.tasks import Done, Place
+from streams.spark.columns import HEADERS
+
+REQUIRED = ("value", "timestamp")
+OPTIONAL = ("key", "partition", "offset", "headers")
+SUFFIXES = (".parquet", ".csv")
+
+_CHUNK_RECORDS = 1_000_000
+_CSV_BLOCK_BYTES = 32 * 1024 * 1024
+_FILE_BITS = 40
+"""Where there is no offset, the number of the file and that of the row within it stand for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a file that one task reads: some row groups of a Parquet file, or a whole CSV."""
+
+    path: Path
+    first_position: int
+    row_groups: tuple[int, ...] = ()
+    records: int | None = None
+    """How many it has; unknown for CSV."""
+
+
+def find_files(path: Path) -> list[Path]:
+    """Return a file, or all of a folder, those in folders of its own included, by name.
+
+    Raises `ConfigError` if there is none.
+    """
+    if path.is_dir():
+        found = sorted(each for suffix in SUFFIXES for each in path.rglob(f"*{suffix}"))
+        # What starts so is not meant to be read, by the custom of Spark and Hadoop.
+        found = [each for each in found if not each.name.startswith(("_", "."))]
+        if not found:
+            raise ConfigError(f"folder {path} has no {' and no '.join(SUFFIXES)} file")
+        return found
+    if not path.is_file():
+        raise ConfigError(
+            f"there is no file or folder {path}; a topic is written as topic:NAME[@from..to]"
+        )
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(f"{path} must end in {' or '.join(SUFFIXES)}")
+    return [path]
+
+
+def chunks_of(paths: Sequence[Path]) -> list[Chunk]:
+    """Return the parts that tasks read. Raises `ConfigError` for a file that cannot be read."""
+    chunks: list[Chunk] = []
+    for number, path in enumerate(paths):
+        position = number << _FILE_BITS
+        if path.suffix == ".csv":
+            chunks.append(Chunk(path, position))
+        else:
+            chunks += _row_groups(path, position)
+    return chunks
+
+
+def _row_groups(path: Path, position: int) -> Iterator[Chunk]:
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata, names = file.metadata, file.schema_arrow.names
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(f"{path} cannot be read as Parquet: {error}") from error
+    _require_columns(path, names)
+    taken: list[int] = []
+    records = 0
+    for group in range(metadata.num_row_groups):
+        taken.append(group)
+        records += metadata.row_group(group).num_rows
+        if records >= _CHUNK_RECORDS or group == metadata.num_row_groups - 1:
+            yield Chunk(path, position, tuple(taken), records)
+            position, taken, records = position + records, [], 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """Puts the records of a chunk into runs of their partitions of a topic, in order of time."""
+
+    folder: Path
+    chunk: Chunk
+    topic: str
+    num_partitions: int
+
+    def work(self, place: Place) -> Done:
+        """See `Task.work`. Raises `ConfigError` for what are no records."""
+        done = Done()
+        position = self.chunk.first_position
+        try:
+            for number, table in enumerate(_tables(self.chunk)):
+                records, partitions = records_of(
+                    table, self.chunk.path, position, self.num_partitions
+                )
+                # A run of its own for each: only within a table, records are in order.
+                runs = Runs(place.path, number)
+                runs.write(self.topic, records, partitions)
+                done.count_written(runs.close())
+                position += len(table)
+                done.records_in += len(table)
+                place.progress(len(table))
+        except pa.ArrowException as error:
+            raise ConfigError(f"{self.chunk.path} cannot be read: {error}") from error
+        return done
+
+
+def _tables(chunk: Chunk) -> Iterator[pa.Table]:
+    if chunk.path.suffix == ".parquet":
+        with pq.ParquetFile(chunk.path) as file:
+            yield file.read_row_groups(list(chunk.row_groups), use_threads=False)
+        return
+    options = pyarrow.csv.ConvertOptions(
+        column_types={"key": pa.binary(), "value": pa.binary()},
+        # A field without quotes and content is null, and one with quotes an empty text.
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    with pyarrow.csv.open_csv(
+        chunk.path,
+        read_options=pyarrow.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=options,
+    ) as reader:
+        _require_columns(chunk.path, reader.schema.names)
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _require_columns(path: Path, names: Sequence[str]) -> None:
+    known = (*REQUIRED, *OPTIONAL)
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ConfigError(
+                f'{path}: column "{name}" is none of {", ".join(known)}{hint}: rename it or '
+                "leave it out"
+            )
+    for name in REQUIRED:
+        if name not in names:
+            raise ConfigError(f'{path} has no column "{name}"')
+
+
+def records_of(
+    table: pa.Table, path: Path, first_position: int, num_partitions: int
+) -> tuple[pa.Table, npt.NDArray[np.int32]]:
+    """Return records of `SCHEMA` in the order of time and offset, and their partitions.
+
+    Records without a key and a partition are dealt out in turn. Raises `ConfigError`.
+    """
+    size = len(table)
+    names = table.column_names
+
+    def numbers(name: str) -> npt.NDArray[np.int64]:
+        column = table[name]
+        if column.null_count or not pa.types.is_integer(column.type):
+            raise ConfigError(f'{path}: column "{name}" must have an integer in every row')
+        return np.asarray(column.to_numpy(), np.int64)
+
+    keys = _bytes(table, "key", path) if "key" in names else pa.nulls(size, pa.binary())
+    rows = np.arange(first_position, first_position + size)
+    positions = numbers("offset") if "offset" in names else rows
+    if "partition" in names:
+        partitions = numbers("partition").astype(np.int32)
+    else:
+        partitions = partitions_of(keys, num_partitions)
+        keyless = partitions == NO_KEY
+        partitions[keyless] = rows[keyless] % num_partitions
+    if size and not 0 <= partitions.min() <= partitions.max() < num_partitions:
+        raise ConfigError(
+            f'{path}: column "partition" has {partitions.max()}, and the topic has '
+            f"{num_partitions}, numbered from 0: set parallelism in config.yaml accordingly"
+        )
+    times = _times(table, path)
+    columns = [keys, _bytes(table, "value", path), pa.array(times), _headers(table, path)]
+    records = pa.Table.from_arrays([*columns, pa.array(positions)], schema=SCHEMA)
+    later = times[1:] > times[:-1]
+    if not np.all(later | ((times[1:] == times[:-1]) & (positions[1:] > positions[:-1]))):
+        order = np.lexsort((positions, times))
+        records, partitions = records.take(pa.array(order)), partitions[order]
+    return records, partitions
+
+
+def _bytes(table: pa.Table, name: str, path: Path) -> pa.Array:
+    column = table[name]
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        column = column.cast(type_.value_type)
+        type_ = column.type
+    if pa.types.is_integer(type_):
+        column = column.cast(pa.string())
+    elif not (
+        pa.types.is_null(type_)
+        or pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+    ):
+        raise ConfigError(
+            f'{path}: column "{name}" is of the type {type_}: make it binary or text, as it is to '
+            "stand in Kafka"
+        )
+    joined = column.cast(pa.binary()).combine_chunks()
+    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def _times(table: pa.Table, path: Path) -> npt.NDArray[np.int64]:
+    column = table["timestamp"]
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    elif not pa.types.is_integer(column.type):
+        raise ConfigError(
+            f'{path}: column "timestamp" is of the type {column.type}: make it a time, or '
+            "milliseconds since 1970"
+        )
+    times = np.asarray(column.cast(pa.int64()).fill_null(-1).to_numpy(), np.int64)
+    if len(times) and times.min() < 0:
+        raise ConfigError(f'{path}: column "timestamp" has a null, or a time before 1970')
+    return times
+
+
+def _headers(table: pa.Table, path: Path) -> pa.ChunkedArray | pa.Array:
+    if "headers" not in table.column_names:
+        return pa.nulls(len(table), HEADERS)
+    try:
+        return table["headers"].cast(HEADERS)
+    except pa.ArrowException as error:
+        raise ConfigError(
+            f'{path}: column "headers" is of the type {table["headers"].type}, and must be a list '
+            "of structs with a key, a text, and a value, binary"
+        ) from error

@@ -1,0 +1,138 @@
+"""History in a topic, and results into a topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from common.config import Config
+from common.errors import PipelineError
+from common.kafka.bulk import read_range
+from common.kafka.clients import TransactionFailedError
+from common.kafka.data import PartitionReader
+from common.kafka.task_producer import TaskProducer
+from common.record_batch import OutputRecord, RecordBatch
+from streams.backfill.outputs import Runs
+from streams.backfill.runs import SCHEMA, batches
+from streams.backfill.tasks import Done, Place
+from streams.spark.columns import HEADERS, header_array
+
+_TIMEOUT_S = 60.0
+_RECORDS_PER_TRANSACTION = 20_000
+_BYTES_PER_TRANSACTION = 16 * 1024 * 1024
+_ATTEMPTS = 5
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPartition:
+    """Puts the records of a topic's partition from offset `start` up to `end` into a run.
+
+    The run is one of `topic`, whose place the topic that is read takes in the pipeline.
+    """
+
+    folder: Path
+    config: Config
+    read_topic: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def work(self, place: Place) -> Done:
+        """See `Task.work`. Raises `UnavailableError`, or `HopelessError` for lost offsets."""
+        done, runs = Done(), Runs(place.path)
+        for batch in read_range(self.config, self.read_topic, self.partition, self.start, self.end):
+            if batch.error:
+                at = f"{batch.topic}[{batch.partition}]@{batch.offsets[0]}"
+                raise PipelineError(f"record {at} cannot be taken along: {batch.error}")
+            partitions = np.full(len(batch), self.partition, np.int32)
+            runs.write(self.topic, _table(batch), partitions)
+            done.records_in += len(batch)
+            place.progress(len(batch))
+        done.count_written(runs.close())
+        return done
+
+
+def _table(batch: RecordBatch) -> pa.Table:
+    headers = (
+        pa.nulls(len(batch), HEADERS) if batch.headers is None else header_array(batch.headers)
+    )
+    return pa.Table.from_arrays(
+        [
+            pa.array(batch.keys, pa.binary()),
+            pa.array(batch.values, pa.binary()),
+            pa.array(batch.timestamps, pa.int64()),
+            headers,
+            pa.array(batch.offsets, pa.int64()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WritePartition:
+    """Writes runs to a partition of a topic, exactly once however often it is interrupted.
+
+    Each transaction commits, as the offset of `group` for the partition, how many records have
+    been written; whoever comes next fences the former writer and goes on behind them.
+    """
+
+    folder: Path
+    config: Config
+    runs: tuple[Path, ...]
+    topic: str
+    partition: int
+    group: str
+    size_limit: int
+
+    def work(self, place: Place) -> Done:
+        """See `Task.work`. Raises `FencedError`, `HopelessError` or `TransactionFailedError`."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return Done(written={self.topic: self._write(place)})
+            except TransactionFailedError:
+                if attempt == _ATTEMPTS:
+                    raise
+                time.sleep(_RETRY_S)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _write(self, place: Place) -> int:
+        target = self.topic, self.partition
+        transactional_id = f"{self.group}_{self.topic}_{self.partition}"
+        producer = TaskProducer(self.config, transactional_id, {self.topic: self.size_limit})
+        with closing(producer), closing(PartitionReader(self.config, self.group)) as reader:
+            producer.fence(_TIMEOUT_S)
+            # Only now: before, the former writer could still commit.
+            written = reader.committed([target], _TIMEOUT_S).get(target, 0)
+            place.progress(written)
+            records = islice(self._records(), written, None)
+            for first in records:
+                producer.begin()
+                sent, size = 0, 0
+                for record in chain([first], records):
+                    producer.send_record(record)
+                    sent += 1
+                    size += len(record[1] or b"") + len(record[2] or b"")
+                    # As many as are surely sent before the transaction times out.
+                    if sent == _RECORDS_PER_TRANSACTION or size > _BYTES_PER_TRANSACTION:
+                        break
+                written += sent
+                producer.commit({target: written}, reader.group_metadata)
+                place.progress(sent)
+        return written
+
+    def _records(self) -> Iterator[OutputRecord]:
+        for batch in batches(self.runs, self.topic, self.partition, keeps_offsets=False):
+            headers = batch.headers or [None] * len(batch)
+            for key, value, timestamp, each in zip(
+                batch.keys, batch.values, batch.timestamps, headers, strict=True
+            ):
+                yield self.topic, key, value, self.partition, timestamp, each

@@ -1,0 +1,190 @@
+"""A stage is a processor; its tasks process one partition of all inputs, as tasks of a job do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from common.config import Config
+from common.messages import ProcessorReplica
+from common.record_batch import RecordBatch
+from streams.backfill.outputs import OutputWriter, Runs
+from streams.backfill.runs import TASK_BATCH_RECORDS, batches
+from streams.backfill.tasks import Done, Place
+from streams.global_task import GlobalTask
+from streams.group_task import GroupSettings, GroupTask
+from streams.record_queues import Partition
+from streams.spark.spec import Queries
+from streams.stores.bytes_store import BytesStore
+from streams.topology import GlobalStore, NodeGroup
+from streams.units import group_of, settings_of
+from streams.user_code import UserCode
+
+NO_LIMIT = 2**31 - 1
+_MOST_UNCOMMITTED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The runs of a topic's partition; `keeps_offsets` where they have those of a topic."""
+
+    runs: tuple[Path, ...] = ()
+    keeps_offsets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What tasks must know about topics: an `Outlet`."""
+
+    default_partitions: int
+    partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
+    size_limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def num_partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+        return self.partitions.get(topic, self.default_partitions)
+
+    def size_limit(self, topic: str) -> int:
+        """Return how large a record may be: without limit where it goes into a file."""
+        return self.size_limits.get(topic, NO_LIMIT)
+
+    def doubt(self, topic: str) -> None:
+        """Confirm the limit of a topic: a bounded run does not follow changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """Processes the inputs of one replica from their first to their last record.
+
+    Inputs are taken in the order of time, whatever the processor's type, so that the result does
+    not depend on chance. The wall clock stands still at `now_ms`: nothing is called by it.
+    """
+
+    folder: Path
+    config: Config
+    replica: ProcessorReplica
+    inputs: Mapping[str, Input]
+    followed: Mapping[str, tuple[Input, ...]]
+    """The partitions of topics that global stores follow."""
+    topics: Topics
+    now_ms: int
+
+    def work(self, place: Place) -> Done:
+        """See `Task.work`. Raises `ProcessingFailedError` for a record as `on_error` says."""
+        return self.work_with(place, None)
+
+    def work_with(self, place: Place, queries: Queries | None) -> Done:
+        """Do the same where `queries` run those that are Spark's."""
+        group = group_of(self.replica, UserCode.of(self.config), queries)
+        stores: dict[str, BytesStore] = {}
+        followers: dict[str, GlobalTask] = {}
+        folder = place.path / "stores"
+        try:
+            for builder in group.stores:
+                stores[builder.name] = builder.open(folder / builder.name, {})
+            for store in group.global_stores:
+                followers[store.store.name] = self._follow(store)
+            return self._process(place, group, stores, followers)
+        finally:
+            for follower in followers.values():
+                follower.close()
+            for bytes_store in stores.values():
+                bytes_store.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _follow(self, store: GlobalStore) -> GlobalTask:
+        """Return a global store with all of its topic, as tasks of a job find it."""
+        inputs = self.followed[store.topic]
+        task = GlobalTask(
+            store,
+            [(store.topic, number) for number in range(len(inputs))],
+            _in_memory(store.store),
+            application_id=self.config.job_name or "",
+            clock_ms=lambda: self.now_ms,
+        )
+        for number, source in enumerate(inputs):
+            for batch in batches(source.runs, store.topic, number, source.keeps_offsets):
+                task.add(batch)
+        task.take_dropped()
+        return task
+
+    def _process(
+        self,
+        place: Place,
+        group: NodeGroup,
+        stores: Mapping[str, BytesStore],
+        followers: Mapping[str, GlobalTask],
+    ) -> Done:
+        number = self.replica.task.partition
+        readers = {
+            (topic, number): batches(source.runs, topic, number, source.keeps_offsets)
+            for topic, source in self.inputs.items()
+        }
+        nodes = GroupTask(
+            group,
+            list(readers),
+            self._settings(),
+            application_id=self.config.job_name or "",
+            task_id=str(self.replica.task),
+            number=number,
+            stores=stores,
+            outlet=self.topics,
+            clock_ms=lambda: self.now_ms,
+            global_stores={name: follower.view for name, follower in followers.items()},
+        )
+        done, runs = Done(), Runs(place.path)
+        writer = OutputWriter(runs, self.topics.num_partitions)
+        try:
+            for _ in self._feed(nodes, readers):
+                outputs, figures = nodes.take()
+                writer.write(outputs)
+                done.add(figures)
+                _commit(stores)
+                place.progress(figures.records_in)
+        finally:
+            nodes.close()
+        done.count_written(runs.close())
+        return done
+
+    def _feed(
+        self, nodes: GroupTask, readers: Mapping[Partition, Iterator[RecordBatch]]
+    ) -> Iterator[None]:
+        """Let the nodes process all records; yield after each round."""
+        ends: set[Partition] = set()
+        while len(ends) < len(readers):
+            for partition, reader in readers.items():
+                if partition in ends or nodes.is_full(partition):
+                    continue
+                batch = next(reader, None)
+                if batch is None:
+                    ends.add(partition)
+                else:
+                    nodes.add(batch)
+            nodes.process(self.now_ms, ends)
+            yield
+
+    def _settings(self) -> GroupSettings:
+        settings = settings_of(self.replica)
+        return replace(
+            settings,
+            max_task_idle_ms=0,
+            buffered_records=TASK_BATCH_RECORDS,
+            takes_inputs_as_they_come=settings.takes_inputs_as_they_come and len(self.inputs) == 1,
+            # Batches are large already.
+            gathers=False,
+        )
+
+
+def _commit(stores: Mapping[str, BytesStore]) -> None:
+    """Let the stores write now and then what they have in memory; nobody restores them."""
+    if sum(len(store.uncommitted) for store in stores.values()) > _MOST_UNCOMMITTED:
+        for store in stores.values():
+            store.commit(0)
+
+
+def _in_memory(builder: Any) -> BytesStore:
+    store: BytesStore = replace(builder, persistent=False).open(Path(), {})
+    return store

@@ -1,0 +1,163 @@
+"""A bounded task: works in a folder of its own, whose name tells whether it is done.
+
+A task writes into a folder that is only then given its final name when all is there. So a run that
+was killed anywhere leaves finished tasks and rubbish; whoever comes next does the others again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import traceback
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from common.errors import ConfigError, EngineError, PipelineError
+from streams.errors import StreamsError
+from streams.group_task import Figures, ProcessingFailedError
+
+_FIGURES = "figures.json"
+_PROGRESS = "progress"
+_UNFINISHED = ".unfinished-"
+_WHAT_NEXT = (
+    "Mend the code of the processor and start again, or choose another on_error and begin anew"
+)
+
+
+@dataclass(slots=True)
+class Done:
+    """What a task did: its figures, and how many records it wrote."""
+
+    records_in: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    dropped: int = 0
+    written: dict[str, int] = field(default_factory=dict)
+    """By topic, dead letters included."""
+
+    def add(self, figures: Figures) -> None:
+        """Add what a group did; what it wrote is counted where it is written."""
+        self.records_in += figures.records_in
+        self.skipped += figures.skipped
+        self.dead_letters += figures.dead_letters
+        self.dropped += figures.dropped.total()
+
+    def count_written(self, counts: Mapping[str, int]) -> None:
+        """Add records that were written, by topic."""
+        for topic, count in counts.items():
+            self.written[topic] = self.written.get(topic, 0) + count
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why a task could not be done; `exit_code` is that of the error's class."""
+
+    reason: str
+    exit_code: int
+
+
+class Place:
+    """The folder that a task works in, and where it says how far it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._told = 0
+
+    def progress(self, records: int) -> None:
+        """Add to the records that are worked off; whoever watches reads it."""
+        self._told += records
+        (self.path / _PROGRESS).write_text(str(self._told))
+
+
+class Task(Protocol):
+    """Work that can be done anywhere and again: it travels to Spark's executors."""
+
+    @property
+    def folder(self) -> Path:
+        """Its folder when it is done."""
+
+    def work(self, place: Place) -> Done:
+        """Do it all, from the beginning. Raises what `run` makes a `Failed` of."""
+
+
+def run(task: Task) -> Done | Failed:
+    """Do a task, unless it is done."""
+    done = result_of(task.folder)
+    if done is not None:
+        return done
+    path = task.folder.with_name(f"{task.folder.name}{_UNFINISHED}{uuid.uuid4().hex[:8]}")
+    try:
+        path.mkdir(parents=True)
+        return _kept(path, task.folder, task.work(Place(path)))
+    except PipelineError as error:
+        return Failed(str(error), error.exit_code)
+    except ProcessingFailedError as error:
+        return Failed(f"{task.folder.name}: {error}. {_WHAT_NEXT}", PipelineError.exit_code)
+    except (StreamsError, EngineError, OSError) as error:
+        return Failed(f"{task.folder.name}: {error}", PipelineError.exit_code)
+    except Exception:
+        # Of the user's code, such as in `init`, or of this program: nobody else shows where.
+        return Failed(f"{task.folder.name}: {traceback.format_exc()}", PipelineError.exit_code)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _kept(path: Path, folder: Path, done: Done) -> Done:
+    """Give a folder its final name, unless Spark has had the task done by another one meanwhile."""
+    figures = {name: getattr(done, name) for name in Done.__slots__}
+    (path / _FIGURES).write_text(json.dumps(figures))
+    (path / _PROGRESS).unlink(missing_ok=True)
+    try:
+        path.rename(folder)
+    except OSError:
+        done_before = result_of(folder)
+        if done_before is None:
+            raise
+        return done_before
+    return done
+
+
+def result_of(folder: Path) -> Done | None:
+    """Return what the task with this folder did; `None` if it is not done."""
+    try:
+        text = (folder / _FIGURES).read_text()
+    except FileNotFoundError:
+        return None
+    return Done(**json.loads(text))
+
+
+def remove_unfinished(work: Path) -> None:
+    """Remove what tasks left behind that were interrupted."""
+    for path in work.glob(f"*/*{_UNFINISHED}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def progress_of(stage: Path) -> int:
+    """Return how many records the tasks of a stage have worked off that are not done yet."""
+    records = 0
+    for path in stage.glob(f"*{_UNFINISHED}*/{_PROGRESS}"):
+        try:
+            records += int(path.read_text() or 0)
+        except FileNotFoundError:  # just done, or just removed
+            continue
+    return records
+
+
+def require_done(outcomes: Iterable[Done | Failed]) -> list[Done]:
+    """Return what tasks did. Raises `PipelineError` or `ConfigError` with all that went wrong."""
+    done = []
+    failed = []
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            failed.append(outcome)
+        else:
+            done.append(outcome)
+    if failed:
+        reason = "\n".join(dict.fromkeys(failure.reason for failure in failed))
+        if all(failure.exit_code == ConfigError.exit_code for failure in failed):
+            raise ConfigError(reason)
+        raise PipelineError(reason)
+    return done

@@ -1,0 +1,89 @@
+"""Bounded work on Spark: tasks that end, each in a Spark task of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from common.config import Config, SparkConfig
+from common.errors import UnavailableError
+from streams.spark.environment import LOG_SETTINGS, set_environment
+from streams.spark.queries import SparkQueries
+from streams.user_code import UserCode
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class BoundedJobs:
+    """A Spark session for bounded work; one that runs in this process already is used as it is."""
+
+    def __init__(self, config: Config) -> None:
+        """Start Spark as a TaskManager's is configured, which takes some seconds.
+
+        Raises `UnavailableError` without Java 17 or if Spark does not start.
+        """
+        running = SparkSession.getActiveSession()
+        self._is_own = running is None
+        self._code = UserCode.of(config)
+        self._session = running or _start(config.spark, self._code)
+        self._context = self._session.sparkContext
+        self._group = uuid.uuid4().hex
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run side by side, as a rule."""
+        return int(self._context.defaultParallelism)
+
+    def queries(self) -> SparkQueries:
+        """Return what runs queries in this process."""
+        return SparkQueries(self._session, self._code)
+
+    def run(self, tasks: Sequence[T], body: Callable[[T], R], description: str) -> list[R]:
+        """Return what `body` makes of each task; blocks until all are done, or `cancel`."""
+        if not tasks:
+            return []
+        self._context.setJobGroup(self._group, description, interruptOnCancel=True)
+        try:
+            return self._context.parallelize(tasks, len(tasks)).map(body).collect()
+        except Exception as error:
+            reason = str(error).split("\n\tat ")[0].strip().splitlines()
+            raise UnavailableError(
+                f"Spark has lost the job {description!r}, start it again: "
+                f"{reason[-1] if reason else type(error).__name__}"
+            ) from error
+
+    def cancel(self) -> None:
+        """End what runs, from another thread."""
+        self._context.cancelJobGroup(self._group)
+
+    def stop(self) -> None:
+        """End Spark, if it was started here."""
+        if self._is_own:
+            self._session.stop()
+
+
+def _start(config: SparkConfig, code: UserCode) -> SparkSession:
+    set_environment(code.python_path)
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if config.master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= {
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
+        f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+        **config.conf,
+        "spark.master": config.master,
+    }
+    builder = SparkSession.builder.appName("backfill")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UnavailableError(
+            f"Spark does not start with master {config.master}: {reason}"
+        ) from error

@@ -1,0 +1,145 @@
+"""Backfills in this process, without Spark, for tests."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from admin.backfill.plan import make_plan
+from admin.backfill.run import Result, default_work, run_backfill
+from common.config import Config
+from streams.backfill.tasks import Done, Failed, Task
+from streams.driver import TopologyTestDriver
+from streams.spark.spec import Queries
+
+ROOT = Path(__file__).parents[1]
+CONFIG = f"""
+server_ip: 127.0.0.1
+server_port: 9092
+tm_number: 1
+replication_factor: 1
+source_topic: in
+sink_topic: out
+modules: [tests.user_code]
+python_path: ["{ROOT}"]
+parallelism: """
+
+Row = tuple[bytes | None, bytes | None, int, Sequence[tuple[str, bytes | None]]]
+"""Key, value, timestamp and headers."""
+
+
+class Interrupted(BaseException):
+    """What ends a backfill in the middle."""
+
+
+@dataclass
+class Here:
+    """Runs tasks one by one; `interrupts` tells before each of them whether to end it all."""
+
+    interrupts: Callable[[Task], bool] = lambda task: False
+    ran: list[str] = field(default_factory=list)
+    slots: int = 1
+
+    def start(self, config: Config) -> Here:
+        return self
+
+    def queries(self) -> Queries:
+        raise AssertionError("there is no Spark here")
+
+    def run(
+        self, tasks: Sequence[Task], body: Callable[[Task], Done | Failed], description: str
+    ) -> list[Done | Failed]:
+        outcomes = []
+        for task in tasks:
+            if self.interrupts(task):
+                raise Interrupted
+            self.ran.append(f"{task.folder.parent.name}/{task.folder.name}")
+            # They travel to other hosts.
+            outcomes.append(body(pickle.loads(pickle.dumps(task))))
+        return outcomes
+
+    def cancel(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass
+class History:
+    """A pipeline and its input in a folder."""
+
+    folder: Path
+    pipeline: str
+    parallelism: int = 1
+    sources: dict[str, str] = field(default_factory=lambda: {"in": "in.parquet"})
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "config.yaml").write_text(f"{CONFIG}{self.parallelism}\n")
+        (self.folder / "pipeline.yaml").write_text(self.pipeline)
+
+    def write(self, rows: Sequence[Row], name: str = "in.parquet", per_group: int = 100) -> None:
+        """Write the input."""
+        headers = [[{"key": k, "value": v} for k, v in row[3]] or None for row in rows]
+        type_ = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        table = pa.table(
+            {
+                "key": pa.array([row[0] for row in rows], pa.binary()),
+                "value": pa.array([row[1] for row in rows], pa.binary()),
+                "timestamp": pa.array([row[2] for row in rows], pa.int64()),
+                "headers": pa.array(headers, type_),
+            }
+        )
+        pq.write_table(table, self.folder / name, row_group_size=per_group)
+
+    def run(self, jobs: Here | None = None, to: str = "results") -> Result:
+        """Run a backfill, or go on with one."""
+        from_ = [f"{name}={self.folder / path}" for name, path in self.sources.items()]
+        plan = make_plan(
+            self.folder / "config.yaml", self.folder / "pipeline.yaml", from_, str(self.folder / to)
+        )
+        console = Console(file=io.StringIO())
+        return run_backfill(plan, default_work(plan), console, (jobs or Here()).start)
+
+    def results(self, topic: str, to: str = "results") -> list[list[Row]]:
+        """Return what each partition of a topic got."""
+        return [
+            read_results(self.folder / to / topic / f"{number}.parquet")
+            for number in range(self.parallelism)
+        ]
+
+    def streamed(self, rows: dict[str, Sequence[Row]], *topics: str) -> list[list[Row]]:
+        """Return what a `TopologyTestDriver` writes to topics, one partition each."""
+        files = self.folder / "config.yaml", self.folder / "pipeline.yaml"
+        with TopologyTestDriver.of_pipeline(*files) as driver:
+            for name, records in rows.items():
+                topic = driver.create_input_topic(name)
+                for key, value, timestamp, headers in records:
+                    topic.pipe_input(key, value, timestamp, headers)
+            return [
+                [(k, v, time, list(headers)) for k, v, time, headers, _ in driver.log(topic)]
+                for topic in topics
+            ]
+
+
+def read_results(path: Path) -> list[Row]:
+    """Return the records of a file of results."""
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    assert [row["offset"] for row in rows] == list(range(len(rows)))
+    assert {row["partition"] for row in rows} <= {int(path.stem)}
+    return [
+        (
+            row["key"],
+            row["value"],
+            round(row["timestamp"].timestamp() * 1000),
+            [(header["key"], header["value"]) for header in row["headers"] or ()],
+        )
+        for row in rows
+    ]

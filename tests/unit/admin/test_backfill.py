@@ -1,0 +1,281 @@
+"""A backfill gives what the streaming pipeline gives, however often it is interrupted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from common.errors import ConfigError, PipelineError
+from streams.backfill import runs
+from streams.backfill.tasks import Task
+from streams.partitioning import default_partition
+from tests.history import Here, History, Interrupted, Row
+
+MIXED = """
+- id: Sieve
+  type: tests.user_code.history:Sieve
+  to: [Adder, Counter]
+  on_error: dead_letter
+- {id: Adder, type: sum, to: [Totals], config: {constant: 3}, on_error: skip}
+- {id: Counter, type: count, to: [Totals, sink], on_error: dead_letter}
+- id: Totals
+  type: tests.user_code.history:Totals
+  to: [sink]
+  serdes: {key: string, value: string, out_value: integer}
+  stores: [{name: Totals, key: string, value: int64}]
+"""
+COUNT = "- {id: Counter, type: count, to: [sink]}\n"
+CHAIN = """
+- {id: Adder, type: sum, to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few records fill several batches, files and tasks."""
+    monkeypatch.setattr("streams.backfill.files._CHUNK_RECORDS", 150)
+    monkeypatch.setattr(runs, "BATCH_RECORDS", 40)
+    monkeypatch.setattr(runs, "TASK_BATCH_RECORDS", 15)
+    monkeypatch.setattr("streams.backfill.stage.TASK_BATCH_RECORDS", 15)
+    monkeypatch.setattr("streams.backfill.stage._MOST_UNCOMMITTED", 5)
+    monkeypatch.setattr(runs, "_SMALLEST_BATCH", 30)
+
+
+def mixed_rows(count: int = 400) -> list[Row]:
+    chance = random.Random(7)
+    values: Sequence[bytes | None] = (None, b"", b"bad", b"words", b" +07 ", b"17", b"4", b"5")
+    return [
+        (
+            chance.choice((None, b"a", b"b", b"c", b"")),
+            chance.choice(values),
+            1_000_000 + 7 * number,
+            [("h", b"%d" % number), ("empty", None)] if number % 3 == 0 else [],
+        )
+        for number in range(count)
+    ]
+
+
+def number_rows(count: int, keys: int = 11) -> list[Row]:
+    return [
+        (b"k%d" % (number * 7919 % keys), b"%d" % number, 1_000 + number // 3, [])
+        for number in range(count)
+    ]
+
+
+def test_the_results_are_those_of_the_streaming_run_record_for_record(tmp_path: Path) -> None:
+    history = History(tmp_path, MIXED)
+    rows = mixed_rows()
+    history.write(rows)
+    result = history.run()
+    topics = ("Sieve_dead_letter", "Counter_dead_letter")
+    expected = history.streamed({"in": rows}, *topics)
+    assert [history.results(topic)[0] for topic in topics] == expected
+    assert all(expected)
+    # The order in which two processors write to one partition is nobody's promise.
+    (sink,) = history.streamed({"in": rows}, "out")
+    (found,) = history.results("out")
+    assert sorted(found, key=repr) == sorted(sink, key=repr)
+    by_totals = [row for row in found if not _is_count(row)]
+    assert by_totals == [row for row in sink if not _is_count(row)]
+    assert (result.read, result.written["out"]) == (len(rows), len(sink))
+    assert result.dead_letters == sum(map(len, expected))
+    assert result.skipped > 0
+
+
+def _is_count(row: Row) -> bool:
+    """Whether a record is one that `Counter` wrote to the sink: `Totals` drops headers."""
+    return any(name == "offset" for name, _ in row[3])
+
+
+@pytest.mark.parametrize("parallelism", [2, 5])
+def test_all_of_a_key_is_processed_in_order_by_whatever_partition_has_it(
+    tmp_path: Path, parallelism: int
+) -> None:
+    history = History(tmp_path, CHAIN, parallelism)
+    rows = number_rows(1000)
+    history.write(rows)
+    history.run()
+    (expected,) = history.streamed({"in": rows}, "out")
+    found = history.results("out")
+    for number, records in enumerate(found):
+        assert {default_partition(key or b"", parallelism) for key, *_ in records} <= {number}
+        # All of a partition come in order of time, as its input did.
+        of_number = [
+            row for row in expected if default_partition(row[0] or b"", parallelism) == number
+        ]
+        assert records == of_number
+
+
+def test_results_of_one_backfill_are_the_input_of_another(tmp_path: Path) -> None:
+    first = History(tmp_path / "first", "- {id: Adder, type: sum, to: [sink]}\n", 3)
+    first.write(number_rows(300))
+    first.run()
+    second = History(tmp_path / "second", COUNT, 3, {"in": "../first/results/out"})
+    second.run()
+    counted = Counter(key for rows in second.results("out") for key, *_ in rows)
+    assert counted == Counter(key for key, *_ in number_rows(300))
+
+
+def test_a_global_store_has_all_of_its_topic_before_the_first_record(tmp_path: Path) -> None:
+    pipeline = """
+sources: {orders: orders, names: names}
+sinks: {named: named}
+processors:
+- id: Names
+  type: topology
+  builder: tests.user_code.lookups:lookup
+  config: {orders: orders, names: names, named: named}
+"""
+    history = History(tmp_path, pipeline, 2, {"orders": "in.parquet", "names": "names.parquet"})
+    orders: list[Row] = [(None, b"n%d" % (number % 4), number, []) for number in range(100)]
+    names: list[Row] = [(b"n%d" % number, b"N%d" % number, 10**9, []) for number in range(3)]
+    history.write(orders)
+    history.write(names, "names.parquet")
+    history.run()
+    found = Counter(value for rows in history.results("named") for _, value, *_ in rows)
+    assert found == {b"N0": 25, b"N1": 25, b"N2": 25, b"?": 25}
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_an_interrupted_backfill_goes_on_with_what_is_not_done(tmp_path: Path, after: int) -> None:
+    history = History(tmp_path, CHAIN, 2)
+    rows = number_rows(400)
+    history.write(rows)
+    first = Here()
+    first.interrupts = lambda task: len(first.ran) == after
+    with pytest.raises(Interrupted):
+        history.run(first)
+    second = Here()
+    history.run(second)
+    everything = [*first.ran, *second.ran]
+    assert len(everything) == len(set(everything)) == 8
+    (expected,) = history.streamed({"in": rows}, "out")
+    assert sorted(expected) == sorted(row for rows in history.results("out") for row in rows)
+
+
+def test_what_a_task_left_behind_that_was_killed_is_removed(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT)
+    history.write(number_rows(50))
+    with pytest.raises(Interrupted):
+        history.run(Here(lambda task: "stage" in task.folder.parent.name))
+    rubbish = tmp_path / "results.backfill" / "stage-Counter" / "Counter_0.unfinished-0000"
+    (rubbish / "runs" / "out").mkdir(parents=True)
+    (rubbish / "runs" / "out" / "0-000000.arrow").write_text("torn")
+
+    def is_gone(task: Task) -> bool:
+        assert not rubbish.exists()
+        return False
+
+    history.run(Here(is_gone))
+    assert len(history.results("out")[0]) == 50
+
+
+def test_a_backfill_that_is_done_does_nothing_more(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT)
+    history.write(number_rows(50))
+    first = history.run()
+    again = Here()
+    assert history.run(again) == first
+    assert again.ran == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("pipeline", "belongs to another pipeline, or to one that was changed since"),
+        ("input", "belongs to another input, or to one that was changed since"),
+    ],
+)
+def test_another_pipeline_or_input_is_refused(tmp_path: Path, change: str, message: str) -> None:
+    history = History(tmp_path, CHAIN)
+    history.write(number_rows(50))
+    with pytest.raises(Interrupted):
+        history.run(Here(lambda task: "write" in task.folder.parent.name))
+    if change == "pipeline":
+        history = History(tmp_path, CHAIN.replace("sum,", "sum, config: {constant: 2},"))
+    else:
+        history.write(number_rows(51))
+    with pytest.raises(ConfigError, match=message):
+        history.run()
+
+
+def test_a_folder_that_is_not_empty_is_refused_as_a_target(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT)
+    history.write(number_rows(5))
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "mine").touch()
+    with pytest.raises(ConfigError, match="is not an empty folder"):
+        history.run()
+
+
+def test_a_target_within_the_input_is_refused(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT, 1, {"in": ""})
+    history.write(number_rows(5))
+    with pytest.raises(ConfigError, match="which is read: move one"):
+        history.run()
+
+
+def test_a_backfill_whose_first_start_was_interrupted_begins(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT)
+    history.write(number_rows(5))
+    (tmp_path / "results.backfill").mkdir()
+    (tmp_path / "results.backfill" / "backfill.new").write_text("{")
+    assert history.run().read == 5
+
+
+def test_a_work_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT)
+    history.write(number_rows(5))
+    (tmp_path / "results.backfill").mkdir()
+    (tmp_path / "results.backfill" / "mine").touch()
+    with pytest.raises(ConfigError, match="has mine in it, and is no work folder"):
+        history.run()
+
+
+def test_a_record_that_fails_ends_it_and_what_is_done_stays(tmp_path: Path) -> None:
+    history = History(tmp_path, CHAIN)
+    history.write([(b"a", b"1", 0, []), (b"a", b"bad", 1, [])])
+    with pytest.raises(PipelineError, match=r"Adder_0: record in\[0\]@1: the value is no integer"):
+        history.run()
+    again = Here()
+    with pytest.raises(PipelineError):
+        history.run(again)
+    assert again.ran == ["stage-Adder/Adder_0"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ({}, "also reads in: say where"),
+        ({"in": "in.parquet", "source": "in.parquet"}, "given twice for topic in"),
+        ({"in": "nowhere.parquet"}, "there is no file or folder"),
+        ({"in": "../"}, "has no column"),
+    ],
+)
+def test_sources_that_do_not_fit_are_refused(
+    tmp_path: Path, sources: dict[str, str], message: str
+) -> None:
+    history = History(tmp_path / "job", COUNT, 1, sources)
+    history.write(number_rows(5))
+    (tmp_path / "x.csv").write_text("key,value\n")
+    with pytest.raises(ConfigError, match=message):
+        history.run()
+
+
+def test_a_circle_of_topics_is_refused(tmp_path: Path) -> None:
+    pipeline = """
+sources: {before: first, between: second}
+sinks: {behind: first, beyond: second}
+processors:
+- {id: First, type: forward, from: [source, before], to: [beyond]}
+- {id: Second, type: forward, from: [between], to: [behind, sink]}
+"""
+    history = History(tmp_path, pipeline)
+    history.write(number_rows(5))
+    with pytest.raises(ConfigError, match="First, Second read what they write"):
+        history.run()

@@ -1,0 +1,110 @@
+"""Runs are merged by time, and keep the order of each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streams.backfill import runs
+from streams.backfill.runs import SCHEMA, RunWriter, batches, merged
+from streams.spark.columns import HEADERS
+
+Rows = Sequence[tuple[int, int]]
+"""Timestamps and positions."""
+
+
+def write(path: Path, rows: Rows, per_write: int = 3) -> Path:
+    writer = RunWriter(path)
+    for start in range(0, len(rows), per_write):
+        part = rows[start : start + per_write]
+        writer.write(
+            pa.Table.from_arrays(
+                [
+                    pa.array([b"%d" % position for _, position in part], pa.binary()),
+                    pa.array([path.stem.encode()] * len(part), pa.binary()),
+                    pa.array([time for time, _ in part], pa.int64()),
+                    pa.nulls(len(part), HEADERS),
+                    pa.array([position for _, position in part], pa.int64()),
+                ],
+                schema=SCHEMA,
+            )
+        )
+    writer.close()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_SMALLEST_BATCH", 3)
+
+
+def read(paths: Sequence[Path]) -> list[tuple[int, str, int]]:
+    """Return timestamps, runs and positions in the order in which they come."""
+    return [
+        (row["timestamp"], row["value"].decode(), row["position"])
+        for table in merged(paths)
+        for row in table.to_pylist()
+    ]
+
+
+def test_records_of_several_runs_come_in_the_order_of_time(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", [(10, 0), (30, 1), (30, 2), (70, 3), (80, 4)])
+    second = write(tmp_path / "b", [(20, 0), (30, 0), (90, 1)])
+    assert [row[:2] for row in read([first, second])] == [
+        (10, "a"), (20, "b"), (30, "b"), (30, "a"), (30, "a"), (70, "a"), (80, "a"), (90, "b"),
+    ]  # fmt: skip
+
+
+def test_records_of_one_run_never_change_their_order(tmp_path: Path) -> None:
+    late = write(tmp_path / "a", [(50, 0), (10, 1), (20, 2), (60, 3)])
+    other = write(tmp_path / "b", [(30, 0), (55, 1)])
+    # What is late comes as soon as all before it has come.
+    assert [row[:2] for row in read([late, other])] == [
+        (30, "b"), (50, "a"), (10, "a"), (20, "a"), (55, "b"), (60, "a"),
+    ]  # fmt: skip
+
+
+RUNS = st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=15), min_size=1, max_size=4)
+
+
+@given(RUNS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_a_merge_is_a_sort_by_time_so_far_position_and_run(
+    tmp_path_factory: pytest.TempPathFactory, times: list[list[int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    paths = [
+        write(folder / str(number), [(time, at) for at, time in enumerate(each)])
+        for number, each in enumerate(times)
+    ]
+    expected = sorted(
+        (so_far, at, number, each[at])
+        for number, each in enumerate(times)
+        for at, so_far in enumerate(accumulate(each, max))
+    )
+    assert read(paths) == [(time, str(number), at) for _, at, number, time in expected]
+
+
+def test_offsets_count_from_0_unless_they_are_those_of_a_topic(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", [(1, 100), (2, 105), (3, 106), (4, 110)], per_write=2)
+    for keeps, offsets in ((False, [0, 1, 2, 3]), (True, [100, 105, 106, 110])):
+        found = [offset for b in batches([path], "t", 1, keeps) for offset in b.offsets]
+        assert found == offsets
+
+
+def test_large_records_come_in_small_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_BATCH_BYTES", 1)
+    path = write(tmp_path / "a", [(time, time) for time in range(5)])
+    assert [len(table) for table in merged([path])] == [1] * 5
+
+
+def test_a_partition_without_runs_has_no_records() -> None:
+    assert list(batches([], "t", 0, False)) == []
