@@ -143,6 +143,7 @@ def _task_to_json(info: TaskInfo) -> dict[str, Any]:
         "lag": status.lag if status else None,
         "dropped": status.dropped if status else None,
         "enforced": status.enforced if status else None,
+        "enforced_per_minute": status.enforced_per_minute if status else None,
         "restore_percent": info.restore_percent,
         "restore_eta_s": status.restore_eta_s if status else None,
     }

@@ -20,6 +20,7 @@ _FIGURES = (
     "to_restore",
     "dropped",
     "enforced",
+    "enforced_per_minute",
 )
 
 
@@ -61,8 +62,9 @@ class TaskStatus:
     `lag` counts the records that are not processed yet, as far as the brokers told; `None` while
     unknown. `restored` and `to_restore` are state topic offsets. `dropped` counts records that went
     nowhere, as a partitioner or a timestamp extractor said, and `enforced` how often records were
-    processed though another input might still have had older ones. `restore_eta_s` says in how many
-    seconds the restore will have ended if it goes on as fast; `None` while unknown.
+    processed though another input might still have had older ones; `enforced_per_minute` is that of
+    the last minute. `restore_eta_s` says in how many seconds the restore will have ended if it goes
+    on as fast; `None` while unknown.
     """
 
     task: TaskId
@@ -81,6 +83,7 @@ class TaskStatus:
     fingerprint: str = ""
     dropped: int = 0
     enforced: int = 0
+    enforced_per_minute: int = 0
     restore_eta_s: int | None = None
 
     def to_json(self) -> dict[str, Any]:

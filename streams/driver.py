@@ -26,6 +26,7 @@ from streams.outputs import OutputColumns
 from streams.partitioning import default_partition
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.patterns import with_matching_topics
+from streams.recent import WINDOW_MS, RecentCount
 from streams.record import Headers
 from streams.serdes import Serde
 from streams.stores import StoreBuilder
@@ -142,6 +143,7 @@ class TopologyTestDriver:
         self._logs: dict[str, list[Entry]] = {}
         self._stores: dict[str, list[tuple[str, Any]]] = {}
         self._figures = Figures()
+        self._enforced = RecentCount()
         self._pending: deque[tuple[_Running | _Following, RecordBatch]] = deque()
         self._groups: list[_Running] = []
         self._globals: dict[tuple[str, str], _Following] = {}
@@ -248,8 +250,11 @@ class TopologyTestDriver:
     get_session_store = get_state_store
 
     @property
-    def metrics(self) -> Mapping[str, int]:
-        """What happened so far, as sums over all groups."""
+    def metrics(self) -> Mapping[str, float]:
+        """What happened so far, as sums over all groups; rates are those of the last minute.
+
+        A rate is per second of the driver's wall clock.
+        """
         figures = self._figures
         return {
             "records_in_total": figures.records_in,
@@ -258,6 +263,7 @@ class TopologyTestDriver:
             "dead_letters_total": figures.dead_letters,
             "dropped_records_total": figures.dropped.total(),
             "enforced_processing_total": figures.enforced,
+            "enforced_processing_rate": self._enforced.in_window(self.now_ms) * 1000 / WINDOW_MS,
         }
 
     # For the topics and the groups
@@ -311,6 +317,7 @@ class TopologyTestDriver:
     def count(self, figures: Figures) -> None:
         """Add to the metrics."""
         self._figures.add(figures)
+        self._enforced.add(figures.enforced, self.now_ms)
 
     def _append(
         self,

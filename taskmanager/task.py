@@ -20,6 +20,7 @@ from common.topics import TopicNames
 from streams.errors import StreamsError
 from streams.group_task import Figures, GroupTask, ProcessingFailedError
 from streams.outputs import OutputColumns
+from streams.recent import RecentCount
 from streams.stores.bytes_store import StoreBytes
 from streams.topology import NodeGroup
 from streams.units import settings_of, sharing_key
@@ -84,6 +85,7 @@ class Task(AssignedTask):
         self._read: dict[Partition, int] = {}
         """The offset behind the last record that was taken in."""
         self._committed = Figures()
+        self._enforced_lately = RecentCount()
         self._open = Figures()
         self._transactions = 0
         self._transactions_at_start = 0
@@ -260,6 +262,7 @@ class Task(AssignedTask):
         if self._nodes is not None:
             self._nodes.wants_commit = False
         self._committed.add(self._open)
+        self._enforced_lately.add(self._open.enforced, _monotonic_ms())
         self._open = Figures()
         return self._stores.commit(state_offsets) and not self._producer.is_doubtful
 
@@ -297,6 +300,7 @@ class Task(AssignedTask):
             dead_letters=self._committed.dead_letters,
             dropped=self._committed.dropped.total(),
             enforced=self._committed.enforced,
+            enforced_per_minute=self._enforced_lately.in_window(_monotonic_ms()),
             transactions=self._transactions,
             restarts=self.restarts,
             lag=self._lag(),

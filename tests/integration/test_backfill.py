@@ -96,7 +96,8 @@ def counted(rows: list[Row]) -> list[Row]:
 
 
 def test_the_flights_are_counted_as_the_quickstart_counts_them(tmp_path: Path) -> None:
-    flights = read_flights(fetch_flights()).records
+    outcomes = read_flights(fetch_flights()).outcomes
+    flights = [(airport, delay) for airport, delay in outcomes if delay is not None]
     history = History(tmp_path, sample("pipeline.yaml"), 2)
     history.write([(k, v, n, []) for n, (k, v) in enumerate(flights)], per_group=100_000)
     history.run()

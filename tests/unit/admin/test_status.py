@@ -249,6 +249,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "lag": 2,
         "dropped": 0,
         "enforced": 0,
+        "enforced_per_minute": 0,
         "restore_percent": None,
         "restore_eta_s": None,
     }

@@ -185,6 +185,9 @@ def test_a_task_waits_for_the_topic_that_comes_late() -> None:
         driver.advance_wall_clock_time(1000)
         assert [value for _, value in out.read_key_values()] == [b"a20"]
         assert driver.metrics["enforced_processing_total"] == 1
+        assert driver.metrics["enforced_processing_rate"] == pytest.approx(1 / 60)
+        driver.advance_wall_clock_time(60_000)
+        assert driver.metrics["enforced_processing_rate"] == 0
 
 
 def test_by_default_the_driver_knows_that_nothing_more_comes() -> None:
@@ -433,6 +436,7 @@ def test_metrics_are_sums_over_all_groups() -> None:
             "dead_letters_total": 0,
             "dropped_records_total": 0,
             "enforced_processing_total": 0,
+            "enforced_processing_rate": 0,
         }
 
 
