@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import structlog
+
+from taskmanager.listening import ConnectionServer
 
 Message = dict[str, Any]
 
@@ -62,17 +63,15 @@ class DriverChannel:
         the channel, in order for each worker.
         """
         self.authkey = os.urandom(32)
-        self._listener = Listener((host, 0), authkey=self.authkey)
         self._on_message = on_message
         self._on_lost = on_lost
         self._workers: dict[int, _Worker] = {}
-        threading.Thread(target=self._accept, name="channel", daemon=True).start()
+        self._server = ConnectionServer("driver", host, self.authkey, self._serve)
 
     @property
     def port(self) -> int:
         """The port that workers connect to."""
-        _, port = self._listener.address
-        return int(port)
+        return self._server.port
 
     def send(self, thread: int, message: Message) -> None:
         """Send to a thread's worker; a worker that is gone is reported by `on_lost`."""
@@ -95,20 +94,7 @@ class DriverChannel:
 
     def close(self) -> None:
         """Stop listening. The connections end with the process, or with the workers'."""
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()
-            except (AuthenticationError, EOFError, ConnectionError):
-                logger.warning("a stranger tried the driver channel")
-                continue
-            except OSError:  # closed
-                return
-            threading.Thread(
-                target=self._serve, args=(connection,), name="worker", daemon=True
-            ).start()
+        self._server.close()
 
     def _serve(self, connection: Connection) -> None:
         try:

@@ -16,10 +16,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 from contextlib import closing
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ import structlog
 
 from streams.spark.columns import read, write
 from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
+from taskmanager.listening import ConnectionServer
 
 logger = structlog.get_logger()
 
@@ -37,31 +37,16 @@ class QueryServer:
     def __init__(self, host: str, authkey: bytes, queries: Queries) -> None:
         """Listen on a free port of `host`."""
         self._queries = queries
-        self._listener = Listener((host, 0), authkey=authkey)
-        threading.Thread(target=self._accept, name="queries", daemon=True).start()
+        self._server = ConnectionServer("query", host, authkey, self._serve)
 
     @property
     def port(self) -> int:
         """The port that workers connect to."""
-        _, port = self._listener.address
-        return int(port)
+        return self._server.port
 
     def close(self) -> None:
         """Stop listening. The connections end with the process, or with the workers'."""
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()
-            except (AuthenticationError, EOFError, ConnectionError):
-                logger.warning("a stranger tried the query channel")
-                continue
-            except OSError:  # closed
-                return
-            threading.Thread(
-                target=self._serve, args=(connection,), name="query", daemon=True
-            ).start()
+        self._server.close()
 
     def _serve(self, connection: Connection) -> None:
         _send_at_once(connection)
