@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,7 +55,6 @@ class SparkRunner:
         self._stopping = False
         self._was_ended = False
         self._jobs: dict[int, threading.Thread] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix=f"taskmanager_{tm_id}_")
         app = {"spark.app.name": f"TaskManager {tm_id}"}
         try:
             # Spark puts what starts its JVM on the command line, so that must be without secrets.
@@ -69,7 +67,8 @@ class SparkRunner:
                 f"Spark does not start with master {config.spark.master}: {reason}"
             ) from error
         if not config.spark.is_local:
-            archive = Path(self._folder.name, f"pipeline_{tm_id}.zip")
+            # In Spark's own folder, which its JVM removes even if this process is killed.
+            archive = Path(str(self._context._temp_dir), f"pipeline_{tm_id}.zip")
             files = write_archive(archive, config.python_path, config.modules)
             self._context.addPyFile(str(archive))
             logger.info("code shipped to the executors", files=files, bytes=archive.stat().st_size)
@@ -144,7 +143,6 @@ class SparkRunner:
             job.join(max(deadline_s - time.monotonic(), 0))
         if self.is_alive:
             self._session.stop()
-        self._folder.cleanup()
 
     def _has_ended(self) -> bool:
         try:
