@@ -34,7 +34,7 @@ GATHER = """
 @contextmanager
 def running(folder: Path, servers: str, name: str, pipeline: str) -> Iterator[Engine]:
     """Run a pipeline with the code of tests/user_code on one TaskManager with two threads."""
-    job = f"{name}_{os.getpid()}"
+    job = f"globals_{name}_{os.getpid()}"
     settings = {"modules": "[tests.user_code.lookups]", "python_path": f"[{ROOT}]"}
     with engine(
         folder, servers, job, pipeline.replace("JOB", job), tm_number=1, **settings

@@ -102,7 +102,7 @@ def running(
         "heartbeat_interval_ms": 500,
         "spark": f"{{master: '{cluster.master}', conf: {{{lines}}}}}",
     }
-    job = f"{name}_{os.getpid()}"
+    job = f"cluster_{name}_{os.getpid()}"
     with engine(folder, servers, job, pipeline, tm_number=1, **settings) as made:
         yield made
 

@@ -26,7 +26,7 @@ LINES = [("k", "a b a", 1), ("k", "b", 1_000), ("k", "late", 500), ("k", "c a", 
 @contextmanager
 def running(folder: Path, servers: str, name: str, pipeline: str) -> Iterator[Engine]:
     """Run a pipeline with the code of tests/user_code on one TaskManager."""
-    job = f"{name}_{os.getpid()}"
+    job = f"code_{name}_{os.getpid()}"
     settings = {"modules": "[tests.user_code.word_count]", "python_path": f"[{ROOT}]"}
     with engine(
         folder, servers, job, pipeline.replace("JOB", job), tm_number=1, **settings
