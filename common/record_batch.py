@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,10 @@ class RecordBatch:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def count_before(self, offset: int) -> int:
+        """Return how many of the records come before an offset."""
+        return bisect_left(self.offsets, offset)
 
     def part(self, start: int, stop: int) -> RecordBatch:
         """Return the records from index `start` to `stop`; the batch itself if that is all."""

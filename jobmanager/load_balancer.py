@@ -67,8 +67,10 @@ def place_standbys(
 
     Standbys for which no TaskManager is left are left out. `threads` and `owners` are as for
     `balance`, `placed` is what it returned. They stay where they are, as long as nobody has more
-    than its share in proportion to its threads, rounded up.
+    than its share in proportion to its threads, rounded up. Empty if `threads` is.
     """
+    if not threads:
+        return {}
     all_threads = sum(threads.values())
     room = {tm: -(-len(standbys) * count // all_threads) for tm, count in threads.items()}
     taken = {task: {tm} for task, tm in placed.items()}

@@ -299,8 +299,6 @@ class JobManagerState:
         """Return where each task should be, and each standby for which there is a place."""
         threads = {tm_id: manager.threads for tm_id, manager in self._managers.items()}
         homes = {t: task.home for t, task in self._tasks.items() if task.home is not None}
-        if not self._standbys or not threads:
-            return balance(list(self._tasks), threads, homes)
         copies: dict[TaskId, list[int]] = {}
         for standby in self._standbys:
             owner = self._tasks[standby].owner

@@ -29,7 +29,6 @@ from streams.pipeline.patterns import with_matching_topics
 from streams.recent import WINDOW_MS, RecentCount
 from streams.record import Headers
 from streams.serdes import Serde
-from streams.stores import StoreBuilder
 from streams.stores.bytes_store import BytesStore
 from streams.topology import GlobalStore, NodeGroup, Topology
 from streams.units import group_of, settings_of, sharing_key
@@ -385,7 +384,7 @@ class _Running:
         self._group = group
         self._task_id = f"{name}_{_TASK}"
         self._driver = driver
-        self._stores: dict[str, BytesStore] = {s.name: _in_memory(s) for s in group.stores}
+        self._stores: dict[str, BytesStore] = {s.name: s.open_in_memory() for s in group.stores}
         found = (topic for topic in driver.partitions if self.matches(topic))
         self._topics = tuple(dict.fromkeys((*group.in_topics, *found)))
         self._partitions = [(topic, _TASK) for topic in self._topics]
@@ -461,7 +460,7 @@ class _Following:
         self.task = GlobalTask(
             store,
             [(store.topic, _TASK)],
-            _in_memory(store.store),
+            store.store.open_in_memory(),
             application_id=application_id,
             clock_ms=lambda: driver.now_ms,
         )
@@ -480,7 +479,3 @@ class _Following:
             raise error.error from None
         finally:
             self._driver.count(Figures(dropped=self.task.take_dropped()))
-
-
-def _in_memory(store: StoreBuilder[Any, Any]) -> BytesStore:
-    return replace(store, persistent=False).open(Path(), {})

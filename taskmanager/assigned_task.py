@@ -90,9 +90,19 @@ class AssignedTask(ABC):
     def drop(self) -> None:
         """Let go of clients and stores."""
 
-    @abstractmethod
     def status(self) -> TaskStatus:
-        """Return what the heartbeat tells."""
+        """Return what the heartbeat tells; the figures are those of the subclass."""
+        return TaskStatus(
+            task=self.replica.task,
+            state=self.state,
+            thread=self._context.thread,
+            reason=self.reason,
+            restarts=self.restarts,
+            lag=self._lag(),
+            restored=self._restored[0],
+            to_restore=self._restored[1],
+            restore_eta_s=self._restore_eta_s(),
+        )
 
     @property
     def has_open_transaction(self) -> bool:
@@ -210,10 +220,9 @@ class AssignedTask(ABC):
     def _count_seen(self, batch: RecordBatch, position: int) -> int:
         """Return how many records of a batch come before `position`."""
         # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
-        if batch.offsets[0] >= position:
-            return 0
-        seen = sum(offset < position for offset in batch.offsets)
-        self.log.warning("records delivered twice are ignored", records=seen)
+        seen = batch.count_before(position)
+        if seen:
+            self.log.warning("records delivered twice are ignored", records=seen)
         return seen
 
     def _restore_eta_s(self) -> int | None:

@@ -229,7 +229,7 @@ class _Copy:
         for batch in fetched.batches:
             partition = (batch.topic, batch.partition)
             # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
-            seen = sum(offset < self._positions[partition] for offset in batch.offsets)
+            seen = batch.count_before(self._positions[partition])
             self._positions[partition] = max(self._positions[partition], batch.offsets[-1] + 1)
             if seen == len(batch):
                 continue

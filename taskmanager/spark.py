@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from common.config import Config
 from common.errors import UnavailableError
 from common.nodes import TaskId
-from streams.spark.environment import LOG_SETTINGS, set_environment
+from streams.spark.environment import set_environment
 from streams.spark.queries import SparkQueries
 from streams.user_code import UserCode
 from taskmanager.archive import write_archive
@@ -44,7 +44,7 @@ class SparkRunner:
         Raises `UnavailableError` without Java 17 or if Spark does not start, `ConfigError` for
         settings with fewer slots than `threads`.
         """
-        settings = spark_settings(config.spark, threads, LOG_SETTINGS.as_uri())
+        settings = spark_settings(config.spark, threads)
         python = sys.executable
         if not config.spark.is_local:
             # The executors' hosts may have theirs elsewhere.

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 
 from common.config import SparkConfig
 from common.errors import ConfigError
+from streams.spark.environment import LOOPBACK, QUIET, SMALL_JVM
 
 SLOTS_PER_THREAD = 2
 """One for the PipelineThread, which never ends, and one for the queries of its tasks."""
 
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
-# No record passes through the JVM but those of queries. With the second compiler (C2), batches took
-# more CPU time in their first minute: 10 records 47 ms against 29, 100,000 records 69 against 57.
-_SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _STANDALONE = "spark://"
 _SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
 
@@ -34,11 +32,10 @@ class SparkSettings:
         return {name: value for name, value in self.values.items() if not _SECRET.search(name)}
 
 
-def spark_settings(config: SparkConfig, threads: int, log_settings: str) -> SparkSettings:
+def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
     """Return what config.yaml says, over defaults that give each PipelineThread a slot.
 
-    `log_settings` is the address of log4j's settings for the driver. Raises `ConfigError` if there
-    are fewer slots than `threads`, or a number is none.
+    Raises `ConfigError` if there are fewer slots than `threads`, or a number is none.
     """
     local = _LOCAL.fullmatch(config.master)
     master, defaults, slots, cure = (
@@ -56,11 +53,7 @@ def spark_settings(config: SparkConfig, threads: int, log_settings: str) -> Spar
         else ""
     )
     values = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": (
-            f"{_SMALL_JVM} -Dlog4j2.configurationFile={log_settings}"
-        ),
+        **QUIET,
         **defaults,
         **config.conf,
         "spark.master": master,
@@ -76,7 +69,7 @@ def _local(master: str, threads: int, slots: str) -> tuple[str, dict[str, str], 
     count = max(SLOTS_PER_THREAD * threads, os.cpu_count() or 1) if slots == "*" else int(slots)
     return (
         f"local[{count}]" if slots == "*" else master,
-        {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"},
+        LOOPBACK,
         count,
         f"use local[*] or local[{SLOTS_PER_THREAD * threads}]",
     )
@@ -99,7 +92,7 @@ def _cluster(config: SparkConfig, threads: int) -> tuple[str, dict[str, str], in
         )
     defaults = {
         "spark.executor.cores": str(cores),
-        "spark.executor.extraJavaOptions": _SMALL_JVM,
+        "spark.executor.extraJavaOptions": SMALL_JVM,
         # Or the losses of months would add up until Spark gives up (YARN, Kubernetes).
         "spark.executor.failuresValidityInterval": "1h",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from common.kafka.clients import Partition, TransactionFailedError
@@ -92,15 +93,4 @@ class StandbyTask(AssignedTask):
 
     def status(self) -> TaskStatus:
         """Return what the heartbeat tells; `records_in` are those of the state topics."""
-        return TaskStatus(
-            task=self.replica.task,
-            state=self.state,
-            thread=self._context.thread,
-            reason=self.reason,
-            records_in=self._applied,
-            restarts=self.restarts,
-            lag=self._lag(),
-            restored=self._restored[0],
-            to_restore=self._restored[1],
-            restore_eta_s=self._restore_eta_s(),
-        )
+        return replace(super().status(), records_in=self._applied)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 
 from common.clock import wall_clock_ms
 from common.fault_points import reach
@@ -289,11 +290,8 @@ class Task(AssignedTask):
 
     def status(self) -> TaskStatus:
         """Return what the heartbeat tells."""
-        return TaskStatus(
-            task=self.replica.task,
-            state=self.state,
-            thread=self._context.thread,
-            reason=self.reason,
+        return replace(
+            super().status(),
             records_in=self._committed.records_in,
             records_out=self._committed.records_out,
             skipped=self._committed.skipped,
@@ -302,11 +300,6 @@ class Task(AssignedTask):
             enforced=self._committed.enforced,
             enforced_per_minute=self._enforced_lately.in_window(_monotonic_ms()),
             transactions=self._transactions,
-            restarts=self.restarts,
-            lag=self._lag(),
-            restored=self._restored[0],
-            to_restore=self._restored[1],
-            restore_eta_s=self._restore_eta_s(),
         )
 
     def _open_global_stores(self, group: NodeGroup) -> dict[str, StoreBytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
@@ -98,7 +97,7 @@ def read_committed(
             if (low := reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0]) < end
         }
         reader.assign(positions)
-        return _read(reader, positions, ends, stall_timeout_s)
+        return list(_read(reader, positions, ends, stall_timeout_s))
     finally:
         reader.close()
 
@@ -115,28 +114,14 @@ def read_range(
 
     Raises `UnavailableError` as `read_committed` does.
     """
+    place = (topic, partition)
     with closing(PartitionReader(config, _READ_GROUP)) as reader:
-        position, moved_at = start, time.monotonic()
         if start < end:
-            reader.assign({(topic, partition): start})
-        while position < end:
-            fetched = reader.fetch(_FETCH_RECORDS, wait_s=0.2)
-            for _, reason in fetched.errors:
-                raise UnavailableError(f"{topic}[{partition}] cannot be read: {reason}")
-            before = position
-            for batch in fetched.batches:
-                position = batch.offsets[-1] + 1
-                count = bisect_left(batch.offsets, end)
-                if count:
-                    yield batch.part(0, count)
-            position = max([position, *(offset for _, offset in fetched.ends)])
-            if position != before:
-                moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > stall_timeout_s:
-                raise UnavailableError(
-                    f"{topic}[{partition}] cannot be read to offset {end}: for "
-                    f"{stall_timeout_s:.0f} s nothing came, a transaction may be open"
-                )
+            reader.assign({place: start})
+        for batch in _read(reader, {place: start}, {place: end}, stall_timeout_s):
+            count = batch.count_before(end)
+            if count:
+                yield batch.part(0, count)
 
 
 def _read(
@@ -144,8 +129,8 @@ def _read(
     positions: dict[Partition, int],
     ends: dict[Partition, int],
     stall_timeout_s: float,
-) -> list[RecordBatch]:
-    batches: list[RecordBatch] = []
+) -> Iterator[RecordBatch]:
+    """Yield what comes of assigned partitions from `positions` until all `ends` are reached."""
     moved_at = time.monotonic()
     while any(position < ends[partition] for partition, position in positions.items()):
         before = dict(positions)
@@ -154,9 +139,9 @@ def _read(
             raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
         for batch in fetched.batches:
             positions[batch.topic, batch.partition] = batch.offsets[-1] + 1
+            yield batch
         for partition, offset in fetched.ends:
             positions[partition] = max(positions[partition], offset)
-        batches += fetched.batches
         if positions != before:
             moved_at = time.monotonic()
         elif time.monotonic() - moved_at > stall_timeout_s:
@@ -164,4 +149,3 @@ def _read(
                 f"topic {next(iter(positions))[0]} cannot be read to its end: for "
                 f"{stall_timeout_s:.0f} s nothing came, a transaction may be open"
             )
-    return batches

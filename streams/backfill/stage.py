@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from common.config import Config
 from common.messages import ProcessorReplica
@@ -101,7 +100,7 @@ class StageTask:
         task = GlobalTask(
             store,
             [(store.topic, number) for number in range(len(inputs))],
-            _in_memory(store.store),
+            store.store.open_in_memory(),
             application_id=self.config.job_name or "",
             clock_ms=lambda: self.now_ms,
         )
@@ -183,8 +182,3 @@ def _commit(stores: Mapping[str, BytesStore]) -> None:
     if sum(len(store.uncommitted) for store in stores.values()) > _MOST_UNCOMMITTED:
         for store in stores.values():
             store.commit(0)
-
-
-def _in_memory(builder: Any) -> BytesStore:
-    store: BytesStore = replace(builder, persistent=False).open(Path(), {})
-    return store

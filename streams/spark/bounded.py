@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from common.config import Config, SparkConfig
 from common.errors import UnavailableError
-from streams.spark.environment import LOG_SETTINGS, set_environment
+from streams.spark.environment import LOOPBACK, QUIET, set_environment
 from streams.spark.queries import SparkQueries
 from streams.user_code import UserCode
 
@@ -68,18 +68,10 @@ class BoundedJobs:
 
 def _start(config: SparkConfig, code: UserCode) -> SparkSession:
     set_environment(code.python_path)
-    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    if config.master.startswith("local"):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    settings |= {
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
-        f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
-        **config.conf,
-        "spark.master": config.master,
-    }
-    builder = SparkSession.builder.appName("backfill")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    address = LOOPBACK if config.is_local else {}
+    builder = SparkSession.builder.appName("backfill").config(
+        map={**QUIET, **address, **config.conf, "spark.master": config.master}
+    )
     try:
         return builder.getOrCreate()
     except Exception as error:

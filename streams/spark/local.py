@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from streams.spark.environment import LOG_SETTINGS, set_environment
+from streams.spark.environment import LOOPBACK, QUIET, set_environment
 from streams.spark.queries import SparkQueries
 from streams.spark.spec import Query, QuerySpec
 from streams.user_code import UserCode
@@ -30,13 +30,4 @@ def _session(code: UserCode) -> SparkSession:
         return running
     set_environment(code.python_path)
     builder = SparkSession.builder.master("local[1]").appName("local queries")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
-        f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
-    }.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return builder.config(map={**QUIET, **LOOPBACK}).getOrCreate()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -112,6 +112,10 @@ class StoreBuilder(Generic[K, V]):
         if not self.persistent:
             return MemoryStore(timestamp_of, segment_of)
         return RocksDBStore(directory, {**identity, "kind": self.kind}, timestamp_of, segment_of)
+
+    def open_in_memory(self) -> BytesStore:
+        """Open bytes for `build` that are not kept, whether the store is persistent or not."""
+        return replace(self, persistent=False).open(Path(), {})
 
     def build(self, bytes_store: StoreBytes) -> Store:
         """Return the store over bytes that `open` returned, or a view of them."""

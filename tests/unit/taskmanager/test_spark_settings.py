@@ -15,9 +15,7 @@ STANDALONE = "spark://host:7077"
 
 def settings(master: str, threads: int = 2, /, **conf: str) -> SparkSettings:
     named = {f"spark.{name.replace('_', '.')}": value for name, value in conf.items()}
-    return spark_settings(
-        SparkConfig(master=master, conf=named), threads, "file:/log4j2.properties"
-    )
+    return spark_settings(SparkConfig(master=master, conf=named), threads)
 
 
 def test_local_master_gets_two_slots_for_each_thread() -> None:
@@ -116,7 +114,7 @@ def test_config_wins_over_defaults_but_for_what_tasks_rely_on() -> None:
 )
 def test_secrets_are_kept_from_the_command_line(name: str) -> None:
     conf = {f"spark.{name}": "hidden", "spark.authenticate": "true"}
-    found = spark_settings(SparkConfig(master=STANDALONE, conf=conf), 1, "")
+    found = spark_settings(SparkConfig(master=STANDALONE, conf=conf), 1)
     assert found.values[f"spark.{name}"] == "hidden"
     assert "hidden" not in found.public.values()
     assert found.public["spark.authenticate"] == "true"
