@@ -30,7 +30,9 @@ from common.record_batch import Headers, OutputRecord
 # librdkafka takes 0 for the current time: a record of the epoch's begin becomes 1 ms younger.
 _FIRST_MS = 1
 _RETRY_BACKOFF_MS = 5
-_STIR_INTERVAL_S = 1.0
+_WAIT_S = 0.1
+_WAITS = 10
+_STIR_TIMEOUT_S = 1.0
 _STIRS = 3
 _ROUND_TRIPS = 20
 _SLOW_LINK_S = 0.1
@@ -299,13 +301,14 @@ class TaskProducer:
         threading.Thread(target=send, name="offsets", daemon=True).start()
         deadline_s = time.monotonic() + self._timeout_s
         answers, answer_s = 0, 0.0
-        while not wait([sent], timeout=_STIR_INTERVAL_S).done:
+        # In short waits: the time in which this process is stopped says nothing of a hang.
+        while not any(wait([sent], timeout=_WAIT_S).done for _ in range(_WAITS)):
             is_enough = answers >= _STIRS + _ROUND_TRIPS * answer_s
             if is_enough or time.monotonic() > deadline_s:
                 raise TransactionFailedError("librdkafka hangs while it sends offsets")
             asked_s = time.monotonic()
             with suppress(KafkaException):
-                self._producer.list_topics(timeout=_STIR_INTERVAL_S)
+                self._producer.list_topics(timeout=_STIR_TIMEOUT_S)
                 answers += 1
                 answer_s = time.monotonic() - asked_s
             if answer_s < _SLOW_LINK_S:

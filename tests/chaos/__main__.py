@@ -38,6 +38,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--broken", choices=sabotages(), metavar="NAME", help="sabotage the engine; see --list"
     )
+    parser.add_argument("--sql", action="store_true", help="the auditor is a Spark SQL query")
     parser.add_argument("--list", action="store_true", help="list faults and sabotages, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--keep", action="store_true", help="keep logs though all went well")
@@ -68,7 +69,7 @@ def main() -> int:
     logging.getLogger("librdkafka").setLevel(logging.CRITICAL)
     folder = Path(tempfile.mkdtemp(prefix="chaos_"))
     timeline = Timeline()
-    campaign = Campaign(folder, seed, timeline, arguments.broken or "")
+    campaign = Campaign(folder, seed, timeline, arguments.broken or "", arguments.sql)
     Signals().install()
     try:
         if arguments.soak:

@@ -12,28 +12,12 @@ from admin.cluster_status import ClusterStatus, Presence
 from admin.quickstart.daemons import Daemon
 from tests.chaos.catalog import fault
 from tests.chaos.garbage import messages
-from tests.chaos.rig import HEARTBEAT_S, PIPELINE, PIPELINE_END, Rig, placement
+from tests.chaos.pipelines import REWIRED, START, WITHOUT_ADDER
+from tests.chaos.rig import HEARTBEAT_S, Rig, placement
 from tests.engine import signal_session
 
 END_TIMEOUT_S = 30.0
 REFUSAL_TIMEOUT_S = 60.0
-
-WITHOUT_ADDER = (
-    """
-- {id: Splitter, type: forward, to: [Counter], on_error: dead_letter}
-- {id: Counter, type: count, to: [Merger, Pairer], on_error: dead_letter}
-"""
-    + PIPELINE_END
-)
-REWIRED = (
-    """
-- {id: Splitter, type: forward, to: [Relay, Counter], on_error: dead_letter}
-- {id: Relay, type: forward, to: [Adder]}
-- {id: Adder, type: sum, to: [Merger, Pairer], on_error: dead_letter}
-- {id: Counter, type: count, to: [Merger, Pairer], on_error: dead_letter}
-"""
-    + PIPELINE_END
-)
 
 
 def _kill_job_manager(rig: Rig) -> None:
@@ -128,16 +112,16 @@ def edit_pipeline(rig: Rig) -> None:
     The pipeline is empty at that moment: what is in an arc that goes stays there until the arc
     comes back, and would then be late.
     """
-    for name, pipeline in (
+    for name, start in (
         ("without Adder", WITHOUT_ADDER),
         ("Adder back, behind a Relay", REWIRED),
-        ("as it was", PIPELINE),
+        ("as it was", START),
     ):
         rig.drain()
         before = rig.now()
         rig.job_manager.terminate()
         assert rig.job_manager.wait(END_TIMEOUT_S), "the JobManager does not end"
-        rig.engine.write_pipeline(pipeline)
+        rig.engine.write_pipeline(rig.pipeline(start))
         rig.job_manager = rig.start_job_manager()
         after = _wait_for_new_epoch(rig, before)
         rig.load.resume()

@@ -22,9 +22,17 @@ class Campaign:
     """Breaks clusters. A round that fails ends its cluster; the next one gets a new one.
 
     With the name of a sabotage in `broken`, it ends as soon as something is not as it must be.
+    `with_query`, one of the processors is a query of Spark SQL.
     """
 
-    def __init__(self, folder: Path, seed: int, timeline: Timeline, broken: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        timeline: Timeline,
+        broken: str = "",
+        with_query: bool = False,
+    ) -> None:
         self.rows: dict[str, Row] = {}
         self.problems: list[str] = []
         """What the last looks at the clusters found."""
@@ -33,6 +41,7 @@ class Campaign:
         self.sabotage_signs = 0
         """How often a sabotage has left its sign."""
         self._broken = broken
+        self._with_query = with_query
         self._folder = folder
         self._random = Random(seed)
         self._say = timeline.say
@@ -76,7 +85,9 @@ class Campaign:
             brokers, edits = _kind(fault)
             self._say(f"cluster {self._clusters} starts: {brokers} broker(s), in {folder}")
             is_whole = True
-            rig = Rig(folder, self._random, self._say, brokers, edits, self._broken)
+            rig = Rig(
+                folder, self._random, self._say, brokers, edits, self._broken, self._with_query
+            )
             with rig.open():
                 while fault is not None and is_whole:
                     is_whole = self._round(rig, fault)

@@ -19,30 +19,13 @@ from admin.quickstart.daemons import Daemon, session_members
 from common.fault_points import DIRECTORY_VARIABLE
 from common.status import TaskState
 from tests.chaos import sabotage
-from tests.chaos.ledger import BASE, Ledger, Tally
+from tests.chaos.ledger import Ledger, Tally
 from tests.chaos.load import KEYS, Load, SinkReader
+from tests.chaos.pipelines import START, pipeline
 from tests.chaos.proxy import Link
 from tests.chaos.small_disk import NoSmallDiskError, small_disk
 from tests.engine import Engine, signal_session
 
-PIPELINE_END = f"""
-- {{id: Auditor, type: sum, config: {{constant: {BASE}}}, to: [Merger], on_error: dead_letter}}
-- {{id: Merger, type: forward, to: [sink], on_error: dead_letter}}
-- id: Pairer
-  type: tests.user_code.pairing:Pairing
-  to: [sink]
-  config: {{base: {BASE}}}
-  stores: [{{name: Waiting, value: boolean}}]
-  on_error: dead_letter
-"""
-PIPELINE = (
-    """
-- {id: Splitter, type: forward, to: [Adder, Counter], on_error: dead_letter}
-- {id: Adder, type: sum, to: [Merger, Pairer], on_error: dead_letter}
-- {id: Counter, type: count, to: [Merger, Pairer], on_error: dead_letter}
-"""
-    + PIPELINE_END
-)
 TASK_MANAGERS = 3
 PARTITIONS = 3
 RECORDS_PER_S = 1000
@@ -118,6 +101,7 @@ class Rig:
         brokers: int = 1,
         sums_may_miss: bool = False,
         broken: str = "",
+        with_query: bool = False,
     ) -> None:
         """Choose names and ports; `open` starts everything. `broken` names a sabotage."""
         self.folder = folder
@@ -125,6 +109,7 @@ class Rig:
         self.say = say
         self.brokers = brokers
         self._broken = broken
+        self._with_query = with_query
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
@@ -152,7 +137,7 @@ class Rig:
             self.folder,
             servers,
             "chaos",
-            PIPELINE,
+            self.pipeline(START),
             tm_number=TASK_MANAGERS,
             parallelism=PARTITIONS,
             num_standby_replicas=1,
@@ -175,6 +160,10 @@ class Rig:
         self._stack.callback(self.load.close)
         self.reader = SinkReader(self.engine.config, self.ledger)
         self._stack.callback(self.reader.close)
+
+    def pipeline(self, start: str) -> str:
+        """Return a whole pipeline of a beginning."""
+        return pipeline(start, self._with_query)
 
     def _make_cluster(self) -> LocalCluster:
         directory = self.folder / "kafka"
