@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 from streams import serdes
 from streams.checks import check
@@ -30,7 +30,8 @@ class TopologyBuilder:
     """Builds a `Topology` out of sources, processors, sinks and stores.
 
     Nodes have a name each, and name their parents, which may be added later. The order of the
-    calls decides the order of the children of a node, and of the sub-topologies.
+    calls decides the order of the children of a node, and of the sub-topologies. Each call returns
+    the builder, so they can be chained.
 
         builder = TopologyBuilder()
         builder.add_source("Source", "lines", value_serde=serdes.string)
@@ -55,7 +56,7 @@ class TopologyBuilder:
         value_serde: Serde[Any] = serdes.bytes,
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
-    ) -> None:
+    ) -> Self:
         """Read topics: one name, several, or a pattern that whole names of topics match.
 
         A topic has one source. Where nothing is committed yet, `auto_offset_reset` says whether to
@@ -80,10 +81,11 @@ class TopologyBuilder:
                 auto_offset_reset,
             )
         )
+        return self
 
     def add_processor(
         self, name: str, supplier: Supplier, parents: Names, *, stores: Names = ()
-    ) -> None:
+    ) -> Self:
         """Process what the parents forward, with a processor that `supplier` makes for each task.
 
         `supplier` is a subclass of `Processor` or `BatchProcessor`, or a function without
@@ -94,6 +96,7 @@ class TopologyBuilder:
         self._nodes.append(ProcessorNode(name, supplier, _parents(parents, name)))
         for store in _names(stores, f'the stores of processor "{name}"'):
             self._connections.append((name, store))
+        return self
 
     def add_sink(
         self,
@@ -104,7 +107,7 @@ class TopologyBuilder:
         key_serde: Serde[Any] = serdes.bytes,
         value_serde: Serde[Any] = serdes.bytes,
         partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None,
-    ) -> None:
+    ) -> Self:
         """Write what the parents forward to a topic, or to the one that `topic(record)` returns.
 
         Without a partitioner, the key decides as for Java's clients; a record without a key goes
@@ -129,17 +132,20 @@ class TopologyBuilder:
                 else _made(as_partitioner, partitioner, f'sink "{name}"'),
             )
         )
+        return self
 
-    def add_state_store(self, store: StoreBuilder[Any, Any], processors: Names = ()) -> None:
+    def add_state_store(self, store: StoreBuilder[Any, Any], processors: Names = ()) -> Self:
         """Add a store, and connect it to processors. Those that share it run in one task."""
         _require_store(store)
         self._stores.append(store)
         for processor in _names(processors, f'the processors of store "{store.name}"'):
             self._connections.append((processor, store.name))
+        return self
 
-    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> None:
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Self:
         """Let a processor use stores."""
         self._connections += [(processor, store) for store in stores]
+        return self
 
     def add_global_store(
         self,
@@ -152,7 +158,7 @@ class TopologyBuilder:
         key_serde: Serde[Any] = serdes.bytes,
         value_serde: Serde[Any] = serdes.bytes,
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
-    ) -> None:
+    ) -> Self:
         """Add a store that every processor can read, and a processor that fills it from a topic.
 
         `source` and `processor` are the names of the two nodes. `context.get_state_store` gives
@@ -177,8 +183,9 @@ class TopologyBuilder:
                 replace(store, logged=False),
             )
         )
+        return self
 
-    def add_internal_topic(self, name: str, partitions: int | None = None) -> None:
+    def add_internal_topic(self, name: str, partitions: int | None = None) -> Self:
         """Let a topic belong to the topology: a sink writes it, a source reads it, nobody else.
 
         So records can be spread anew by their key ("repartitioned") between two sub-topologies.
@@ -188,6 +195,7 @@ class TopologyBuilder:
         if partitions is not None and partitions < 1:
             raise TopologyError(f'internal topic "{name}": partitions must be 1 or more')
         self._internal.append(InternalTopic(name, partitions))
+        return self
 
     def build(self) -> Topology:
         """Return the topology. Raises `TopologyError` that tells everything that is wrong with it:

@@ -68,7 +68,7 @@ def add_global(builder: TopologyBuilder, number: int = 1, **others: Any) -> None
 # Building
 
 
-def all_of(*calls: Callable[[TopologyBuilder], None]) -> Callable[[TopologyBuilder], None]:
+def all_of(*calls: Callable[[TopologyBuilder], object]) -> Callable[[TopologyBuilder], object]:
     """Return one call that makes several."""
 
     def call(builder: TopologyBuilder) -> None:
@@ -78,7 +78,7 @@ def all_of(*calls: Callable[[TopologyBuilder], None]) -> Callable[[TopologyBuild
     return call
 
 
-MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], None], str]] = {
+MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
     "source with the name of its processor": (
         lambda b: add_global(b, source="same", processor="same"),
         'two nodes have the name "same"',
@@ -152,7 +152,7 @@ MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], None], str]] = {
 
 @pytest.mark.parametrize(("spoil", "problem"), MISTAKES.values(), ids=MISTAKES)
 def test_the_one_mistake_is_named_and_nothing_else(
-    spoil: Callable[[TopologyBuilder], None], problem: str
+    spoil: Callable[[TopologyBuilder], object], problem: str
 ) -> None:
     builder = sound()
     spoil(builder)

@@ -48,13 +48,28 @@ def test_a_sound_topology_has_its_nodes_and_stores_in_the_order_of_the_calls() -
     assert topology.stores == (STORE,)
 
 
+def test_calls_can_be_chained() -> None:
+    chained = (
+        TopologyBuilder()
+        .add_source("source", "in")
+        .add_processor("processor", Each, ["source"])
+        .add_state_store(STORE)
+        .connect_processor_and_state_stores("processor", "store")
+        .add_sink("sink", "through", ["processor"])
+        .add_internal_topic("through")
+        .add_source("again", "through")
+        .add_sink("end", "out", ["again"])
+    )
+    assert groups(chained.build()) == [{"source", "processor", "sink"}, {"again", "end"}]
+
+
 def test_an_empty_topology_is_refused() -> None:
     assert problems(TopologyBuilder()) == [
         "the topology is empty: add a source, a processor and a sink"
     ]
 
 
-def all_of(*calls: Callable[[TopologyBuilder], None]) -> Callable[[TopologyBuilder], None]:
+def all_of(*calls: Callable[[TopologyBuilder], object]) -> Callable[[TopologyBuilder], object]:
     """Return one call that makes several."""
 
     def call(builder: TopologyBuilder) -> None:
@@ -64,7 +79,7 @@ def all_of(*calls: Callable[[TopologyBuilder], None]) -> Callable[[TopologyBuild
     return call
 
 
-MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], None], str]] = {
+MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
     "two sources with one name": (
         lambda b: b.add_source("source", "in-2"),
         'two nodes have the name "source"',
