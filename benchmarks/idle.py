@@ -1,0 +1,102 @@
+"""CPU time of a TaskManager that has nothing to do: `python -m benchmarks.idle`. Linux only.
+
+The figure is the time that all processes of one TaskManager (its own, Spark's JVM and the workers)
+took within some seconds, over those seconds: 100 % is one core. Before, records went through all
+tasks, so everything is loaded that is loaded late.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from admin.local_broker import LocalCluster
+from admin.quickstart.daemons import Daemon, session_members
+from benchmarks.latency import PIPELINES
+from common.kafka.bulk import BulkWriter
+from tests.engine import Engine, all_run, engine
+
+PARTITIONS = 4
+RECORDS = 10_000
+REST_S = 10
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def cpu_s(daemon: Daemon) -> float:
+    """Return the CPU time of all processes of a daemon so far, in seconds."""
+    assert daemon.pid is not None
+    ticks = 0
+    for pid in session_members(daemon.pid):
+        # Behind the name: state, ppid, …; utime and stime are the fields 14 and 15 (proc(5)).
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / _TICKS_PER_S
+
+
+def memory_mb(daemon: Daemon) -> float:
+    """Return the resident memory of all processes of a daemon; what they share counts often."""
+    assert daemon.pid is not None
+    pages = [
+        int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        for pid in session_members(daemon.pid)
+    ]
+    return sum(pages) * _PAGE_MB
+
+
+def measure(job: Engine, seconds: float) -> tuple[float, float]:
+    """Return how much of a core an idle TaskManager takes, and its memory in MB."""
+    job.start_job_manager()
+    daemon = job.start_task_manager(0, threads=2)
+    job.wait_until(all_run([0]))
+    writer = BulkWriter(job.config, job.config.source_topic)
+    writer.write((b"%d" % number, b"%d" % number) for number in range(RECORDS))
+    writer.flush(60)
+    job.wait_until(
+        lambda status: sum(t.status.records_in for t in status.tasks if t.status) == RECORDS
+    )
+    time.sleep(REST_S)
+    before, began = cpu_s(daemon), time.monotonic()
+    time.sleep(seconds)
+    used = cpu_s(daemon) - before
+    return used / (time.monotonic() - began), memory_mb(daemon)
+
+
+def main() -> None:
+    """Measure each pipeline and print its figures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--rounds", type=int, default=2)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = LocalCluster(Path(folder, "kafka"))
+        cluster.start()
+        try:
+            for number in range(arguments.rounds):
+                for name, pipeline in PIPELINES.items():
+                    job_name = f"idle_{name}_{number}"
+                    job_folder = Path(folder, job_name)
+                    job_folder.mkdir()
+                    with engine(
+                        job_folder,
+                        cluster.bootstrap_servers,
+                        job_name,
+                        pipeline,
+                        tm_number=1,
+                        parallelism=PARTITIONS,
+                    ) as job:
+                        share, memory = measure(job, arguments.seconds)
+                    print(
+                        f"{name}, {PARTITIONS} idle tasks, round {number + 1}: "
+                        f"{share:.1%} of a core, {memory:,.0f} MB",
+                        flush=True,
+                    )
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main()
