@@ -174,9 +174,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         log_format=fields.choice("log_format", _LOG_FORMATS, default="console"),
         log_level=fields.choice("log_level", _LOG_LEVELS, default="info"),
         modules=_modules(fields, problems),
-        python_path=tuple(
-            (folder / Path(text).expanduser()).resolve() for text in fields.texts("python_path")
-        ),
+        python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
         kafka=read_kafka_settings(fields.pairs("kafka"), problems),
     )
@@ -212,11 +210,19 @@ def _host(fields: Fields, problems: Problems) -> str:
 
 
 def _state_dir(fields: Fields, folder: Path, problems: Problems) -> Path:
-    text = fields.text("state_dir", default="state")
+    return _folder(fields, "state_dir", fields.text("state_dir", default="state"), folder, problems)
+
+
+def _python_path(fields: Fields, folder: Path, problems: Problems) -> tuple[Path, ...]:
+    texts = fields.texts("python_path")
+    return tuple(_folder(fields, "python_path", text, folder, problems) for text in texts)
+
+
+def _folder(fields: Fields, name: str, text: str, folder: Path, problems: Problems) -> Path:
     try:
         return (folder / Path(text).expanduser()).resolve()
     except (RuntimeError, ValueError, OSError) as error:
-        problems.add(fields.at("state_dir"), f"state_dir is no folder: {error}")
+        problems.add(fields.at(name), f"{name}: {text!r} is no folder: {error}")
         return folder
 
 

@@ -64,3 +64,8 @@ class SupersededError(PipelineError):
 
 class EngineError(Exception):
     """Kafka or the disk is to blame, no record: base of what a PipelineThread deals with itself."""
+
+
+def shorten(text: str, most: int) -> str:
+    """Return a text, cut with an ellipsis if it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[:most]}…"

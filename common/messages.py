@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from common.errors import shorten
 from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
 from common.status import TaskStatus, ThreadState
 from common.topics import TopicNames
@@ -19,6 +20,8 @@ MISSED_BEATS = 3
 """Heartbeats that a daemon may miss before it counts as down, and PipelineThreads' lease ends."""
 
 
+_LONGEST_REASON = 500
+_ALL_REASONS = 30_000
 _OPTIONAL: Mapping[str, Any] = {"code": "", "state_topics": {}, "options": {}, "standby": 0}
 
 
@@ -227,10 +230,14 @@ class Report:
     tasks: tuple[TaskStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for `json.dumps`."""
+        """Return plain values for `json.dumps`; long reasons are cut, so that Kafka takes it."""
+        failing = sum(bool(task.reason) for task in self.tasks)
+        longest = min(_LONGEST_REASON, _ALL_REASONS // max(failing, 1))
         return asdict(self) | {
             "thread_states": [str(state) for state in self.thread_states],
-            "tasks": [task.to_json() for task in self.tasks],
+            "tasks": [
+                task.to_json() | {"reason": shorten(task.reason, longest)} for task in self.tasks
+            ],
         }
 
     @classmethod

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from common.errors import EngineError, PipelineError
+from common.errors import EngineError, PipelineError, shorten
 from common.kafka.record_size import record_size
 from common.nodes import OnError
 from common.record_batch import Headers, OutputRecord, RecordBatch
@@ -24,6 +24,7 @@ from streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME, extract_column, 
 from streams.topology import NodeGroup
 
 DEFAULT_BUFFERED_RECORDS = 1000
+_LONGEST_REASON = 500
 
 
 class ProcessingFailedError(Exception):
@@ -343,10 +344,9 @@ class GroupTask:
 
 
 def reason(error: Exception) -> str:
-    """Return what went wrong, in words."""
-    if isinstance(error, StreamsError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+    """Return what went wrong, in words; not more of them than a header or a status can take."""
+    is_ours = isinstance(error, StreamsError)
+    return shorten(str(error) if is_ours else f"{type(error).__name__}: {error}", _LONGEST_REASON)
 
 
 def _error_headers(

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from common.clock import wall_clock_ms
+from common.errors import EngineError
 from common.fault_points import reach
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
@@ -82,7 +83,7 @@ class Task(AssignedTask):
         self._stores: TaskStores | None = None
         self._nodes: GroupTask | None = None
         self._opened_at: float | None = None
-        self._committed_at = 0.0
+        self._committed_at = time.monotonic()
         self._read: dict[Partition, int] = {}
         """The offset behind the last record that was taken in."""
         self._committed = Figures()
@@ -142,7 +143,8 @@ class Task(AssignedTask):
     @property
     def needs_refresh(self) -> bool:
         """Whether it has not committed for so long that the brokers may soon forget about it."""
-        is_idle = self.state is TaskState.RUNNING and self._opened_at is None
+        may_be_idle = self.state in (TaskState.RUNNING, TaskState.FAILED)
+        is_idle = may_be_idle and self._opened_at is None
         return is_idle and time.monotonic() - self._committed_at > REFRESH_INTERVAL_S
 
     def process(self, batch: RecordBatch) -> None:
@@ -239,8 +241,12 @@ class Task(AssignedTask):
 
         Brokers forget offsets of a group without members 7 days after the last commit
         (`offsets.retention.minutes`), and transactional ids likewise. Returns and raises as
-        `commit` does.
+        `commit` does; of a task that has failed, whose reason is to stay, errors are only logged.
         """
+        if self.state is TaskState.FAILED:
+            self._committed_at = time.monotonic()
+            self._refresh_failed()
+            return True
         assert self._producer is not None, "a task is started before it commits"
         self._producer.begin()
         self._opened_at = time.monotonic()
@@ -301,6 +307,21 @@ class Task(AssignedTask):
             enforced_per_minute=self._enforced_lately.in_window(_monotonic_ms()),
             transactions=self._transactions,
         )
+
+    def _refresh_failed(self) -> None:
+        config = self._context.config
+        try:
+            with (
+                closing(TaskProducer(config, self._transactional_id, {})) as producer,
+                closing(PartitionReader(config, self._group)) as reader,
+            ):
+                producer.fence(START_TIMEOUT_S)
+                positions = reader.committed(self.partitions, START_TIMEOUT_S)
+                if positions:
+                    producer.begin()
+                    producer.commit(positions, reader.group_metadata)
+        except EngineError as error:
+            self.log.warning("offsets are not committed anew", reason=str(error))
 
     def _open_global_stores(self, group: NodeGroup) -> dict[str, StoreBytes]:
         if not group.global_stores:

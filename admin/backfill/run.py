@@ -26,7 +26,7 @@ from admin.backfill.places import Files, TopicRange, offsets_of
 from admin.backfill.plan import Plan, target_specs
 from admin.backfill.work import Work, opened
 from common.config import Config
-from common.errors import PipelineError
+from common.errors import EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.messages import ProcessorReplica
 from common.nodes import ON_SPARK
@@ -82,10 +82,10 @@ def run_backfill(
 
     Raises `ConfigError` for a work folder of another backfill or for input that is wrong,
     `PipelineError` for a record that a processor rejects under `on_error: fail`, and
-    `UnavailableError` without Spark or Kafka. What is done then stays done.
+    `UnavailableError` without Spark, Kafka or a folder to write to. What is done then stays done.
     """
     target = plan.target if isinstance(plan.target, Path) else None
-    with opened(work, plan.identity, partial(_ranges, plan), target) as place:
+    with _translated(), opened(work, plan.identity, partial(_ranges, plan), target) as place:
         if place.result is not None:
             console.print(f"done before; remove {work} to do it anew")
             return Result(**place.result)
@@ -97,6 +97,17 @@ def run_backfill(
             jobs.stop()
         place.finish({name: getattr(result, name) for name in Result.__slots__})
         return result
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what Kafka and disks refuse into errors for users."""
+    try:
+        yield
+    except EngineError as error:
+        raise UnavailableError(f"Kafka refuses: {error}") from error
+    except OSError as error:
+        raise UnavailableError(f"the folders of the backfill cannot be used: {error}") from error
 
 
 def _ranges(plan: Plan) -> dict[str, list[list[int]]]:

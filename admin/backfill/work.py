@@ -122,6 +122,10 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is damaged ({error}): remove {path.parent} to begin anew"
+        ) from error
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

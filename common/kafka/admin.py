@@ -33,6 +33,7 @@ from common.kafka.clients import (
     client_config,
     connect,
     is_missing_topic,
+    is_passing,
     retry,
 )
 from common.topics import TopicSpec
@@ -41,6 +42,7 @@ REQUEST_TIMEOUT_S = 30
 _ATTEMPT_S = 3
 _RETRY_S = 0.1
 _MISSING_POLL_S = 0.5
+_TOO_FEW_BROKERS = "Start the brokers that are missing, or lower replication_factor in config.yaml."
 
 T = TypeVar("T")
 
@@ -77,8 +79,9 @@ class Admin:
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> list[str]:
         """Create the topics that are missing; return their names.
 
-        Raises `ConfigError` when an existing topic has another number of partitions, or when
-        the cluster refuses one; nothing is created if an existing topic does not fit.
+        Raises `ConfigError` when an existing topic has another number of partitions, or when the
+        cluster refuses one, `UnavailableError` when it does so for now; nothing is created if an
+        existing topic does not fit.
         """
         existing = self.partition_counts(spec.name for spec in specs)
         misfits = [
@@ -110,11 +113,15 @@ class Admin:
                 future.result()
                 created.append(name)
             except KafkaException as error:
-                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                cause = error.args[0]
+                if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
-                raise ConfigError(
-                    f"Kafka refuses to create topic {name}: {error.args[0].str()}"
-                ) from error
+                text = f"Kafka refuses to create topic {name}: {cause.str()}"
+                if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                    raise UnavailableError(f"{text}. {_TOO_FEW_BROKERS}") from error
+                if is_passing(cause):
+                    raise UnavailableError(text) from error
+                raise ConfigError(text) from error
         return created
 
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from common.config import Config
@@ -14,6 +16,8 @@ from common.kafka.clients import (
     TransactionFailedError,
     client_config,
     connect,
+    explain,
+    is_passing,
     retry,
     translate,
 )
@@ -21,6 +25,7 @@ from common.messages import ControlRecord
 
 _START_TIMEOUT_S = 30
 _REPORT_TIMEOUT_MS = 5000
+_NEWS_INTERVAL_S = 10.0
 
 
 class ControlReader:
@@ -44,6 +49,7 @@ class ControlReader:
                 fetch_error_backoff_ms=100,
             ),
         )
+        self._news = _News()
         self.ends: dict[str, int] = {}
         """Where each topic ended at the start: what comes from there on was written since."""
         self._consumer.assign([self._position(topic, history) for topic in topics])
@@ -53,8 +59,14 @@ class ControlReader:
         first = self._consumer.poll(wait_s)
         if first is None:
             return []
-        messages = [first, *self._consumer.consume(1000, 0)]
-        return [_record(message) for message in messages if message.error() is None]
+        records = []
+        for message in (first, *self._consumer.consume(1000, 0)):
+            error = message.error()
+            if error is None:
+                records.append(_record(message))
+            elif not is_passing(error):
+                self._news.tell("control messages cannot be read", message.topic(), error)
+        return records
 
     def _position(self, topic: str, history: int) -> TopicPartition:
         partition = TopicPartition(topic, 0)
@@ -91,32 +103,67 @@ def _record(message: Message) -> ControlRecord:
     )
 
 
+class _News:
+    """Logs what goes wrong with control messages: each kind of error of a topic every 10 s."""
+
+    def __init__(self) -> None:
+        self._log = structlog.get_logger()
+        self._told_s: dict[tuple[str, int], float] = {}
+
+    def tell(self, event: str, topic: str | None, error: KafkaError) -> None:
+        kind = (topic or "", error.code())
+        now_s = time.monotonic()
+        if now_s - self._told_s.get(kind, float("-inf")) >= _NEWS_INTERVAL_S:
+            self._told_s[kind] = now_s
+            self._log.error(event, topic=topic, reason=explain(error))
+
+
 class ReportWriter:
     """Writes heartbeats and the like: soon or never, since the next one replaces it."""
 
     def __init__(self, config: Config) -> None:
-        self._producer = connect(
-            Producer,
-            client_config(
-                config,
-                "producer",
-                enable_idempotence=True,
-                acks="all",
-                linger_ms=0,
-                message_timeout_ms=_REPORT_TIMEOUT_MS,
-            ),
+        self._news = _News()
+        self._settings = client_config(
+            config,
+            "producer",
+            enable_idempotence=True,
+            acks="all",
+            linger_ms=0,
+            message_timeout_ms=_REPORT_TIMEOUT_MS,
         )
+        self._producer = connect(Producer, self._settings)
 
     def write(self, records: Sequence[ControlRecord]) -> None:
-        """Hand the records over; does not block. What cannot be sent within 5 s is dropped."""
+        """Hand the records over; does not block.
+
+        What cannot be sent within 5 s is dropped, and what Kafka refuses is; the log says so.
+        """
         for record in records:
             try:
-                self._producer.produce(
-                    record.topic, record.value, record.key, 0, headers=list(record.headers)
-                )
-            except (BufferError, KafkaException):
+                self._produce(record)
+            except BufferError:
                 continue
+            except KafkaException as exception:
+                error = exception.args[0]
+                self._news.tell("a report cannot be sent", record.topic, error)
+                if error.fatal() or error.code() == KafkaError._FATAL:
+                    # It can never send again.
+                    self._producer = connect(Producer, self._settings)
         self._producer.poll(0)
+
+    def _produce(self, record: ControlRecord) -> None:
+        self._producer.produce(
+            record.topic,
+            record.value,
+            record.key,
+            0,
+            self._on_delivery,
+            headers=list(record.headers),
+        )
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._news.tell("a report was not sent", message.topic(), error)
 
     def close(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` until all is written."""

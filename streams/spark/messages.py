@@ -7,6 +7,8 @@ import re
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException, PythonException
 
+from common.errors import shorten
+
 _LONGEST = 400
 _CONDITION = re.compile(r"^\[[A-Za-z_0-9.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
@@ -59,5 +61,4 @@ def _text(error: Exception) -> str:
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return shorten(" ".join(text.split()), _LONGEST)

@@ -217,6 +217,24 @@ def test_idle_task_commits_its_position_anew(job: Job) -> None:
     assert job.committed() == 0
 
 
+def test_failed_task_commits_its_position_anew_and_stays_failed(job: Job) -> None:
+    job.write(Record(b"k", b"1", 1))
+    task = job.task(job.replica(ProcessorType.FORWARD))
+    run_once(task)
+    task.fail("a record is poison")
+    before = offset_commits(job)
+    assert task.refresh()
+    assert offset_commits(job) > before
+    assert (job.committed(), task.state, task.reason) == (1, TaskState.FAILED, "a record is poison")
+
+
+def offset_commits(job: Job) -> int:
+    """Return how many records and markers Kafka's own topic of committed offsets has."""
+    topic = "__consumer_offsets"
+    partitions = [(topic, number) for number in range(job.admin.topics()[topic])]
+    return sum(job.admin.high_watermarks(partitions).values())
+
+
 def test_task_that_two_threads_believe_to_own_stays_with_one(job: Job) -> None:
     """The zombie takes it back once at most, is fenced again, and gives it up without a commit."""
     replica = job.replica(ProcessorType.COUNT)

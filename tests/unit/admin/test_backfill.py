@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, PipelineError
+from common.errors import ConfigError, PipelineError, UnavailableError
 from streams.backfill import runs
 from streams.backfill.tasks import Task
 from streams.partitioning import default_partition
@@ -234,6 +234,23 @@ def test_a_work_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> N
     (tmp_path / "results.backfill").mkdir()
     (tmp_path / "results.backfill" / "mine").touch()
     with pytest.raises(ConfigError, match="has mine in it, and is no work folder"):
+        history.run()
+
+
+def test_a_damaged_work_folder_is_refused(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT)
+    history.write(number_rows(5))
+    (tmp_path / "results.backfill").mkdir()
+    (tmp_path / "results.backfill" / "backfill.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"backfill\.json is damaged .*: remove .* to begin anew"):
+        history.run()
+
+
+def test_a_work_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    history = History(tmp_path, COUNT)
+    history.write(number_rows(5))
+    (tmp_path / "results.backfill").touch()
+    with pytest.raises(UnavailableError, match=r"cannot be used: .*results\.backfill"):
         history.run()
 
 

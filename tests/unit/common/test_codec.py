@@ -261,6 +261,20 @@ def test_report_is_json_of_all_it_tells() -> None:
 # There and back.
 
 
+def test_a_report_stays_small_enough_whatever_the_tasks_failed_with() -> None:
+    failed = tuple(
+        TaskStatus(TaskId("P", number), TaskState.FAILED, "\U0001f41f" * 10_000)
+        for number in range(1000)
+    )
+    report = Report(tm_id=0, incarnation="i", threads=1, beat=1, tasks=failed)
+    (record,) = Codec(NAMES).encode(Heartbeat(report), SENT_AT_MS)
+    message = Codec(NAMES).decode(record)
+    assert isinstance(message, Heartbeat)
+    assert {task.reason for task in message.report.tasks} == {"\U0001f41f" * 30 + "…"}
+    alone = replace(report, tasks=failed[:1]).to_json()
+    assert alone["tasks"][0]["reason"] == "\U0001f41f" * 500 + "…"
+
+
 @given(messages)
 def test_every_message_comes_back_as_it_was(message: Message) -> None:
     assert decode(encode(message)) == message

@@ -292,6 +292,11 @@ def test_required_values_of_a_wrong_type_or_range_are_reported(
             "25: transaction_timeout_ms must be 1000 to 900000, got 999",
         ),
         ("max_batch_records: 1000001", "20: max_batch_records must be 1 to 1000000, got 1000001"),
+        (
+            "python_path: [~nobody-has-this-name/x]",
+            "14: python_path: '~nobody-has-this-name/x' is no folder: Could not determine home "
+            "directory.",
+        ),
         ("state_dir: 1", "12: state_dir must be a text, got the number 1: put it in quotes"),
         (
             "log_format: JSON",
