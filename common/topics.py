@@ -49,8 +49,16 @@ _ANY_TIME = {
 # before anybody has read them. The JobManager deletes from arcs what is processed, as Kafka
 # Streams does; dead letters stay until somebody deletes them.
 _KEEP_RECORDS = {"cleanup.policy": "delete", "retention.ms": "-1"} | _ANY_SIZE | _ANY_TIME
-# Kafka never compacts the segment that is written to: smaller ones make for shorter restores.
-_SHORT_SEGMENTS = {"segment.bytes": "67108864"} | _ANY_SIZE | _ANY_TIME
+TOMBSTONES_KEPT_MS = 7 * 86_400_000
+"""How long a state topic tells at least that a key was deleted, to stores that were away."""
+
+# Kafka never compacts the segment that is written to: smaller ones make for shorter restores. By
+# the brokers' clock, as retention must not delete the state of a past that is processed today.
+_STATE = {
+    "segment.bytes": "67108864",
+    "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
+    "message.timestamp.type": "LogAppendTime",
+} | _ANY_SIZE
 # Few records, and the last `sos` must still be there for a TaskManager that joins months later.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
 # One record per TaskManager and second, of no use a minute later. By the brokers' clock, since
@@ -305,7 +313,7 @@ def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
     states = [
         spec(
             names.states(node)[store.name],
-            {**_SHORT_SEGMENTS, **store.topic_config},
+            {**_STATE, **store.topic_config},
             names.task_count(node, topology, config.parallelism),
         )
         for node in nodes

@@ -315,7 +315,7 @@ class TopologyTestDriver:
 
     def count(self, figures: Figures) -> None:
         """Add to the metrics."""
-        self._figures.add(figures)
+        self._figures += figures
         self._enforced.add(figures.enforced, self.now_ms)
 
     def _append(

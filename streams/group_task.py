@@ -67,14 +67,16 @@ class Figures:
     dropped: Counter[str] = field(default_factory=Counter)
     enforced: int = 0
 
-    def add(self, other: Figures) -> None:
-        """Add the figures of a transaction."""
-        self.records_in += other.records_in
-        self.records_out += other.records_out
-        self.skipped += other.skipped
-        self.dead_letters += other.dead_letters
-        self.dropped.update(other.dropped)
-        self.enforced += other.enforced
+    def __add__(self, other: Figures) -> Figures:
+        """Return the sums."""
+        return Figures(
+            self.records_in + other.records_in,
+            self.records_out + other.records_out,
+            self.skipped + other.skipped,
+            self.dead_letters + other.dead_letters,
+            self.dropped + other.dropped,
+            self.enforced + other.enforced,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +338,10 @@ class GroupTask:
                 f"bytes that topic {topic} takes (max.message.bytes)",
                 error,
             ) from error
-        partition = batch.partition if key is None else -1
+        # Inputs may have more partitions than the topic of dead letters.
+        partition = -1
+        if key is None:
+            partition = batch.partition % self._outlet.num_partitions(topic)
         self._runtime.outputs.append(
             (topic, key, value, partition, batch.timestamps[index], headers)
         )

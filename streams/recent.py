@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
+from threading import Lock
 
 WINDOW_MS = 60_000
 
 
 class RecentCount:
-    """Counts events of the last minute, by a clock that only goes forward."""
+    """Counts events of the last minute, by a clock that only goes forward. Thread-safe."""
 
     def __init__(self) -> None:
         self._events: deque[tuple[int, int]] = deque()
+        self._lock = Lock()
 
     def add(self, count: int, now_ms: int) -> None:
         """Take note of `count` (0..) events at this moment."""
         if count:
-            self._events.append((now_ms, count))
+            with self._lock:
+                self._events.append((now_ms, count))
 
     def in_window(self, now_ms: int) -> int:
         """Return how many events there were in the minute before `now_ms`."""
-        while self._events and self._events[0][0] <= now_ms - WINDOW_MS:
-            self._events.popleft()
-        return sum(count for _, count in self._events)
+        with self._lock:
+            while self._events and self._events[0][0] <= now_ms - WINDOW_MS:
+                self._events.popleft()
+            return sum(count for _, count in self._events)

@@ -21,7 +21,6 @@ from streams.errors import StreamsError
 from streams.global_task import GlobalTask
 from streams.group_task import ProcessingFailedError
 from streams.stores.bytes_store import BytesStore, StoreBytes
-from streams.stores.rocksdb import StoreCorruptedError
 from streams.topology import GlobalStore, NodeGroup
 from taskmanager.restore import STALL_TIMEOUT_S
 from taskmanager.task_stores import job_directory
@@ -151,8 +150,7 @@ class _Copy:
         assert self._reader is not None
         assert self._store is not None
         try:
-            if self._store.is_closed:
-                raise StoreCorruptedError(f"{self._directory} was damaged")
+            self._store.require_open()
             self._take(self._reader.fetch(max_records, 0))
         except Exception as error:
             self.failure = error

@@ -24,7 +24,11 @@ from common.status import TaskState
 from common.topics import TopicNames
 from streams.group_task import ProcessingFailedError
 from streams.spark.spec import SparkLostError
-from streams.stores.rocksdb import StoreCorruptedError, StoreLockedError
+from streams.stores.rocksdb import (
+    StoreCorruptedError,
+    StoreLockedError,
+    StoreUnavailableError,
+)
 from taskmanager.assigned_task import AssignedTask, TaskContext
 from taskmanager.channel import Message, WorkerChannel
 from taskmanager.global_stores import GlobalStores
@@ -258,6 +262,10 @@ class PipelineThread:
                 lane.reader.assign(task.positions)
                 task.reader = lane.reader
 
+    def _settled(self) -> list[AssignedTask]:
+        """Return the tasks that do not start: another thread works on those that do."""
+        return [task for task_id, task in self._tasks.items() if task_id not in self._starting]
+
     def _find_lane(self, task: AssignedTask) -> _Lane:
         for lane in self._lanes:
             if lane.owners.keys().isdisjoint(task.partitions):
@@ -282,7 +290,7 @@ class PipelineThread:
                     nothing_came &= bool(task.replica.task.standby)
                     self._attempt(task, partial(task.process, batch))
             self._take_note(lane, fetched)
-        for task in [task for task in self._tasks.values() if task.needs_turns]:
+        for task in [task for task in self._settled() if task.needs_turns]:
             if task.is_running:
                 self._attempt(task, task.turn)
         for lane in lanes:
@@ -292,7 +300,7 @@ class PipelineThread:
     def _update_global_stores(self) -> None:
         """Let tasks see what had come to global topics when their own records came."""
         failed = self._context.global_stores.update(self._config.max_batch_records)
-        for task in [task for task in self._tasks.values() if task in failed] if failed else ():
+        for task in [task for task in self._settled() if task in failed] if failed else ():
             if task.state is TaskState.RUNNING:
                 self._attempt(task, partial(_throw, failed[task]))
 
@@ -312,7 +320,7 @@ class PipelineThread:
         self._commit(
             [
                 task
-                for task in self._tasks.values()
+                for task in self._settled()
                 if task.has_open_transaction
                 and (
                     nothing_came
@@ -322,7 +330,7 @@ class PipelineThread:
                 )
             ]
         )
-        for task in [task for task in self._tasks.values() if task.needs_refresh]:
+        for task in [task for task in self._settled() if task.needs_refresh]:
             self._finish_commit(task, task.refresh)
 
     def _commit(self, tasks: Sequence[AssignedTask]) -> None:
@@ -357,6 +365,7 @@ class PipelineThread:
             TransactionFailedError,
             StoreLockedError,
             StoreCorruptedError,
+            StoreUnavailableError,
             SparkLostError,
             OSError,
         ) as error:
@@ -403,6 +412,10 @@ class PipelineThread:
     def _detach(self, task: AssignedTask) -> None:
         for lane in self._lanes:
             if task.partitions and lane.owners.get(task.partitions[0]) is task:
+                # A pause outlasts the assignment, whoever gets the partition next.
+                paused = lane.paused.intersection(task.partitions)
+                lane.reader.resume(paused)
+                lane.paused -= paused
                 lane.reader.unassign(task.partitions)
                 for partition in task.partitions:
                     del lane.owners[partition]

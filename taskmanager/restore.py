@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import structlog
 
+from common.clock import wall_clock_ms
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import PartitionReader
+from common.topics import TOMBSTONES_KEPT_MS
 from streams.stores.bytes_store import BytesStore
 
 STALL_TIMEOUT_S = 60
@@ -19,6 +21,7 @@ _FETCH_RECORDS = 20_000
 # binding keeps the interpreter's lock while it writes.
 _WRITE_KEYS = 50_000
 _WRITE_BYTES = 16_777_216
+_CLOCKS_DIFFER_MS = 86_400_000
 
 logger = structlog.get_logger()
 
@@ -35,15 +38,18 @@ def restore(
     The end is the partition's high watermark at the call: the end that read_committed shows
     hides committed records behind a dead writer's open transaction. So fence that writer first.
     `progress(restored, total)` tells offsets. Returns the number of records read. Blocks as long
-    as it takes; raises `TransactionFailedError` when the brokers bring nothing for 60 s.
+    as it takes; raises `TransactionFailedError` when the brokers bring nothing for 60 s, or have
+    deleted meanwhile what is to be read, and `HopelessError` where they refuse to bring it.
     """
     end = admin.high_watermarks([partition])[partition]
     begin, _ = reader.watermarks(partition, _REQUEST_TIMEOUT_S)
     position = store.offset
-    if position is not None and not begin <= position <= end:
-        logger.warning("state wiped: its offset is outside the state topic", offset=position)
-        store.wipe()
-        position = None
+    if position is not None:
+        problem = _problem(position, begin, end, partition, admin)
+        if problem:
+            logger.warning(f"state wiped: {problem}", offset=position)
+            store.wipe()
+            position = None
     position = start = begin if position is None else position
     records = 0
     progress(0, end - start)
@@ -58,6 +64,8 @@ def restore(
     while position < end:
         fetched = reader.fetch_changes(_FETCH_RECORDS, wait_s=0.2)
         for _, reason in fetched.errors:
+            if reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0] > position:
+                raise TransactionFailedError(f"records were deleted during the restore: {reason}")
             raise HopelessError(reason)
         changes.update(fetched.last)
         size += sum(map(len, filter(None, fetched.last.values())))
@@ -76,3 +84,17 @@ def restore(
         progress(position - start, end - start)
     reader.unassign([partition])
     return records
+
+
+def _problem(position: int, begin: int, end: int, partition: Partition, admin: Admin) -> str:
+    """Return why a store that is at `position` cannot be brought up to its topic from there."""
+    if not begin <= position <= end:
+        return "its offset is outside the state topic"
+    # At the position itself stands the commit marker of the store's last transaction.
+    if end - position <= 1:
+        return ""
+    oldest_ms = wall_clock_ms() - TOMBSTONES_KEPT_MS + _CLOCKS_DIFFER_MS
+    sure = admin.offsets_at([partition], oldest_ms)[partition]
+    if sure is None or sure - position > 1:
+        return "so old that Kafka may have forgotten which keys were deleted since"
+    return ""

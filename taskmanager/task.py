@@ -96,8 +96,8 @@ class Task(AssignedTask):
         """Take the task over: fence, restore, find the positions. Blocks; `drop` it on errors.
 
         Raises `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError`,
-        `OSError` (the state directory), what users' processors raise in `init`, or what has
-        stopped a global store.
+        `StoreUnavailableError`, `OSError` (the state directory), what users' processors raise in
+        `init`, or what has stopped a global store.
         """
         started_s = time.monotonic()
         self.state, self.reason = TaskState.STARTING, ""
@@ -230,7 +230,7 @@ class Task(AssignedTask):
                 )
             else:
                 producer.send_record(output)
-        self._open.add(figures)
+        self._open += figures
         for partition in self.partitions:
             position = nodes.position(partition)
             if position is not None:
@@ -268,7 +268,7 @@ class Task(AssignedTask):
         self._transactions += 1
         if self._nodes is not None:
             self._nodes.wants_commit = False
-        self._committed.add(self._open)
+        self._committed += self._open
         self._enforced_lately.add(self._open.enforced, _monotonic_ms())
         self._open = Figures()
         return self._stores.commit(state_offsets) and not self._producer.is_doubtful

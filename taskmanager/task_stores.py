@@ -96,13 +96,16 @@ class TaskStores:
         return any(store.uncommitted for store in self.stores.values())
 
     def send(self, producer: TaskProducer, number: int) -> None:
-        """Send the changes to partition `number` of the state topics. Raises as `send_state`."""
+        """Send the changes to partition `number` of the state topics. Raises as `send_state`.
+
+        And `StoreCorruptedError` for a store that has closed itself, with what it was to remember,
+        while the user's code went on.
+        """
         for builder in self._builders:
+            self.stores[builder.name].require_open()
             changes = self.stores[builder.name].uncommitted
             if builder.logged and changes:
-                producer.send_state(
-                    self._topics[builder.name], number, changes, builder.changelog_timestamp
-                )
+                producer.send_state(self._topics[builder.name], number, changes)
 
     def commit(self, offsets: Mapping[str, int]) -> bool:
         """Apply the transaction that Kafka has committed.

@@ -234,13 +234,7 @@ class TaskProducer:
             except KafkaException as exception:
                 raise self._cause(exception) from exception
 
-    def send_state(
-        self,
-        topic: str,
-        partition: int,
-        changes: Mapping[bytes, bytes | None],
-        timestamp_of: Callable[[bytes], int],
-    ) -> None:
+    def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
         """Send state changes to a partition of a state topic; `commit` tells where they ended.
 
         Raises `HopelessError` for one that is too large: the outputs that count on it are sent.
@@ -254,7 +248,7 @@ class TaskProducer:
                     f"{limit} bytes that topic {topic} takes (max.message.bytes)"
                 )
             callback = self._on_state_delivery if index == last else None
-            self.send(topic, key, value, timestamp_of(key), None, partition, callback)
+            self.send(topic, key, value, 0, None, partition, callback)
 
     def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> dict[str, int]:
         """Commit the transaction together with the input offsets (next ones to read).

@@ -23,7 +23,7 @@ from streams.stores.window import WindowStore
 K = TypeVar("K")
 V = TypeVar("V")
 
-ONE_DAY_MS = 86_400_000
+ONE_WEEK_MS = 7 * 86_400_000
 
 Store: TypeAlias = (
     KeyValueStore[Any, Any]
@@ -86,17 +86,13 @@ class StoreBuilder(Generic[K, V]):
     def topic_config(self) -> Mapping[str, str]:
         """Return the policy of the state topic, by Kafka's names.
 
-        Windows and sessions are deleted a day after they have expired, by the times of their
-        records, so that a slow task still finds them.
+        Windows and sessions are deleted a week after they would have expired if stream time went
+        with the clock, counted from when they were written: it may go slower, or stand still.
         """
         if not self._is_segmented:
             return {"cleanup.policy": "compact"}
-        retention_ms = self.options["retention_ms"] + ONE_DAY_MS
+        retention_ms = self.options["retention_ms"] + ONE_WEEK_MS
         return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
-
-    def changelog_timestamp(self, key: bytes) -> int:
-        """Return the time of a state topic record: a window's start, a session's end, or 0."""
-        return _TIMES[self.family](key) if self._is_segmented else 0
 
     def open(self, directory: Path, identity: Mapping[str, str]) -> BytesStore:
         """Open a task's bytes for `build`; in `directory` if the store is persistent.

@@ -97,8 +97,7 @@ class BytesStore(ABC):
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set `key`, or delete it with `None`, in the open transaction."""
-        if self._closed:
-            raise StateStoreError("the store is closed")
+        self.require_open()
         if self._readers.open:
             self._readers.read_all()
         uncommitted = self.uncommitted
@@ -114,8 +113,7 @@ class BytesStore(ABC):
 
     def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:
         """Return the entries with `low <= key < high` in byte order; `None` is no upper end."""
-        if self._closed:
-            raise StateStoreError("the store is closed")
+        self.require_open()
         if high is not None and low >= high:
             return StoreIterator(iter(()))
         entries = self._scan_committed(low, high, reverse)
@@ -189,6 +187,11 @@ class BytesStore(ABC):
     @abstractmethod
     def _scan_committed(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
         """Return the committed entries of a range, as they are now."""
+
+    def require_open(self) -> None:
+        """Raise `StateStoreError`, or what has closed the store, unless it is open."""
+        if self._closed:
+            raise StateStoreError("the store is closed")
 
     def _begin(self, timestamp: int) -> None:
         """Open a transaction; `timestamp` is the largest that was committed."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,11 +14,11 @@ import structlog
 from rocksdict import DbClosedError, Options, Rdict, ReadOptions, WriteBatch
 
 from common.errors import EngineError
-from streams.errors import StateStoreError
 from streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Entry
 
 FORMAT_VERSION = 1
 CACHED_KEYS = 200_000
+CACHED_BYTES = 64_000_000
 
 _OFFSET_KEY = b"\x00offset"
 _IDENTITY_KEY = b"\x00identity"
@@ -24,6 +26,22 @@ _TIMESTAMP_KEY = b"\x00timestamp"
 _DATA = b"\x01"
 _END_OF_DATA = b"\x02"
 _LOCKED = ("While lock file", "lock hold by current process")
+# What RocksDB says when the content of the directory is not to blame.
+_SHORTAGES = tuple(
+    map(
+        os.strerror,
+        (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EFBIG,
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOMEM,
+            errno.EACCES,
+            errno.EROFS,
+        ),
+    )
+)
 
 logger = structlog.get_logger()
 
@@ -34,6 +52,10 @@ class StoreLockedError(EngineError):
 
 class StoreCorruptedError(EngineError):
     """The local copy was damaged and is gone. The caller opens it anew and restores all of it."""
+
+
+class StoreUnavailableError(EngineError):
+    """The host is short of something, such as room on the disk. The caller opens it again later."""
 
 
 class RocksDBStore(BytesStore):
@@ -56,10 +78,12 @@ class RocksDBStore(BytesStore):
         A directory whose content belongs to another state topic, another format or kind of
         store, or cannot be read, is wiped: the state topic has it all. `identity` names what the
         content belongs to. Raises `StoreLockedError` while another process has it open, `OSError`
-        where the directory cannot be written.
+        where the directory cannot be written, `StoreUnavailableError`.
         """
         super().__init__(timestamp_of, segment_of)
         self._cache: dict[bytes, bytes | None] = {}
+        self._cached_bytes = 0
+        self._damage = ""
         self._directory = directory
         self._identity = {"format": FORMAT_VERSION, **identity}
         self._db = self._open()
@@ -67,7 +91,7 @@ class RocksDBStore(BytesStore):
             found = self._read(_IDENTITY_KEY)
             timestamp = self._read(_TIMESTAMP_KEY)
         except StoreCorruptedError:
-            self._closed = False
+            self._closed, self._damage = False, ""
             self._db, found, timestamp = self._open(), None, None
         if found == self._written_identity():
             self._begin(NO_TIMESTAMP if timestamp is None else int(timestamp))
@@ -87,8 +111,7 @@ class RocksDBStore(BytesStore):
     @property
     def approximate_num_entries(self) -> int:
         """RocksDB's estimate, which counts an overwritten key twice for a while."""
-        if self._closed:
-            raise StateStoreError("the store is closed")
+        self.require_open()
         own = 2 if self._timestamp_of is None else 3
         estimate = int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0) - own
         changes = sum(-1 if value is None else 1 for value in self.uncommitted.values())
@@ -97,7 +120,8 @@ class RocksDBStore(BytesStore):
     def get(self, key: bytes) -> bytes | None:
         """Return the value of `key` as the open transaction sees it, or `None`.
 
-        Raises `StoreCorruptedError` when it turns out that RocksDB cannot read its files.
+        Raises `StoreCorruptedError` when it turns out that RocksDB cannot read its files, and
+        `StoreUnavailableError`.
         """
         if key in self.uncommitted:
             return self.uncommitted[key]
@@ -111,8 +135,8 @@ class RocksDBStore(BytesStore):
         """Apply the open transaction; `offset` is that behind its last state topic record."""
         changes = self.uncommitted
         super().commit(offset)
-        if len(self._cache) + len(changes) > CACHED_KEYS:
-            self._cache.clear()
+        size = sum(map(len, changes)) + sum(map(len, filter(None, changes.values())))
+        self._make_room(len(changes), size)
         self._cache.update(changes)
 
     def restore(self, entries: Mapping[bytes, bytes | None], offset: int) -> None:
@@ -125,9 +149,11 @@ class RocksDBStore(BytesStore):
 
         Their room on the disk comes back when RocksDB compacts its files.
         """
-        if self._closed:
-            raise StateStoreError("the store is closed")
-        self._db.delete_range(_DATA + low, _END_OF_DATA if high is None else _DATA + high)
+        self.require_open()
+        try:
+            self._db.delete_range(_DATA + low, _END_OF_DATA if high is None else _DATA + high)
+        except Exception as error:  # rocksdict raises bare Exceptions
+            raise StoreUnavailableError(f"{self._directory}: {error}") from error
         self._cache.clear()
 
     def wipe(self) -> None:
@@ -154,19 +180,28 @@ class RocksDBStore(BytesStore):
     def _read(self, key: bytes) -> bytes | None:
         try:
             value: bytes | None = self._db.get(key)
-        except DbClosedError as error:
-            raise StateStoreError("the store is closed") from error
+        except DbClosedError:
+            self.require_open()
+            raise
         except Exception as error:  # rocksdict raises bare Exceptions
             self._discard(error)
         return value
 
+    def require_open(self) -> None:
+        if self._damage:
+            raise StoreCorruptedError(self._damage)
+        super().require_open()
+
     def _discard(self, error: Exception) -> NoReturn:
-        """Give the directory up: RocksDB cannot read it."""
+        """Give the directory up: RocksDB cannot read it. Unless it is the host that is short."""
+        if _is_shortage(error):
+            raise StoreUnavailableError(f"{self._directory}: {error}") from error
         self._end()
         self._cache.clear()
         self._db.close()
         shutil.rmtree(self._directory)
-        raise StoreCorruptedError(f"{self._directory} was damaged: {error}") from error
+        self._damage = f"{self._directory} was damaged: {error}"
+        raise StoreCorruptedError(self._damage) from error
 
     def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
         batch = WriteBatch(raw_mode=True)
@@ -183,17 +218,23 @@ class RocksDBStore(BytesStore):
         batch.put(_OFFSET_KEY, b"%d" % offset)
         if timestamp != self.committed_timestamp:
             batch.put(_TIMESTAMP_KEY, b"%d" % timestamp)
-        self._db.write(batch)
+        try:
+            self._db.write(batch)
+        except Exception as error:  # rocksdict raises bare Exceptions
+            raise StoreUnavailableError(f"{self._directory}: {error}") from error
 
     def _scan_committed(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
         # RocksDB stops at the upper bound, even among deleted keys; rocksdict takes no lower one.
         options = ReadOptions()
         options.set_iterate_upper_bound(_END_OF_DATA if high is None else _DATA + high)
-        entries = self._db.iter(options)
-        if reverse:
-            entries.seek_to_last()
-        else:
-            entries.seek(_DATA + low)
+        try:
+            entries = self._db.iter(options)
+            if reverse:
+                entries.seek_to_last()
+            else:
+                entries.seek(_DATA + low)
+        except Exception as error:  # rocksdict raises bare Exceptions
+            raise StoreUnavailableError(f"{self._directory}: {error}") from error
         return self._read_entries(entries, _DATA + low, reverse, options)
 
     def _read_entries(
@@ -216,9 +257,15 @@ class RocksDBStore(BytesStore):
             self._discard(problem)
 
     def _remember(self, key: bytes, value: bytes | None) -> None:
-        if len(self._cache) >= CACHED_KEYS:
-            self._cache.clear()
+        self._make_room(1, len(key) + len(value or b""))
         self._cache[key] = value
+
+    def _make_room(self, keys: int, size: int) -> None:
+        """Empty the cache if so many more keys and bytes would be too many."""
+        self._cached_bytes += size
+        if len(self._cache) + keys > CACHED_KEYS or self._cached_bytes > CACHED_BYTES:
+            self._cache.clear()
+            self._cached_bytes = size
 
     def _written_identity(self) -> bytes:
         return json.dumps(self._identity, sort_keys=True).encode()
@@ -233,6 +280,8 @@ class RocksDBStore(BytesStore):
         except Exception as error:  # rocksdict raises bare Exceptions
             if any(text in str(error) for text in _LOCKED):
                 raise StoreLockedError(f"{self._directory} is in use") from error
+            if _is_shortage(error):
+                raise StoreUnavailableError(f"{self._directory}: {error}") from error
             logger.warning("state wiped: RocksDB cannot open it", reason=str(error))
         shutil.rmtree(self._directory)
         self._directory.mkdir(parents=True)
@@ -244,6 +293,11 @@ def _open_rocksdb(directory: Path) -> Rdict:
     options.create_if_missing(True)
     options.set_keep_log_file_num(1)
     return Rdict(str(directory), options)
+
+
+def _is_shortage(error: Exception) -> bool:
+    """Whether the host is to blame, and not what lies in the directory."""
+    return any(text in str(error) for text in _SHORTAGES)
 
 
 def _problem(entries: Any) -> Exception | None:

@@ -172,12 +172,12 @@ def partial_state() -> None:
 
     @_instead_of(TaskProducer, "send_state")
     def send_last(
-        original: Any, self: Any, topic: str, number: int, changes: dict[bytes, Any], time_of: Any
+        original: Any, self: Any, topic: str, number: int, changes: dict[bytes, Any]
     ) -> None:
         key = list(changes)[-1]
         if len(changes) > 1:
             _acts()
-        original(self, topic, number, {key: changes[key]}, time_of)
+        original(self, topic, number, {key: changes[key]})
 
 
 @_sabotage("positions-first", "wake-before-fence")

@@ -130,6 +130,18 @@ def test_dead_letters_carry_the_record_and_what_was_wrong(counting: Any, failing
     assert content(task.stores["seen"]) == {b"a": b"1", b"b": b"1"}
 
 
+def test_a_dead_letter_without_key_goes_to_a_partition_that_its_topic_has() -> None:
+    def fail(context: ProcessorContext, record: Record) -> None:
+        raise ValueError("no good")
+
+    task = Tasks(chain(calling(fail)), DEAD_LETTER, Outlet({"dead": 2}), number=3)
+    task.task.add(batch([b"bad"], keys=[None], partition=3))
+    task.task.process(0, task.partitions)
+    ((letter,), _) = task.task.take()
+    assert isinstance(letter, tuple)
+    assert (letter[0], letter[3]) == ("dead", 1)
+
+
 def dead_letter(error: Exception, value: bytes = b"x") -> dict[str, bytes | None]:
     """Return the headers of the dead letter that an error leads to."""
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.errors import StateStoreError
-from streams.stores.rocksdb import RocksDBStore, StoreCorruptedError, StoreLockedError
+from streams.stores.rocksdb import (
+    RocksDBStore,
+    StoreCorruptedError,
+    StoreLockedError,
+    StoreUnavailableError,
+)
 
 IDENTITY = {"topic": "state_topic_Counter", "partition": "0", "cluster": "abc"}
 
@@ -461,6 +467,93 @@ def test_store_behaves_as_two_dicts(
             current = dict(committed)
         assert store.offset == offset
         assert all(store.get(key) == value for key, value in current.items())
+    store.close()
+
+
+SHORT = "IO error: No space left on device: While appending to file"
+
+
+class ShortDisk:
+    """RocksDB on a host that is short of something."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self._fail
+
+    def _fail(self, *_: object) -> None:
+        raise Exception(SHORT)
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: store.get(b"key"),
+        lambda store: store.drop_range(b"", None),
+        lambda store: store.scan(b"", None),
+        lambda store: store.commit(7),
+    ],
+    ids=["get", "drop_range", "scan", "commit"],
+)
+def test_what_the_host_is_short_of_is_no_damage(
+    directory: Path, use: Callable[[RocksDBStore], object]
+) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.restore({b"kept": b"1"}, 3)
+    db, store._db = store._db, ShortDisk()  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailableError, match="No space left"):
+        use(store)
+    store._db = db
+    again = reopened(store, directory)
+    assert (again.get(b"kept"), again.offset) == (b"1", 3)
+    again.close()
+
+
+def test_store_that_cannot_be_opened_for_a_shortage_is_kept(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.restore({b"kept": b"1"}, 3)
+    store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr("streams.stores.rocksdb.Rdict", lambda *_: ShortDisk().open())
+        with pytest.raises(StoreUnavailableError, match="No space left"):
+            RocksDBStore(directory, IDENTITY)
+    again = RocksDBStore(directory, IDENTITY)
+    assert again.get(b"kept") == b"1"
+    again.close()
+
+
+def test_damaged_store_says_so_as_often_as_it_is_used(directory: Path) -> None:
+    """The user's code may have taken the first error for one of its own."""
+    damaged(directory, 8000, 12_000)
+    store = RocksDBStore(directory, IDENTITY)
+    with pytest.raises(StoreCorruptedError):
+        [store.get(b"key %d" % number) for number in range(2000)]
+    uses: list[Callable[[], object]] = [
+        lambda: store.get(b"x"),
+        lambda: store.put(b"x", b"1"),
+        lambda: store.scan(b"", None),
+        lambda: store.drop_range(b"", None),
+        store.require_open,
+    ]
+    for use in uses:
+        with pytest.raises(StoreCorruptedError, match="was damaged"):
+            use()
+    store.close()
+
+
+def test_cache_is_bounded_by_bytes(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.stores.rocksdb.CACHED_BYTES", 10_000)
+    store = RocksDBStore(directory, IDENTITY)
+    for number in range(100):
+        store.put(b"%d" % number, b"x" * 1000)
+        store.commit(number)
+        assert sum(len(value or b"") for value in store._cache.values()) <= 10_000
+    store._cache.clear()
+    for number in range(100):
+        assert store.get(b"%d" % number) == b"x" * 1000
+        assert sum(len(value or b"") for value in store._cache.values()) <= 10_000
     store.close()
 
 

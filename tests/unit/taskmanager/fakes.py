@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,6 +57,8 @@ class FakeReader:
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
         self.assigned: set[Partition] = set()
+        self.paused: set[Partition] = set()
+        """As librdkafka has it: unassigning and assigning does not resume."""
 
     @property
     def is_idle(self) -> bool:
@@ -67,6 +69,12 @@ class FakeReader:
 
     def unassign(self, partitions: Sequence[Partition]) -> None:
         self.assigned -= set(partitions)
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        self.paused |= set(partitions)
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        self.paused -= set(partitions)
 
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
         taken, self.batches = self.batches, []
@@ -120,6 +128,8 @@ class FakeTask:
         self.on_start: Callable[[], object] = lambda: None
         self.on_process: Callable[[], object] = lambda: None
         self.on_commit: Callable[[], object] = lambda: None
+        self.on_turn: Callable[[], object] = lambda: None
+        self.fills_up = False
 
     @property
     def is_running(self) -> bool:
@@ -135,7 +145,10 @@ class FakeTask:
         self.on_process()
 
     def is_full(self, partition: Partition) -> bool:
-        return False
+        return self.fills_up
+
+    def turn(self) -> None:
+        self.on_turn()
 
     def commit(self) -> bool:
         self.on_commit()

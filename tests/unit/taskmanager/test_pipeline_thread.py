@@ -57,6 +57,39 @@ def test_one_hang_does_not_count_towards_a_fence_that_follows_it(rig: Rig) -> No
     assert (task.restarts, rig.channel.count("closed")) == (2, 0)
 
 
+def test_partition_that_was_paused_is_read_again_after_a_restart(rig: Rig) -> None:
+    task, sibling = rig.run(0, 1)
+    task.fills_up = True
+    rig.step()
+    assert rig.reader.paused == set(task.partitions)
+    task.fills_up, task.has_open_transaction, task.on_commit = False, True, fail_to_commit
+    rig.step()
+    assert rig.reader.assigned == set(sibling.partitions)
+    assert not rig.reader.paused
+
+
+def test_task_that_starts_is_left_alone(rig: Rig) -> None:
+    """Else it could be dropped, and adopted as well when its start has ended."""
+    (sibling,) = rig.run(0)
+    task = rig.assign(1)
+    has_started, may_go_on = threading.Event(), threading.Event()
+    turned = []
+
+    def start() -> None:
+        task.state, task.needs_turns = TaskState.RUNNING, True
+        has_started.set()
+        may_go_on.wait(TIMEOUT_S)
+
+    task.on_start, task.on_turn = start, lambda: turned.append(task.partitions)
+    rig.step()
+    assert has_started.wait(TIMEOUT_S)
+    rig.thread._work()
+    assert turned == []
+    may_go_on.set()
+    rig.step_until(lambda: bool(turned))
+    assert sibling.restarts == task.restarts == 0
+
+
 def fail_to_commit() -> None:
     raise TransactionFailedError("no")
 

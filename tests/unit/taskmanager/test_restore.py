@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -37,6 +38,14 @@ class StateTopic:
         self.error: str | None = None
         self.store: RocksDBStore | None = None
         self.offsets: list[int | None] = []
+        self.first_young: int | None = low
+        """Offset of the first record that is younger than tombstones are kept."""
+
+    def offsets_at(
+        self, partitions: Sequence[Partition], timestamp_ms: int
+    ) -> dict[Partition, int | None]:
+        assert 5 < (time.time() - timestamp_ms / 1000) / 86_400 < 7
+        return dict.fromkeys(partitions, self.first_young)
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return dict.fromkeys(partitions, self.end)
@@ -112,6 +121,43 @@ def test_store_outside_of_the_topic_is_wiped_and_reads_all(
     store.restore({b"old": b"1"}, offset)
     assert StateTopic(3, 9, [rows(3, 6)]).restore(store)[0] == 6
     assert (store.get(b"old"), store.get(b"key 3"), store.offset) == (None, b"1", 9)
+
+
+@pytest.mark.parametrize("first_young", [6, None])
+def test_store_that_was_away_for_longer_than_deletions_are_kept_is_wiped(
+    store: RocksDBStore, first_young: int | None
+) -> None:
+    store.restore({b"deleted since": b"1"}, 4)
+    topic = StateTopic(3, 9, [rows(3, 6)])
+    topic.first_young = first_young
+    assert topic.restore(store)[0] == 6
+    assert store.get(b"deleted since") is None
+
+
+@pytest.mark.parametrize(("end", "first_young"), [(5, None), (9, 5), (9, 4)])
+def test_store_after_which_only_a_marker_is_that_old_is_kept(
+    store: RocksDBStore, end: int, first_young: int | None
+) -> None:
+    store.restore({b"old": b"1"}, 4)
+    topic = StateTopic(3, end, [rows(5, end - 5)])
+    topic.first_young = first_young
+    topic.restore(store)
+    assert store.get(b"old") == b"1"
+
+
+def test_restore_that_retention_overtakes_begins_again(store: RocksDBStore) -> None:
+    topic = StateTopic(0, 40, [rows(0, 20)])
+    told: list[tuple[int, int]] = []
+
+    def overtake(done: int, total: int) -> None:
+        told.append((done, total))
+        if done == 20:
+            topic.low, topic.error = 30, "out of range"
+
+    topic.store = store
+    with pytest.raises(TransactionFailedError, match="deleted during the restore: out of range"):
+        restore(store, PARTITION, cast(PartitionReader, topic), cast(Admin, topic), overtake)
+    assert told[-1] == (20, 40)
 
 
 def test_small_fetches_are_written_together(store: RocksDBStore) -> None:
