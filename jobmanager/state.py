@@ -388,17 +388,22 @@ class JobManagerState:
         for task_id, told_ms in sorted(manager.strays.items()):
             if told_ms is None or self._is_overdue(told_ms):
                 manager.strays[task_id] = self._now_ms
-                batch = self._batch(tm_id)
-                batch.assign.pop(task_id, None)
-                batch.revoke[task_id] = None
+                self._revoke(task_id, tm_id)
 
     def _repeat(self, tm_id: int) -> None:
         """Say again all that a TaskManager should do: it has not carried out what it was told."""
         batch, manager = self._batch(tm_id), self._managers[tm_id]
         for task_id, task in manager.tasks.items():
-            has_to_close = task.phase is TaskPhase.REVOKING or task_id in manager.strays
-            listed = batch.revoke if has_to_close else batch.assign
-            listed[task_id] = None
+            if task.phase is TaskPhase.REVOKING or task_id in manager.strays:
+                self._revoke(task_id, tm_id)
+            else:
+                batch.assign[task_id] = None
+
+    def _revoke(self, task_id: TaskId, tm_id: int) -> None:
+        """Have a task closed; what was to be assigned in the same command can come later."""
+        batch = self._batch(tm_id)
+        batch.assign.pop(task_id, None)
+        batch.revoke[task_id] = None
 
     def _free(self, task: _Task) -> None:
         """Take a task from its owner, who has given it back, and pass it on."""

@@ -100,3 +100,15 @@ def test_last_thousand_that_left_are_known(others: int, is_known: bool) -> None:
         reign.report(1, [], incarnation=f"tm1-{n}", sequence=0, beat=6, leaving=True)
     reign.report(1, [], incarnation="tm1-0", sequence=0, beat=4)
     assert (1 in reign.state.live) is not is_known
+
+
+def test_taskmanager_that_comes_back_as_it_was_is_not_told_both() -> None:
+    reign = Reign(tasks=1, tm_number=2, standbys=1)
+    reign.settle(0)
+    old = TaskStatus(standby(0, 1).task, TaskState.STANDBY, fingerprint="old")
+    reign.send(Report(1, "tm1", 1, 1, EPOCH - 1, 5, tasks=(old,)))
+    for _ in range(3):
+        reign.tick(1000)
+        reign.obey(reign.report(0))
+    said = reign.send(Report(1, "tm1", 1, 2, EPOCH - 1, 5, tasks=(old,)))
+    assert (revoked(said, 1), assigned(said, 1)) == ([0], [])
