@@ -38,9 +38,12 @@ class Scale:
 
     @classmethod
     def draw(cls, random: Random) -> Scale:
-        """Return a small one most of the time, one in 20 is larger, one in 150 large."""
+        """Return a small one most of the time; one in 20 is larger, one in 150 large, and one in
+        1000 has 50 TaskManagers and 1000 tasks."""
         size = random.random()
-        if size < 0.007:
+        if size < 0.001:
+            tms, processors, parallelism = (50, 50), (10, 10), (100, 100)
+        elif size < 0.008:
             tms, processors, parallelism = (20, 50), (2, 10), (20, 100)
         elif size < 0.05:
             tms, processors, parallelism = (5, 12), (1, 5), (5, 20)

@@ -56,8 +56,7 @@ class Fences:
         self.epochs: Counter[TaskId] = Counter()
         self.committed: Counter[TaskId] = Counter()
         self.taken_from_the_living = 0
-        """How often a task was taken from an instance that a driver still ran, and that could
-        commit."""
+        """How often a driver had a task taken from another driver's, that could still commit."""
         self._open: defaultdict[TaskId, list[TaskInstance]] = defaultdict(list)
         self._committed_by: dict[TaskId, int] = {}
 
@@ -66,7 +65,7 @@ class Fences:
         task, instances = instance.task, self._open[instance.task]
         if instance not in instances:
             instances.append(instance)
-        self.taken_from_the_living += any(
+        self.taken_from_the_living += instance.worker.is_connected and any(
             self.may_commit(other) and other.worker.is_connected
             for other in instances
             if other is not instance
