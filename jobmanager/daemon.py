@@ -30,8 +30,9 @@ from common.messages import (
 )
 from common.nodes import Topology
 from common.topics import TopicNames, control_topics, data_topics
-from jobmanager.partitions import with_partitions
-from jobmanager.patterns import PatternWatch, with_topics_of_patterns
+from jobmanager.input_watch import InputWatch
+from jobmanager.partitions import check_state_topics, with_partitions
+from jobmanager.patterns import with_topics_of_patterns
 from jobmanager.purge import ArcPurger
 from jobmanager.state import Echoed, JobManagerState, ReignBegan, Reported, Tick
 
@@ -56,6 +57,7 @@ class JobManagerDaemon:
         admin.check_broker()
         topology = with_topics_of_patterns(topology, config, admin)
         topology = with_partitions(topology, config, admin)
+        check_state_topics(topology, config, admin)
         created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))
         logger.info("topics are there", created=created)
         self._codec = Codec(self._names)
@@ -63,7 +65,7 @@ class JobManagerDaemon:
         self._reader = ControlReader(config, [names.threads_jm, names.threads_tm, names.heartbeat])
         self._reports = ReportWriter(config)
         self._purger = ArcPurger(config, topology)
-        self._patterns = PatternWatch(topology, config, admin)
+        self._inputs = InputWatch(topology, config, admin)
         self._writer: RulingWriter | None = None
         self._incarnation = uuid.uuid4().hex[:12]
         self._epoch = -1
@@ -83,7 +85,7 @@ class JobManagerDaemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._purger.start()
-        self._patterns.start()
+        self._inputs.start()
         try:
             while not self._stopping:
                 self._send(self._state.handle(Tick(int(time.monotonic() * 1000))))
@@ -93,7 +95,7 @@ class JobManagerDaemon:
                     self._receive(record)
         finally:
             self._purger.stop()
-            self._patterns.stop()
+            self._inputs.stop()
             self._reports.close(1)
             self._reader.close()
         logger.info("JobManager stopped; the pipeline goes on")

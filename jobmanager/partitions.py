@@ -68,3 +68,32 @@ def check_co_partitioning(topology: Topology, config: Config) -> None:
                 "of one key would be spread over different tasks: give all of them as many, or "
                 "let a processor in between spread them anew"
             )
+
+
+def check_state_topics(topology: Topology, config: Config, admin: Admin) -> None:
+    """Raise `ConfigError` for processors with state whose input has other partitions than before.
+
+    A state topic has a partition for each of the input's. Where those are more or fewer, keys go
+    to other tasks, which do not have what is known about them.
+    """
+    names = TopicNames.of(config)
+    existing = admin.partition_counts(
+        topic for node in topology.nodes for topic in names.states(node).values()
+    )
+    inputs = user_topics(config, topology)
+    for node in topology.nodes:
+        needed = names.task_count(node, topology, config.parallelism)
+        largest = [
+            topic
+            for topic in names.in_topics(node)
+            if topic in inputs and topology.partitions.get(topic, config.parallelism) == needed
+        ]
+        for topic in names.states(node).values():
+            has = existing.get(topic, needed)
+            if has != needed and largest:
+                raise ConfigError(
+                    f'the input {" and ".join(largest)} of "{node.id}" has {needed} partitions, '
+                    f"and had {has} when its state began: keys have moved to other partitions "
+                    f"than their state. Keep the topic {topic}, it is the state; what to do: "
+                    'docs/operations.md, "Changing a pipeline"'
+                )

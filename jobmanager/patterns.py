@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Sequence
 
 import structlog
@@ -21,8 +20,6 @@ from common.topics import (
 )
 from streams.pipeline.patterns import with_matching_topics
 
-LOOK_INTERVAL_S = 60.0
-
 logger = structlog.get_logger()
 
 
@@ -34,57 +31,18 @@ def with_topics_of_patterns(topology: Topology, config: Config, admin: Admin) ->
     """
     if not any(node.patterns for node in topology.nodes):
         return topology
-    existing, of_jobs = _matching(topology, config, admin)
+    existing, of_jobs = matching_topics(topology, config, admin)
     logger.info("topics found by patterns", read=sorted(existing), left_out=sorted(of_jobs))
     return with_matching_topics(topology, existing, TopicNames.of(config))
 
 
-class PatternWatch:
-    """Warns, once a minute, of topics that match a pattern and came after the JobManager began."""
-
-    def __init__(self, topology: Topology, config: Config, admin: Admin) -> None:
-        """Take the topology with the topics that are read."""
-        self._topology = topology
-        self._config = config
-        self._admin = admin
-        names = TopicNames.of(config)
-        self._known = {
-            topic
-            for node in topology.nodes
-            if node.patterns
-            for topic in (*names.in_topics(node), *node.global_stores.values())
-        }
-        self._stopped = threading.Event()
-
-    def start(self) -> None:
-        """Begin, in a thread of its own, unless no source has a pattern."""
-        if any(node.patterns for node in self._topology.nodes):
-            threading.Thread(target=self._run, name="patterns", daemon=True).start()
-
-    def stop(self) -> None:
-        """End; does not wait."""
-        self._stopped.set()
-
-    def look(self) -> None:
-        """Log the topics that are new. Raises `UnavailableError` if Kafka does not answer."""
-        existing, _ = _matching(self._topology, self._config, self._admin)
-        new = sorted(set(existing) - self._known)
-        if new:
-            logger.warning("topics match a pattern: start the JobManager again", topics=new)
-        self._known.update(new)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(LOOK_INTERVAL_S):
-            try:
-                self.look()
-            except UnavailableError as error:
-                logger.warning("cannot look for topics of patterns now", reason=str(error))
-
-
-def _matching(
+def matching_topics(
     topology: Topology, config: Config, admin: Admin
 ) -> tuple[Sequence[str], Collection[str]]:
-    """Return the topics that patterns match: those of users, and those to be left out."""
+    """Return the topics that patterns match: those of users, and those to be left out.
+
+    Raises `UnavailableError` if Kafka does not answer.
+    """
     patterns = [pattern for node in topology.nodes for pattern in node.patterns]
     topics = admin.topics()
     candidates = [topic for topic in topics if any(each.fullmatch(topic) for each in patterns)]

@@ -17,11 +17,13 @@ from common.messages import (
     Report,
 )
 from common.nodes import TaskId
-from common.status import TaskState
+from common.status import TaskState, TaskStatus
 from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance, place_standbys
 
 REVOKE_PATIENCE_BEATS = 20
+MOST_FORMER = 1000
+"""How many TaskManager processes that are gone are known; a late report of one is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,8 @@ class _TaskManager:
     tasks: dict[TaskId, _Task] = field(default_factory=dict)
     """What it owns."""
     reported: frozenset[TaskId] = frozenset()
-    strays: dict[TaskId, int] = field(default_factory=dict)
-    """Tasks of others that it reported, and when it was last told to give them up."""
+    strays: dict[TaskId, int | None] = field(default_factory=dict)
+    """What it reported and has to close, and when it was last told so."""
 
 
 @dataclass(slots=True)
@@ -126,7 +128,8 @@ class JobManagerState:
         self._controller = HeartbeatController(heartbeat_interval_ms)
         self._managers: dict[int, _TaskManager] = {}
         self._down: set[int] = set()
-        self._former: dict[str, _TaskManager] = {}
+        self._former: dict[str, tuple[int, int]] = {}
+        """Beat and sequence of those that are gone, by incarnation, the latest last."""
         self._epoch = -1
         self._now_ms = -1
         self._first_report_ms: int | None = None
@@ -204,7 +207,7 @@ class JobManagerState:
             self._refuse(report, f"id {tm_id} is outside 0..{last} (tm_number in config.yaml)")
         elif manager is None:
             former = self._former.get(report.incarnation)
-            is_news = former is None or report.beat > former.beat
+            is_news = former is None or report.beat > former[0]
             if is_news and not report.leaving:
                 self._take_in(report, self._admit(report))
         elif manager.incarnation != report.incarnation:
@@ -229,7 +232,7 @@ class JobManagerState:
         former = self._former.pop(report.incarnation, None)
         if former is not None:
             # It was wrongly taken for dead, and may still have to read what it was sent then.
-            manager.sequence = max(carried_out, former.sequence)
+            manager.sequence = max(carried_out, former[1])
         self._managers[tm_id] = manager
         if tm_id in self._down:
             self._down.remove(tm_id)
@@ -238,6 +241,7 @@ class JobManagerState:
         self._batch(tm_id)
         if self._settled:
             self._adopt(report)
+            self._mark_strays(report, manager)
             self._rebalance()
         return manager
 
@@ -249,6 +253,7 @@ class JobManagerState:
             manager.carried_out = max(manager.carried_out, report.sequence)
         if not self._settled:
             self._adopt(report)
+        self._mark_strays(report, manager)
         self._reconcile(report.tm_id, manager)
 
     def _adopt(self, report: Report) -> None:
@@ -266,11 +271,35 @@ class JobManagerState:
                 self._own(task, report.tm_id)
                 task.commanded = 0
 
+    def _mark_strays(self, report: Report, manager: _TaskManager) -> None:
+        """Note what it has to close; what it had to stays noted until a report shows that it did.
+
+        It ignores the assignment of a task that it has. So one that was not adopted, and became
+        its own before it was closed, would stay as it is.
+        """
+        manager.strays = {
+            status.task: manager.strays.get(status.task)
+            for status in report.tasks
+            if self._is_stray(status, manager)
+        }
+
+    def _is_stray(self, status: TaskStatus, manager: _TaskManager) -> bool:
+        """Whether it is somebody else's task, an unknown one, of another version, or has failed.
+
+        A task that fails once it is its own is left alone.
+        """
+        task = manager.tasks.get(status.task)
+        if task is None or status.fingerprint != task.replica.fingerprint:
+            return True
+        return status.state is TaskState.FAILED and status.task in manager.strays
+
     def _remove(self, tm_id: int) -> None:
         """Take a TaskManager that is down or has left out, and give its tasks to others."""
         self._controller.forget(tm_id)
         manager = self._managers.pop(tm_id)
-        self._former[manager.incarnation] = manager
+        self._former[manager.incarnation] = (manager.beat, manager.sequence)
+        if len(self._former) > MOST_FORMER:
+            del self._former[next(iter(self._former))]
         self._batches.pop(tm_id, None)
         self._down.add(tm_id)
         self._commands.append(HeartbeatEvent(tm_id, is_up=False))
@@ -353,22 +382,28 @@ class JobManagerState:
             self._repeat(tm_id)
 
     def _call_back_strays(self, tm_id: int, manager: _TaskManager) -> None:
-        """Revoke what it runs though it should not: somebody else's tasks, or unknown ones."""
-        strays = manager.reported - manager.tasks.keys()
-        manager.strays = {t: at for t, at in manager.strays.items() if t in strays}
+        """Revoke what it has to close. If it is its own, it is assigned anew when that is done."""
         if manager.carried_out < manager.sequence:
             return
-        for task_id in sorted(strays):
-            if task_id not in manager.strays or self._is_overdue(manager.strays[task_id]):
+        for task_id, told_ms in sorted(manager.strays.items()):
+            if told_ms is None or self._is_overdue(told_ms):
                 manager.strays[task_id] = self._now_ms
-                self._batch(tm_id).revoke[task_id] = None
+                self._revoke(task_id, tm_id)
 
     def _repeat(self, tm_id: int) -> None:
         """Say again all that a TaskManager should do: it has not carried out what it was told."""
+        batch, manager = self._batch(tm_id), self._managers[tm_id]
+        for task_id, task in manager.tasks.items():
+            if task.phase is TaskPhase.REVOKING or task_id in manager.strays:
+                self._revoke(task_id, tm_id)
+            else:
+                batch.assign[task_id] = None
+
+    def _revoke(self, task_id: TaskId, tm_id: int) -> None:
+        """Have a task closed; what was to be assigned in the same command can come later."""
         batch = self._batch(tm_id)
-        for task_id, task in self._managers[tm_id].tasks.items():
-            listed = batch.revoke if task.phase is TaskPhase.REVOKING else batch.assign
-            listed[task_id] = None
+        batch.assign.pop(task_id, None)
+        batch.revoke[task_id] = None
 
     def _free(self, task: _Task) -> None:
         """Take a task from its owner, who has given it back, and pass it on."""

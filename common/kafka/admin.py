@@ -86,7 +86,8 @@ class Admin:
         existing = self.partition_counts(spec.name for spec in specs)
         misfits = [
             f"topic {spec.name} has {existing[spec.name]} partitions, the pipeline needs "
-            f"{spec.partitions}: set parallelism to {existing[spec.name]}, or delete the topic"
+            f"{spec.partitions}; what to do: docs/operations.md, "
+            '"A topic has the wrong number of partitions"'
             for spec in specs
             if existing.get(spec.name, spec.partitions) != spec.partitions
         ]

@@ -10,6 +10,7 @@ from random import Random
 from common.messages import (
     Heartbeat,
     HeartbeatEvent,
+    JobManagerBeat,
     Message,
     Processors,
     Refused,
@@ -68,10 +69,17 @@ class Broker:
     def __init__(self, random: Random) -> None:
         self.weather = CALM
         self.now_ms = 0
+        self.away_until_ms = 0
+        """Until then it neither takes nor gives anything."""
         self._random = random
         self._logs: defaultdict[str, list[Message]] = defaultdict(list)
         self._in_flight: list[tuple[int, Message]] = []
         self._ruler = 0
+
+    @property
+    def is_away(self) -> bool:
+        """Whether nobody can reach Kafka."""
+        return self.now_ms < self.away_until_ms
 
     def advance(self, now_ms: int) -> None:
         """Let reports arrive whose time has come."""
@@ -84,19 +92,21 @@ class Broker:
 
     def calm_down(self) -> None:
         """Be reliable from now on; whatever is late arrives."""
-        self.weather = CALM
+        self.weather, self.away_until_ms = CALM, 0
         for _, message in self._in_flight:
             self._logs[topic_of(message)].append(message)
         self._in_flight = []
 
-    def report(self, message: Threads | Heartbeat | Refused) -> None:
+    def report(self, message: Threads | Heartbeat | JobManagerBeat | Refused) -> None:
         """Take what may get lost; what happens to it depends on the weather."""
         weather, random = self.weather, self._random
-        if random.random() < weather.drop:
+        if random.random() < (0.5 if self.is_away else weather.drop):
             return
+        # What clients keep while Kafka is away comes when it is back.
+        away_ms = max(self.away_until_ms - self.now_ms, 0)
         copies = 2 if random.random() < weather.duplicate else 1
         for _ in range(copies):
-            delay_ms = random.randrange(weather.delay_ms + 1)
+            delay_ms = away_ms + random.randrange(weather.delay_ms + 1)
             if delay_ms:
                 self._in_flight.append((self.now_ms + delay_ms, message))
             else:
@@ -104,11 +114,15 @@ class Broker:
 
     def fence(self) -> int:
         """Take over as the writer that rules; return what `rule` wants to see."""
+        if self.is_away:
+            raise WriteFailedError
         self._ruler += 1
         return self._ruler
 
     def rule(self, writer: int, messages: Sequence[Message]) -> int:
         """Write commands, all or none; return the offset of the last one."""
+        if self.is_away:
+            raise WriteFailedError
         if writer != self._ruler:
             raise WriterFencedError
         fails = self._random.random() < self.weather.failed_write
@@ -143,7 +157,7 @@ class Reader:
     def read(self) -> Iterator[Message]:
         """Yield what has come; a topic may be skipped until the next time."""
         slow_read = self._broker.weather.slow_read
-        topics = list(self._positions)
+        topics = [] if self._broker.is_away else list(self._positions)
         if slow_read:
             self._random.shuffle(topics)
         for topic in topics:

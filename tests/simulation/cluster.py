@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from random import Random
 from typing import TypeVar
@@ -19,6 +19,7 @@ from tests.simulation.processes import JobManagerProcess, Process, TaskManagerPr
 T = TypeVar("T")
 
 STEP_MS = 250
+LONGEST_DELAY_MS = 5000
 TRACE_LINES = 400
 OWNED_WITHIN_BEATS = 12
 """So long after the last fault, every task is owned by a TaskManager that is alive; and no task
@@ -37,9 +38,12 @@ class Scale:
 
     @classmethod
     def draw(cls, random: Random) -> Scale:
-        """Return a small one most of the time, one in 20 is larger, one in 150 large."""
+        """Return a small one most of the time; one in 20 is larger, one in 150 large, and one in
+        1000 has 50 TaskManagers and 1000 tasks."""
         size = random.random()
-        if size < 0.007:
+        if size < 0.001:
+            tms, processors, parallelism = (50, 50), (10, 10), (100, 100)
+        elif size < 0.008:
             tms, processors, parallelism = (20, 50), (2, 10), (20, 100)
         elif size < 0.05:
             tms, processors, parallelism = (5, 12), (1, 5), (5, 20)
@@ -84,6 +88,9 @@ class Cluster:
         """The TaskManagers that are kept running, along with a JobManager; None in trouble."""
         self.fault_ms = 0
         """When the last fault was."""
+        self.is_gentle = False
+        """Whether nothing happens that lets a TaskManager that lives look dead, or slow."""
+        self._edits = 0
         self._pace = pace or Pace()
         self._later: list[tuple[int, Callable[[], object]]] = []
         self._started = 0
@@ -96,6 +103,7 @@ class Cluster:
         """Let a quarter of a heartbeat interval pass."""
         self.now_ms += STEP_MS
         self.broker.advance(self.now_ms)
+        self.fences.is_away = self.broker.is_away
         if self._later:
             due = [action for at_ms, action in self._later if at_ms <= self.now_ms]
             self._later = [entry for entry in self._later if entry[0] > self.now_ms]
@@ -118,7 +126,9 @@ class Cluster:
 
     def _check_step(self) -> None:
         """Check what holds at any time, and what holds some time after the last fault."""
-        self.fences.check()
+        if self.is_gentle:
+            taken = self.fences.taken_from_the_living
+            assert not taken, f"{taken} tasks were taken from TaskManagers that live and are heard"
         if self.present is None or self.now_ms - self.fault_ms <= OWNED_WITHIN_BEATS * INTERVAL_MS:
             return
         live = {process.name for process in self.live_taskmanagers}
@@ -197,21 +207,24 @@ class Cluster:
 
     def mishap(self) -> None:
         """Break one thing at random, or let the operator do something to the cluster."""
-        self.random.choice(
-            (
-                self.crash_taskmanager,
-                self.stop_taskmanager,
-                self.pause_taskmanager,
-                self.start_namesake,
-                self.crash_thread,
-                self.hang_thread,
-                self.fail_task,
-                self.crash_jobmanager,
-                self.pause_jobmanager,
-                self.start_rival,
-                self.break_writes,
-            )
-        )()
+        gentle = (
+            self.crash_taskmanager,
+            self.stop_taskmanager,
+            self.crash_thread,
+            self.fail_task,
+            self.pause_jobmanager,
+        )
+        rough = (
+            self.pause_taskmanager,
+            self.start_namesake,
+            self.hang_thread,
+            self.crash_jobmanager,
+            self.edit_pipeline,
+            self.start_rival,
+            self.break_writes,
+            self.take_kafka_away,
+        )
+        self.random.choice(gentle if self.is_gentle else gentle + rough)()
 
     def crash_taskmanager(self) -> None:
         """`kill -9` of a driver; somebody may start it again."""
@@ -266,6 +279,17 @@ class Cluster:
             process.alive = False
             self.later(20_000, self._replace_jobmanager)
 
+    def edit_pipeline(self) -> None:
+        """An operator changes a processor and starts the JobManager again."""
+        self._edits += 1
+        edited = self.random.choice(self.replicas).name
+        self.log(f"{edited} is edited")
+        self.replicas = [
+            replace(replica, config={"edit": self._edits}) if replica.name == edited else replica
+            for replica in self.replicas
+        ]
+        self.crash_jobmanager()
+
     def pause_jobmanager(self) -> None:
         """SIGSTOP to a JobManager."""
         for process in self._one_of(self.jobmanagers):
@@ -289,6 +313,11 @@ class Cluster:
             self.broker.weather = weather
 
         self.later(10_000, end)
+
+    def take_kafka_away(self) -> None:
+        """No broker can be reached for some seconds."""
+        self.broker.away_until_ms = self.now_ms + self.random.randrange(20_000)
+        self.log(f"Kafka is away until {self.broker.away_until_ms / 1000}")
 
     def _one_of(self, things: Iterable[T]) -> list[T]:
         everything = list(things)
@@ -391,6 +420,9 @@ class Cluster:
                 is_well = instance.state is TaskState.RUNNING and self.fences.may_commit(instance)
                 if not is_well and instance.state is not TaskState.FAILED:
                     return f"{instance.task} is {instance.state}, or fenced"
+            stale = self._stale(process, self.jobmanagers[0])
+            if stale:
+                return f"{process.name} was not made to start {stale} again"
         counts = {tm_id: sum(not task.standby for task in owned[tm_id]) for tm_id in at}
         tasks = sum(counts.values())
         if tasks < len(self.active_tasks):
@@ -401,6 +433,16 @@ class Cluster:
         if copies < tasks * min(self.scale.standbys, len(at) - 1):
             return f"there are only {copies} standbys"
         return None if self._is_balanced(counts) else f"out of balance: {counts}"
+
+    def _stale(self, process: TaskManagerProcess, ruler: JobManagerProcess) -> list[TaskId]:
+        """Return what runs in another version than the JobManager's, or had failed before it."""
+        first_ms = ruler.started_ms - LONGEST_DELAY_MS  # It may have been told so long before.
+        return [
+            instance.task
+            for instance in process.running
+            if instance.fingerprint != ruler.replicas[instance.task].fingerprint
+            or process.failed_ms.get(instance.task, first_ms) < first_ms
+        ]
 
     def _is_balanced(self, counts: Mapping[int, int]) -> bool:
         """Whether shares are within one task of what the threads ask for."""

@@ -1,16 +1,31 @@
-"""Follows a JobManager from outside, and checks that it never lets two own a task."""
+"""Follows a JobManager from outside, and checks that it never lets two own a task.
+
+It knows what that JobManager was told, and trusts nothing that the JobManager concludes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.messages import HeartbeatEvent, Message, Processors, Report
+from common.messages import (
+    MISSED_BEATS,
+    HeartbeatEvent,
+    Message,
+    ProcessorReplica,
+    Processors,
+    Refused,
+    Report,
+)
 from common.nodes import TaskId
+from common.status import TaskState
+from jobmanager.heartbeat_controller import ECHO_PATIENCE
 from jobmanager.state import REVOKE_PATIENCE_BEATS
 from tests.simulation.pipeline_thread import INTERVAL_MS
 
 PATIENCE_MS = REVOKE_PATIENCE_BEATS * INTERVAL_MS
+DOWN_AFTER_MS = MISSED_BEATS * INTERVAL_MS
+DEAF_AFTER_MS = ECHO_PATIENCE * INTERVAL_MS
 
 
 @dataclass(slots=True)
@@ -27,14 +42,23 @@ class _Holding:
 class Ledger:
     """Knows what one JobManager said and heard; a report costs what its TaskManager holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, replicas: Mapping[TaskId, ProcessorReplica]) -> None:
         self.moved: set[TaskId] = set()
         """Tasks that left an owner which was not down; whoever reads it may clear it."""
+        self._replicas = replicas
         self._holdings: dict[TaskId, _Holding] = {}
         self._held: dict[int, set[TaskId]] = {}
         self._confirmed: dict[str, int] = {}
         self._beats: dict[str, int] = {}
         self._compared: Mapping[TaskId, int | None] = {}
+        self._strays: dict[str, frozenset[TaskId]] = {}
+        """What each incarnation still ran when somebody else held it."""
+        self._live: dict[int, str] = {}
+        self._left: set[str] = set()
+        self._heard_ms: dict[str, int] = {}
+        self._echoed_ms: int | None = None
+        self._ran_ms = 0
+        self._ticked_ms = 0
 
     @property
     def asked_back_ms(self) -> int | None:
@@ -42,31 +66,68 @@ class Ledger:
         times = [holding.revoked_at_ms for holding in self._holdings.values()]
         return min((time for time in times if time is not None), default=None)
 
+    def tick(self, now_ms: int) -> None:
+        """Let time pass; of a gap in which the JobManager did not run, one interval counts."""
+        passed_ms = now_ms - self._ticked_ms if self._ticked_ms else 0
+        self._ran_ms += min(passed_ms, INTERVAL_MS)
+        self._ticked_ms = now_ms
+
+    def echo(self) -> None:
+        """Take note that a beat of the JobManager came back to it."""
+        self._echoed_ms = self._ran_ms
+
     def hear(self, report: Report, epoch: int) -> None:
         """Take a report in: it gives back what it does not list though it knows better."""
         incarnation = report.incarnation
         if report.beat <= self._beats.get(incarnation, 0):
             return
         self._beats[incarnation] = report.beat
+        self._heard_ms[incarnation] = self._ran_ms
+        if report.leaving:
+            self._left.add(incarnation)
         confirmed = self._confirmed.get(incarnation, 0)
         if report.epoch == epoch and report.sequence > confirmed:
             confirmed = self._confirmed[incarnation] = report.sequence
-        held = self._held.get(report.tm_id)
-        if not held:
-            return
-        for task in held.difference([status.task for status in report.tasks]):
+        held = self._held.setdefault(report.tm_id, set())
+        listed = frozenset([status.task for status in report.tasks])
+        for task in held - listed:
             holding = self._holdings[task]
             if holding.incarnation == incarnation and holding.told <= confirmed:
                 self._drop(task)
+        self._look_at_others(report, listed - held)
+
+    def _look_at_others(self, report: Report, others: frozenset[TaskId]) -> None:
+        """Note which strays it runs; a task that nobody holds is its own from now on."""
+        incarnation = report.incarnation
+        former = self._strays.get(incarnation, frozenset())
+        strays = {task for task in others if task in former or task in self._holdings}
+        self._strays[incarnation] = frozenset(strays)
+        if len(strays) == len(others):
+            return
+        for status in report.tasks:
+            replica = self._replicas.get(status.task)
+            is_open = status.task in others and status.task not in strays
+            if not is_open or replica is None or status.task.standby:
+                continue
+            is_same = status.fingerprint == replica.fingerprint
+            if is_same and status.state is not TaskState.FAILED:
+                self._hold(status.task, report.tm_id, incarnation, self._ticked_ms)
 
     def tell(self, message: Message, now_ms: int) -> None:
         """Take in what the JobManager says; the time is that of its last tick."""
         match message:
             case HeartbeatEvent(tm_id, is_up=False):
+                self._check_down(tm_id)
                 for task in self._held.pop(tm_id, ()):
                     del self._holdings[task]
                 self._compared = {}
+                del self._live[tm_id]
+            case Refused(tm_id, incarnation):
+                for task in list(self._held.get(tm_id, ())):
+                    if self._holdings[task].incarnation == incarnation:
+                        self._drop(task)
             case Processors(tm_id, incarnation, _, sequence, assign, revoke):
+                self._live[tm_id] = incarnation
                 for task in revoke:
                     holding = self._holdings.get(task)
                     if holding is not None and holding.tm_id == tm_id:
@@ -76,10 +137,21 @@ class Ledger:
                     holding = self._hold(replica.task, tm_id, incarnation, now_ms)
                     holding.told, holding.revoked_at_ms = sequence, None
 
+    def _check_down(self, tm_id: int) -> None:
+        """Check that somebody who is down left, or was not heard while the JobManager was."""
+        incarnation = self._live[tm_id]
+        if incarnation in self._left:
+            return
+        silent_ms = self._ran_ms - self._heard_ms[incarnation]
+        assert silent_ms >= DOWN_AFTER_MS, f"{incarnation} is down, silent for {silent_ms} ms only"
+        if self._echoed_ms is not None:
+            deaf_ms = self._ran_ms - self._echoed_ms
+            assert deaf_ms <= DEAF_AFTER_MS, f"{incarnation} is down, while Kafka was away"
+
     def compare(
         self, owners: Mapping[TaskId, int | None], live: Mapping[int, str], now_ms: int
     ) -> None:
-        """Check that the JobManager's view is what it says, but for tasks that it adopts."""
+        """Check that the JobManager's view is what it says, but for standbys that it adopts."""
         absent = set(owners.values()) - live.keys() - {None}
         assert not absent, f"tasks belong to {absent}, which are not there"
         if owners == self._compared:

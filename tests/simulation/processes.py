@@ -16,6 +16,7 @@ from common.messages import (
     Threads,
 )
 from common.nodes import TaskId
+from common.status import TaskState
 from jobmanager import state as jobmanager
 from taskmanager import state as taskmanager
 from tests.simulation.broker import NAMES, Broker, WriteFailedError, WriterFencedError
@@ -74,9 +75,12 @@ class JobManagerProcess(Process):
         self.refusals = 0
         self.sequences: dict[tuple[int, str], int] = {}
         """Last sequence per TaskManager and incarnation, in the current reign."""
-        self.ledger = Ledger()
+        self.replicas = {replica.task: replica for replica in replicas}
+        """Those of the pipeline.yaml that it started with."""
+        self.ledger = Ledger(self.replicas)
         self.owners: dict[TaskId, int | None] = {}
         """The core's view after its last step."""
+        self.started_ms = broker.now_ms
         self._ticked_ms = 0
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat])
@@ -101,6 +105,7 @@ class JobManagerProcess(Process):
     def _take_turn(self, now_ms: int) -> None:
         if self._fenced_at_ms is None and now_ms >= self._yields_until_ms:
             self._ticked_ms = now_ms
+            self.ledger.tick(now_ms)
             self._handle(jobmanager.Tick(self.tick_ms(now_ms)), now_ms)
             if self._writer is None:
                 # Fencing the others takes a while, in which reports come in.
@@ -117,14 +122,16 @@ class JobManagerProcess(Process):
                     if not self.alive:
                         return
                 case JobManagerBeat(epoch) if epoch == self._epoch:
+                    self.ledger.echo()
                     self._handle(jobmanager.Echoed(), now_ms)
                 case Threads(report) | Heartbeat(report):
-                    self.ledger.hear(report, self._epoch)
+                    if self._epoch >= 0:
+                        self.ledger.hear(report, self._epoch)
                     self._handle(jobmanager.Reported(report), now_ms)
 
     def _reign(self, now_ms: int) -> None:
-        self._writer = self._broker.fence()
         try:
+            self._writer = self._broker.fence()
             self._proclaim(self._writer, now_ms)
         except WriteFailedError:
             self._writer = None
@@ -153,8 +160,11 @@ class JobManagerProcess(Process):
             if isinstance(message, Refused):
                 self.trace(f"{self.name} → {message}")
                 self.refusals += 1
+                self.ledger.tell(message, self._ticked_ms)
                 self._broker.report(message)
-            elif not isinstance(message, JobManagerBeat):
+            elif isinstance(message, JobManagerBeat):
+                self._broker.report(message)
+            else:
                 decrees.append(message)
         for decree in decrees:
             self._check(decree)
@@ -213,6 +223,8 @@ class TaskManagerProcess(Process):
         self.threads_paused_too = False
         self.stops = False
         self.exits = False
+        self.failed_ms: dict[TaskId, int] = {}
+        """Since when it has reported a task as FAILED."""
         self.state = taskmanager.TaskManagerState(tm_id, threads, name, INTERVAL_MS)
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
@@ -260,7 +272,9 @@ class TaskManagerProcess(Process):
     def _handle(self, event: taskmanager.Event, now_ms: int) -> None:
         for command in self.state.handle(event):
             match command:
-                case Threads() | Heartbeat():
+                case Threads(report) | Heartbeat(report):
+                    failed = [s.task for s in report.tasks if s.state is TaskState.FAILED]
+                    self.failed_ms = {t: self.failed_ms.get(t, now_ms) for t in failed}
                     self._broker.report(command)
                 case taskmanager.LaunchThread(number):
                     self.threads[number] = FakePipelineThread(

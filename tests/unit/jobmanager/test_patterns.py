@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 import pytest
-from structlog.testing import capture_logs
 
 from common.config import Config
 from common.errors import ConfigError, UnavailableError
@@ -18,7 +16,7 @@ from common.messages import replicas
 from common.nodes import Topology
 from common.topics import ANY_SIZE_BYTES, TopicNames, data_topics
 from jobmanager.partitions import with_partitions
-from jobmanager.patterns import PatternWatch, with_topics_of_patterns
+from jobmanager.patterns import with_topics_of_patterns
 from streams.pipeline.load import load_pipeline
 
 CONFIG = Config(
@@ -181,25 +179,3 @@ def test_a_topic_that_came_later_changes_the_replicas_at_the_next_start(tmp_path
 
     assert fingerprints("clicks") == fingerprints("clicks")
     assert not set(fingerprints("clicks")) & set(fingerprints("clicks", "views"))
-
-
-def test_topics_that_come_later_are_warned_of_once(tmp_path: Path) -> None:
-    counts = {"clicks": 1}
-    fake = FakeAdmin(counts, of_engine=["A_B_job"])
-    admin = cast(Admin, fake)
-    found = with_topics_of_patterns(pipeline(tmp_path), CONFIG, admin)
-    watch = PatternWatch(found, CONFIG, admin)
-    with capture_logs() as logs:
-        watch.look()
-        counts |= {"views": 1, "A_B_job": 1}
-        for _ in range(2):
-            watch.look()
-    assert [(entry["log_level"], entry["topics"]) for entry in logs] == [("warning", ["views"])]
-
-
-def test_nobody_looks_for_topics_without_patterns(tmp_path: Path) -> None:
-    path = tmp_path / "pipeline.yaml"
-    path.write_text("- {id: A, type: sum, to: [sink]}")
-    before = threading.active_count()
-    PatternWatch(load_pipeline(path, CONFIG), CONFIG, cast(Admin, None)).start()
-    assert threading.active_count() == before

@@ -1,0 +1,81 @@
+"""Notices what comes to the inputs while a pipeline runs: only the next JobManager has it read."""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+
+from common.config import Config
+from common.errors import UnavailableError
+from common.kafka.admin import Admin
+from common.nodes import Topology
+from common.topics import TopicNames
+from jobmanager.patterns import matching_topics
+
+LOOK_INTERVAL_S = 60.0
+
+logger = structlog.get_logger()
+
+
+class InputWatch:
+    """Warns, once a minute, of new partitions of the inputs and of new topics for patterns.
+
+    Nobody reads their records, and no lag counts them. Each is told once.
+    """
+
+    def __init__(self, topology: Topology, config: Config, admin: Admin) -> None:
+        """Take the topology with the topics that are read, and their partitions."""
+        self._topology = topology
+        self._config = config
+        self._admin = admin
+        names = TopicNames.of(config)
+        arcs = names.arcs(topology)
+        self._partitions = {
+            topic: topology.partitions.get(topic, config.parallelism)
+            for node in topology.nodes
+            for topic in (*names.in_topics(node), *node.global_stores.values())
+            if topic not in arcs
+        }
+        self._known = set(self._partitions)
+        self._has_patterns = any(node.patterns for node in topology.nodes)
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        threading.Thread(target=self._run, name="inputs", daemon=True).start()
+
+    def stop(self) -> None:
+        """End; does not wait."""
+        self._stopped.set()
+
+    def look(self) -> None:
+        """Log what is new. Raises `UnavailableError` if Kafka does not answer."""
+        for topic, count in self._admin.partition_counts(self._partitions).items():
+            before = self._partitions[topic]
+            if count > before:
+                logger.warning(
+                    "an input has more partitions than before, and nobody reads the new ones: "
+                    "start the JobManager again; if a processor with state reads it, see "
+                    '"Changing a pipeline" in docs/operations.md',
+                    topic=topic,
+                    partitions=count,
+                    before=before,
+                )
+            self._partitions[topic] = max(count, before)
+        if self._has_patterns:
+            self._look_for_topics()
+
+    def _look_for_topics(self) -> None:
+        existing, _ = matching_topics(self._topology, self._config, self._admin)
+        new = sorted(set(existing) - self._known)
+        if new:
+            logger.warning("topics match a pattern: start the JobManager again", topics=new)
+        self._known.update(new)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LOOK_INTERVAL_S):
+            try:
+                self.look()
+            except UnavailableError as error:
+                logger.warning("cannot look at the inputs now", reason=str(error))

@@ -1,0 +1,95 @@
+"""What the JobManager warns of when inputs change under a pipeline that runs."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from common.config import Config
+from common.kafka.admin import Admin
+from common.nodes import Topology
+from jobmanager.input_watch import InputWatch
+from jobmanager.partitions import with_partitions
+from jobmanager.patterns import with_topics_of_patterns
+from streams.pipeline.load import load_pipeline
+from tests.unit.jobmanager.test_patterns import CONFIG, FakeAdmin, pipeline
+
+COUNTS = (
+    "sources: {clicks: clicks, views: views}\nprocessors:\n"
+    "- {id: F, type: forward, from: [clicks], to: [Count]}\n"
+    "- {id: Count, type: count, to: [sink]}\n"
+    "- {id: S, type: sum, from: [views], to: [sink]}\n"
+)
+
+
+def load(text: str, folder: Path, config: Config = CONFIG) -> Topology:
+    path = folder / "pipeline.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_pipeline(path, config)
+
+
+def watch(topology: Topology, counts: MutableMapping[str, int]) -> InputWatch:
+    """Return the watch of a JobManager that starts when topics have so many partitions."""
+    admin = cast(Admin, FakeAdmin(counts, of_engine=["A_B_job"]))
+    found = with_topics_of_patterns(topology, CONFIG, admin)
+    return InputWatch(with_partitions(found, CONFIG, admin), CONFIG, admin)
+
+
+def warnings(watch: InputWatch) -> list[tuple[object, object, object]]:
+    """Look; return what was warned of: topic, its partitions, and those before."""
+    with capture_logs() as logs:
+        watch.look()
+    assert all(entry["log_level"] == "warning" for entry in logs)
+    return [(entry["topic"], entry["partitions"], entry["before"]) for entry in logs]
+
+
+def test_new_partitions_of_an_input_are_warned_of_once(tmp_path: Path) -> None:
+    counts = {"clicks": 2, "views": 3, "out": 1}
+    inputs = watch(load(COUNTS, tmp_path), counts)
+    assert warnings(inputs) == []
+    counts |= {"views": 4}
+    assert [warnings(inputs), warnings(inputs)] == [[("views", 4, 3)], []]
+    counts |= {"clicks": 8, "views": 5}
+    assert warnings(inputs) == [("clicks", 8, 2), ("views", 5, 4)]
+
+
+def test_warning_says_what_to_do(tmp_path: Path) -> None:
+    counts = {"clicks": 2, "views": 3}
+    inputs = watch(load(COUNTS, tmp_path), counts)
+    counts |= {"views": 4}
+    with capture_logs() as logs:
+        inputs.look()
+    assert "start the JobManager again" in logs[0]["event"]
+    assert "Changing a pipeline" in logs[0]["event"]
+
+
+@pytest.mark.parametrize("topic", ["F_Count_job", "out", "state_topic_Count_job", "other"])
+def test_topics_that_are_no_input_may_grow(topic: str, tmp_path: Path) -> None:
+    counts = {"clicks": 2, "views": 2, topic: 2}
+    inputs = watch(load(COUNTS, tmp_path), counts)
+    counts |= {topic: 4}
+    assert warnings(inputs) == []
+
+
+def test_topic_that_is_gone_or_smaller_is_not_warned_of(tmp_path: Path) -> None:
+    """Tasks notice by themselves that a topic was deleted, or made anew."""
+    counts = {"clicks": 2, "views": 3}
+    inputs = watch(load(COUNTS, tmp_path), counts)
+    counts |= {"views": 1}
+    del counts["clicks"]
+    assert warnings(inputs) == []
+
+
+def test_topics_that_come_later_are_warned_of_once(tmp_path: Path) -> None:
+    counts = {"clicks": 1}
+    inputs = watch(pipeline(tmp_path), counts)
+    with capture_logs() as logs:
+        inputs.look()
+        counts |= {"views": 1, "A_B_job": 1}
+        for _ in range(2):
+            inputs.look()
+    assert [(entry["log_level"], entry["topics"]) for entry in logs] == [("warning", ["views"])]
