@@ -125,6 +125,11 @@ class AssignedTask(ABC):
         return False
 
     @property
+    def has_lost_connection(self) -> bool:
+        """Whether it waits for records, and must start again before it can process any."""
+        return False
+
+    @property
     def needs_turns(self) -> bool:
         """Whether it has records that wait, or punctuations by the wall clock."""
         return False

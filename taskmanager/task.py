@@ -147,6 +147,12 @@ class Task(AssignedTask):
         is_idle = may_be_idle and self._opened_at is None
         return is_idle and time.monotonic() - self._committed_at > REFRESH_INTERVAL_S
 
+    @property
+    def has_lost_connection(self) -> bool:
+        """Whether it waits for records, and must start again before it can process any."""
+        is_idle = self.state is TaskState.RUNNING and self._opened_at is None
+        return is_idle and self._producer is not None and self._producer.is_doubtful
+
     def process(self, batch: RecordBatch) -> None:
         """Take records of one of the task's partitions in; process them if they need not wait.
 

@@ -97,7 +97,8 @@ class TaskProducer:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a connection broke during the last commit: replace the producer before more."""
+        """Whether a connection broke: the producer is to be replaced before it does more."""
+        self._producer.poll(0)
         return self._disturbed
 
     def begin(self) -> None:
@@ -267,7 +268,7 @@ class TaskProducer:
         left = self._timeout_s - (time.monotonic() - started)
         reach("during-commit")
         self._retry(self._producer.commit_transaction, max(left, 1))
-        self._producer.poll(0)
+        self._producer.poll(0)  # for `_on_state_delivery`
         return self._state_offsets
 
     def _send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
@@ -335,8 +336,7 @@ class TaskProducer:
 
     def _require_undisturbed(self) -> None:
         """Raise if a connection broke: sending offsets would hang (librdkafka 5456, 5511)."""
-        self._producer.poll(0)
-        if self._disturbed:
+        if self.is_doubtful:
             raise TransactionFailedError("the connection to a broker broke")
 
     def _on_error(self, error: KafkaError) -> None:

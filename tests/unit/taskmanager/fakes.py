@@ -119,6 +119,7 @@ class FakeTask:
         self.is_caught_up = False
         self.needs_refresh = False
         self.needs_turns = False
+        self.has_lost_connection = False
         self.has_gathered = False
         self.wants_commit = False
         self.has_open_transaction = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -66,6 +67,20 @@ def test_partition_that_was_paused_is_read_again_after_a_restart(rig: Rig) -> No
     rig.step()
     assert rig.reader.assigned == set(sibling.partitions)
     assert not rig.reader.paused
+
+
+def test_tasks_that_lost_their_connection_start_again_all_at_once(rig: Rig) -> None:
+    tasks = rig.run(0, 1, 2)
+
+    def mend(task: FakeTask) -> None:
+        task.has_lost_connection = False
+
+    for task in tasks[1:]:
+        task.has_lost_connection, task.on_start = True, partial(mend, task)
+    rig.step()
+    assert [task.restarts for task in tasks] == [0, 1, 1]
+    rig.step_until(lambda: len(rig.reader.assigned) == 3)
+    assert [task.restarts for task in tasks] == [0, 1, 1]
 
 
 def test_task_that_starts_is_left_alone(rig: Rig) -> None:
