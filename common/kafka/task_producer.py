@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,6 +58,7 @@ class TaskProducer:
         """Connect. `size_limits` has the `max.message.bytes` of every topic to write to."""
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._disturbed = False
+        self._has_disconnected = False
         self._state_offsets: dict[str, int] = {}
         settings = client_config(
             config,
@@ -81,7 +83,13 @@ class TaskProducer:
         lower(settings, "batch.size", min([_BATCH_BYTES, *size_limits.values()]))
         largest = max([_SMALLEST_MESSAGE_MAX_BYTES, *size_limits.values()])
         lower(settings, "message.max.bytes", largest)
-        self._producer = connect(Producer, settings | {"error_cb": self._on_error})
+        # Errors leave out that a connection was closed; the log does not.
+        logger = logging.Logger("librdkafka")
+        logger.parent = settings["logger"]
+        logger.addFilter(self._on_log)
+        self._producer = connect(
+            Producer, settings | {"error_cb": self._on_error, "logger": logger}
+        )
         self._most = int(settings["message.max.bytes"])
         self._batch_bytes = int(settings["batch.size"])
         self._told = dict(size_limits)
@@ -93,7 +101,7 @@ class TaskProducer:
         retry(lambda left: self._producer.list_topics(timeout=left), timeout_s)
         retry(self._producer.init_transactions, timeout_s)
         self._producer.poll(0)
-        self._disturbed = False
+        self._disturbed = self._has_disconnected = False
 
     @property
     def is_doubtful(self) -> bool:
@@ -274,10 +282,10 @@ class TaskProducer:
     def _send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
         """Add the offsets to the transaction, in a thread that can be left behind.
 
-        After a broker was away, librdkafka may wait for ever for a change of some connection,
+        After a connection was closed, librdkafka may wait for ever for a change of some other one,
         whatever the timeout (its issues 5456 and 5511). Asking for metadata makes such a change.
         Where not even three answers help, only a new producer does; over a slow link, the
-        offsets themselves may take that long.
+        offsets themselves may take that long. Without such an event, brokers are just slow.
         """
         sent: Future[None] = Future()
 
@@ -301,6 +309,9 @@ class TaskProducer:
             is_enough = answers >= _STIRS + _ROUND_TRIPS * answer_s
             if is_enough or time.monotonic() > deadline_s:
                 raise TransactionFailedError("librdkafka hangs while it sends offsets")
+            self._producer.poll(0)
+            if not self._has_disconnected:
+                continue
             asked_s = time.monotonic()
             with suppress(KafkaException):
                 self._producer.list_topics(timeout=_STIR_TIMEOUT_S)
@@ -345,6 +356,11 @@ class TaskProducer:
         text = error.str()
         if "Connect to" not in text or "TxnCoordinator" in text:
             self._disturbed = True
+
+    def _on_log(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        self._has_disconnected |= message.startswith("FAIL") and "Connect to" not in message
+        return True
 
     def _on_state_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
