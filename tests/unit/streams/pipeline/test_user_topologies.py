@@ -227,7 +227,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         ),
         (
             entry("chain", "lines: l, words: w, partitions: 0"),
-            '1:8: "W": internal topic "middle": partitions must be 1 or more',
+            '1:8: "W": internal topic "middle": partitions must be 1 or more, not 0',
         ),
         (
             entry("chain", "lines: l, words: w, first: My Source"),
@@ -235,7 +235,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         ),
         (
             entry("chain", "lines: l l, words: w"),
-            f'1:8: "W": the topic "l l" has the character " ", {CHARACTERS}',
+            f'1:8: "W": source "Split": the topic "l l" has the character " ", {CHARACTERS}',
         ),
         (
             entry("chain", "lines: l, words: w, middle: sink"),
