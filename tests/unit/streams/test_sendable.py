@@ -6,8 +6,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy
 import pytest
 
+from common.nodes import OnError
 from streams import (
     Batch,
     InvalidArgumentError,
@@ -17,7 +19,7 @@ from streams import (
     TopologyBuilder,
     TopologyTestDriver,
 )
-from streams.group_task import GroupSettings, OnError
+from streams.group_task import GroupSettings
 from streams.outputs import OutputColumns
 from tests.unit.streams.nodes import Each, Nodes, Tasks, batch, calling, calling_whole, chain
 
@@ -100,9 +102,7 @@ def test_what_kafka_takes_passes(is_batch: bool) -> None:
     assert (timestamp, headers) == (2**63 - 1, [("h", b"1"), ("h", None)])
 
 
-@pytest.mark.parametrize(
-    "column", [array("q", [3, 4]), pytest.importorskip("numpy").array([3, 4])], ids=type
-)
+@pytest.mark.parametrize("column", [array("q", [3, 4]), numpy.array([3, 4])], ids=type)
 def test_columns_of_numbers_may_be_arrays(column: Sequence[int]) -> None:
     def send(context: ProcessorContext, given: Batch) -> None:
         context.forward(Batch(given.keys, given.values, column))

@@ -25,6 +25,7 @@ from streams.timestamps import (
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,
     UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
     record_timestamp,
 )
 from streams.units import group_of, settings_of
@@ -188,6 +189,16 @@ def test_times_are_those_of_kafka_unless_a_source_names_a_field(folder: Path) ->
     assert isinstance(timed, FieldTimestampExtractor)
     assert (timed.field, timed.unit) == ("at", "s")
     assert isinstance(timed.on_invalid, LogAndSkipOnInvalidTimestamp)
+
+
+def test_a_source_may_take_the_time_at_which_it_is_read(folder: Path) -> None:
+    text = """
+sources: {a: {topic: t, timestamp: wall_clock}}
+processors:
+- {id: Sum, type: "tests.user_code.word_count:RunningSum", from: [a], to: [sink]}
+"""
+    (source,) = group_of(units_of(text, folder)["Sum_0"], CODE).sources
+    assert source.timestamp_extractor == WallclockTimestampExtractor()
 
 
 @pytest.mark.parametrize(
