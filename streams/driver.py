@@ -241,6 +241,9 @@ class TopologyTestDriver:
                     "driver started: name it in `partitions`"
                 )
             raise StreamsError(f"no source of the topology reads topic {name}")
+        require_int("auto_advance", auto_advance, 0)
+        if start_timestamp is not None:
+            require_int("start_timestamp", start_timestamp, 0)
         return TestInputTopic(self, name, key_serde, value_serde, start_timestamp, auto_advance)
 
     def create_output_topic(

@@ -37,7 +37,7 @@ def check_timestamp(where: str, timestamp: object, least: int = 0) -> None:
 def check_timestamps(where: str, timestamps: Sequence[int]) -> None:
     """Raise `InvalidArgumentError` for a column, of one or more, that holds what is none.
 
-    Takes some 40 ns per item.
+    Takes some 25 ns per item.
     """
     if set(map(type, timestamps)) != _INT or min(timestamps) < 0 or max(timestamps) >= END_OF_TIME:
         for timestamp in timestamps:

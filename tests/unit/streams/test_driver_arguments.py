@@ -63,6 +63,15 @@ def test_a_setting_that_cannot_be_is_refused(given: Any, message: str) -> None:
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize("given", [{"auto_advance": -1}, {"start_timestamp": -1}])
+def test_the_times_of_an_input_topic_cannot_be_negative(given: Any) -> None:
+    with (
+        TopologyTestDriver(passing()) as driver,
+        pytest.raises(InvalidArgumentError, match="must be a whole number, 0 or more, not -1"),
+    ):
+        driver.create_input_topic("in", **given)
+
+
 @pytest.mark.parametrize("time", [-1, 10.5, timedelta(1), True])
 def test_the_wall_clock_goes_forward_by_whole_milliseconds(time: Any) -> None:
     with TopologyTestDriver(passing()) as driver:
