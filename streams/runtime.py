@@ -124,7 +124,7 @@ class GroupRuntime:
         for name, other in self._nodes.items():
             if isinstance(other, RunningProcessor) and other.processor is processor:
                 raise StreamsError(
-                    f'the processors "{name}" and "{node.name}" are one object, a '
+                    f'the processors "{node.name}" and "{name}" are one object, a '
                     f"{type(processor).__name__}: a supplier must return a new one each time"
                 )
         running = RunningProcessor(node.name, processor)

@@ -305,7 +305,7 @@ def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: 
         raise StreamsError(
             f"the timestamp extractor failed on {_place(record)}: {type(error).__name__}"
         ) from error
-    if not isinstance(timestamp, int) or timestamp > _MAX_TIME:
+    if type(timestamp) is not int or timestamp > _MAX_TIME:
         raise StreamsError(
             f"the timestamp extractor returned a {type(timestamp).__name__} for {_place(record)} "
             "that is no integer below 2**63"

@@ -128,7 +128,7 @@ def test_one_object_for_two_nodes_is_refused() -> None:
     with pytest.raises(StreamsError) as raised:
         TopologyTestDriver(builder)
     assert str(raised.value) == (
-        'the processors "second" and "first" are one object, a Each: a supplier must return a new '
+        'the processors "first" and "second" are one object, a Each: a supplier must return a new '
         "one each time"
     )
 

@@ -208,7 +208,9 @@ def test_error_of_an_extractor_names_the_record_and_shows_no_payload() -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-@pytest.mark.parametrize(("answer", "type_name"), [(1.5, "float"), (None, "None"), (2**63, "int")])
+@pytest.mark.parametrize(
+    ("answer", "type_name"), [(1.5, "float"), (None, "None"), (2**63, "int"), (True, "bool")]
+)
 def test_extractor_that_returns_no_timestamp_is_refused(answer: Any, type_name: str) -> None:
     with pytest.raises(StreamsError, match=f"returned a {type_name}"):
         extract(as_extractor(lambda record, partition_time: answer), [1])
