@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from common.errors import ConfigError
 from common.fields import Fields
 from common.nodes import SINK, SOURCE
 from common.yaml_positions import (
+    Items,
     Map,
     Pair,
     Problems,
@@ -29,7 +31,7 @@ from streams.pipeline.stores import SERDES
 from streams.serdes import Serde
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
-_RECORD_KEYS = ("key", "value", "timestamp", "partition")
+_RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
 _STEPS = ("produce", "assert", "advance", "store")
 
 
@@ -78,24 +80,36 @@ class _Suite:
         self.tests = _tests(fields, problems)
 
     def run(self, name: str, steps: list[Pair]) -> TestResult:
+        """Run a test. Raises ConfigError for mistakes in one of the files."""
+        problem = ""
+        try:
+            with self._driver() as driver:
+                problem = self._problem(driver, steps)
+        except ConfigError:
+            raise
+        except Exception as error:
+            # From the constructor, `init` or `close` of a processor; what a step found comes first.
+            problem = problem or f"{self._path}: {_told(error)}"
+        return TestResult(name, problem)
+
+    def _driver(self) -> TopologyTestDriver:
         topics = self._topics
         partitions = {topics.get(topic, topic): n for topic, n in self._partitions.items()}
-        with TopologyTestDriver.of_pipeline(
-            self._config, self._pipeline, partitions=partitions
-        ) as driver:
-            run = _Run(driver, topics, self._serdes)
-            for step in steps:
-                problems = Problems(self._path)
-                try:
-                    run.step(step, problems)
-                    problems.raise_if_any()
-                except ConfigError:
-                    raise
-                except Exception as error:
-                    what = "" if isinstance(error, _MismatchError) else f"{type(error).__name__}: "
-                    place = f"{self._path}:{step.at.line}"
-                    return TestResult(name, f"{place}: {step.key}: {what}{error}")
-        return TestResult(name)
+        return TopologyTestDriver.of_pipeline(self._config, self._pipeline, partitions=partitions)
+
+    def _problem(self, driver: TopologyTestDriver, steps: list[Pair]) -> str:
+        """Return where and why the first step fails that does, or ""."""
+        run = _Run(driver, self._topics, self._serdes)
+        for step in steps:
+            problems = Problems(self._path)
+            try:
+                run.step(step, problems)
+                problems.raise_if_any()
+            except ConfigError:
+                raise
+            except Exception as error:
+                return f"{self._path}:{step.at.line}: {step.key}: {_told(error)}"
+        return ""
 
     @cached_property
     def _topics(self) -> Mapping[str, str]:
@@ -123,7 +137,7 @@ class _Run:
     def step(self, step: Pair, problems: Problems) -> None:
         match step.key:
             case "produce":
-                self._produce(_fields(step, ("topic", *_RECORD_KEYS[:3]), problems))
+                self._produce(_fields(step, ("topic", *_RECORD_KEYS[:-1]), problems), problems)
             case "assert":
                 self._assert(_fields(step, ("topic", "records"), problems), problems)
             case "advance":
@@ -132,14 +146,17 @@ class _Run:
             case _:
                 self._check_store(_fields(step, ("name", "processor", "key", "value"), problems))
 
-    def _produce(self, fields: Fields) -> None:
+    def _produce(self, fields: Fields, problems: Problems) -> None:
         topic = fields.text("topic", default=SOURCE)
         key_serde, value_serde = self._serdes.get(topic, (None, None))
         timestamp = fields.get("timestamp")
+        headers = _headers(fields.get("headers"), problems)
+        problems.raise_if_any()
         self._driver.create_input_topic(self._topics.get(topic, topic)).pipe_input(
             _to_bytes(plain(fields.get("key")), key_serde),
             _to_bytes(plain(fields.get("value")), value_serde),
             None if timestamp is None else fields.number("timestamp", low=0),
+            [(name, _to_bytes(value, None)) for name, value in headers],
         )
 
     def _assert(self, fields: Fields, problems: Problems) -> None:
@@ -223,7 +240,22 @@ def _wanted(item: Value, problems: Problems) -> dict[str, Any]:
         problems.add(item, f"a record must be a map, got {describe(item)}")
         return {}
     Fields(item.pairs, problems, at=item, known=_RECORD_KEYS)
-    return {pair.key: plain(pair.value) for pair in item.pairs}
+    return {
+        pair.key: _headers(pair.value, problems) if pair.key == "headers" else plain(pair.value)
+        for pair in item.pairs
+    }
+
+
+def _headers(value: Value | None, problems: Problems) -> list[tuple[str, Any]]:
+    """Return names and values: of a map, or of a list of maps where a name comes several times."""
+    maps = value.items if isinstance(value, Items) else (value,) if value is not None else ()
+    found: list[tuple[str, Any]] = []
+    for item in maps:
+        if isinstance(item, Map):
+            found += [(pair.key, plain(pair.value)) for pair in item.pairs]
+        else:
+            problems.add(item, f"headers must be a map, or a list of maps, got {describe(item)}")
+    return found
 
 
 def _shown(
@@ -241,9 +273,29 @@ def _shown(
                 shown[name] = _from_bytes(record.key, wanted.get(name), key_serde)
             case "value":
                 shown[name] = _from_bytes(record.value, wanted.get(name), value_serde)
+            case "headers":
+                shown[name] = _shown_headers(record.headers, wanted["headers"])
             case _:
                 shown[name] = getattr(record, name)
     return shown
+
+
+def _shown_headers(
+    headers: Iterable[tuple[str, bytes | None]], wanted: list[tuple[str, Any]]
+) -> list[tuple[str, Any]]:
+    """Return headers in the form of those that they are compared with, place by place."""
+    likes = chain((like for _, like in wanted), repeat(None))
+    return [
+        (name, _from_bytes(data, like, None))
+        for (name, data), like in zip(headers, likes, strict=False)
+    ]
+
+
+def _told(error: Exception) -> str:
+    """Return what went wrong, in words."""
+    if isinstance(error, _MismatchError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _to_bytes(value: Any, serde: Serde[Any] | None) -> bytes | None:

@@ -24,6 +24,7 @@ class RecordBatch:
     Offsets ascend but may have gaps (transaction markers, compaction).
 
     `error` says why the record of a batch of one cannot be processed at all; empty as a rule.
+    `cause` is the exception behind it, if there is one.
     """
 
     topic: str
@@ -34,6 +35,7 @@ class RecordBatch:
     offsets: Sequence[int]
     headers: Sequence[Headers] | None = None
     error: str = ""
+    cause: Exception | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -55,6 +57,7 @@ class RecordBatch:
             self.offsets[start:stop],
             self.headers[start:stop] if self.headers else None,
             self.error,
+            self.cause,
         )
 
     def only(self, indices: Sequence[int]) -> RecordBatch:
@@ -69,4 +72,5 @@ class RecordBatch:
             [self.offsets[index] for index in indices],
             None if headers is None else [headers[index] for index in indices],
             self.error,
+            self.cause,
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -18,7 +19,6 @@ _FIGURES = (
     "restarts",
     "restored",
     "to_restore",
-    "dropped",
     "enforced",
     "enforced_per_minute",
 )
@@ -60,11 +60,12 @@ class TaskStatus:
     `fingerprint` is that of the processor replica that runs.
 
     `lag` counts the records that are not processed yet, as far as the brokers told; `None` while
-    unknown. `restored` and `to_restore` are state topic offsets. `dropped` counts records that went
-    nowhere, as a partitioner or a timestamp extractor said, and `enforced` how often records were
-    processed though another input might still have had older ones; `enforced_per_minute` is that of
-    the last minute. `restore_eta_s` says in how many seconds the restore will have ended if it goes
-    on as fast; `None` while unknown.
+    unknown. `restored` and `to_restore` are state topic offsets. `dropped` counts, by the reason,
+    records that went nowhere: as a partitioner or a timestamp extractor said, or as they came too
+    late for a store. `enforced` counts how often records were processed though another input might
+    still have had older ones; `enforced_per_minute` is that of the last minute. `restore_eta_s`
+    says in how many seconds the restore will have ended if it goes on as fast; `None` while
+    unknown.
     """
 
     task: TaskId
@@ -81,7 +82,7 @@ class TaskStatus:
     restored: int = 0
     to_restore: int = 0
     fingerprint: str = ""
-    dropped: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict, hash=False)
     enforced: int = 0
     enforced_per_minute: int = 0
     restore_eta_s: int | None = None
@@ -102,5 +103,13 @@ class TaskStatus:
             fingerprint=fields.text("fingerprint"),
             lag=fields.integer_or_none("lag"),
             restore_eta_s=fields.integer_or_none("restore_eta_s"),
+            dropped=_counts(fields.object("dropped")),
             **{name: fields.integer(name) for name in _FIGURES},
         )
+
+
+def _counts(data: dict[str, Any]) -> dict[str, int]:
+    """Return counts by names. Raises ValueError for anything else."""
+    fields = JsonObject(data)
+    "".join(data).encode()
+    return {name: fields.integer(name) for name in data}

@@ -8,10 +8,12 @@ from streams.builder import TopologyBuilder
 from streams.driver import TopologyTestDriver
 from streams.driver_topics import ReadRecord, TestInputTopic, TestOutputTopic
 from streams.errors import (
+    InvalidArgumentError,
     PartitionError,
     SerializationError,
     StateStoreError,
     StreamsError,
+    SupplierError,
     TopologyError,
 )
 from streams.partitioning import StreamPartitioner
@@ -40,6 +42,7 @@ __all__ = [
     "Cancellable",
     "FailOnInvalidTimestamp",
     "FieldTimestampExtractor",
+    "InvalidArgumentError",
     "LogAndSkipOnInvalidTimestamp",
     "NodeGroup",
     "PartitionError",
@@ -54,6 +57,7 @@ __all__ = [
     "StateStoreError",
     "StreamPartitioner",
     "StreamsError",
+    "SupplierError",
     "TestInputTopic",
     "TestOutputTopic",
     "TimestampExtractor",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Self, get_args
 
+from common.topics import name_problem
 from streams import serdes
 from streams.checks import check
 from streams.errors import TopologyError
@@ -67,9 +68,14 @@ class TopologyBuilder:
                 f'source "{name}": auto_offset_reset is "earliest" or "latest", '
                 f"not {auto_offset_reset!r}"
             )
+        _require_name("source", name)
         _require_serdes(f'source "{name}"', key_serde, value_serde)
+        if isinstance(topics, re.Pattern) and not isinstance(topics.pattern, str):
+            raise TopologyError(f'source "{name}": its pattern is of bytes: make it one of text')
         pattern = topics if isinstance(topics, re.Pattern) else None
         names = () if isinstance(topics, re.Pattern) else _names(topics, f'topics of "{name}"')
+        for topic in names:
+            _require_topic(f'source "{name}"', topic)
         self._nodes.append(
             Source(
                 name,
@@ -92,6 +98,7 @@ class TopologyBuilder:
         arguments that returns an instance, a new one each time. `stores` are names of stores that
         it uses; `add_state_store` and `connect_processor_and_state_stores` can tell that as well.
         """
+        _require_name("processor", name)
         _require_supplier(name, supplier)
         self._nodes.append(ProcessorNode(name, supplier, _parents(parents, name)))
         for store in _names(stores, f'the stores of processor "{name}"'):
@@ -113,7 +120,10 @@ class TopologyBuilder:
         Without a partitioner, the key decides as for Java's clients; a record without a key goes
         to the partition with the number of the task.
         """
-        if not (isinstance(topic, str) or callable(topic)):
+        _require_name("sink", name)
+        if isinstance(topic, str):
+            _require_topic(f'sink "{name}"', topic)
+        elif not callable(topic):
             raise TopologyError(
                 f'sink "{name}": the topic is a name or a function of the record, '
                 f"not a {type(topic).__name__}"
@@ -142,9 +152,12 @@ class TopologyBuilder:
             self._connections.append((processor, store.name))
         return self
 
-    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Self:
-        """Let a processor use stores."""
-        self._connections += [(processor, store) for store in stores]
+    def connect_processor_and_state_stores(self, processor: str, *stores: Names) -> Self:
+        """Let a processor use stores: one name or several, or a list of names."""
+        _require_name("processor", processor)
+        for names in stores:
+            for store in _names(names, f'the stores of processor "{processor}"'):
+                self._connections.append((processor, store))
         return self
 
     def add_global_store(
@@ -170,11 +183,14 @@ class TopologyBuilder:
         has all that the topic had by then (KIP-28, KIP-820).
         """
         _require_store(store)
+        _require_name("source", source)
+        _require_name("processor", processor)
         _require_supplier(processor, supplier)
         where = f'source "{source}" of global store "{store.name}"'
         _require_serdes(where, key_serde, value_serde)
         if not isinstance(topic, str):
             raise TopologyError(f"{where}: the topic is one name, not a {type(topic).__name__}")
+        _require_topic(where, topic)
         extractor = _made(as_extractor, timestamp_extractor, where)
         self._globals.append(
             GlobalStore(
@@ -192,8 +208,12 @@ class TopologyBuilder:
         The engine creates the topic, and deletes what is processed. It has as many partitions as
         `partitions` says; without that, as the largest topic that leads to it.
         """
-        if partitions is not None and partitions < 1:
-            raise TopologyError(f'internal topic "{name}": partitions must be 1 or more')
+        _require_name("internal topic", name)
+        _require_topic("internal topic", name)
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
+            raise TopologyError(
+                f'internal topic "{name}": partitions must be 1 or more, not {partitions!r}'
+            )
         self._internal.append(InternalTopic(name, partitions))
         return self
 
@@ -222,6 +242,14 @@ class TopologyBuilder:
             tuple(self._globals),
         )
 
+    def describe(self) -> str:
+        """Return the node groups as Kafka Streams prints them; raises as `build`."""
+        return self.build().describe()
+
+    def mermaid(self) -> str:
+        """Return the topology as a Mermaid flowchart; raises as `build`."""
+        return self.build().mermaid()
+
 
 def _names(names: Names, what: str) -> tuple[str, ...]:
     if not isinstance(names, Iterable):
@@ -235,6 +263,17 @@ def _names(names: Names, what: str) -> tuple[str, ...]:
 
 def _parents(parents: Names, name: str) -> tuple[str, ...]:
     return _names(parents, f'the parents of "{name}"')
+
+
+def _require_name(what: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise TopologyError(f"the name of a {what} must be a text, not {name!r}")
+
+
+def _require_topic(where: str, topic: str) -> None:
+    problem = name_problem(topic)
+    if problem:
+        raise TopologyError(f'{where}: the topic "{topic}" {problem}')
 
 
 def _require_supplier(name: str, supplier: object) -> None:

@@ -9,6 +9,9 @@ from streams.nodes import Node, ProcessorNode, Sink, Source
 if TYPE_CHECKING:
     from streams.topology import GlobalStore, NodeGroup, Topology
 
+# Mermaid writes labels as HTML. A "#" begins one of its own entities.
+_ENTITIES = {"#": "#35;", "&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;"}
+
 
 def describe(topology: Topology) -> str:
     """Return the sub-topologies and their nodes in the layout of Kafka Streams.
@@ -37,8 +40,8 @@ def mermaid(topology: Topology) -> str:
     places = {node.name: f"n{number}" for number, node in enumerate(nodes)}
     all_stores = (*topology.stores, *(store for group in of_globals for store in group.stores))
     stores = {store.name: f"s{number}" for number, store in enumerate(all_stores)}
-    for group in (*topology.groups, *of_globals):
-        inside.append(f'    subgraph "{_quoted(group.name)}"')
+    for number, group in enumerate((*topology.groups, *of_globals)):
+        inside.append(f'    subgraph g{number} ["{_quoted(group.name)}"]')
         for node in group.nodes:
             inside.append(f'        {places[node.name]}["{_quoted(node.name)}"]')
             arcs += [f"    {places[parent]} --> {places[node.name]}" for parent in node.parents]
@@ -114,4 +117,6 @@ def _topics(node: Node) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    return text.replace('"', "#quot;")
+    for character, entity in _ENTITIES.items():
+        text = text.replace(character, entity)
+    return text

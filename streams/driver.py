@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from common.config import load_config
 from common.messages import replicas
@@ -18,23 +18,40 @@ from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from common.topics import TopicNames
 from streams import serdes
+from streams.builder import TopologyBuilder
+from streams.driver_groups import FollowedStore, RunningGroup
 from streams.driver_topics import Entry, TestInputTopic, TestOutputTopic
-from streams.errors import StreamsError
-from streams.global_task import GlobalTask
-from streams.group_task import Figures, GroupSettings, GroupTask, ProcessingFailedError
+from streams.errors import InvalidArgumentError, StreamsError
+from streams.group_task import Figures, GroupSettings, GroupTask
 from streams.outputs import OutputColumns
 from streams.partitioning import default_partition
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.patterns import with_matching_topics
 from streams.recent import WINDOW_MS, RecentCount
 from streams.record import Headers
+from streams.record_queues import NEVER_WAIT
 from streams.serdes import Serde
-from streams.stores.bytes_store import BytesStore
+from streams.stores import (
+    KeyValueStore,
+    SessionStore,
+    TimestampedKeyValueStore,
+    VersionedKeyValueStore,
+    WindowStore,
+)
 from streams.topology import GlobalStore, NodeGroup, Topology
 from streams.units import group_of, settings_of, sharing_key
 from streams.user_code import UserCode
 
+S = TypeVar("S")
+
 NO_LIMIT = 2**31 - 1
+_GETTERS: Mapping[type, str] = {
+    KeyValueStore: "get_key_value_store",
+    TimestampedKeyValueStore: "get_timestamped_key_value_store",
+    VersionedKeyValueStore: "get_versioned_key_value_store",
+    WindowStore: "get_window_store",
+    SessionStore: "get_session_store",
+}
 _TASK = 0
 
 
@@ -62,7 +79,7 @@ class TopologyTestDriver:
 
     def __init__(
         self,
-        topology: Topology,
+        topology: Topology | TopologyBuilder,
         *,
         partitions: Mapping[str, int] | None = None,
         initial_wall_clock_ms: int = 0,
@@ -72,8 +89,16 @@ class TopologyTestDriver:
     ) -> None:
         """Start; `settings` has those of groups, by their names, that have any of their own.
 
-        Raises `StreamsError` for a name that no group has, and what processors raise in `init`.
+        Builds what a builder was told. Raises `InvalidArgumentError` for arguments that cannot be,
+        `StreamsError` for a name that no group has, and what processors raise in `init`.
         """
+        if isinstance(topology, TopologyBuilder):
+            topology = topology.build()
+        if not isinstance(topology, Topology):
+            raise InvalidArgumentError(
+                f"a TopologyTestDriver runs a Topology or a TopologyBuilder, not {topology!r}"
+            )
+        require_int("max_task_idle_ms", max_task_idle_ms, NEVER_WAIT)
         default = GroupSettings(max_task_idle_ms=max_task_idle_ms)
         groups = {group.name: group for group in topology.groups}
         for name in settings or {}:
@@ -135,6 +160,13 @@ class TopologyTestDriver:
         initial_wall_clock_ms: int,
         application_id: str,
     ) -> None:
+        require_int("initial_wall_clock_ms", initial_wall_clock_ms, 0)
+        if not isinstance(partitions, Mapping):
+            raise InvalidArgumentError(
+                f"partitions is a mapping of topics and numbers, not a {type(partitions).__name__}"
+            )
+        for topic, count in partitions.items():
+            require_int(f'partitions: the number for topic "{topic}"', count, 1)
         self.now_ms = initial_wall_clock_ms
         """The driver's wall clock."""
         self.partitions = dict(partitions)
@@ -143,9 +175,9 @@ class TopologyTestDriver:
         self._stores: dict[str, list[tuple[str, Any]]] = {}
         self._figures = Figures()
         self._enforced = RecentCount()
-        self._pending: deque[tuple[_Running | _Following, RecordBatch]] = deque()
-        self._groups: list[_Running] = []
-        self._globals: dict[tuple[str, str], _Following] = {}
+        self._pending: deque[tuple[RunningGroup | FollowedStore, RecordBatch]] = deque()
+        self._groups: list[RunningGroup] = []
+        self._globals: dict[tuple[str, str], FollowedStore] = {}
         self._closed = False
         try:
             for name, group, settings, key in groups:
@@ -153,7 +185,7 @@ class TopologyTestDriver:
                     self._follow(key, store, application_id) for store in group.global_stores
                 ]
                 self._groups.append(
-                    _Running(name, group, settings, self, application_id, followers)
+                    RunningGroup(name, group, settings, self, application_id, followers)
                 )
                 self._show(name, self._groups[-1].task)
         except BaseException:
@@ -161,11 +193,11 @@ class TopologyTestDriver:
                 self.close()
             raise
 
-    def _follow(self, key: str, store: GlobalStore, application_id: str) -> _Following:
+    def _follow(self, key: str, store: GlobalStore, application_id: str) -> FollowedStore:
         """Return the one copy of a global store that groups with this key share."""
         name = store.store.name
         if (key, name) not in self._globals:
-            follower = self._globals[key, name] = _Following(store, self, application_id)
+            follower = self._globals[key, name] = FollowedStore(store, self, application_id)
             self._show(store.source.name, follower.task.nodes)
         return self._globals[key, name]
 
@@ -188,7 +220,7 @@ class TopologyTestDriver:
         """Close all processors and stores. Raises the first thing that one of them raised."""
         self._closed = True
         try:
-            self._each(_Running.close)
+            self._each(RunningGroup.close)
         finally:
             for follower in self._globals.values():
                 follower.task.close()
@@ -209,6 +241,9 @@ class TopologyTestDriver:
                     "driver started: name it in `partitions`"
                 )
             raise StreamsError(f"no source of the topology reads topic {name}")
+        require_int("auto_advance", auto_advance, 0)
+        if start_timestamp is not None:
+            require_int("start_timestamp", start_timestamp, 0)
         return TestInputTopic(self, name, key_serde, value_serde, start_timestamp, auto_advance)
 
     def create_output_topic(
@@ -217,16 +252,27 @@ class TopologyTestDriver:
         key_serde: Serde[Any] = serdes.bytes,
         value_serde: Serde[Any] = serdes.bytes,
     ) -> TestOutputTopic:
-        """Return a reader; a topic that nothing was written to is empty."""
+        """Return a reader; a topic that nothing was written to yet is empty.
+
+        Raises `StreamsError` for a topic that nothing in the topology writes or reads.
+        """
+        if not self._knows(name):
+            written = dict.fromkeys(topic for group in self._groups for topic in group.out_topics)
+            hint = did_you_mean(name, written) or (
+                f": it writes {', '.join(written)}" if written else ": it has no sinks"
+            )
+            raise StreamsError(f"nothing in the topology writes topic {name}{hint}")
         return TestOutputTopic(self, name, key_serde, value_serde)
 
     def advance_wall_clock_time(self, milliseconds: int) -> None:
         """Let time pass: call what is due, and process what has waited long enough."""
-        if milliseconds < 0:
-            raise ValueError("the wall clock only goes forward")
+        if type(milliseconds) is not int or milliseconds < 0:
+            raise InvalidArgumentError(
+                f"the wall clock only goes forward, by whole milliseconds, not by {milliseconds!r}"
+            )
         self._require_open()
         self.now_ms += milliseconds
-        self._each(_Running.turn)
+        self._each(RunningGroup.turn)
 
     def get_state_store(self, name: str, group: str | None = None) -> Any:
         """Return a store, with all that is committed.
@@ -244,9 +290,44 @@ class TopologyTestDriver:
             raise StreamsError(f'several have a store "{name}": say of which group, {groups}')
         return found[0][1]
 
-    get_key_value_store = get_state_store
-    get_window_store = get_state_store
-    get_session_store = get_state_store
+    def get_key_value_store(self, name: str, group: str | None = None) -> KeyValueStore[Any, Any]:
+        """Return a key-value store, with or without timestamps; see `get_state_store`.
+
+        This and those below raise `StreamsError` for a store of another kind.
+        """
+        return self._store(KeyValueStore, name, group)
+
+    def get_timestamped_key_value_store(
+        self, name: str, group: str | None = None
+    ) -> TimestampedKeyValueStore[Any, Any]:
+        """Return a key-value store with timestamps."""
+        return self._store(TimestampedKeyValueStore, name, group)
+
+    def get_versioned_key_value_store(
+        self, name: str, group: str | None = None
+    ) -> VersionedKeyValueStore[Any, Any]:
+        """Return a versioned key-value store."""
+        return self._store(VersionedKeyValueStore, name, group)
+
+    def get_window_store(self, name: str, group: str | None = None) -> WindowStore[Any, Any]:
+        """Return a window store."""
+        return self._store(WindowStore, name, group)
+
+    def get_session_store(self, name: str, group: str | None = None) -> SessionStore[Any, Any]:
+        """Return a session store."""
+        return self._store(SessionStore, name, group)
+
+    def _store(self, kind: type[S], name: str, group: str | None) -> S:
+        store = self.get_state_store(name, group)
+        if not isinstance(store, kind):
+            getter = _GETTERS[type(store)]
+            raise StreamsError(f'the store "{name}" is a {type(store).__name__}: use {getter}')
+        return store
+
+    @property
+    def dropped_records(self) -> Mapping[str, int]:
+        """How many records went nowhere so far, by the reason; see `metrics` for their sum."""
+        return self._figures.dropped_by_reason
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -268,8 +349,14 @@ class TopologyTestDriver:
     # For the topics and the groups
 
     @property
-    def _readers(self) -> Sequence[_Running | _Following]:
+    def _readers(self) -> Sequence[RunningGroup | FollowedStore]:
         return (*self._globals.values(), *self._groups)
+
+    def _knows(self, topic: str) -> bool:
+        return any(reader.reads(topic) for reader in self._readers) or any(
+            topic in group.out_topics or group.chooses_topics or group.matches(topic)
+            for group in self._groups
+        )
 
     def log(self, topic: str) -> list[Entry]:
         """Return all that was written to a topic."""
@@ -345,7 +432,7 @@ class TopologyTestDriver:
                 self._pending.append((reader, batch))
         log.append((key, value, timestamp, headers, partition))
 
-    def _each(self, action: Callable[[_Running], None]) -> None:
+    def _each(self, action: Callable[[RunningGroup], None]) -> None:
         """Do something with each group, and then all the work that there is.
 
         One group that fails holds up no other; raises the first error afterwards.
@@ -369,113 +456,9 @@ class TopologyTestDriver:
             raise StreamsError("the driver is closed")
 
 
-class _Running:
-    """A node group with its one task."""
-
-    def __init__(
-        self,
-        name: str,
-        group: NodeGroup,
-        settings: GroupSettings,
-        driver: TopologyTestDriver,
-        application_id: str,
-        followers: Sequence[_Following],
-    ) -> None:
-        self._group = group
-        self._task_id = f"{name}_{_TASK}"
-        self._driver = driver
-        self._stores: dict[str, BytesStore] = {s.name: s.open_in_memory() for s in group.stores}
-        found = (topic for topic in driver.partitions if self.matches(topic))
-        self._topics = tuple(dict.fromkeys((*group.in_topics, *found)))
-        self._partitions = [(topic, _TASK) for topic in self._topics]
-        self.failure: ProcessingFailedError | None = None
-        self.task = GroupTask(
-            group,
-            self._partitions,
-            settings,
-            application_id=application_id,
-            task_id=self._task_id,
-            number=_TASK,
-            stores=self._stores,
-            outlet=driver,
-            clock_ms=lambda: driver.now_ms,
-            global_stores={follower.name: follower.task.view for follower in followers},
+def require_int(what: str, number: object, least: int) -> None:
+    """Raise `InvalidArgumentError` for what is no whole number of `least` or more."""
+    if type(number) is not int or number < least:
+        raise InvalidArgumentError(
+            f"{what} must be a whole number, {least} or more, not {number!r}"
         )
-        for follower in followers:
-            follower.users.append(self)
-        self._commits = 0
-        self._commit()
-
-    def reads(self, topic: str) -> bool:
-        return topic in self._topics
-
-    def matches(self, topic: str) -> bool:
-        return any(s.pattern and s.pattern.fullmatch(topic) for s in self._group.sources)
-
-    def take(self, batch: RecordBatch) -> None:
-        self._attempt(lambda: self.task.add(batch))
-        self.turn()
-
-    def turn(self) -> None:
-        """Process what can be, and call what is due by the wall clock."""
-        now_ms = self._driver.now_ms
-        self._attempt(lambda: self.task.process(now_ms, self._partitions))
-        self._attempt(lambda: self.task.punctuate(now_ms))
-
-    def close(self) -> None:
-        try:
-            self.task.close()
-        finally:
-            for store in self._stores.values():
-                store.close()
-
-    def _attempt(self, action: Callable[[], object]) -> None:
-        if self.failure is not None:
-            raise StreamsError(
-                f"the task {self._task_id} has stopped: {self.failure}"
-            ) from self.failure.error
-        try:
-            action()
-        except ProcessingFailedError as error:
-            self.failure = error
-            self._commit()
-            raise error.error from None
-        self._commit()
-
-    def _commit(self) -> None:
-        self._commits += 1
-        for store in self._stores.values():
-            store.commit(self._commits)
-        self._driver.send(*self.task.take())
-
-
-class _Following:
-    """A global store that follows its topic."""
-
-    def __init__(self, store: GlobalStore, driver: TopologyTestDriver, application_id: str) -> None:
-        self.name = store.store.name
-        self.users: list[_Running] = []
-        self._topic = store.topic
-        self._driver = driver
-        self.task = GlobalTask(
-            store,
-            [(store.topic, _TASK)],
-            store.store.open_in_memory(),
-            application_id=application_id,
-            clock_ms=lambda: driver.now_ms,
-        )
-
-    def reads(self, topic: str) -> bool:
-        return topic == self._topic
-
-    def take(self, batch: RecordBatch) -> None:
-        """Bring the store up to date; where that fails, the tasks that read it stop."""
-        try:
-            self.task.add(batch)
-        except ProcessingFailedError as error:
-            reason = f'global store "{self.name}": {error}'
-            for user in self.users:
-                user.failure = user.failure or ProcessingFailedError(reason, error.error)
-            raise error.error from None
-        finally:
-            self._driver.count(Figures(dropped=self.task.take_dropped()))

@@ -7,7 +7,10 @@ from typing import Any, Protocol
 
 from streams.errors import StreamsError
 from streams.record import Headers, Record
+from streams.sendable import check_timestamp, sendable_headers
 from streams.serdes import Serde
+
+NO_TIMESTAMP = -1
 
 Entry = tuple[bytes | None, bytes | None, int, Headers, int]
 """Key, value, timestamp, headers and partition of a record of a topic."""
@@ -76,19 +79,23 @@ class TestInputTopic:
         """Write a record, and let the topology process it and all that follows from it.
 
         Without a `timestamp`, it is that of the topic (`start_timestamp`, and then
-        `auto_advance` more for each record), or else the driver's time. Raises what the
+        `auto_advance` more for each record), or else the driver's time; -1 is that of a record
+        without one, as old producers send it. Raises
+        `InvalidArgumentError` for a timestamp or headers that Kafka would not take, and what the
         processors raise, unless `on_error` says what to do with the record.
         """
+        where = f"topic {self._name}"
         if timestamp is None:
             timestamp = self._driver.now_ms if self._timestamp is None else self._timestamp
             if self._timestamp is not None:
                 self._timestamp += self._auto_advance
+        check_timestamp(where, timestamp, least=NO_TIMESTAMP)
         self._driver.write(
             self._name,
             None if key is None else self._key_serde.serialize(key),
             None if value is None else self._value_serde.serialize(value),
             timestamp,
-            headers,
+            sendable_headers(where, headers) if headers else (),
         )
 
     def pipe_records(self, records: Iterable[Record]) -> None:

@@ -11,8 +11,16 @@ class TopologyError(StreamsError):
     """A graph that cannot be: the message names the node or store. Mend the builder's calls."""
 
 
+class InvalidArgumentError(StreamsError, ValueError):
+    """A call got what it cannot use; the message says what it takes. Mend the call."""
+
+
 class SerializationError(StreamsError):
     """A serde cannot read or write a key or a value; `on_error` says what happens."""
+
+
+class SupplierError(StreamsError):
+    """A supplier raised, and made no processor; what it raised is the cause."""
 
 
 class StateStoreError(StreamsError):

@@ -8,6 +8,7 @@ from threading import Lock
 
 from common.record_batch import RecordBatch
 from streams.group_task import GroupSettings, GroupTask
+from streams.outputs import Dropped
 from streams.record_queues import Partition
 from streams.stores.bytes_store import BytesStore
 from streams.stores.read_only import ReadOnlyBytes
@@ -35,7 +36,7 @@ class GlobalTask:
         """Make the nodes over `bytes_store`, which is empty. Raises what `init` of users raises."""
         self._store = bytes_store
         self._lock = Lock()
-        self._dropped: Counter[str] = Counter()
+        self._dropped: Counter[Dropped] = Counter()
         self.view = ReadOnlyBytes(store.store.name, bytes_store, self._lock)
         """What tasks read."""
         self.nodes = GroupTask(
@@ -57,7 +58,7 @@ class GlobalTask:
         Raises `ProcessingFailedError` for one that fails, of which nothing stays.
         """
         kept = [index for index, key in enumerate(batch.keys) if key is not None]
-        self._dropped[NULL_KEY] += len(batch) - len(kept)
+        self._dropped[Dropped(NULL_KEY, batch.topic)] += len(batch) - len(kept)
         with self._lock:
             try:
                 if kept:
@@ -67,8 +68,8 @@ class GlobalTask:
                 if self._store.uncommitted:
                     self._store.commit(0)
 
-    def take_dropped(self) -> Counter[str]:
-        """Return how many records were dropped since the last call, by the reason."""
+    def take_dropped(self) -> Counter[Dropped]:
+        """Return how many records were dropped since the last call, by reason and topic."""
         dropped, self._dropped = self._dropped, Counter()
         return +dropped
 

@@ -25,6 +25,8 @@ from streams.topology import NodeGroup
 
 DEFAULT_BUFFERED_RECORDS = 1000
 _LONGEST_REASON = 500
+EXPIRED = "expired"
+"""The reason under which entries that come too late for a store are counted as dropped."""
 
 
 class ProcessingFailedError(Exception):
@@ -58,14 +60,22 @@ class GroupSettings:
 
 @dataclass(slots=True)
 class Figures:
-    """What was done to records; dropped ones by the reason."""
+    """What was done to records."""
 
     records_in: int = 0
     records_out: int = 0
     skipped: int = 0
     dead_letters: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[Dropped] = field(default_factory=Counter)
     enforced: int = 0
+
+    @property
+    def dropped_by_reason(self) -> dict[str, int]:
+        """How many records were dropped, by the reason, in the order of the alphabet."""
+        counts: Counter[str] = Counter()
+        for dropped, count in self.dropped.items():
+            counts[dropped.reason] += count
+        return dict(sorted(counts.items()))
 
     def __add__(self, other: Figures) -> Figures:
         """Return the sums."""
@@ -132,6 +142,8 @@ class GroupTask:
         self._queues = RecordQueues(partitions, idle_ms, settings.buffered_records)
         self._gathering = Gathering() if settings.gathers else None
         self._figures = Figures()
+        self._late: Counter[str] = Counter()
+        """How much of what came too late is in the figures already, by store."""
         self._enforced = 0
 
     @property
@@ -223,11 +235,15 @@ class GroupTask:
         outputs: list[OutputRecord | OutputColumns] = []
         for output in self._runtime.outputs:
             if isinstance(output, Dropped):
-                figures.dropped[output.reason] += 1
+                figures.dropped[output] += 1
                 continue
             outputs.append(output)
             figures.records_out += len(output.keys) if isinstance(output, OutputColumns) else 1
         self._runtime.outputs.clear()
+        for store in self._runtime.counting_stores:
+            if late := store.dropped - self._late[store.name]:
+                figures.dropped[Dropped(EXPIRED, store.name)] += late
+                self._late[store.name] += late
         total = self._queues.enforced_processing_total
         figures.enforced, self._enforced = total - self._enforced, total
         # They are outputs, but no results.
@@ -253,7 +269,9 @@ class GroupTask:
         batch = run.batch
         end: Rejection | int
         if batch.error:
-            end = Rejection(start, RecordRejectedError(batch.error))
+            rejected = RecordRejectedError(batch.error)
+            rejected.__cause__ = batch.cause
+            end = Rejection(start, rejected)
         else:
             end = self._runtime.process(batch, start, run.stop)
         if not isinstance(end, Rejection):
@@ -308,10 +326,13 @@ class GroupTask:
             if len(batch) > 1:
                 parts = (batch.part(index, index + 1) for index in range(len(batch)))
                 return [timed for part in parts for timed in self._timed(part)]
-            return [replace(batch, timestamps=[max(known_ms, 0)], error=reason(error))]
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            times = [max(known_ms, 0)]
+            return [replace(batch, timestamps=times, error=reason(error), cause=cause)]
         self._times[partition] = extracted.partition_time
         if extracted.dropped:
-            self._figures.dropped[INVALID_TIMESTAMP] += len(extracted.dropped)
+            dropped = Dropped(INVALID_TIMESTAMP, batch.topic)
+            self._figures.dropped[dropped] += len(extracted.dropped)
         return [stamped(batch, extracted)]
 
     def _reject(self, batch: RecordBatch, rejection: Rejection) -> None:

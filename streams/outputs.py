@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,9 +46,18 @@ class OutputColumns:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A record that goes nowhere, for a reason: to be counted."""
+    """A record that goes nowhere, for a reason: to be counted.
+
+    `place` is the topic that it was read from or should go to, or the store that is without it.
+    """
 
     reason: str
+    place: str
+
+
+def described(dropped: Mapping[Dropped, int]) -> dict[str, int]:
+    """Return counts of dropped records as a log shows them."""
+    return {f"{each.place}: {each.reason}": count for each, count in dropped.items()}
 
 
 Output = OutputRecord | OutputColumns | Dropped

@@ -81,6 +81,8 @@ def as_partitioner(
 
     A partitioner is returned as it is; anything else raises `TypeError`.
     """
+    if isinstance(partitioner, type):
+        raise TypeError(f"the partitioner {partitioner.__name__} is a class: give an instance")
     if isinstance(partitioner, StreamPartitioner):
         return partitioner
     if callable(partitioner):

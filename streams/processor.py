@@ -66,7 +66,8 @@ class ProcessorContext(Protocol):
 
         By stream time, it is first called as soon as there is data, and right after the record
         that makes it due; by wall-clock time, at the latest some 100 ms after it is due. Intervals
-        that were missed are not caught up. If `callback` raises, the task fails.
+        that were missed are not caught up. If `callback` raises, the task fails. Raises
+        `InvalidArgumentError` for arguments that cannot be.
         """
 
     def commit(self) -> None:
@@ -95,7 +96,9 @@ class Processor:
 
     def process(self, record: Record) -> None:
         """Process a record: read and write stores, `self.context.forward`."""
-        raise NotImplementedError
+        raise StreamsError(
+            f"the class {type(self).__name__} has no method process: write process(self, record)"
+        )
 
     def close(self) -> None:
         """Let go of what `init` took; called once, however the task ends, unless it is killed."""
@@ -119,7 +122,9 @@ class BatchProcessor:
         May raise `RecordRejectedError` with the index of a record, after doing everything for
         those before it and nothing for the rest: so no search for that record is needed.
         """
-        raise NotImplementedError
+        raise StreamsError(
+            f"the class {type(self).__name__} has no method process: write process(self, batch)"
+        )
 
     def close(self) -> None:
         """Let go of what `init` took; called once, however the task ends, unless it is killed."""

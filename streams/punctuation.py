@@ -16,6 +16,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
+from streams.errors import InvalidArgumentError
+
 Punctuator = Callable[[int], None]
 """What is called when a punctuation is due, with the time at which it fires."""
 
@@ -72,10 +74,12 @@ class PunctuationQueue:
     def schedule(self, interval_ms: int, callback: Punctuator, start_ms: int) -> Cancellable:
         """Have `callback` called at `start_ms` and every `interval_ms` from there on.
 
-        Raises `ValueError` for an interval below 1 ms.
+        Raises `InvalidArgumentError` for an interval below 1 ms.
         """
         if interval_ms < 1:
-            raise ValueError(f"the interval of a punctuation is at least 1 ms, not {interval_ms}")
+            raise InvalidArgumentError(
+                f"the interval of a punctuation is at least 1 ms, not {interval_ms}"
+            )
         schedule = _Schedule(interval_ms, callback)
         self._push(start_ms, schedule)
         return schedule

@@ -117,6 +117,6 @@ class Batch:
 
 
 def items_of(column: Sequence[Any]) -> Sequence[Any]:
-    """Return the items of a column as Python's own values."""
-    to_list = getattr(column, "to_pylist", None)
+    """Return the items of a column, of Arrow or NumPy too, as Python's own values."""
+    to_list = getattr(column, "to_pylist", None) or getattr(column, "tolist", None)
     return to_list() if to_list else column

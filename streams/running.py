@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.kafka.record_size import MAX_OVERHEAD, record_size, size_bound
 from common.record_batch import Headers, RecordBatch
+from common.topics import name_problem
 from streams import serdes
 from streams.errors import StreamsError
 from streams.nodes import Sink, Source
@@ -15,6 +16,8 @@ from streams.partitioning import choose
 from streams.processor import BatchProcessor, Processor, RecordRejectedError
 from streams.punctuation import Cancellable, PunctuationType, Punctuator
 from streams.record import Batch, Record, items_of
+from streams.sendable import END_OF_TIME, check_timestamps, refuse_timestamp, sendable_headers
+from streams.timestamps import following
 
 if TYPE_CHECKING:
     from streams.runtime import GroupRuntime
@@ -77,7 +80,7 @@ class RunningSink(RunningNode):
     def __init__(
         self, sink: Sink, outputs: list[Output], outlet: Outlet, keyless_partition: int
     ) -> None:
-        self._name = sink.name
+        self._where = f'sink "{sink.name}"'
         self._topic = sink.topics[0] if sink.topics else ""
         self._chooser = sink.chooser
         self._partitioner = sink.partitioner
@@ -99,9 +102,9 @@ class RunningSink(RunningNode):
         topic = self._topic if self._chooser is None else self._chosen(record)
         key_data = None if key is None else self._serialize_key(key)
         data = None if value is None else self._serialize_value(value)
-        headers = list(record.headers) if record.headers else None
-        if timestamp < 0:
-            raise StreamsError(f'sink "{self._name}" got a record with a negative timestamp')
+        if timestamp.__class__ is not int or not 0 <= timestamp < END_OF_TIME:
+            refuse_timestamp(self._where, timestamp)
+        headers = sendable_headers(self._where, record.headers) if record.headers else None
         size = MAX_OVERHEAD + len(key_data or b"") + len(data or b"")
         if headers or size > self._limit(topic):
             self._require_fit(topic, key_data, data, headers)
@@ -114,7 +117,7 @@ class RunningSink(RunningNode):
             self._outputs.append((topic, key_data, data, partition, timestamp, headers))
             return
         if not partitions:
-            self._outputs.append(Dropped(DROPPED_BY_PARTITIONER))
+            self._outputs.append(Dropped(DROPPED_BY_PARTITIONER, topic))
         for partition in partitions:
             self._outputs.append((topic, key_data, data, partition, timestamp, headers))
 
@@ -131,11 +134,11 @@ class RunningSink(RunningNode):
             keys = _converted(batch.keys, self._serialize_key)
             values = _converted(batch.values, self._serialize_value)
         timestamps = items_of(batch.timestamps)
+        check_timestamps(self._where, timestamps)
         headers: list[Headers] | None = None
         if batch.headers is not None:
-            headers = [list(each) if each else None for each in batch.headers]
-        if min(timestamps) < 0:
-            raise StreamsError(f'sink "{self._name}" got a record with a negative timestamp')
+            where = self._where
+            headers = [sendable_headers(where, each) if each else None for each in batch.headers]
         topic = self._topic
         if size_bound(keys, values, headers) > self._limit(topic):
             for index, (key, value) in enumerate(zip(keys, values, strict=True)):
@@ -148,9 +151,10 @@ class RunningSink(RunningNode):
         topic = self._chooser(record)
         if not isinstance(topic, str) or not topic:
             raise StreamsError(
-                f'sink "{self._name}" got {topic!r} from its function: it must return the name of '
-                "a topic"
+                f"{self._where} got {topic!r} from its function: it must return the name of a topic"
             )
+        if topic not in self._limits and (problem := name_problem(topic)):
+            raise StreamsError(f'{self._where} got "{topic}" from its function, which {problem}')
         return topic
 
     def _limit(self, topic: str) -> int:
@@ -180,14 +184,16 @@ class RunningSink(RunningNode):
 class RunningSource:
     """Makes records or columns of what was read from a topic, for the children."""
 
-    def __init__(self, source: Source, children: Sequence[RunningNode]) -> None:
+    def __init__(
+        self, source: Source, children: Sequence[RunningNode], clock_ms: Callable[[], int]
+    ) -> None:
         self.name = source.name
         self.is_columnar = all(child.is_columnar for child in children)
         self.receivers = tuple(child.receive for child in children)
         self.batch_receivers = tuple(child.receive_batch for child in children)
         self.read_key = source.key_serde.deserialize
         self.read_value = source.value_serde.deserialize
-        self.timestamp_extractor = source.timestamp_extractor
+        self.timestamp_extractor = following(source.timestamp_extractor, clock_ms)
         self._reads_keys = source.key_serde is not serdes.bytes
         self._reads_values = source.value_serde is not serdes.bytes
 

@@ -9,10 +9,10 @@ from typing import TypeGuard
 
 from common.errors import EngineError, PipelineError
 from common.record_batch import RecordBatch
-from streams.errors import StreamsError
+from streams.errors import InvalidArgumentError, StreamsError, SupplierError
 from streams.nodes import ProcessorNode, Sink, Source
 from streams.outputs import Outlet, Output
-from streams.processor import RecordRejectedError
+from streams.processor import BatchProcessor, Processor, RecordRejectedError
 from streams.punctuation import (
     Cancellable,
     PunctuationQueue,
@@ -28,6 +28,7 @@ from streams.running import (
     RunningSink,
     RunningSource,
 )
+from streams.stores.api import LateCount
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import UNKNOWN_TIME
 from streams.topology import NodeGroup
@@ -82,12 +83,15 @@ class GroupRuntime:
         self._scheduled = False
         """Whether a punctuation by stream time is new: it is due behind the record."""
         self.stores = {store.name: store.build(stores[store.name]) for store in group.stores}
+        self.counting_stores = [s for s in self.stores.values() if isinstance(s, LateCount)]
+        """Those that count what comes too late."""
         self._global_stores = {
             each.store.name: each.store.build(global_stores[each.store.name])
             for each in group.global_stores
         }
-        self._savepoints = [store.savepoint for store in stores.values()]
-        self._undos = [store.undo for store in stores.values()]
+        counting = self.counting_stores
+        self._savepoints = [s.savepoint for s in stores.values()] + [s.mark for s in counting]
+        self._undos = [s.undo for s in stores.values()] + [s.back_to_mark for s in counting]
         self._queues = {type_: PunctuationQueue() for type_ in PunctuationType}
         self._nodes: dict[str, RunningNode] = {}
         self._sources: dict[str, RunningSource] = {}
@@ -108,7 +112,7 @@ class GroupRuntime:
                 case ProcessorNode():
                     self._nodes[node.name] = self._make_processor(node, children)
                 case Source():
-                    source = RunningSource(node, list(children.values()))
+                    source = RunningSource(node, list(children.values()), self.clock_ms)
                     self._sources.update(dict.fromkeys(node.topics, source))
                     if node.pattern is not None:
                         self._patterns.append((node, source))
@@ -116,10 +120,28 @@ class GroupRuntime:
     def _make_processor(
         self, node: ProcessorNode, children: dict[str, RunningNode]
     ) -> RunningProcessor:
-        running = RunningProcessor(node.name, node.supplier())
+        processor = self._supplied(node)
+        for name, other in self._nodes.items():
+            if isinstance(other, RunningProcessor) and other.processor is processor:
+                raise StreamsError(
+                    f'the processors "{node.name}" and "{name}" are one object, a '
+                    f"{type(processor).__name__}: a supplier must return a new one each time"
+                )
+        running = RunningProcessor(node.name, processor)
         stores = {**self._global_stores, **{name: self.stores[name] for name in node.stores}}
         running.processor.init(RunningContext(self, node.name, children, stores))
         return running
+
+    @staticmethod
+    def _supplied(node: ProcessorNode) -> Processor | BatchProcessor:
+        try:
+            return node.supplier()
+        except (EngineError, PipelineError, StreamsError):
+            raise
+        except Exception as error:
+            raise SupplierError(
+                f'the supplier of processor "{node.name}" failed: {type(error).__name__}: {error}'
+            ) from error
 
     @property
     def next_stream_time_punctuation(self) -> int | None:
@@ -169,8 +191,16 @@ class GroupRuntime:
 
     def schedule(self, interval: int, type_: PunctuationType, callback: Punctuator) -> Cancellable:
         """Schedule a punctuation; see `ProcessorContext.schedule`."""
+        if type(interval) is not int:
+            raise InvalidArgumentError(
+                f"the interval of a punctuation is a whole number of milliseconds, not {interval!r}"
+            )
         if not isinstance(type_, PunctuationType):
-            raise StreamsError(f"a punctuation is of a PunctuationType, not {type_!r}")
+            raise InvalidArgumentError(f"a punctuation is of a PunctuationType, not {type_!r}")
+        if not callable(callback):
+            raise InvalidArgumentError(
+                f"a punctuation calls a function with the time, but {callback!r} is none"
+            )
         if self.is_global:
             raise StreamsError(
                 "the processor of a global store cannot schedule: it belongs to no task"

@@ -25,7 +25,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from uuid import UUID
 
 from common.suggest import did_you_mean, one_of
-from streams.errors import SerializationError
+from streams.errors import InvalidArgumentError, SerializationError
 
 T = TypeVar("T")
 
@@ -48,12 +48,15 @@ class Serde(Generic[T]):
 
 
 def by_name(name: str) -> Serde[Any]:
-    """Return the serde of this module with this name; raises `ValueError` where there is none."""
+    """Return the serde of this module with this name.
+
+    Raises `InvalidArgumentError` where there is none.
+    """
     try:
         return _BY_NAME[name]
     except KeyError:
         hint = did_you_mean(name, _BY_NAME) or f": use {one_of(_BY_NAME)}"
-        raise ValueError(f'there is no serde "{name}"{hint}') from None
+        raise InvalidArgumentError(f'there is no serde "{name}"{hint}') from None
 
 
 def _cannot_write(name: str, reason: str) -> NoReturn:

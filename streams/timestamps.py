@@ -17,12 +17,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+import structlog
+
+from common.clock import wall_clock_ms
 from common.record_batch import Headers, RecordBatch
-from streams.errors import StreamsError
+from streams.errors import InvalidArgumentError, StreamsError
 
 UNKNOWN_TIME = -1
 INVALID_TIMESTAMP = "invalid timestamp"
 """The reason under which records without a valid timestamp are counted as dropped."""
+
+logger = structlog.get_logger()
 
 _MAX_TIME = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -98,12 +103,18 @@ class FailOnInvalidTimestamp(RecordTimestampExtractor):
 
 
 class LogAndSkipOnInvalidTimestamp(RecordTimestampExtractor):
-    """Takes the timestamp of the topic and drops records where it is invalid."""
+    """Takes the timestamp of the topic; drops records where it is invalid, each with a warning."""
 
     __slots__ = ()
 
     def on_invalid(self, record: RecordView, partition_time: int) -> int:
-        """Return a negative number; who calls the extractor drops, counts and logs the record."""
+        """Log where the record stands, and return a negative number."""
+        logger.warning(
+            "record without a valid timestamp is skipped",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+        )
         return UNKNOWN_TIME
 
 
@@ -127,13 +138,16 @@ record_timestamp: RecordTimestampExtractor = FailOnInvalidTimestamp()
 
 @dataclass(frozen=True, slots=True)
 class WallclockTimestampExtractor:
-    """Takes the time at which the record is read; `clock_ms` tells it."""
+    """Takes the time at which the record is read; `clock_ms` tells it.
 
-    clock_ms: Callable[[], int]
+    Without one, that is the wall clock: of the task or, under a `TopologyTestDriver`, the driver's.
+    """
+
+    clock_ms: Callable[[], int] | None = None
 
     def extract(self, record: RecordView, partition_time: int) -> int:
         """Return the time of the clock."""
-        return self.clock_ms()
+        return wall_clock_ms() if self.clock_ms is None else self.clock_ms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +166,13 @@ class FieldTimestampExtractor:
 
     def __post_init__(self) -> None:
         if self.unit not in _READ:
-            raise ValueError(f'a unit is "ms", "s", "us" or "iso8601", not "{self.unit}"')
+            raise InvalidArgumentError(f'a unit is "ms", "s", "us" or "iso8601", not "{self.unit}"')
+        if not isinstance(self.on_invalid, RecordTimestampExtractor):
+            what = self.on_invalid
+            raise InvalidArgumentError(
+                "on_invalid is an object such as LogAndSkipOnInvalidTimestamp(), "
+                + (f"not the class {what.__name__}" if isinstance(what, type) else f"not {what!r}")
+            )
 
     def extract(self, record: RecordView, partition_time: int) -> int:
         """Return the time that the field tells."""
@@ -199,6 +219,10 @@ def as_extractor(extractor: TimestampExtractor | ExtractorFunction) -> Timestamp
 
     An extractor is returned as it is; anything else raises `TypeError`.
     """
+    if isinstance(extractor, type):
+        raise TypeError(
+            f"the timestamp extractor {extractor.__name__} is a class: give an instance"
+        )
     if isinstance(extractor, TimestampExtractor):
         return extractor
     if callable(extractor):
@@ -209,11 +233,18 @@ def as_extractor(extractor: TimestampExtractor | ExtractorFunction) -> Timestamp
     )
 
 
+def following(extractor: TimestampExtractor, clock_ms: Callable[[], int]) -> TimestampExtractor:
+    """Return the extractor with `clock_ms` as its clock, if it follows that of the task."""
+    if isinstance(extractor, WallclockTimestampExtractor) and extractor.clock_ms is None:
+        return replace(extractor, clock_ms=clock_ms)
+    return extractor
+
+
 class Extracted(NamedTuple):
     """The timestamps of a batch, negative where a record is to be left out.
 
     `dropped` has the indices of those, ascending; who called counts them as dropped, for the
-    reason `INVALID_TIMESTAMP`, and logs them. `partition_time` is the one to pass with the
+    reason `INVALID_TIMESTAMP`. `partition_time` is the one to pass with the
     partition's next batch.
     """
 
@@ -274,7 +305,7 @@ def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: 
         raise StreamsError(
             f"the timestamp extractor failed on {_place(record)}: {type(error).__name__}"
         ) from error
-    if not isinstance(timestamp, int) or timestamp > _MAX_TIME:
+    if type(timestamp) is not int or timestamp > _MAX_TIME:
         raise StreamsError(
             f"the timestamp extractor returned a {type(timestamp).__name__} for {_place(record)} "
             "that is no integer below 2**63"

@@ -17,9 +17,10 @@ from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import Fetched, PartitionReader
 from common.topics import TopicNames
-from streams.errors import StreamsError
+from streams.errors import StreamsError, SupplierError
 from streams.global_task import GlobalTask
 from streams.group_task import ProcessingFailedError
+from streams.outputs import described
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.topology import GlobalStore, NodeGroup
 from taskmanager.restore import STALL_TIMEOUT_S
@@ -217,6 +218,8 @@ class _Copy:
                 application_id=self._config.job_name or "",
                 clock_ms=wall_clock_ms,
             )
+        except SupplierError:
+            raise
         except StreamsError as error:
             raise self._hopeless(str(error)) from error
 
@@ -239,7 +242,7 @@ class _Copy:
             self._positions[partition] = max(self._positions[partition], offset)
         dropped = self._task.take_dropped()
         if dropped:
-            self._log.warning("records left out of a global store", records=dict(dropped))
+            self._log.warning("records left out of a global store", records=described(dropped))
 
     def _hopeless(self, reason: str) -> HopelessError:
         return HopelessError(f'global store "{self._definition.store.name}": {reason}')

@@ -19,9 +19,9 @@ from common.nodes import OnError
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
 from common.topics import TopicNames
-from streams.errors import StreamsError
+from streams.errors import StreamsError, SupplierError
 from streams.group_task import Figures, GroupTask, ProcessingFailedError
-from streams.outputs import OutputColumns
+from streams.outputs import OutputColumns, described
 from streams.recent import RecentCount
 from streams.stores.bytes_store import StoreBytes
 from streams.topology import NodeGroup
@@ -220,6 +220,8 @@ class Task(AssignedTask):
         outputs, figures = nodes.take()
         if not (outputs or figures.records_in or figures.dropped or self._has_changes()):
             return
+        if figures.dropped:
+            self.log.warning("records dropped", records=described(figures.dropped))
         if self._opened_at is None:
             producer.begin()
             self._opened_at = time.monotonic()
@@ -308,7 +310,7 @@ class Task(AssignedTask):
             records_out=self._committed.records_out,
             skipped=self._committed.skipped,
             dead_letters=self._committed.dead_letters,
-            dropped=self._committed.dropped.total(),
+            dropped=self._committed.dropped_by_reason,
             enforced=self._committed.enforced,
             enforced_per_minute=self._enforced_lately.in_window(_monotonic_ms()),
             transactions=self._transactions,
@@ -356,6 +358,8 @@ class Task(AssignedTask):
                 clock_ms=wall_clock_ms,
                 global_stores=global_stores,
             )
+        except SupplierError:
+            raise
         except StreamsError as error:
             raise HopelessError(str(error)) from error
 

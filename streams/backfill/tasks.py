@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Protocol
 
 from common.errors import ConfigError, EngineError, PipelineError
-from streams.errors import StreamsError
+from streams.errors import StreamsError, SupplierError
 from streams.group_task import Figures, ProcessingFailedError
 
 _FIGURES = "figures.json"
 _PROGRESS = "progress"
+_KNOWN = (StreamsError, EngineError, OSError)
 _UNFINISHED = ".unfinished-"
 _WHAT_NEXT = (
     "Mend the code of the processor and start again, or choose another on_error and begin anew"
@@ -96,9 +97,9 @@ def run(task: Task) -> Done | Failed:
         return Failed(str(error), error.exit_code)
     except ProcessingFailedError as error:
         return Failed(f"{task.folder.name}: {error}. {_WHAT_NEXT}", PipelineError.exit_code)
-    except (StreamsError, EngineError, OSError) as error:
-        return Failed(f"{task.folder.name}: {error}", PipelineError.exit_code)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, _KNOWN) and not isinstance(error, SupplierError):
+            return Failed(f"{task.folder.name}: {error}", PipelineError.exit_code)
         # Of the user's code, such as in `init`, or of this program: nobody else shows where.
         return Failed(f"{task.folder.name}: {traceback.format_exc()}", PipelineError.exit_code)
     finally:

@@ -11,7 +11,7 @@ from common.nodes import SINK, SOURCE
 from common.topics import name_problem
 from common.yaml_positions import Items, Located, Map, Pair, Problems, Scalar, Value, describe
 from streams.pipeline.entries import Entry, read_entries
-from streams.pipeline.sources import ON_INVALID, RESETS, UNITS
+from streams.pipeline.sources import ON_INVALID, RESETS, UNITS, WALL_CLOCK
 from streams.pipeline.stores import SERDES
 
 NEEDS_JSON = "the time is in a field, which only values with the serde json have"
@@ -111,7 +111,12 @@ def _source_options(value: Map, problems: Problems) -> dict[str, Any]:
     for name in ("key", "value"):
         if fields.get(name) is not None:
             options[name] = fields.choice(name, SERDES, default="bytes")
-    if fields.pairs("timestamp") or isinstance(fields.get("timestamp"), Map):
+    given = fields.get("timestamp")
+    if isinstance(given, Scalar) and given.value == WALL_CLOCK:
+        options["timestamp"] = WALL_CLOCK
+    elif given is not None and not isinstance(given, Map):
+        problems.add(given, f"timestamp must be {WALL_CLOCK} or a map, got {describe(given)}")
+    elif given is not None:
         timestamp = fields.submap("timestamp", known=("field", "unit", "on_invalid"))
         options["timestamp"] = {
             "field": timestamp.text("field", about="the key in the value"),

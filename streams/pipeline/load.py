@@ -137,7 +137,8 @@ def _check_times(entry: Entry, pipeline: PipelineFile, problems: Problems) -> No
     serde = entry.options["value"]
     for source in entry.sources:
         options = pipeline.source_options.get(source.id, {})
-        if "timestamp" in options and "value" not in options and serde != "json":
+        in_field = isinstance(options.get("timestamp"), Mapping)
+        if in_field and "value" not in options and serde != "json":
             problems.add(source.at, f'source "{source.id}": {NEEDS_JSON}, not {serde}')
 
 

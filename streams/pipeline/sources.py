@@ -13,10 +13,14 @@ from streams.timestamps import (
     RecordTimestampExtractor,
     TimestampExtractor,
     UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
     record_timestamp,
 )
 
 RESETS: tuple[OffsetReset, ...] = get_args(OffsetReset)
+WALL_CLOCK = "wall_clock"
+"""The time at which a record is read, as the time of the record."""
+
 UNITS = ("ms", "s", "us", "iso8601")
 ON_INVALID: Mapping[str, RecordTimestampExtractor] = {
     "fail": FailOnInvalidTimestamp(),
@@ -30,6 +34,8 @@ def extractor_of(options: Mapping[str, Any]) -> TimestampExtractor:
     timestamp = options.get("timestamp")
     if timestamp is None:
         return record_timestamp
+    if timestamp == WALL_CLOCK:
+        return WallclockTimestampExtractor()
     return FieldTimestampExtractor(
         timestamp["field"],
         unit=timestamp["unit"],

@@ -48,6 +48,24 @@ class VersionedRecord(NamedTuple, Generic[V]):
     valid_to: int | None = None
 
 
+class LateCount:
+    """Counts what a store refuses because it comes too late; what is undone, counts no more."""
+
+    name: str
+    dropped: int = 0
+    """How many entries were refused because they came too late."""
+
+    _marked = 0
+
+    def mark(self) -> None:
+        """Remember the count, for `back_to_mark`; the engine does both."""
+        self._marked = self.dropped
+
+    def back_to_mark(self) -> None:
+        """Forget what was counted since the last mark."""
+        self.dropped = self._marked
+
+
 def null_key(store: str) -> NoReturn:
     """Refuse a key that is `None`."""
     raise StateStoreError(f'the store "{store}" has no null key: give a key')
@@ -55,5 +73,16 @@ def null_key(store: str) -> NoReturn:
 
 def check_time(store: str, time: int) -> None:
     """Refuse a time that cannot be stored: it is in ms since the epoch, and 8 bytes long."""
-    if not 0 <= time < 2**63:
-        raise StateStoreError(f'the store "{store}" takes times from 0 to 2^63 - 1 ms, not {time}')
+    if time.__class__ is not int or not 0 <= time < 2**63:
+        _refuse_time(store, time, "from 0")
+
+
+def check_value_time(store: str, time: int) -> None:
+    """Refuse a time that cannot stand with a value; -1 says that it is unknown."""
+    if time.__class__ is not int or not -1 <= time < 2**63:
+        _refuse_time(store, time, "from -1")
+
+
+def _refuse_time(store: str, time: object, low: str) -> NoReturn:
+    given = time if type(time) is int else f"a {type(time).__name__}"
+    raise StateStoreError(f'the store "{store}" takes times {low} to 2^63 - 1 ms, not {given}')

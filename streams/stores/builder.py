@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from common.topics import name_problem
-from streams.errors import TopologyError
+from streams.errors import InvalidArgumentError, TopologyError
 from streams.serdes import Serde
 from streams.stores import layout
 from streams.stores.bytes_store import BytesStore, StoreBytes
@@ -62,12 +62,14 @@ class StoreBuilder(Generic[K, V]):
     options: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TopologyError(f"the name of a store is a text, not a {type(self.name).__name__}")
         problem = name_problem(self.name)
         if problem:
             raise TopologyError(f'the name "{self.name}" of a store {problem}')
         for what, serde in (("key_serde", self.key_serde), ("value_serde", self.value_serde)):
             if not isinstance(serde, Serde):
-                raise ValueError(
+                raise InvalidArgumentError(
                     f'the {what} of the store "{self.name}" is a {type(serde).__name__}: '
                     "use one of streams.serdes, or make a streams.serdes.Serde"
                 )
@@ -165,7 +167,7 @@ def window(
     _check_ms(where, "window_size_ms", window_size_ms, 1)
     _check_ms(where, "retention_ms", retention_ms, 1)
     if retention_ms < window_size_ms:
-        raise ValueError(
+        raise InvalidArgumentError(
             f"{where} has a retention_ms of {retention_ms}, below its window_size_ms of "
             f"{window_size_ms}: windows must be kept at least until they end"
         )
@@ -212,7 +214,7 @@ def versioned_key_value(
 
 def _check_ms(where: str, option: str, value: int, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(
+        raise InvalidArgumentError(
             f"{where} has a {option} of {value!r}: give a whole number of milliseconds, "
             f"{least} or more"
         )

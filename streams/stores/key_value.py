@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 import structlog
 
+from streams.errors import StateStoreError
 from streams.serdes import Serde
-from streams.stores.api import ValueAndTimestamp, null_key
+from streams.stores.api import ValueAndTimestamp, check_value_time, null_key
 from streams.stores.bytes_store import Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
-from streams.stores.layout import TIME_BYTES, pack_time, prefix_end
+from streams.stores.layout import TIME_BYTES, pack_signed_time, prefix_end
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -57,10 +58,10 @@ class KeyValueStore(Generic[K, V]):
             self.put(key, value)
         return former
 
-    def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
-        """Set several values; `None` deletes."""
+    def put_all(self, entries: Mapping[K, V | None] | Iterable[tuple[K, V | None]]) -> None:
+        """Set several values, of a mapping or of pairs; `None` deletes."""
         put, write_key, write = self._put, self._write_key, self._write
-        for key, value in entries:
+        for key, value in pairs_of(self.name, entries):
             if key is None:
                 null_key(self.name)
             put(write_key(key), None if value is None else write(value))
@@ -99,16 +100,23 @@ class KeyValueStore(Generic[K, V]):
         """
         if prefix is None:
             null_key(self.name)
-        if isinstance(prefix_serializer, Serde):
-            low = prefix_serializer.serialize(prefix)
-        else:
-            low = prefix_serializer(prefix)
+        write = getattr(prefix_serializer, "serialize", prefix_serializer)
+        if not callable(write):
+            raise StateStoreError(
+                f'the store "{self.name}" needs a serde or a function for the prefix, such as '
+                f"serdes.string, not {prefix_serializer!r}"
+            )
+        low = write(prefix)
+        if not isinstance(low, bytes):
+            raise StateStoreError(
+                f'the prefix for the store "{self.name}" became a {type(low).__name__}: its '
+                "serializer must return bytes"
+            )
         return self._entries(self._store.scan(low, prefix_end(low)))
 
-    @property
     def approximate_num_entries(self) -> int:
         """About how many entries there are."""
-        return self._store.approximate_num_entries
+        return self._store.approximate_num_entries()
 
     def _range(
         self, key_from: K | None, key_to: K | None, reverse: bool
@@ -137,12 +145,28 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
         super().__init__(name, store, key_serde, timestamped(value_serde))
 
     def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
-        """Set value and time of `key`; `None`, or a value that is `None`, deletes it."""
-        super().put(key, None if value is None or value[0] is None else value)
+        """Set value and time of `key`; `None`, or a value that is `None`, deletes it.
 
-    def put_all(self, entries: Iterable[tuple[K, ValueAndTimestamp[V] | None]]) -> None:
+        A pair of the two will do as well; a time of -1 says that it is unknown.
+        """
+        if value is not None:
+            if not isinstance(value, tuple) or len(value) != 2:
+                raise StateStoreError(
+                    f'the store "{self.name}" takes a ValueAndTimestamp, or a pair of a value and '
+                    f"its time, not a {type(value).__name__}"
+                )
+            check_value_time(self.name, value[1])
+            if value[0] is None:
+                value = None
+        super().put(key, value)
+
+    def put_all(
+        self,
+        entries: Mapping[K, ValueAndTimestamp[V] | None]
+        | Iterable[tuple[K, ValueAndTimestamp[V] | None]],
+    ) -> None:
         """Set several values, as `put` does."""
-        for key, value in entries:
+        for key, value in pairs_of(self.name, entries):
             self.put(key, value)
 
 
@@ -151,7 +175,7 @@ def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:
     write, read = serde.serialize, serde.deserialize
 
     def serialize(value: ValueAndTimestamp[V]) -> bytes:
-        return pack_time(value[1]) + write(value[0])
+        return pack_signed_time(value[1]) + write(value[0])
 
     def deserialize(data: bytes) -> ValueAndTimestamp[V]:
         return ValueAndTimestamp(
@@ -159,6 +183,17 @@ def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:
         )
 
     return Serde(f"timestamped {serde.name}", serialize, deserialize)
+
+
+def pairs_of(store: str, entries: Mapping[K, V] | Iterable[tuple[K, V]]) -> Iterator[tuple[K, V]]:
+    """Yield keys and values. Raises `StateStoreError` for what is no pair of them."""
+    for pair in entries.items() if isinstance(entries, Mapping) else entries:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise StateStoreError(
+                f'the store "{store}" takes a mapping, or pairs of a key and a value, '
+                f"not a {type(pair).__name__}"
+            )
+        yield pair[0], pair[1]
 
 
 def warn_of_empty_range(store: str) -> None:

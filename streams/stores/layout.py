@@ -18,6 +18,7 @@ MAX_TIME = 2**63 - 1
 _times_of_window = struct.Struct(">QI").pack
 _times_of_session = struct.Struct(">QQ").pack
 pack_time = struct.Struct(">Q").pack
+pack_signed_time = struct.Struct(">q").pack
 
 
 def window_key(key: bytes, start: int, number: int = 0) -> bytes:

@@ -30,7 +30,6 @@ class MemoryStore(BytesStore):
         """Offset of the first state topic record that is not in the store; `None` if it is new."""
         return self._offset
 
-    @property
     def approximate_num_entries(self) -> int:
         """The exact number of entries; takes the longer the more the open transaction wrote."""
         if self._closed:

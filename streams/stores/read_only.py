@@ -35,12 +35,11 @@ class ReadOnlyBytes:
         """The same: what others write is committed."""
         return self._store.committed_timestamp
 
-    @property
     def approximate_num_entries(self) -> int:
         """About how many entries there are."""
         with self._lock:
             self._require_open()
-            return self._store.approximate_num_entries
+            return self._store.approximate_num_entries()
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of `key`, or `None`."""

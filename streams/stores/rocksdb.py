@@ -108,7 +108,6 @@ class RocksDBStore(BytesStore):
         stored = self._read(_OFFSET_KEY)
         return None if stored is None else int(stored)
 
-    @property
     def approximate_num_entries(self) -> int:
         """RocksDB's estimate, which counts an overwritten key twice for a while."""
         self.require_open()

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from streams.serdes import Serde
+from streams.stores.api import LateCount
 from streams.stores.bytes_store import SEGMENT_BYTES, Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.key_value import warn_of_empty_range
@@ -24,15 +25,12 @@ def segment_ms(retention_ms: int) -> int:
     return max(retention_ms // 2, MIN_SEGMENT_MS)
 
 
-class SegmentedStore(Generic[K, V]):
+class SegmentedStore(LateCount, Generic[K, V]):
     """A store over segments of time: an entry expires `retention_ms` after its time.
 
     The clock is stream time: the largest time of an entry that was ever put. What has expired
     is never returned; a whole segment that has is dropped as soon as a commit made that certain.
     """
-
-    dropped: int
-    """How many entries were refused because they came too late."""
 
     def __init__(
         self,
@@ -45,7 +43,6 @@ class SegmentedStore(Generic[K, V]):
         """Show the bytes of `store`, which has segments of `segment_ms(retention_ms)`."""
         self.name = name
         self.retention_ms = retention_ms
-        self.dropped = 0
         self._store = store
         self._segment_ms = segment_ms(retention_ms)
         self._expire_at = 0

@@ -107,6 +107,11 @@ class SessionStore(SegmentedStore[K, V]):
         return self._find_range(b"", None, (earliest_end, latest_end), MAX_TIME, reverse=False)
 
     def _stored(self, session: Windowed[K]) -> bytes:
+        if not (isinstance(session, Windowed) and isinstance(session.window, Window)):
+            raise StateStoreError(
+                f'the store "{self.name}" takes a Windowed(key, Window(start, end)), '
+                f"not a {type(session).__name__}"
+            )
         if session.key is None:
             null_key(self.name)
         start, end = session.window

@@ -9,6 +9,7 @@ from streams.serdes import Serde
 from streams.stores.api import (
     PUT_RETURN_CODE_NOT_PUT,
     PUT_RETURN_CODE_VALID_TO_UNDEFINED,
+    LateCount,
     VersionedRecord,
     check_time,
     null_key,
@@ -24,16 +25,13 @@ _DELETED = b"\x00"
 _VALUE = b"\x01"
 
 
-class VersionedKeyValueStore(Generic[K, V]):
+class VersionedKeyValueStore(LateCount, Generic[K, V]):
     """The values of each key, each from its timestamp on until that of the next one.
 
     History goes back `history_retention_ms` from stream time, the largest timestamp that was ever
     put. What ended to hold before that is not returned, older versions are not put any more; the
     latest version of a key never expires. A deletion is a version without a value.
     """
-
-    dropped: int
-    """How many versions and deletions were refused because they came too late."""
 
     def __init__(
         self,
@@ -47,7 +45,6 @@ class VersionedKeyValueStore(Generic[K, V]):
         """Show the bytes of `store` as versions."""
         self.name = name
         self.history_retention_ms = history_retention_ms
-        self.dropped = 0
         self._store = store
         self._sweep_from = b""
         self._write_key = key_serde.serialize

@@ -186,7 +186,7 @@ def test_topics_of_a_topology_are_its_own_and_those_that_it_reads_and_writes(
     ]
     assert found["Words_middle_job"] == "5 1 delete until processed"
     assert found["state_topic_Words-Count_Kept_job"] == "5 1 compact last record per key"
-    assert found["state_topic_Words-Count_Windows_job"] == "5 1 compact,delete 86460000 ms"
+    assert found["state_topic_Words-Count_Windows_job"] == "5 1 compact,delete 604860000 ms"
     assert found["Words-Split_dead_letter_job"] == "2 1 delete for ever"
 
 

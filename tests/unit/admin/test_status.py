@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -55,8 +56,8 @@ def ruling(owners: dict[TaskId, int | None], age_ms: int = 100, epoch: int = 7) 
     return Beat(NOW_MS - age_ms, JobManagerBeat(epoch, NOW_MS - age_ms, owners))
 
 
-def running(task: TaskId, **figures: int) -> TaskStatus:
-    return TaskStatus(task, TaskState.RUNNING, **figures)  # type: ignore[arg-type]
+def running(task: TaskId, **figures: Any) -> TaskStatus:
+    return TaskStatus(task, TaskState.RUNNING, **figures)
 
 
 def look(*beats: Beat, tm_number: int = 2) -> ClusterStatus:
@@ -223,7 +224,8 @@ def test_missing_job_manager_and_owners_are_said() -> None:
 
 
 def test_the_json_has_every_key_whatever_the_state() -> None:
-    full = look(ruling({FORWARD: None, COUNT: 0}), report(0, running(COUNT, lag=2)))
+    counting = running(COUNT, lag=2, dropped={"expired": 3, "partitioner": 2})
+    full = look(ruling({FORWARD: None, COUNT: 0}), report(0, counting))
     data = json.loads(status.as_json(full))
     assert data["job_manager"] == {"state": "UP", "epoch": 7, "age_ms": 100}
     assert data["task_managers"][0] == {
@@ -247,7 +249,8 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "transactions": 0,
         "restarts": 0,
         "lag": 2,
-        "dropped": 0,
+        "dropped": 5,
+        "dropped_by_reason": {"expired": 3, "partitioner": 2},
         "enforced": 0,
         "enforced_per_minute": 0,
         "restore_percent": None,

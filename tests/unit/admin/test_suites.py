@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from admin.cli import app
-from admin.suites import run_suite
+from admin.suites import TestResult, run_suite
 from common.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +21,7 @@ replication_factor: 1
 source_topic: in
 sink_topic: out
 job_name: job
-modules: [tests.user_code.word_count]
+modules: [tests.user_code.word_count, tests.user_code.broken]
 python_path: ["{ROOT}"]
 """
 PIPELINE = """
@@ -66,6 +66,11 @@ def problems(suite: Path, steps: str, more: str = "") -> list[str]:
         "{produce: {topic: lines, key: k, value: a b a, timestamp: 1}},"
         "{assert: {topic: words, records: [{key: a, value: '2'}, {key: b, value: '1'}]}},"
         "{advance: 1000}, {assert: {topic: words, records: []}}",
+        "{produce: {key: k, value: 1, headers: {trace: t-1, hops: 2, none: null}}},"
+        "{assert: {records: [{value: 1, headers: {trace: t-1, hops: 2, none: null}}]}}",
+        "{produce: {key: k, value: 1, headers: [{h: a}, {h: b}]}},"
+        "{assert: {records: [{headers: [{h: a}, {h: b}]}]}}",
+        "{produce: {key: k, value: 1}}, {assert: {records: [{headers: {}}]}}",
     ],
 )
 def test_suite_that_expects_what_happens_passes(suite: Path, steps: str) -> None:
@@ -92,6 +97,17 @@ def test_suite_that_expects_what_happens_passes(suite: Path, steps: str) -> None
             ":2: store: counts has 1 for 'k', expected 2",
         ),
         ("{produce: {topic: none, value: 1}}", ":2: produce: StreamsError: no source"),
+        (
+            "{assert: {topic: words_topc, records: []}}",
+            ":2: assert: StreamsError: nothing in the topology writes topic words_topc, "
+            'did you mean "words_topic"',
+        ),
+        (
+            "{produce: {key: k, value: 1, headers: {h: a}}},\n"
+            "{assert: {records: [{headers: {h: b}}]}}",
+            ':3: assert: sink has [{"headers": [["h", "a"]]}], '
+            'expected [{"headers": [["h", "b"]]}]',
+        ),
     ],
 )
 def test_suite_that_expects_something_else_says_what_came(
@@ -99,6 +115,34 @@ def test_suite_that_expects_something_else_says_what_came(
 ) -> None:
     (found,) = problems(suite, steps)
     assert found.startswith(problem)
+
+
+BROKEN = """
+processors:
+  - {id: Broken, type: "tests.user_code.broken:Broken", to: [sink], config: {place: PLACE}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("constructor", 'SupplierError: the supplier of processor "Broken" failed: ValueError: no'),
+        ("init", "ValueError: no"),
+        ("close", "ValueError: no"),
+    ],
+)
+def test_a_processor_that_cannot_begin_or_end_fails_the_test_and_the_next_one_runs(
+    suite: Path, place: str, problem: str
+) -> None:
+    (suite.parent / "pipeline.yaml").write_text(BROKEN.replace("PLACE", place))
+    suite.write_text("tests: [{name: a, steps: []}, {name: b, steps: []}]")
+    assert run_suite(suite) == [TestResult(name, f"{suite}: {problem}") for name in "ab"]
+
+
+def test_what_a_step_found_comes_before_what_close_raises(suite: Path) -> None:
+    (suite.parent / "pipeline.yaml").write_text(BROKEN.replace("PLACE", "close"))
+    (problem,) = problems(suite, "{assert: {records: [{key: k}]}}")
+    assert problem.startswith(":2: assert: sink has no records")
 
 
 def test_serdes_of_topics_make_values_of_their_bytes(suite: Path) -> None:
@@ -118,6 +162,10 @@ def test_serdes_of_topics_make_values_of_their_bytes(suite: Path) -> None:
         ("tests: [{steps: []}]", '1:9: missing key "name"'),
         ("tests: []\nserdes: {x: {key: sting}}", '2:19: key must be "boolean"'),
         ("tests: [{name: t, steps: [{assert: {}}]}]", '1:36: missing key "records"'),
+        (
+            "tests: [{name: t, steps: [{produce: {key: k, value: 1, headers: [h]}}]}]",
+            "1:66: headers must be a map, or a list of maps, got the text",
+        ),
         (
             "tests: [{name: t, steps: [{produce: {kay: k}}]}]",
             'unknown key "kay", did you mean "key"',

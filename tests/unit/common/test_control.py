@@ -1,11 +1,17 @@
-"""Reports that cannot be sent are told."""
+"""Reports are small enough for Kafka, and those that cannot be sent are told."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from structlog.testing import capture_logs
 
+from common.codec import Codec
 from common.kafka.control import ReportWriter
-from common.messages import ControlRecord
+from common.messages import ControlRecord, Heartbeat, Report
+from common.nodes import TaskId
+from common.status import TaskState, TaskStatus
+from common.topics import TopicNames
 from tests.unit.common.config_texts import BASE, load
 
 
@@ -16,3 +22,17 @@ def test_a_report_that_is_too_large_is_told_once_in_ten_seconds() -> None:
             writer.write([ControlRecord("beats", b"0", bytes(2_000_000), ())])
     assert [(log["event"], log["topic"]) for log in logs] == [("a report cannot be sent", "beats")]
     assert "too large" in logs[0]["reason"]
+
+
+def test_a_report_stays_small_enough_whatever_the_tasks_failed_with() -> None:
+    failed = tuple(
+        TaskStatus(TaskId("P", number), TaskState.FAILED, "\U0001f41f" * 10_000)
+        for number in range(1000)
+    )
+    report = Report(tm_id=0, incarnation="i", threads=1, beat=1, tasks=failed)
+    (record,) = Codec(TopicNames("job", "in", "out")).encode(Heartbeat(report), 0)
+    message = Codec(TopicNames("job", "in", "out")).decode(record)
+    assert isinstance(message, Heartbeat)
+    assert {task.reason for task in message.report.tasks} == {"\U0001f41f" * 30 + "…"}
+    alone = replace(report, tasks=failed[:1]).to_json()
+    assert alone["tasks"][0]["reason"] == "\U0001f41f" * 500 + "…"

@@ -105,7 +105,13 @@ def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> Non
         "message.timestamp.after.max.ms": "9223372036854775807",
     }
     keep = {"cleanup.policy": "delete", "retention.ms": "-1", **takes_all}
-    compact = {"cleanup.policy": "compact", "segment.bytes": "67108864", **takes_all}
+    compact = {
+        "cleanup.policy": "compact",
+        "segment.bytes": "67108864",
+        "delete.retention.ms": "604800000",
+        "message.timestamp.type": "LogAppendTime",
+        "max.message.bytes": "100000000",
+    }
     assert data_topics(CONFIG, Topology((ADDER, COUNTER))) == (
         spec("in", {}),
         spec("Adder_Counter", keep),

@@ -316,8 +316,8 @@ def test_reading_goes_on_where_it_stopped(driver: TopologyTestDriver) -> None:
         out.read_record()
 
 
-def test_a_topic_that_nothing_was_written_to_is_empty(driver: TopologyTestDriver) -> None:
-    out = driver.create_output_topic("never")
+def test_a_topic_that_nothing_was_written_to_yet_is_empty(driver: TopologyTestDriver) -> None:
+    out = driver.create_output_topic("out")
     assert out.size == 0
     assert out.read_records() == []
 

@@ -56,7 +56,7 @@ def figures(task: Tasks) -> dict[str, int]:
         "out": found.records_out,
         "skipped": found.skipped,
         "dead": found.dead_letters,
-        **found.dropped,
+        **found.dropped_by_reason,
     }
     return {name: count for name, count in named.items() if count}
 

@@ -123,7 +123,9 @@ def test_a_negative_timestamp_rejects_the_record(kind: Callable[[Any], Any]) -> 
 
     late = Record(None, b"x", -1)
     (rejection,) = Nodes(chain(kind(send))).process(batch([b"1"]))
-    assert str(rejection.error) == 'sink "sink" got a record with a negative timestamp'
+    assert str(rejection.error) == (
+        'sink "sink" got a timestamp that is negative: give an int, 0 to 2**63 - 1, in milliseconds'
+    )
 
 
 def test_columns_of_different_lengths_reject_the_record() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from common.clock import wall_clock_ms
 from common.record_batch import Headers, RecordBatch
 from streams.errors import StreamsError
 from streams.timestamps import (
@@ -23,6 +24,7 @@ from streams.timestamps import (
     WallclockTimestampExtractor,
     as_extractor,
     extract_column,
+    following,
     record_timestamp,
     stamped,
 )
@@ -105,6 +107,18 @@ def test_wall_clock_is_asked_for_each_record() -> None:
     times = iter([10, 20])
     extractor = WallclockTimestampExtractor(lambda: next(times))
     assert [extractor.extract(Record(1), 42) for _ in range(2)] == [10, 20]
+
+
+def test_a_wall_clock_of_its_own_stays_and_that_of_the_task_is_followed_without_one() -> None:
+    own = WallclockTimestampExtractor(lambda: 3)
+    assert following(own, lambda: 4) is own
+    assert following(WallclockTimestampExtractor(), lambda: 4).extract(Record(1), 42) == 4
+    assert following(SKIP, lambda: 4) is SKIP
+
+
+def test_a_wall_clock_without_a_task_is_that_of_the_host() -> None:
+    before = wall_clock_ms()
+    assert before <= WallclockTimestampExtractor().extract(Record(1), 42) <= wall_clock_ms()
 
 
 # The time of a field
@@ -194,7 +208,9 @@ def test_error_of_an_extractor_names_the_record_and_shows_no_payload() -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-@pytest.mark.parametrize(("answer", "type_name"), [(1.5, "float"), (None, "None"), (2**63, "int")])
+@pytest.mark.parametrize(
+    ("answer", "type_name"), [(1.5, "float"), (None, "None"), (2**63, "int"), (True, "bool")]
+)
 def test_extractor_that_returns_no_timestamp_is_refused(answer: Any, type_name: str) -> None:
     with pytest.raises(StreamsError, match=f"returned a {type_name}"):
         extract(as_extractor(lambda record, partition_time: answer), [1])

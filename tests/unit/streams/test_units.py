@@ -16,7 +16,7 @@ from common.nodes import OnError, ProcessorType
 from common.topics import TopicNames
 from streams import serdes, stores
 from streams.count import COUNTS
-from streams.errors import TopologyError
+from streams.errors import SupplierError, TopologyError
 from streams.group_task import GroupSettings
 from streams.nodes import ProcessorNode, Sink, Source
 from streams.pipeline.load import load_pipeline
@@ -25,6 +25,7 @@ from streams.timestamps import (
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,
     UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
     record_timestamp,
 )
 from streams.units import group_of, settings_of
@@ -190,6 +191,16 @@ def test_times_are_those_of_kafka_unless_a_source_names_a_field(folder: Path) ->
     assert isinstance(timed.on_invalid, LogAndSkipOnInvalidTimestamp)
 
 
+def test_a_source_may_take_the_time_at_which_it_is_read(folder: Path) -> None:
+    text = """
+sources: {a: {topic: t, timestamp: wall_clock}}
+processors:
+- {id: Sum, type: "tests.user_code.word_count:RunningSum", from: [a], to: [sink]}
+"""
+    (source,) = group_of(units_of(text, folder)["Sum_0"], CODE).sources
+    assert source.timestamp_extractor == WallclockTimestampExtractor()
+
+
 @pytest.mark.parametrize(
     ("given", "policy"),
     [
@@ -295,8 +306,10 @@ def test_a_class_that_is_not_allowed_here_is_refused_though_the_jobmanager_allow
 
 def test_a_class_that_does_not_take_its_config_says_so_when_it_is_made(folder: Path) -> None:
     group = group_of(sums("config: {begin: 1}", folder), CODE)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'begin'"):
+    message = "supplier of processor \"Sum\" failed: TypeError: .* keyword argument 'begin'"
+    with pytest.raises(SupplierError, match=message) as raised:
         Nodes(group)
+    assert isinstance(raised.value.__cause__, TypeError)
 
 
 # --- topologies ---

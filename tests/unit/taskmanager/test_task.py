@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from common.kafka import task_producer
 from common.kafka.clients import Partition, TransactionFailedError
+from common.record_batch import RecordBatch
+from streams import LogAndSkipOnInvalidTimestamp, Processor, SupplierError, TopologyBuilder
 from streams.stores.rocksdb import RocksDBStore
+from streams.topology import NodeGroup
 from taskmanager import task as task_module
 from taskmanager.assigned_task import TaskContext
 from taskmanager.global_stores import GlobalStores
@@ -66,6 +70,9 @@ class NotingReader:
         self.looked_at.append(partition)
         return -5, 9
 
+    def known_end(self, partition: Partition) -> int:
+        return -1
+
     def close(self) -> None:
         pass
 
@@ -116,6 +123,47 @@ def test_fault_points_lie_before_the_fence_and_between_the_steps_of_a_transactio
         "commit",
         "(after-commit)",
     ]
+
+
+def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of a batch in one line, however many they are."""
+
+    def group() -> NodeGroup:
+        builder = TopologyBuilder()
+        builder.add_source("source", "in", timestamp_extractor=LogAndSkipOnInvalidTimestamp())
+        builder.add_sink("sink", "out", "source")
+        return builder.build().groups[0]
+
+    monkeypatch.setattr(Task, "_node_group", lambda _: group())
+    with capture_logs() as logs:
+        task = make([], 0, monkeypatch)
+        task.process(RecordBatch("in", 0, [b"k"] * 3, [b"v"] * 3, [-1, 1, -1], [0, 1, 2]))
+    assert task.status().dropped == {}
+    task.commit()
+    assert task.status().dropped == {"invalid timestamp": 2}
+    lines = [entry for entry in logs if entry["event"] == "records dropped"]
+    assert [(line["log_level"], line["records"]) for line in lines] == [
+        ("warning", {"in: invalid timestamp": 2})
+    ]
+
+
+def test_a_supplier_that_fails_may_succeed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it does not stop the task for good, as a mistake in a topology does."""
+
+    def fail() -> Processor:
+        raise OSError("away for now")
+
+    def group() -> NodeGroup:
+        builder = TopologyBuilder()
+        builder.add_source("source", "in")
+        builder.add_processor("p", fail, "source")
+        return builder.build().groups[0]
+
+    monkeypatch.setattr(Task, "_node_group", lambda _: group())
+    with pytest.raises(SupplierError):
+        make([], 0, monkeypatch)
 
 
 @pytest.mark.parametrize(("partition", "position"), [(0, 0), (1, -5)])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
+from streams import StreamsError, SupplierError
 from streams.backfill import tasks
 from streams.backfill.tasks import Done, Failed, Place
 from streams.group_task import ProcessingFailedError
@@ -56,6 +57,8 @@ def test_a_task_is_done_once_with_all_that_it_wrote(tmp_path: Path) -> None:
             1,
         ),
         (KeyError("model"), "A_0: Traceback", 1),
+        (StreamsError("no store"), "A_0: no store", 1),
+        (SupplierError("processor"), "A_0: Traceback", 1),
     ],
 )
 def test_a_task_that_fails_leaves_nothing_and_says_why(

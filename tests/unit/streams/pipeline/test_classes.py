@@ -16,7 +16,7 @@ from streams.pipeline.stores import store_of
 from streams.stores import StoreBuilder
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
-DAY_MS = 86_400_000
+WEEK_MS = 7 * 86_400_000
 SERDES = (
     '"boolean", "bytes", "float32", "float64", "int32", "int64", "integer", "json", "string" '
     'or "uuid"'
@@ -91,7 +91,7 @@ def test_all_that_a_class_can_say_is_in_its_node() -> None:
         "tags": ["a", 2, True],
     }
     assert node.on_error is OnError.DEAD_LETTER
-    windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + DAY_MS)}
+    windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + WEEK_MS)}
     assert node.stores == (LoggedStore("Balances"), LoggedStore("Windows", windows_policy))
     assert node.is_stateful
     options = dict(node.options)

@@ -100,8 +100,9 @@ def test_topologies_without_one_say_nothing_of_it_to_taskmanagers() -> None:
     [
         (
             "n n",
-            '1:8: "W": the topic "n n" has the character " ", which Kafka refuses in topic names: '
-            'use letters, digits, ".", "_" and "-"',
+            '1:8: "W": source "Name source" of global store "Names": the topic "n n" has the '
+            'character " ", which Kafka refuses in topic names: use letters, digits, ".", "_" and '
+            '"-"',
         ),
         (
             "heartbeat_topic",

@@ -272,7 +272,7 @@ def test_a_mistake_in_the_map_is_reported_once_with_its_place(text: str, problem
         ),
         (
             "{topic: t, timestamp: at}",
-            '1:36: timestamp must be a map, got the text "at"',
+            '1:36: timestamp must be wall_clock or a map, got the text "at"',
         ),
         ("{topic: t, timestamp: {}}", '1:14: missing key "field" (the key in the value)'),
         ("{topic: t, timestamp: {unit: s}}", '1:14: missing key "field" (the key in the value)'),

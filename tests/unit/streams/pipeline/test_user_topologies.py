@@ -17,7 +17,7 @@ from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 MODULE = "tests.user_code.topologies"
 JOB = replace(CONFIG, job_name="job")
-DAY_MS = 86_400_000
+WEEK_MS = 7 * 86_400_000
 CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" and "-"'
 
 
@@ -84,7 +84,7 @@ def test_an_internal_topic_has_as_many_partitions_as_the_builder_says() -> None:
 def test_state_topics_are_those_of_the_group_whose_stores_are_logged() -> None:
     first, second = load(CHAIN, JOB).nodes
     assert first.stores == ()
-    windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + DAY_MS)}
+    windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + WEEK_MS)}
     assert second.stores == (LoggedStore("Kept"), LoggedStore("Windows", windows_policy))
     assert TopicNames.of(JOB).states(second) == {
         "Kept": "state_topic_W-Count_Kept_job",
@@ -227,7 +227,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         ),
         (
             entry("chain", "lines: l, words: w, partitions: 0"),
-            '1:8: "W": internal topic "middle": partitions must be 1 or more',
+            '1:8: "W": internal topic "middle": partitions must be 1 or more, not 0',
         ),
         (
             entry("chain", "lines: l, words: w, first: My Source"),
@@ -235,7 +235,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         ),
         (
             entry("chain", "lines: l l, words: w"),
-            f'1:8: "W": the topic "l l" has the character " ", {CHARACTERS}',
+            f'1:8: "W": source "Split": the topic "l l" has the character " ", {CHARACTERS}',
         ),
         (
             entry("chain", "lines: l, words: w, middle: sink"),

@@ -234,7 +234,7 @@ def test_closed_store_cannot_be_used(store: BytesStore) -> None:
         lambda: store.put(b"a", b"1"),
         lambda: store.scan(b"", None),
         lambda: store.drop_range(b"", None),
-        lambda: store.approximate_num_entries,
+        lambda: store.approximate_num_entries(),
     ):
         with pytest.raises(StateStoreError, match="closed"):
             use()
@@ -321,16 +321,16 @@ def test_memory_store_has_no_offset_after_opening(store: BytesStore) -> None:
 
 
 def test_number_of_entries_counts_the_open_transaction(store: BytesStore) -> None:
-    assert store.approximate_num_entries == 0
+    assert store.approximate_num_entries() == 0
     put_all(store, b"a", b"b", b"c")
-    assert store.approximate_num_entries == 3
+    assert store.approximate_num_entries() == 3
     store.commit(1)
-    assert store.approximate_num_entries == 3
+    assert store.approximate_num_entries() == 3
     store.put(b"a", None)
-    assert store.approximate_num_entries == 2
+    assert store.approximate_num_entries() == 2
     for key in (b"a", b"b", b"c", b"d", b"e", b"f"):
         store.put(key, None)
-    assert store.approximate_num_entries == 0
+    assert store.approximate_num_entries() == 0
 
 
 def test_dropped_range_is_gone_here_but_not_in_the_state_topic(backend: Backend) -> None:

@@ -169,9 +169,9 @@ def test_entries_that_are_put_during_a_scan_do_not_show(
 
 
 def test_number_of_entries(numbers: KeyValueStore[int, str]) -> None:
-    assert numbers.approximate_num_entries == 0
+    assert numbers.approximate_num_entries() == 0
     numbers.put_all(FIVE.items())
-    assert numbers.approximate_num_entries == 5
+    assert numbers.approximate_num_entries() == 5
     assert numbers.name == "numbers"
 
 
@@ -292,7 +292,7 @@ def test_content_lasts_over_a_restart(backend: Backend, words: KeyValueStore[str
         lambda store: store.reverse_range("a", "b"),
         lambda store: store.all(),
         lambda store: store.reverse_all(),
-        lambda store: store.approximate_num_entries,
+        lambda store: store.approximate_num_entries(),
     ],
 )
 def test_closed_store_cannot_be_used(

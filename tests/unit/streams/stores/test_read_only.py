@@ -45,7 +45,7 @@ def test_it_shows_what_the_store_has(store: BytesStore) -> None:
     assert list(view.all()) == [(b"a", b"1"), (b"b", b"2"), (b"bc", b"3")]
     assert list(view.reverse_range(b"b", None)) == [(b"bc", b"3"), (b"b", b"2")]
     assert list(view.prefix_scan(b"b", serdes.bytes)) == [(b"b", b"2"), (b"bc", b"3")]
-    assert view.approximate_num_entries == 3
+    assert view.approximate_num_entries() == 3
 
 
 def test_an_iterator_shows_the_moment_of_the_call(store: BytesStore) -> None:

@@ -1,0 +1,149 @@
+"""What a `TopologyTestDriver` runs: node groups with a task each, and global stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from common.record_batch import RecordBatch
+from streams.errors import StreamsError
+from streams.global_task import GlobalTask
+from streams.group_task import Figures, GroupSettings, GroupTask, ProcessingFailedError
+from streams.stores.bytes_store import BytesStore
+from streams.topology import GlobalStore, NodeGroup
+
+if TYPE_CHECKING:
+    from streams.driver import TopologyTestDriver
+
+_TASK = 0
+
+
+class RunningGroup:
+    """A node group with its one task."""
+
+    def __init__(
+        self,
+        name: str,
+        group: NodeGroup,
+        settings: GroupSettings,
+        driver: TopologyTestDriver,
+        application_id: str,
+        followers: Sequence[FollowedStore],
+    ) -> None:
+        """Make the processors. Raises what they raise in `init`."""
+        self._group = group
+        self._dead_letter_topic = settings.dead_letter_topic
+        self._task_id = f"{name}_{_TASK}"
+        self._driver = driver
+        self._stores: dict[str, BytesStore] = {s.name: s.open_in_memory() for s in group.stores}
+        found = (topic for topic in driver.partitions if self.matches(topic))
+        self._topics = tuple(dict.fromkeys((*group.in_topics, *found)))
+        self._partitions = [(topic, _TASK) for topic in self._topics]
+        self.failure: ProcessingFailedError | None = None
+        self.task = GroupTask(
+            group,
+            self._partitions,
+            settings,
+            application_id=application_id,
+            task_id=self._task_id,
+            number=_TASK,
+            stores=self._stores,
+            outlet=driver,
+            clock_ms=lambda: driver.now_ms,
+            global_stores={follower.name: follower.task.view for follower in followers},
+        )
+        for follower in followers:
+            follower.users.append(self)
+        self._commits = 0
+        self._commit()
+
+    def reads(self, topic: str) -> bool:
+        """Whether what is written to a topic is for it."""
+        return topic in self._topics
+
+    @property
+    def out_topics(self) -> tuple[str, ...]:
+        """The topics that it may write, as far as they are known; dead letters included."""
+        dead_letters = self._dead_letter_topic
+        return (*self._group.out_topics, *([dead_letters] if dead_letters else ()))
+
+    @property
+    def chooses_topics(self) -> bool:
+        """Whether a function says for each record to which topic it goes."""
+        return any(sink.chooser is not None for sink in self._group.sinks)
+
+    def matches(self, topic: str) -> bool:
+        """Whether a source looks for topics with such a name."""
+        return any(s.pattern and s.pattern.fullmatch(topic) for s in self._group.sources)
+
+    def take(self, batch: RecordBatch) -> None:
+        """Process a record. Raises what the processors raise, if `on_error` says so."""
+        self._attempt(lambda: self.task.add(batch))
+        self.turn()
+
+    def turn(self) -> None:
+        """Process what can be, and call what is due by the wall clock."""
+        now_ms = self._driver.now_ms
+        self._attempt(lambda: self.task.process(now_ms, self._partitions))
+        self._attempt(lambda: self.task.punctuate(now_ms))
+
+    def close(self) -> None:
+        """Close processors and stores. Raises what a processor raises."""
+        try:
+            self.task.close()
+        finally:
+            for store in self._stores.values():
+                store.close()
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        if self.failure is not None:
+            raise StreamsError(
+                f"the task {self._task_id} has stopped: {self.failure}"
+            ) from self.failure.error
+        try:
+            action()
+        except ProcessingFailedError as error:
+            self.failure = error
+            self._commit()
+            raise error.error from error.error.__cause__
+        self._commit()
+
+    def _commit(self) -> None:
+        self._commits += 1
+        for store in self._stores.values():
+            store.commit(self._commits)
+        self._driver.send(*self.task.take())
+
+
+class FollowedStore:
+    """A global store that follows its topic."""
+
+    def __init__(self, store: GlobalStore, driver: TopologyTestDriver, application_id: str) -> None:
+        """Make the processor. Raises what it raises in `init`."""
+        self.name = store.store.name
+        self.users: list[RunningGroup] = []
+        self._topic = store.topic
+        self._driver = driver
+        self.task = GlobalTask(
+            store,
+            [(store.topic, _TASK)],
+            store.store.open_in_memory(),
+            application_id=application_id,
+            clock_ms=lambda: driver.now_ms,
+        )
+
+    def reads(self, topic: str) -> bool:
+        """Whether it follows a topic."""
+        return topic == self._topic
+
+    def take(self, batch: RecordBatch) -> None:
+        """Bring the store up to date; where that fails, the tasks that read it stop."""
+        try:
+            self.task.add(batch)
+        except ProcessingFailedError as error:
+            reason = f'global store "{self.name}": {error}'
+            for user in self.users:
+                user.failure = user.failure or ProcessingFailedError(reason, error.error)
+            raise error.error from error.error.__cause__
+        finally:
+            self._driver.count(Figures(dropped=self.task.take_dropped()))

@@ -1,0 +1,70 @@
+"""What Kafka takes besides bytes: timestamps and headers that a producer does not refuse.
+
+A producer sends what a whole batch has put out, when nobody can tell any more which record is to
+blame. So both are checked where a record leaves the nodes, and `on_error` decides about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from streams.errors import InvalidArgumentError
+
+END_OF_TIME = 2**63
+"""The first timestamp that is too large."""
+
+_INT = {int}
+
+
+def refuse_timestamp(where: str, timestamp: object, least: int = 0) -> NoReturn:
+    """Raise `InvalidArgumentError` for what is no timestamp; `where` says who got it."""
+    if type(timestamp) is not int:
+        given = f"of the type {type(timestamp).__name__}"
+    else:
+        given = "that is negative" if timestamp < 0 else "beyond 2**63 - 1 ms"
+    raise InvalidArgumentError(
+        f"{where} got a timestamp {given}: give an int, {least} to 2**63 - 1, in milliseconds"
+    )
+
+
+def check_timestamp(where: str, timestamp: object, least: int = 0) -> None:
+    """Raise `InvalidArgumentError` for what is no timestamp of `least` or more."""
+    if type(timestamp) is not int or not least <= timestamp < END_OF_TIME:
+        refuse_timestamp(where, timestamp, least)
+
+
+def check_timestamps(where: str, timestamps: Sequence[int]) -> None:
+    """Raise `InvalidArgumentError` for a column, of one or more, that holds what is none.
+
+    Takes some 25 ns per item.
+    """
+    if set(map(type, timestamps)) != _INT or min(timestamps) < 0 or max(timestamps) >= END_OF_TIME:
+        for timestamp in timestamps:
+            check_timestamp(where, timestamp)
+
+
+def sendable_headers(where: str, headers: object) -> list[tuple[str, bytes | None]]:
+    """Return headers as a producer takes them.
+
+    Raises `InvalidArgumentError` for what are no pairs of a text and bytes or `None`.
+    """
+    if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
+        _refuse_headers(where, f"a {type(headers).__name__}")
+    taken: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        if not isinstance(header, tuple | list) or len(header) != 2:
+            _refuse_headers(where, f"a {type(header).__name__} in it that is no pair")
+        name, value = header
+        if not isinstance(name, str):
+            _refuse_headers(where, f"a name of the type {type(name).__name__}")
+        if value is not None and not isinstance(value, bytes):
+            _refuse_headers(where, f"a value of the type {type(value).__name__}")
+        taken.append((name, value))
+    return taken
+
+
+def _refuse_headers(where: str, given: str) -> NoReturn:
+    raise InvalidArgumentError(
+        f"{where} got headers with {given}: give a list of pairs of a text and bytes, or None"
+    )
