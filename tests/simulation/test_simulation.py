@@ -166,9 +166,10 @@ def test_restarted_jobmanager_leaves_every_task_where_it_runs(seed: int) -> None
     random = Random(seed)
     cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
     cluster.start_jobmanager()
-    for tm_id in range(3):
+    # So they come to have other tasks than if all had come at once.
+    for tm_id in random.sample(range(3), 3):
         cluster.start_taskmanager(tm_id)
-    cluster.run(20)
+        cluster.run(20)
     before = {p.name: {id(task) for task in p.running} for p in cluster.live_taskmanagers}
     cluster.jobmanagers[0].alive = False
     cluster.run(random.randrange(10))
