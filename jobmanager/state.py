@@ -73,6 +73,8 @@ class TaskPhase(StrEnum):
 @dataclass(slots=True)
 class _Task:
     replica: ProcessorReplica
+    fingerprint: str
+    """Of the replica, which computes it each time."""
     phase: TaskPhase = TaskPhase.UNASSIGNED
     owner: int | None = None
     home: int | None = None
@@ -121,7 +123,7 @@ class JobManagerState:
     def __init__(
         self, replicas: Sequence[ProcessorReplica], tm_number: int, heartbeat_interval_ms: int
     ) -> None:
-        self._tasks = {replica.task: _Task(replica) for replica in replicas}
+        self._tasks = {replica.task: _Task(replica, replica.fingerprint) for replica in replicas}
         self._standbys = [task_id for task_id in self._tasks if task_id.standby]
         self._tm_number = tm_number
         self._interval_ms = heartbeat_interval_ms
@@ -266,7 +268,7 @@ class JobManagerState:
             if task is None or task.phase is not TaskPhase.UNASSIGNED:
                 continue
             task.home = report.tm_id
-            is_same = status.fingerprint == task.replica.fingerprint
+            is_same = status.fingerprint == task.fingerprint
             if is_same and status.state is not TaskState.FAILED:
                 self._own(task, report.tm_id)
                 task.commanded = 0
@@ -289,7 +291,7 @@ class JobManagerState:
         A task that fails once it is its own is left alone.
         """
         task = manager.tasks.get(status.task)
-        if task is None or status.fingerprint != task.replica.fingerprint:
+        if task is None or status.fingerprint != task.fingerprint:
             return True
         return status.state is TaskState.FAILED and status.task in manager.strays
 

@@ -123,6 +123,28 @@ processors:
     assert f"few_{job} has 2, many_{job} has 5" in log
 
 
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("state_topic_A", 'the input source_{job} of "A" has 2 partitions, and had 3'),
+        ("A_B", "topic A_B_{job} has 3 partitions, the pipeline needs 2; what to do: docs"),
+    ],
+)
+def test_topic_with_other_partitions_than_its_input_is_never_to_be_deleted(
+    topic: str, said: str, tmp_path: Path, bootstrap_servers: str
+) -> None:
+    pipeline = "[{id: A, type: count, to: [B]}, {id: B, type: sum, to: [sink]}]"
+    with running(tmp_path, bootstrap_servers, f"misfit_{topic}", pipeline) as made:
+        job = made.config.job_name
+        Admin(made.config).ensure_topics([TopicSpec(f"{topic}_{job}", 3, 1)])
+        daemon = made.start_job_manager()
+        assert daemon.wait(60)
+        log = daemon.log_file.read_text()
+    assert daemon.exit_code == 2
+    assert said.format(job=job) in log
+    assert "delete" not in log
+
+
 def test_code_that_is_not_there_stops_the_task_manager_before_anything_moves(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:

@@ -338,6 +338,8 @@ class Cluster:
     def _replace_jobmanager(self) -> None:
         if not any(process.alive for process in self.jobmanagers):
             self.start_jobmanager()
+            if self.present is None and self.random.random() < 0.3:
+                self.break_writes()
 
     def _keep(self, present: set[int]) -> None:
         for tm_id in present.difference([process.tm_id for process in self.live_taskmanagers]):

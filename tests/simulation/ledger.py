@@ -53,6 +53,8 @@ class Ledger:
         self._compared: Mapping[TaskId, int | None] = {}
         self._strays: dict[str, frozenset[TaskId]] = {}
         """What each incarnation still ran when somebody else held it."""
+        self._asked_back: dict[TaskId, tuple[int, int]] = {}
+        """Of whom, and by which command, what it had not been known to hold."""
         self._live: dict[int, str] = {}
         self._left: set[str] = set()
         self._heard_ms: dict[str, int] = {}
@@ -133,6 +135,8 @@ class Ledger:
                     if holding is not None and holding.tm_id == tm_id:
                         holding.told = sequence
                         holding.revoked_at_ms = holding.revoked_at_ms or now_ms
+                    elif holding is None:
+                        self._asked_back[task] = (tm_id, sequence)
                 for replica in assign:
                     holding = self._hold(replica.task, tm_id, incarnation, now_ms)
                     holding.told, holding.revoked_at_ms = sequence, None
@@ -154,12 +158,17 @@ class Ledger:
         """Check that the JobManager's view is what it says, but for standbys that it adopts."""
         absent = set(owners.values()) - live.keys() - {None}
         assert not absent, f"tasks belong to {absent}, which are not there"
+        asked_back, self._asked_back = self._asked_back, {}
         if owners == self._compared:
             return
         self._compared = owners
         for task, owner in owners.items():
             if owner is not None:
-                self._hold(task, owner, live[owner], now_ms)
+                holding = self._hold(task, owner, live[owner], now_ms)
+                tm_id, sequence = asked_back.get(task, (None, 0))
+                if tm_id == owner:
+                    # A standby that was adopted to be moved at once.
+                    holding.told, holding.revoked_at_ms = sequence, now_ms
 
     def _hold(self, task: TaskId, tm_id: int, incarnation: str, now_ms: int) -> _Holding:
         holding = self._holdings.get(task)

@@ -18,8 +18,8 @@ import pytest
 
 from common.nodes import TaskId
 from tests.simulation.broker import CALM, Weather
-from tests.simulation.cluster import Cluster, Scale
-from tests.simulation.pipeline_thread import Pace
+from tests.simulation.cluster import LONGEST_DELAY_MS, Cluster, Scale
+from tests.simulation.pipeline_thread import INTERVAL_MS, Pace
 from tests.unit.jobmanager.shares import fewest_moves
 
 SEEDS = 1000
@@ -166,14 +166,54 @@ def test_restarted_jobmanager_leaves_every_task_where_it_runs(seed: int) -> None
     random = Random(seed)
     cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
     cluster.start_jobmanager()
-    for tm_id in range(3):
+    # So they come to have other tasks than if all had come at once.
+    for tm_id in random.sample(range(3), 3):
         cluster.start_taskmanager(tm_id)
-    cluster.run(20)
+        cluster.run(20)
     before = {p.name: {id(task) for task in p.running} for p in cluster.live_taskmanagers}
     cluster.jobmanagers[0].alive = False
     cluster.run(random.randrange(10))
     cluster.start_jobmanager()
     cluster.run(20)
+
+    after = {p.name: {id(task) for task in p.running} for p in cluster.live_taskmanagers}
+    assert before == after
+    cluster.check_converged()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_restarted_jobmanager_starts_edited_and_failed_tasks_again_though_writes_fail(
+    seed: int,
+) -> None:
+    random = Random(seed)
+    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
+    cluster.start_jobmanager()
+    for tm_id in range(3):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(20)
+    for process in cluster.live_taskmanagers:
+        process.threads[0].fail_a_task()
+    cluster.run(LONGEST_DELAY_MS // INTERVAL_MS + 2)
+    cluster.edit_pipeline()
+    cluster.start_jobmanager()
+    cluster.broker.weather = Weather(failed_write=0.5)
+    cluster.run(10)
+    cluster.mend(range(3))
+    cluster.run_until_converged(CONVERGED_WITHIN)
+    assert not any(process.failed_ms for process in cluster.live_taskmanagers)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kafka_that_was_away_moves_no_task(seed: int) -> None:
+    random = Random(seed)
+    cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
+    cluster.start_jobmanager()
+    for tm_id in range(3):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(20)
+    before = {p.name: {id(task) for task in p.running} for p in cluster.live_taskmanagers}
+    cluster.broker.away_until_ms = cluster.now_ms + random.randrange(60_000)
+    cluster.run(70)
 
     after = {p.name: {id(task) for task in p.running} for p in cluster.live_taskmanagers}
     assert before == after
