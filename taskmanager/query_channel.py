@@ -17,8 +17,7 @@ import json
 import os
 import socket
 from contextlib import closing
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ import structlog
 
 from streams.spark.columns import read, write
 from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
-from taskmanager.listening import ConnectionServer
+from taskmanager.listening import ConnectionServer, connect
 
 logger = structlog.get_logger()
 
@@ -85,8 +84,8 @@ class RemoteQueries:
     def open(self, spec: QuerySpec) -> RemoteQuery:
         """See `Queries.open`."""
         try:
-            connection = Client(self._address, authkey=self._authkey)
-        except (OSError, EOFError, AuthenticationError) as error:
+            connection = connect(self._address, self._authkey)
+        except OSError as error:
             raise SparkLostError(f"the driver takes no queries: {error}") from error
         try:
             _send_at_once(connection)
