@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.core.context import SparkContext
+from pyspark.errors import ParseException
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -196,7 +197,7 @@ class RunningQuery:
         spec = self._spec
         if spec.query:
             state = self._java.sessionState()
-            parsed = state.sqlParser().parsePlan(spec.query)
+            parsed = _parse(state.sqlParser(), spec.query)
             mode = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
             execution = state.executePlan(parsed, mode)
             execution.assertAnalyzed()
@@ -276,6 +277,19 @@ def _translated() -> Iterator[None]:
         if may_be_a_records_fault(error):
             raise QueryError(one_line(error)) from error
         raise SparkLostError(f"{type(error).__name__}: {one_line(error)}") from error
+
+
+def _parse(parser: Any, query: str) -> Any:
+    """Return the plan of a query; the rule of the grammar for queries lets no command through.
+
+    Analysis would run what stands in EXECUTE IMMEDIATE, and a script is made of statements.
+    """
+    text = query.rstrip("; \t\r\n")
+    parser.parsePlan(text)  # says better what is wrong with a text that is no statement at all
+    try:
+        return parser.parseQuery(text)
+    except ParseException as error:
+        raise QueryError("only a SELECT that reads input can be run") from error
 
 
 def _parsed(raw: DataFrame, schema: str) -> DataFrame:
