@@ -39,7 +39,7 @@ from pathlib import Path
 from streams import TopologyTestDriver
 with TopologyTestDriver.of_pipeline(Path(sys.argv[1]), Path(sys.argv[2])) as driver:
     driver.create_input_topic("in").pipe_input(b"k", b"text", timestamp=0)
-    print("found", driver.create_output_topic("out").read_value().decode())
+    print("found", driver.create_output_topic("out").read_records()[0].value.decode())
 """
 
 

@@ -173,7 +173,7 @@ def test_function_that_fails_on_new_rows_leaves_the_old_ones(queries: Queries, n
 
 def test_lookup_in_a_join_of_large_tables_is_broadcast(queries: Queries, tmp_path: Path) -> None:
     """Spark takes the product of their sizes for the size of the join."""
-    size = 22_000
+    size = 30_000
     tables = {}
     for name in "ab":
         file = tmp_path / f"{name}.csv"
