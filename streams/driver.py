@@ -140,7 +140,7 @@ class TopologyTestDriver:
             # Imported late: Spark takes a while, and most pipelines run without it.
             from streams.spark.local import LocalQueries
 
-            queries = LocalQueries(code)
+            queries = LocalQueries(code, loaded.spark.conf)
         driver = cls.__new__(cls)
         driver._start(
             [

@@ -10,8 +10,7 @@ from common.record_batch import RecordBatch
 from streams.record_queues import Partition
 
 MOST_RECORDS = 100_000
-_FEWEST_RECORDS = 100
-_FIRST_RECORDS = 10_000
+_FEWEST_RECORDS = 10
 _MOST_BYTES = 64 * 1024 * 1024
 _CALL_S = 1.0
 
@@ -22,11 +21,12 @@ class Gathering:
     They wait as long as more come: until everything was read, until one round of the caller
     brought none, or until there are `limit` of them (1 to `MOST_RECORDS`) or 64 MB. The limit
     follows the rate of the calls, so that one takes up to a second: meanwhile, the other tasks of
-    the thread stand still.
+    the thread stand still. It begins with few, as nobody knows how long each takes, and at most
+    doubles from call to call.
     """
 
     def __init__(self) -> None:
-        self.limit = _FIRST_RECORDS
+        self.limit = _FEWEST_RECORDS
         self._batches: list[RecordBatch] = []
         self._size = 0
         self._bytes = 0

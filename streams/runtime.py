@@ -82,6 +82,8 @@ class GroupRuntime:
         self.commit_requested = False
         self._scheduled = False
         """Whether a punctuation by stream time is new: it is due behind the record."""
+        self._failed: tuple[RecordBatch, int] | None = None
+        """A batch, and the index behind the records among which one is known to be rejected."""
         self.stores = {store.name: store.build(stores[store.name]) for store in group.stores}
         self.counting_stores = [s for s in self.stores.values() if isinstance(s, LateCount)]
         """Those that count what comes too late."""
@@ -158,15 +160,13 @@ class GroupRuntime:
 
         That one leaves no trace in outputs and stores; the caller deals with it, and calls again
         with the index behind it. Otherwise returns the index behind the last record processed:
-        `stop`, unless a punctuation was scheduled that may be due before.
+        `stop`, unless a punctuation was scheduled that may be due before, or some records behind
+        are rejected as a batch: which of them is at fault, the next calls find out.
         """
         source = self.source(batch.topic)
         if source.is_columnar:
             self.batch = None
-            latest = max(batch.timestamps[start:stop])
-            if latest > self.stream_time:
-                self.stream_time = latest
-            return self._process_columns(source, batch, start, stop) or stop
+            return self._process_columns(source, batch, start, stop)
         self.batch = batch
         return self._process_records(source, batch, start, stop)
 
@@ -281,29 +281,34 @@ class GroupRuntime:
 
     def _process_columns(
         self, source: RunningSource, batch: RecordBatch, start: int, stop: int
-    ) -> Rejection | None:
+    ) -> Rejection | int:
+        """Process as many records as can be as one batch, by halving it as long as it fails."""
+        failed, self._failed = self._failed, None
+        if failed is not None and failed[0] is batch and start < failed[1] < stop:
+            stop = failed[1]
         for savepoint in self._savepoints:
             savepoint()
         mark = len(self.outputs)
+        stream_time = self.stream_time
         self.time = batch.timestamps[start]
-        columns = None
-        try:
-            columns = source.columns(batch, start, stop)
-            for receive_batch in source.batch_receivers:
-                receive_batch(columns)
-            return None
-        except (EngineError, PipelineError):
-            raise
-        except Exception as error:
-            if _is_exact(error, columns) and len(source.batch_receivers) == 1:
-                return Rejection(start + error.index, error)
-            self._undo(mark)
-            if stop - start == 1:
-                return Rejection(start, error)
-        middle = (start + stop) // 2
-        return self._process_columns(source, batch, start, middle) or self._process_columns(
-            source, batch, middle, stop
-        )
+        while True:
+            self.stream_time = max(stream_time, max(batch.timestamps[start:stop]))
+            columns = None
+            try:
+                columns = source.columns(batch, start, stop)
+                for receive_batch in source.batch_receivers:
+                    receive_batch(columns)
+                return stop
+            except (EngineError, PipelineError):
+                raise
+            except Exception as error:
+                if _is_exact(error, columns) and len(source.batch_receivers) == 1:
+                    return Rejection(start + error.index, error)
+                self._undo(mark)
+                if stop - start == 1:
+                    return Rejection(start, error)
+            self._failed = batch, stop
+            stop = (start + stop) // 2
 
     def _undo(self, mark: int) -> None:
         """Take back what was done since the last savepoint."""

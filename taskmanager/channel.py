@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import structlog
 
-from taskmanager.listening import ConnectionServer
+from taskmanager.listening import ConnectionServer, connect
 
 Message = dict[str, Any]
 
@@ -131,7 +131,7 @@ class WorkerChannel:
     """
 
     def __init__(self, address: tuple[str, int], authkey: bytes, thread: int) -> None:
-        self._connection = Client(address, authkey=authkey)
+        self._connection = connect(address, authkey)
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._closed = threading.Event()
         self.is_lost = False

@@ -1,13 +1,20 @@
-"""Takes connections in on a port of the driver, from those alone who know the key."""
+"""Connections between the driver and its workers, of those alone who know the key."""
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
 import threading
 from collections.abc import Callable
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
+from contextlib import suppress
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
 import structlog
+
+HANDSHAKE_TIMEOUT_S = 10
+"""How long the other end may take to say something before it has shown that it knows the key."""
+_PAUSE_S = 1.0
 
 logger = structlog.get_logger()
 
@@ -20,29 +27,81 @@ class ConnectionServer:
     ) -> None:
         """Begin; `name` is for the log and the threads. `serve` closes its connection."""
         self._name = name
+        self._authkey = authkey
         self._serve = serve
-        self._listener = Listener((host, 0), authkey=authkey)
+        self._closed = threading.Event()
+        self._socket = socket.create_server((host, 0))
         threading.Thread(target=self._accept, name=name, daemon=True).start()
 
     @property
     def port(self) -> int:
         """The port that workers connect to."""
-        _, port = self._listener.address
-        return int(port)
+        return int(self._socket.getsockname()[1])
 
     def close(self) -> None:
         """Stop listening. The connections end with the process, or with the workers'."""
-        self._listener.close()
+        self._closed.set()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._socket.close()
 
     def _accept(self) -> None:
+        """Take connections in until `close`; whatever goes wrong with one of them, others come."""
         while True:
             try:
-                connection = self._listener.accept()
-            except (AuthenticationError, EOFError, ConnectionError):
-                logger.warning(f"a stranger tried the {self._name} channel")
+                accepted, _ = self._socket.accept()
+            except OSError as error:
+                if self._closed.wait(_PAUSE_S):
+                    return
+                # Such as that this process has too many files open.
+                logger.warning(f"the {self._name} channel takes nobody in", reason=str(error))
                 continue
-            except OSError:  # closed
-                return
-            threading.Thread(
-                target=self._serve, args=(connection,), name=self._name, daemon=True
-            ).start()
+            connection = _connection(accepted)
+            thread = threading.Thread(
+                target=self._welcome, args=(connection,), name=self._name, daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:  # there are too many threads
+                connection.close()
+                logger.warning(f"the {self._name} channel takes nobody in", reason=str(error))
+
+    def _welcome(self, connection: Connection) -> None:
+        try:
+            _set_timeout(connection, HANDSHAKE_TIMEOUT_S)
+            deliver_challenge(connection, self._authkey)
+            answer_challenge(connection, self._authkey)
+            _set_timeout(connection, 0)
+        except Exception as error:  # garbage, silence, another key
+            connection.close()
+            logger.warning(f"a stranger tried the {self._name} channel", reason=str(error))
+            return
+        self._serve(connection)
+
+
+def connect(address: tuple[str, int], authkey: bytes) -> Connection:
+    """Return a connection to a `ConnectionServer`; raises `OSError` if none answers in 10 s."""
+    connection = _connection(socket.create_connection(address, HANDSHAKE_TIMEOUT_S))
+    try:
+        _set_timeout(connection, HANDSHAKE_TIMEOUT_S)
+        answer_challenge(connection, authkey)
+        deliver_challenge(connection, authkey)
+        _set_timeout(connection, 0)
+    except Exception as error:  # garbage, silence, another key
+        connection.close()
+        host, port = address
+        reason = str(error) or type(error).__name__
+        raise ConnectionError(f"{host}:{port} is not this driver, or is stuck: {reason}") from error
+    return connection
+
+
+def _connection(connected: socket.socket) -> Connection:
+    connected.setblocking(True)
+    return Connection(connected.detach())
+
+
+def _set_timeout(connection: Connection, seconds: int) -> None:
+    """Let reads and writes that take longer fail with `OSError`; 0 lets them take any time."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            duplicate.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))

@@ -8,7 +8,7 @@ batch. A message is a line of JSON and, behind it, an Arrow IPC stream.
     worker → driver   {} and records                driver → worker   {} and the output
 
 An answer may be `{"rejected": reason}` instead, a `QueryError`, or `{"lost": reason}`. Whoever
-hangs up closes the query.
+hangs up closes the query, and what it computes just then is cancelled.
 """
 
 from __future__ import annotations
@@ -16,27 +16,46 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from contextlib import closing
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
 
 import pyarrow as pa
 import structlog
 
 from streams.spark.columns import read, write
-from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
-from taskmanager.listening import ConnectionServer
+from streams.spark.spec import Query, QueryError, QuerySpec, SparkLostError
+from taskmanager.listening import ConnectionServer, connect
+
+_WATCH_S = 1.0
 
 logger = structlog.get_logger()
+
+
+class ServedQuery(Query, Protocol):
+    """A query that runs in this process."""
+
+    def cancel(self) -> None:
+        """End what `run` computes, from another thread: it raises `SparkLostError` then."""
+
+
+class ServedQueries(Protocol):
+    """Where queries run in this process."""
+
+    def open(self, spec: QuerySpec) -> ServedQuery:
+        """See `Queries.open`."""
 
 
 class QueryServer:
     """The driver's side: runs the queries of workers, each on a thread of its own."""
 
-    def __init__(self, host: str, authkey: bytes, queries: Queries) -> None:
+    def __init__(self, host: str, authkey: bytes, queries: ServedQueries) -> None:
         """Listen on a free port of `host`."""
         self._queries = queries
+        self._open: dict[Connection, ServedQuery] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch, name="query-watch", daemon=True).start()
         self._server = ConnectionServer("query", host, authkey, self._serve)
 
     @property
@@ -46,7 +65,18 @@ class QueryServer:
 
     def close(self) -> None:
         """Stop listening. The connections end with the process, or with the workers'."""
+        self._closed.set()
         self._server.close()
+
+    def _watch(self) -> None:
+        """Cancel what runs for workers that are gone: it holds a slot, and may never end."""
+        while not self._closed.wait(_WATCH_S):
+            for connection, query in self._open.copy().items():
+                if _is_gone(connection):
+                    try:
+                        query.cancel()
+                    except Exception as error:  # Spark may be gone too
+                        logger.warning("query cannot be cancelled", reason=str(error))
 
     def _serve(self, connection: Connection) -> None:
         _send_at_once(connection)
@@ -64,15 +94,14 @@ class QueryServer:
             _send(connection, _failure(error))
             return
         with closing(query):
-            _send(connection, {"columns": query.columns})
-            while True:
-                _, data = _receive(connection)
-                try:
-                    output = query.run(read(data))
-                except Exception as error:
-                    _send(connection, _failure(error))
-                else:
-                    _send(connection, {}, write(output))
+            self._open[connection] = query
+            try:
+                _send(connection, {"columns": query.columns})
+                while True:
+                    _, data = _receive(connection)
+                    _send(connection, *_answer(query, data))
+            finally:
+                del self._open[connection]
 
 
 class RemoteQueries:
@@ -85,8 +114,8 @@ class RemoteQueries:
     def open(self, spec: QuerySpec) -> RemoteQuery:
         """See `Queries.open`."""
         try:
-            connection = Client(self._address, authkey=self._authkey)
-        except (OSError, EOFError, AuthenticationError) as error:
+            connection = connect(self._address, self._authkey)
+        except OSError as error:
             raise SparkLostError(f"the driver takes no queries: {error}") from error
         try:
             _send_at_once(connection)
@@ -129,6 +158,13 @@ def _ask(
     return answer, content
 
 
+def _answer(query: Query, data: memoryview) -> tuple[dict[str, Any], memoryview | None]:
+    try:
+        return {}, write(query.run(read(data)))
+    except Exception as error:
+        return _failure(error), None
+
+
 def _failure(error: Exception) -> dict[str, Any]:
     if isinstance(error, QueryError):
         return {"rejected": str(error)}
@@ -147,6 +183,17 @@ def _receive(connection: Connection) -> tuple[dict[str, Any], memoryview]:
     message = memoryview(connection.recv_bytes())
     end = message.obj.index(b"\n")  # type: ignore[attr-defined]
     return json.loads(bytes(message[:end])), message[end + 1 :]
+
+
+def _is_gone(connection: Connection) -> bool:
+    """Whether the other end has hung up; takes nothing away that it may have sent."""
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+            return not duplicate.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _send_at_once(connection: Connection) -> None:

@@ -9,19 +9,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import structlog
-from pyspark import SparkConf, SparkContext, TaskContext
-from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark import TaskContext
 
 from common.config import Config
 from common.errors import UnavailableError
 from common.nodes import TaskId
 from streams.spark.environment import set_environment
 from streams.spark.queries import SparkQueries
+from streams.spark.session import start_session
 from streams.user_code import UserCode
 from taskmanager.archive import write_archive
 from taskmanager.spark_settings import spark_settings
@@ -57,15 +56,13 @@ class SparkRunner:
         self._jobs: dict[int, threading.Thread] = {}
         app = {"spark.app.name": f"TaskManager {tm_id}"}
         try:
-            # Spark puts what starts its JVM on the command line, so that must be without secrets.
-            gateway = launch_gateway(_conf({**app, **settings.public}))  # type: ignore[no-untyped-call]
-            self._context = SparkContext(conf=_conf({**app, **settings.values}), gateway=gateway)
-            self._session = SparkSession(self._context)
+            self._session = start_session({**app, **settings.values})
         except Exception as error:
             reason = str(error).strip().splitlines()[0]
             raise UnavailableError(
                 f"Spark does not start with master {config.spark.master}: {reason}"
             ) from error
+        self._context = self._session.sparkContext
         if not config.spark.is_local:
             # In Spark's own folder, which its JVM removes even if this process is killed.
             archive = Path(str(self._context._temp_dir), f"pipeline_{tm_id}.zip")
@@ -178,13 +175,6 @@ def _once(body: Body) -> Body:
         return body(elements)
 
     return checked
-
-
-def _conf(values: Mapping[str, str]) -> SparkConf:
-    conf = SparkConf(loadDefaults=False)
-    for name, value in values.items():
-        conf.set(name, value)
-    return conf
 
 
 def _summary(error: Exception) -> str:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from streams.spark.environment import LOOPBACK, QUIET, set_environment
 from streams.spark.queries import SparkQueries
+from streams.spark.session import start_session
 from streams.spark.spec import Query, QuerySpec
 from streams.user_code import UserCode
+
+_OF_CLUSTERS = re.compile(
+    r"spark\.(?:master$|submit\.|deploy\.|standalone\.|yarn\.|kubernetes\.|cores\.|task\.|executor\."
+    r"|driver\.(?:host|bindAddress|port|cores|resource)|dynamicAllocation\.|shuffle\.service\."
+    r"|authenticate|network\.crypto\.|io\.encryption\.|ssl\.|acls\.|ui\.|eventLog\.|history\.)"
+)
 
 
 class LocalQueries:
@@ -16,18 +27,28 @@ class LocalQueries:
     It ends with the process. One that runs already in this process is used as it is.
     """
 
-    def __init__(self, code: UserCode) -> None:
+    def __init__(self, code: UserCode, conf: Mapping[str, str] = {}) -> None:
+        """Take the functions that queries may call, and `spark.conf` of config.yaml."""
         self._code = code
+        self._conf = conf
 
     def open(self, spec: QuerySpec) -> Query:
         """See `Queries.open`. Raises `UnavailableError` without Java 17 as well."""
-        return SparkQueries(_session(self._code), self._code).open(spec)
+        running = SparkContext._active_spark_context
+        if running is None:
+            set_environment(self._code.python_path)
+            session = start_session(local_settings(self._conf))
+        else:
+            session = SparkSession(running)
+        return SparkQueries(session, self._code).open(spec)
 
 
-def _session(code: UserCode) -> SparkSession:
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        return running
-    set_environment(code.python_path)
-    builder = SparkSession.builder.master("local[1]").appName("local queries")
-    return builder.config(map={**QUIET, **LOOPBACK}).getOrCreate()
+def local_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a local session: those that queries depend on, and none of where."""
+    return {
+        **QUIET,
+        **LOOPBACK,
+        **{name: value for name, value in conf.items() if not _OF_CLUSTERS.match(name)},
+        "spark.master": "local[1]",
+        "spark.app.name": "local queries",
+    }

@@ -14,9 +14,13 @@ _CONDITION = re.compile(r"^\[[A-Za-z_0-9.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _PLACE = re.compile(r";?\s*\(?line (\d+),? pos (\d+)\)?;?")
 _CLASS = re.compile(r"^[\w.$]+(?:Exception|Error): ")
+# Classes of Spark's error conditions: data exceptions, and those that a query raises itself.
+_ABOUT_DATA = re.compile(r"SQLSTATE: (?:22|P0)")
 _NO_RECORDS_FAULT = re.compile(
     r"SparkContext|ExecutorLost|executor \S+ (?:exited|lost)|OutOfMemory|cancelled|shut ?down"
     r"|No space left|Connection (?:refused|reset)|worker exited unexpectedly|Broken pipe"
+    r"|failed to connect back|Cannot run program|Too many open files|unable to create native thread"
+    r"|TaskResultLost|Failed to get broadcast_|execute broadcast in|blockmgr-"
 )
 
 
@@ -43,8 +47,11 @@ def may_be_a_records_fault(error: Exception) -> bool:
     """Whether another record could make the difference; if not, Spark itself is in trouble."""
     if isinstance(error, PythonException):
         return "worker exited unexpectedly" not in str(error)
-    is_sparks = isinstance(error, PySparkException | Py4JJavaError)
-    return is_sparks and _NO_RECORDS_FAULT.search(_text(error).split("\n\tat ")[0]) is None
+    if not isinstance(error, PySparkException | Py4JJavaError):
+        return False
+    text = _text(error).split("\n\tat ")[0]
+    # What it says of data may quote them, and so anything.
+    return _ABOUT_DATA.search(text) is not None or _NO_RECORDS_FAULT.search(text) is None
 
 
 def _text(error: Exception) -> str:

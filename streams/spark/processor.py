@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from common.nodes import TaskId
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from streams.record import Batch
 from streams.spark.columns import batch_of, table_of
-from streams.spark.spec import Queries, QuerySpec
+from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
 
 
 class SparkProcessor(BatchProcessor):
     """Sends each batch to Spark as an Arrow table, and emits what comes back.
 
     Keys and values that are no UTF-8 are rejected unless the format is `binary`. Other records
-    are rejected if Spark fails on them alone.
+    are rejected if Spark fails on them alone, twice, and not on no records at all in between:
+    Spark may also fail for lack of files, processes or time.
     """
 
     def __init__(self, spec: QuerySpec, queries: Queries) -> None:
@@ -28,12 +31,24 @@ class SparkProcessor(BatchProcessor):
 
     def process(self, batch: Batch) -> None:
         """Emit what the query gives for the batch."""
-        query = self._query
-        table, wrong = table_of(batch, self._partition, query.columns, self._spec.format)
+        columns = self._query.columns
+        table, wrong = table_of(batch, self._partition, columns, self._spec.format)
         if len(table):
-            self.context.forward(batch_of(query.run(table)))
+            self.context.forward(batch_of(self._run(table)))
         if wrong:
             raise RecordRejectedError(wrong, batch, len(table))
+
+    def _run(self, table: pa.Table) -> pa.Table:
+        try:
+            return self._query.run(table)
+        except QueryError:
+            if len(table) > 1:
+                raise  # the caller halves the batch
+        try:
+            self._query.run(table.slice(0, 0))
+        except QueryError as error:
+            raise SparkLostError(f"Spark fails on no records: {error}") from error
+        return self._query.run(table)
 
     def close(self) -> None:
         """Let go of the query."""

@@ -8,14 +8,18 @@ broadcast stays. A plan with a random number or the time in it is made anew for 
 from __future__ import annotations
 
 import logging
+import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import structlog
 from pyspark.core.context import SparkContext
+from pyspark.errors import ParseException
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,7 +33,7 @@ from streams.spark.messages import may_be_a_records_fault, one_line
 from streams.spark.output import shaped
 from streams.spark.plan import Step, items, require_narrow, way_to_input, with_timestamp
 from streams.spark.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
-from streams.spark.tables import SharedTables, Tables
+from streams.spark.tables import Rows, SharedTables, Tables
 from streams.user_code import UserCode
 
 INPUT = "input"
@@ -40,16 +44,25 @@ _SETTINGS = {
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.shuffle.partitions": "1",
-    "spark.sql.autoBroadcastJoinThreshold": str(2**40),
+    # Above what it takes for the size of a join of tables, the product; below that of a batch.
+    "spark.sql.autoBroadcastJoinThreshold": str(2**62),
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     # Or fields that the query does not use would not be checked.
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    # It takes `input` out of a join with a table that is empty just now.
+    "spark.sql.optimizer.excludedRules": (
+        "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
+    ),
 }
 _TIME_ZONE = "spark.sql.session.timeZone"
 # It writes every error of a query besides, with the whole stack.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 _DANGEROUS = ("reflect", "java_method", "try_reflect")
+# Such as TIMESTAMP 'now': Spark makes a constant of it while it parses or plans.
+_TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE)
+
+logger = structlog.get_logger()
 
 
 class SparkQueries:
@@ -69,10 +82,7 @@ class SparkQueries:
         with _translated():
             tables = self._tables.take(spec.tables)
             try:
-                query = RunningQuery(self._session, spec, tables, self._code, self._tables)
-                # Spark finds now what it finds only while it runs, and compiles.
-                query.run(_no_records(query))
-                return query
+                return RunningQuery(self._session, spec, tables, self._code, self._tables)
             except BaseException:
                 self._tables.give_back(tables)
                 raise
@@ -85,7 +95,7 @@ class _Plan:
     frame: DataFrame
     way: Sequence[Step]
     make_scan: Callable[[Any], Any]
-    version: int
+    rows: Rows
     is_reusable: bool
     columns: tuple[str, ...]
     output: pa.Schema
@@ -118,8 +128,10 @@ class RunningQuery:
         self._java: Any = self._session._jsparkSession
         self._forbid_programs()
         self._entered = threading.local()
+        self._tag = f"query {uuid.uuid4().hex}"
         self._types_json = self._types.json()
-        self._plan = self._make_plan()
+        self._plan = self._tried_out(tables.rows)
+        self._seen = self._plan.rows.version
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -130,10 +142,14 @@ class RunningQuery:
         """See `Query.run`."""
         with _translated():
             self._enter_thread()
-            plan = self._plan
-            if not plan.is_reusable or plan.version != self._tables.version:
-                plan = self._plan = self._make_plan()
+            plan = self._newest_plan()
+            if not set(table.column_names).issuperset(plan.columns):
+                raise SparkLostError("a table has changed, and the query needs other columns now")
             return self._run(plan, table)
+
+    def cancel(self) -> None:
+        """End what `run` computes, from another thread: it raises `SparkLostError` then."""
+        self._session.sparkContext.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
         """Let go of the tables."""
@@ -158,13 +174,40 @@ class RunningQuery:
         context.setJobDescription(" ".join((self._spec.query or self._spec.function).split()))
         for name, value in _SETTINGS.items():
             context.setLocalProperty(name, value)
+        # A tag, and no group, as whoever calls may have a group for what it runs.
+        context.addJobTag(self._tag)
+        context.setInterruptOnCancel(True)
 
-    def _make_plan(self) -> _Plan:
+    def _newest_plan(self) -> _Plan:
+        """Return the plan for the newest rows of the tables with which the query can be run."""
+        rows = self._tables.rows
+        if rows.version != self._seen:
+            self._seen = rows.version
+            try:
+                with _translated():
+                    self._plan = self._tried_out(rows)
+                return self._plan
+            except QueryError as error:
+                logger.warning("query keeps the old rows of its tables", reason=str(error))
+        if not self._plan.is_reusable:
+            try:
+                with _translated():
+                    self._plan = self._make_plan(self._plan.rows)
+            except QueryError as error:
+                raise SparkLostError(f"the query cannot be planned again: {error}") from error
+        return self._plan
+
+    def _tried_out(self, rows: Rows) -> _Plan:
+        """Return a plan that ran on no records: Spark finds some mistakes only then."""
+        plan = self._make_plan(rows)
+        self._run(plan, self._schema.empty_table())
+        return plan
+
+    def _make_plan(self, rows: Rows) -> _Plan:
         self._enter_thread()
-        version = self._tables.version
         raw = self._session.createDataFrame(self._session.sparkContext.emptyRDD(), self._types)
         rdd_id = raw._jdf.queryExecution().analyzed().rdd().id()
-        for name, table in self._tables.frames.items():
+        for name, table in rows.frames.items():
             plan = table._jdf.queryExecution().analyzed()
             F.broadcast(self._frame(plan)).createOrReplaceTempView(name)
         records = _parsed(raw, self._spec.schema) if self._spec.schema else raw
@@ -185,8 +228,10 @@ class RunningQuery:
             frame,
             way,
             self._maker_of(scan),
-            version,
-            is_reusable=final.deterministic() and not final.containsPattern(pattern),
+            rows,
+            is_reusable=final.deterministic()
+            and not final.containsPattern(pattern)
+            and _TIME_IN_WORDS.search(self._spec.query) is None,
             columns=_used(way, scan),
             output=to_arrow_schema(frame.schema, timezone="UTC"),
         )
@@ -196,7 +241,7 @@ class RunningQuery:
         spec = self._spec
         if spec.query:
             state = self._java.sessionState()
-            parsed = state.sqlParser().parsePlan(spec.query)
+            parsed = _parse(state.sqlParser(), spec.query)
             mode = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
             execution = state.executePlan(parsed, mode)
             execution.assertAnalyzed()
@@ -278,6 +323,19 @@ def _translated() -> Iterator[None]:
         raise SparkLostError(f"{type(error).__name__}: {one_line(error)}") from error
 
 
+def _parse(parser: Any, query: str) -> Any:
+    """Return the plan of a query; the rule of the grammar for queries lets no command through.
+
+    Analysis would run what stands in EXECUTE IMMEDIATE, and a script is made of statements.
+    """
+    text = query.rstrip("; \t\r\n")
+    parser.parsePlan(text)  # says better what is wrong with a text that is no statement at all
+    try:
+        return parser.parseQuery(text)
+    except ParseException as error:
+        raise QueryError("only a SELECT that reads input can be run") from error
+
+
 def _parsed(raw: DataFrame, schema: str) -> DataFrame:
     """Return the records with the fields of their JSON values as columns, after the key."""
     value = F.from_json("value", schema, {"mode": "FAILFAST"}).alias("value")
@@ -293,8 +351,3 @@ def _used(way: Sequence[Step], scan: Any) -> tuple[str, ...]:
         for attribute in items(step.node.references().toSeq())
     }
     return tuple(a.name() for a in items(scan.output()) if a.exprId().id() in used)
-
-
-def _no_records(query: RunningQuery) -> pa.Table:
-    schema = schema_of(query._spec.format)
-    return pa.schema([schema.field(name) for name in query.columns]).empty_table()

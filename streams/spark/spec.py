@@ -76,7 +76,7 @@ class Query(Protocol):
         """Return the output of these records, in their order.
 
         It has the columns `value` and `timestamp` (milliseconds), and `key` and `headers` where
-        the query gives them. Raises `QueryError` or `SparkLostError`.
+        the query gives them. Raises `QueryError` if a record may be to blame, or `SparkLostError`.
         """
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -18,6 +19,14 @@ _AS_LOCAL_RELATION = str(2**40)
 logger = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What was read of some tables, by their names; `version` grows when one was read again."""
+
+    version: int
+    frames: Mapping[str, DataFrame]
+
+
 class Tables:
     """Some tables, as DataFrames whose rows are in memory, so that a join needs no Spark job."""
 
@@ -28,14 +37,13 @@ class Tables:
             "spark.sql.execution.arrow.localRelationThreshold", _AS_LOCAL_RELATION
         )
         self._specs = specs
-        self.frames = {name: self._read(name) for name in specs}
-        self.version = 0
-        """Grows when a table was read again."""
+        self.rows = Rows(0, {name: self._read(name) for name in specs})
+        self._changing = threading.Lock()
         self._closed = threading.Event()
         for name, spec in specs.items():
             if spec.get("refresh_s"):
                 threading.Thread(
-                    target=self._refresh, args=(name,), name=f"table-{name}", daemon=True
+                    target=self._keep_fresh, args=(name,), name=f"table-{name}", daemon=True
                 ).start()
 
     def close(self) -> None:
@@ -53,14 +61,18 @@ class Tables:
         except Exception as error:
             raise QueryError(f'table "{name}" cannot be read: {one_line(error)}') from error
 
-    def _refresh(self, name: str) -> None:
+    def refresh(self, name: str) -> None:
+        """Read a table again. Raises `QueryError` if it cannot be read; its rows stay then."""
+        frame = self._read(name)
+        with self._changing:
+            self.rows = Rows(self.rows.version + 1, {**self.rows.frames, name: frame})
+
+    def _keep_fresh(self, name: str) -> None:
         while not self._closed.wait(self._specs[name]["refresh_s"]):
             try:
-                self.frames = {**self.frames, name: self._read(name)}
+                self.refresh(name)
             except QueryError as error:
                 logger.warning("table keeps its old rows", table=name, reason=str(error))
-                continue
-            self.version += 1
 
 
 class SharedTables:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from streams.spark.spec import Queries
+from streams.user_code import UserCode
+from tests.queries import FUNCTIONS, ROOT
 from tests.tasks import Job
 
 
@@ -16,3 +19,11 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
     made = Job(tmp_path, bootstrap_servers)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def queries() -> Queries:
+    """Queries on a Spark of this process."""
+    from streams.spark.local import LocalQueries  # starts slowly
+
+    return LocalQueries(UserCode([FUNCTIONS], [ROOT]))

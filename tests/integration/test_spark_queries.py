@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,13 @@ from admin.cli import app
 from streams import TopologyTestDriver
 from streams.record import Batch
 from streams.spark.columns import batch_of, table_of
-from streams.spark.local import LocalQueries
-from streams.spark.queries import RunningQuery, SparkQueries
-from streams.spark.spec import Query, QueryError, QuerySpec
+from streams.spark.queries import SparkQueries
+from streams.spark.spec import Queries, QueryError, QuerySpec
 from streams.user_code import UserCode
+from tests.queries import FUNCTIONS, ROOT, ROWS, refusal, results, run
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
-FUNCTIONS = "tests.user_code.frames"
-ROWS = [("k1", "a"), ("k2", "b"), ("k1", "c"), (None, "d")]
 OF_SCHEMA = {"format": "json", "schema": "a INT, b STRING"}
 CONFIG = f"""
 server_ip: 127.0.0.1
@@ -38,51 +34,11 @@ python_path: ["{ROOT}"]
 """
 
 
-@pytest.fixture(scope="session")
-def queries() -> LocalQueries:
-    return LocalQueries(UserCode([FUNCTIONS], [ROOT]))
-
-
 @pytest.fixture
 def airports(tmp_path: Path) -> dict[str, dict[str, object]]:
     file = tmp_path / "airports.csv"
     file.write_text("code,name\nk1,One\nk3,Three\n")
     return {"airports": {"format": "csv", "path": str(file), "options": {"header": "true"}}}
-
-
-def batch(rows: Sequence[tuple[str | None, str | None]]) -> Batch:
-    """Return records at the times 10, 11 … and the offsets 100, 101 …"""
-    return Batch(
-        [None if key is None else key.encode() for key, _ in rows],
-        [None if value is None else value.encode() for _, value in rows],
-        [10 + index for index in range(len(rows))],
-        None,
-        [100 + index for index in range(len(rows))],
-    )
-
-
-def run(
-    query: Query, rows: Sequence[tuple[str | None, str | None]], format_: str = "string"
-) -> Batch:
-    table, wrong = table_of(batch(rows), 2, query.columns, format_)  # type: ignore[arg-type]
-    assert wrong == ""
-    return batch_of(query.run(table))
-
-
-def results(
-    queries: LocalQueries, spec: QuerySpec, rows: Sequence[tuple[str | None, str | None]] = ROWS
-) -> list[tuple[bytes | None, bytes | None, int]]:
-    query = queries.open(spec)
-    out = run(query, rows, spec.format)
-    query.close()
-    return list(zip(out.keys, out.values, out.timestamps, strict=True))
-
-
-def refusal(queries: LocalQueries, spec: QuerySpec) -> str:
-    with pytest.raises(QueryError) as caught:
-        queries.open(spec)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +69,7 @@ def refusal(queries: LocalQueries, spec: QuerySpec) -> str:
     ],
 )
 def test_query_makes_records_of_records(
-    queries: LocalQueries, query: str, expected: list[tuple[bytes | None, bytes | None, int]]
+    queries: Queries, query: str, expected: list[tuple[bytes | None, bytes | None, int]]
 ) -> None:
     """With the time of the record that a row stems from, unless the query gives another one."""
     assert results(queries, QuerySpec(query)) == expected
@@ -142,7 +98,7 @@ def test_query_makes_records_of_records(
     ],
 )
 def test_lookup_tables_keep_the_order_of_records(
-    queries: LocalQueries,
+    queries: Queries,
     airports: dict[str, dict[str, object]],
     query: str,
     expected: list[tuple[bytes | None, bytes | None]],
@@ -152,7 +108,7 @@ def test_lookup_tables_keep_the_order_of_records(
     assert [(key, value) for key, value, _ in found] == expected
 
 
-def test_json_is_columns_on_the_way_in_and_out(queries: LocalQueries) -> None:
+def test_json_is_columns_on_the_way_in_and_out(queries: Queries) -> None:
     spec = QuerySpec("SELECT key, a + 1 AS a, b FROM input", **OF_SCHEMA)  # type: ignore[arg-type]
     rows = [("k", '{"a": 1, "b": "x"}'), (None, '{"a": 2}'), ("k", None)]
     assert results(queries, spec, rows) == [
@@ -162,14 +118,14 @@ def test_json_is_columns_on_the_way_in_and_out(queries: LocalQueries) -> None:
     ]
 
 
-def test_binary_records_stay_bytes(queries: LocalQueries) -> None:
+def test_binary_records_stay_bytes(queries: Queries) -> None:
     query = queries.open(QuerySpec("SELECT key, value FROM input", format="binary"))
     table, _ = table_of(Batch([b"\xff"], [b"\x00\xfe"], [1]), 0, query.columns, "binary")
     out = batch_of(query.run(table))
     assert (out.keys, out.values) == ([b"\xff"], [b"\x00\xfe"])
 
 
-def test_headers_are_there_for_queries_that_ask_for_them(queries: LocalQueries) -> None:
+def test_headers_are_there_for_queries_that_ask_for_them(queries: Queries) -> None:
     query = queries.open(
         QuerySpec("SELECT headers[0].key AS value, headers FROM input WHERE size(headers) > 0")
     )
@@ -209,6 +165,12 @@ def test_headers_are_there_for_queries_that_ask_for_them(queries: LocalQueries) 
         ("SELECT java_method('java.lang.System', 'exit') AS value FROM input", "java_method"),
         ("CREATE TABLE t AS SELECT value FROM input", "SELECT|CREATE|Hive"),
         ("SET spark.sql.ansi.enabled = false", "only a SELECT"),
+        ("EXECUTE IMMEDIATE 'SELECT value FROM input'", "only a SELECT"),
+        ("EXECUTE IMMEDIATE 'SELECT key, value FROM airports'", "only a SELECT"),
+        ("BEGIN SELECT value FROM input; END", "only a SELECT"),
+        ("WITH a AS (SELECT value FROM input) INSERT INTO t SELECT * FROM a", "only a SELECT"),
+        ("FROM input INSERT INTO t SELECT value", "only a SELECT"),
+        ("SELECT value FROM input; SELECT 1", "Syntax error"),
         ("SELEC value", "Syntax error .*line 1, column 1"),
         ("SELECT valu FROM input", r"`valu` cannot be resolved.*`value`.*line 1, column 8"),
         ("SELECT value FROM inputs", "`inputs` cannot be found"),
@@ -220,52 +182,43 @@ def test_headers_are_there_for_queries_that_ask_for_them(queries: LocalQueries) 
     ],
 )
 def test_queries_that_need_more_than_a_record_are_refused_with_the_reason(
-    queries: LocalQueries, airports: dict[str, dict[str, object]], query: str, reason: str
+    queries: Queries, airports: dict[str, dict[str, object]], query: str, reason: str
 ) -> None:
     """In one line, and at the start: nothing of them is ever executed."""
     found = refusal(queries, QuerySpec(query, tables=airports))
     assert re.search(reason, found), found
 
 
-def test_table_that_is_not_there_is_named(queries: LocalQueries) -> None:
+def test_table_that_is_not_there_is_named(queries: Queries) -> None:
     spec = QuerySpec(
         "SELECT value FROM input", tables={"t": {"format": "csv", "path": "/no/t.csv"}}
     )
     assert 'table "t" cannot be read: Path does not exist: file:/no/t.csv' in refusal(queries, spec)
 
 
-def test_table_is_read_again(queries: LocalQueries, tmp_path: Path) -> None:
-    """By a query that runs on meanwhile; a file that is gone leaves the old rows."""
-    file = tmp_path / "names.csv"
-    file.write_text("k1,One\n")
-    table = {"format": "csv", "path": str(file), "schema": "code STRING, name STRING"}
-    spec = QuerySpec(
-        "SELECT name AS value FROM input JOIN names ON key = code",
-        tables={"names": {**table, "refresh_s": 1}},
-    )
-    query = queries.open(spec)
-    assert isinstance(query, RunningQuery)
-    assert run(query, ROWS).values == [b"One", b"One"]
-    file.write_text("k2,Two\n")
-    version = query._tables.version
-    ticker = threading.Event()
-    while query._tables.version == version:
-        ticker.wait(0.05)
-    while run(query, ROWS).values != [b"Two"]:
-        ticker.wait(0.05)
-    query.close()
-    assert query._tables._closed.is_set()
-
-
-def test_random_numbers_and_times_differ_from_batch_to_batch(queries: LocalQueries) -> None:
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "uuid()",
+        "rand()",
+        "current_timestamp()",
+        "now()",
+        "localtimestamp()",
+        "TIMESTAMP 'now'",
+        "CAST('now' AS TIMESTAMP)",
+        "timestamp('NOW')",
+    ],
+)
+def test_random_numbers_and_times_differ_from_batch_to_batch(
+    queries: Queries, expression: str
+) -> None:
     """Their plans are made anew; the seed and the time are fixed in a plan."""
-    for expression in ("uuid()", "rand()", "current_timestamp()"):
-        query = queries.open(QuerySpec(f"SELECT {expression} AS value FROM input"))
-        assert run(query, ROWS[:1]).values != run(query, ROWS[:1]).values
-        query.close()
+    query = queries.open(QuerySpec(f"SELECT {expression} AS value FROM input"))
+    assert run(query, ROWS[:1]).values != run(query, ROWS[:1]).values
+    query.close()
 
 
-def test_queries_of_several_threads_do_not_disturb_each_other(queries: LocalQueries) -> None:
+def test_queries_of_several_threads_do_not_disturb_each_other(queries: Queries) -> None:
     """Each has a view `input` of its own."""
     opened = {
         name: queries.open(QuerySpec(f"SELECT concat(value, '{name}') AS value FROM input"))
@@ -284,7 +237,7 @@ def test_queries_of_several_threads_do_not_disturb_each_other(queries: LocalQuer
     assert found == {name: [[f"a{name}".encode()]] * 5 for name in opened}
 
 
-def test_function_gets_a_dataframe_and_returns_one(queries: LocalQueries) -> None:
+def test_function_gets_a_dataframe_and_returns_one(queries: Queries) -> None:
     spec = QuerySpec(function=f"{FUNCTIONS}:loud", config={"suffix": "?"})
     assert results(queries, spec)[:2] == [(b"k1", b"A!?", 10), (b"k2", b"B!?", 11)]
     found = results(queries, QuerySpec(function=f"{FUNCTIONS}:reversed_values"), [("k", "abc")])
@@ -302,16 +255,16 @@ def test_function_gets_a_dataframe_and_returns_one(queries: LocalQueries) -> Non
     ],
 )
 def test_functions_that_cannot_be_run_are_refused(
-    queries: LocalQueries, function: str, reason: str
+    queries: Queries, function: str, reason: str
 ) -> None:
     assert reason in refusal(queries, QuerySpec(function=f"{FUNCTIONS}:{function}"))
 
 
-def test_code_that_is_not_allowed_is_not_called(queries: LocalQueries) -> None:
+def test_code_that_is_not_allowed_is_not_called(queries: Queries) -> None:
     assert "is not on the list" in refusal(queries, QuerySpec(function="os:getcwd"))
 
 
-def test_queries_are_refused_where_spark_has_no_slot_for_them(queries: LocalQueries) -> None:
+def test_queries_are_refused_where_spark_has_no_slot_for_them(queries: Queries) -> None:
     with pytest.raises(QueryError, match="no slot"):
         SparkQueries(None, UserCode(), "no slot").open(QuerySpec())  # type: ignore[arg-type]
 
@@ -346,7 +299,7 @@ def pipeline_with(keys: str, on_error: str) -> str:
     ],
 )
 def test_a_bad_record_is_a_dead_letter_and_the_others_go_on(
-    queries: LocalQueries, tmp_path: Path, keys: str, good: bytes, bad: bytes, reason: str
+    queries: Queries, tmp_path: Path, keys: str, good: bytes, bad: bytes, reason: str
 ) -> None:
     """On the driver for tests, which runs its own Spark."""
     (tmp_path / "config.yaml").write_text(CONFIG)
@@ -365,7 +318,7 @@ def test_a_bad_record_is_a_dead_letter_and_the_others_go_on(
     assert reason in message.decode()
 
 
-def test_validate_has_spark_check_the_queries(queries: LocalQueries, tmp_path: Path) -> None:
+def test_validate_has_spark_check_the_queries(queries: Queries, tmp_path: Path) -> None:
     """With the line of the processor."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     file = tmp_path / "pipeline.yaml"
@@ -380,3 +333,15 @@ def test_validate_has_spark_check_the_queries(queries: LocalQueries, tmp_path: P
     assert "`valu` cannot be resolved" in found.output
     file.write_text(file.read_text().replace("valu ", "value "))
     assert CliRunner().invoke(app, command).exit_code == 0
+
+
+def test_no_statement_runs_though_it_stands_in_another_one(
+    queries: Queries, tmp_path: Path
+) -> None:
+    """Spark runs what EXECUTE IMMEDIATE names while it analyzes the statement."""
+    folder = tmp_path / "written"
+    command = f"INSERT OVERWRITE DIRECTORY '{folder}' USING csv SELECT 1"
+    for query in (f'EXECUTE IMMEDIATE "{command}"', f"BEGIN {command}; END", command):
+        refusal(queries, QuerySpec(query))
+        assert not folder.exists(), query
+    assert len(results(queries, QuerySpec("SELECT value FROM input ; "))) == len(ROWS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -39,6 +41,23 @@ def nothing(frame: DataFrame) -> None:
 def failing(frame: DataFrame) -> DataFrame:
     """What cannot be called."""
     raise KeyError("model")
+
+
+def single(frame: DataFrame) -> DataFrame:
+    """What puts the only row of a table into the plan."""
+    (row,) = frame.sparkSession.table("names").collect()
+    return frame.select(F.concat("value", F.lit(row.name)).alias("value"))
+
+
+def hanging(frame: DataFrame, fifo: str) -> DataFrame:
+    """What says that it has begun, and never ends."""
+
+    def hang(value: str) -> str:
+        Path(fifo).write_text("began", encoding="utf-8")
+        time.sleep(600)
+        return value
+
+    return frame.select(F.udf(lambda value: hang(value), StringType())("value").alias("value"))
 
 
 def _reverse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -65,3 +65,27 @@ def test_what_comes_before_a_failure_is_done() -> None:
         task.task.process(0, task.partitions)
     assert [value for _, _, value, _ in task.taken()] == [b"1", b"2"]
     assert task.task.position(("in", 0)) == 2
+
+
+def test_long_search_for_a_bad_record_takes_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread reports between them: else it would look as if it hung."""
+    now_s = [0]
+    monkeypatch.setattr("streams.group_task.time.perf_counter", lambda: now_s[0])
+    sizes: list[int] = []
+
+    def work(context: ProcessorContext, found: Batch) -> None:
+        now_s[0] += 1
+        sizes.append(len(found))
+        if b"bad" in found.values:
+            raise ValueError("no good")
+        context.forward(found)
+
+    task = Tasks(chain(calling_whole(work)), SKIPS)
+    task.task.add(batch([*(b"%d" % number for number in range(9)), b"bad"]))
+    turns = []
+    while task.task.process(0, task.partitions):
+        turns.append(list(sizes))
+        sizes.clear()
+    assert turns == [[10, 5], [5, 2], [3, 1], [2, 1], [1]]
+    assert len(task.taken()) == 9
+    assert task.task.position(("in", 0)) == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from streams.spark.spec import QueryError, QuerySpec, SparkLostError
-from taskmanager.query_channel import QueryServer, RemoteQueries
+from taskmanager import query_channel
+from taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
 
 KEY = b"secret"
 TIMEOUT_S = 30
@@ -23,15 +25,24 @@ class Doubling:
     columns = ("value",)
 
     def __init__(self) -> None:
+        self.began = threading.Event()
+        self.cancelled = threading.Event()
         self.closed = threading.Event()
 
     def run(self, table: pa.Table) -> pa.Table:
         first = table["value"][0].as_py()
+        self.began.set()
+        if first == "hangs":
+            assert self.cancelled.wait(TIMEOUT_S)
+            raise SparkLostError("cancelled")
         if first == "rejected":
             raise QueryError("no good")
         if first == "unexpected":
             raise ValueError("what")
         return pa.concat_tables([table, table])
+
+    def cancel(self) -> None:
+        self.cancelled.set()
 
     def close(self) -> None:
         self.closed.set()
@@ -59,7 +70,8 @@ def queries() -> FakeQueries:
 
 
 @pytest.fixture
-def server(queries: FakeQueries) -> Iterator[QueryServer]:
+def server(queries: FakeQueries, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueryServer]:
+    monkeypatch.setattr(query_channel, "_WATCH_S", 0.01)
     server = QueryServer("127.0.0.1", KEY, queries)
     yield server
     server.close()
@@ -118,6 +130,48 @@ def test_unexpected_error_is_no_records_fault(remote: RemoteQueries) -> None:
     query = remote.open(QuerySpec("1"))
     with pytest.raises(SparkLostError, match="ValueError: what"):
         query.run(pa.table({"value": ["unexpected"]}))
+    query.close()
+
+
+def hanging_in(query: RemoteQuery) -> threading.Thread:
+    """Return a thread that waits for a batch until it is lost."""
+
+    def work() -> None:
+        with pytest.raises(SparkLostError):
+            query.run(pa.table({"value": ["hangs"]}))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_what_runs_for_a_worker_that_is_gone_is_cancelled_and_nothing_else(
+    queries: FakeQueries, remote: RemoteQueries
+) -> None:
+    hanging, other = remote.open(QuerySpec("1")), remote.open(QuerySpec("2"))
+    (_, served), (_, served_other) = queries.opened
+    thread = hanging_in(hanging)
+    assert served.began.wait(TIMEOUT_S)
+    with socket.socket(fileno=os.dup(hanging._connection.fileno())) as killed:
+        killed.shutdown(socket.SHUT_RDWR)
+    assert served.closed.wait(TIMEOUT_S)
+    assert served.cancelled.is_set()
+    thread.join()
+    assert len(other.run(TABLE)) == 4
+    assert not served_other.cancelled.is_set()
+    other.close()
+
+
+def test_query_that_takes_long_for_a_worker_that_waits_is_not_cancelled(
+    queries: FakeQueries, remote: RemoteQueries
+) -> None:
+    query = remote.open(QuerySpec("1"))
+    ((_, served),) = queries.opened
+    thread = hanging_in(query)
+    assert served.began.wait(TIMEOUT_S)
+    assert not served.cancelled.wait(0.2)  # many times as long as the server waits
+    served.cancel()
+    thread.join()
     query.close()
 
 

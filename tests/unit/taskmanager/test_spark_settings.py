@@ -8,6 +8,7 @@ import pytest
 
 from common.config import SparkConfig
 from common.errors import ConfigError
+from streams.spark.environment import without_secrets
 from taskmanager.spark_settings import SparkSettings, spark_settings
 
 STANDALONE = "spark://host:7077"
@@ -114,7 +115,7 @@ def test_config_wins_over_defaults_but_for_what_tasks_rely_on() -> None:
 )
 def test_secrets_are_kept_from_the_command_line(name: str) -> None:
     conf = {f"spark.{name}": "hidden", "spark.authenticate": "true"}
-    found = spark_settings(SparkConfig(master=STANDALONE, conf=conf), 1)
-    assert found.values[f"spark.{name}"] == "hidden"
-    assert "hidden" not in found.public.values()
-    assert found.public["spark.authenticate"] == "true"
+    found = spark_settings(SparkConfig(master=STANDALONE, conf=conf), 1).values
+    assert found[f"spark.{name}"] == "hidden"
+    assert "hidden" not in without_secrets(found).values()
+    assert without_secrets(found)["spark.authenticate"] == "true"

@@ -1,0 +1,54 @@
+"""Queries on a Spark that tests and `pipeline validate` start themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """
+server_ip: 127.0.0.1
+server_port: 9092
+tm_number: 1
+parallelism: 1
+replication_factor: 1
+source_topic: in
+sink_topic: out
+spark:
+  master: spark://nowhere:7077
+  conf:
+    spark.sql.ansi.enabled: "false"
+    spark.sql.session.timeZone: Asia/Tokyo
+    spark.executor.memory: 1g
+    spark.authenticate.secret: hidden
+"""
+PIPELINE = """
+- id: P
+  type: sql
+  query: SELECT concat(hour(timestamp), coalesce(CAST(value AS INT), 'none')) AS value FROM input
+  to: [sink]
+"""
+DRIVE = """
+import sys
+from pathlib import Path
+from streams import TopologyTestDriver
+with TopologyTestDriver.of_pipeline(Path(sys.argv[1]), Path(sys.argv[2])) as driver:
+    driver.create_input_topic("in").pipe_input(b"k", b"text", timestamp=0)
+    print("found", driver.create_output_topic("out").read_records()[0].value.decode())
+"""
+
+
+def test_settings_of_config_hold_for_the_driver_for_tests(tmp_path: Path) -> None:
+    """Those that change what a query gives; where the cluster is matters not."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    files = [str(tmp_path / "config.yaml"), str(tmp_path / "pipeline.yaml")]
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVE, *files], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+    assert "found 9none" in done.stdout, done.stderr

@@ -1,0 +1,51 @@
+"""Records through queries without Kafka, for the tests of Spark SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from streams.record import Batch
+from streams.spark.columns import batch_of, table_of
+from streams.spark.spec import Queries, Query, QueryError, QuerySpec
+
+ROOT = Path(__file__).parents[1]
+FUNCTIONS = "tests.user_code.frames"
+ROWS = [("k1", "a"), ("k2", "b"), ("k1", "c"), (None, "d")]
+
+
+def batch(rows: Sequence[tuple[str | None, str | None]]) -> Batch:
+    """Return records at the times 10, 11 … and the offsets 100, 101 …"""
+    return Batch(
+        [None if key is None else key.encode() for key, _ in rows],
+        [None if value is None else value.encode() for _, value in rows],
+        [10 + index for index in range(len(rows))],
+        None,
+        [100 + index for index in range(len(rows))],
+    )
+
+
+def run(
+    query: Query, rows: Sequence[tuple[str | None, str | None]], format_: str = "string"
+) -> Batch:
+    table, wrong = table_of(batch(rows), 2, query.columns, format_)  # type: ignore[arg-type]
+    assert wrong == ""
+    return batch_of(query.run(table))
+
+
+def results(
+    queries: Queries, spec: QuerySpec, rows: Sequence[tuple[str | None, str | None]] = ROWS
+) -> list[tuple[bytes | None, bytes | None, int]]:
+    query = queries.open(spec)
+    out = run(query, rows, spec.format)
+    query.close()
+    return list(zip(out.keys, out.values, out.timestamps, strict=True))
+
+
+def refusal(queries: Queries, spec: QuerySpec) -> str:
+    with pytest.raises(QueryError) as caught:
+        queries.open(spec)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

@@ -1,0 +1,132 @@
+"""Connections of strangers, and of workers beside them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+import pytest
+
+from taskmanager import listening
+from taskmanager.listening import ConnectionServer, connect
+
+KEY = b"secret"
+TIMEOUT_S = 30
+
+
+def echo(connection: Connection) -> None:
+    with connection:
+        connection.send_bytes(connection.recv_bytes())
+
+
+@pytest.fixture
+def server() -> Iterator[ConnectionServer]:
+    server = ConnectionServer("test", "127.0.0.1", KEY, echo)
+    yield server
+    server.close()
+
+
+def address(server: ConnectionServer) -> tuple[str, int]:
+    return "127.0.0.1", server.port
+
+
+def require_service(server: ConnectionServer) -> None:
+    with connect(address(server), KEY) as connection:
+        connection.send_bytes(b"hello")
+        assert connection.poll(TIMEOUT_S)
+        assert connection.recv_bytes() == b"hello"
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"\0",
+        b"\0\0\0\x04spam",
+        b"\x7f\xff\xff\xff",
+        b"\xff\xff\xff\xff\x7f" + b"\0" * 7,
+        b"",
+    ],
+)
+def test_garbage_of_a_stranger_leaves_the_server_as_it_is(
+    server: ConnectionServer, garbage: bytes
+) -> None:
+    stranger = socket.create_connection(address(server), TIMEOUT_S)
+    with stranger, suppress(OSError):  # hung up on
+        stranger.sendall(garbage)
+        stranger.shutdown(socket.SHUT_WR)
+        while stranger.recv(1000):
+            pass
+    require_service(server)
+
+
+def test_silent_stranger_keeps_nobody_waiting(server: ConnectionServer) -> None:
+    with socket.create_connection(address(server), TIMEOUT_S):
+        require_service(server)
+
+
+def test_silent_stranger_is_hung_up_on(
+    server: ConnectionServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 1)
+    with socket.create_connection(address(server), TIMEOUT_S) as stranger:
+        while stranger.recv(1000):
+            pass
+
+
+def test_who_has_another_key_is_refused(server: ConnectionServer) -> None:
+    with pytest.raises(ConnectionError, match=f"127.0.0.1:{server.port} is not this driver"):
+        connect(address(server), b"wrong")
+    require_service(server)
+
+
+def test_server_without_free_files_serves_again_when_some_are_free(
+    server: ConnectionServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_PAUSE_S", 0.01)
+    waiting = socket.socket()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.dup(waiting.fileno())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+    try:
+        waiting.connect(address(server))
+        assert not threading.Event().wait(0.1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.close(spare)
+    waiting.settimeout(TIMEOUT_S)
+    assert waiting.recv(1)
+    waiting.close()
+    require_service(server)
+
+
+@pytest.mark.parametrize("answer", [b"\0\0\0\x04spam", b"HTTP/1.0 400 Bad Request\r\n", b""])
+def test_client_gives_up_where_something_else_listens(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        accepted = []
+
+        def serve() -> None:
+            accepted.append(other.accept()[0])
+            accepted[0].sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(ConnectionError, match="is not this driver"):
+            connect(other.getsockname(), KEY)
+        thread.join()
+        accepted[0].close()
+
+
+def test_closed_server_takes_nobody_in(server: ConnectionServer) -> None:
+    place = address(server)
+    server.close()
+    with pytest.raises(OSError, match="refused"):
+        connect(place, KEY)
