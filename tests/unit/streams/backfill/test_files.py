@@ -31,7 +31,7 @@ def read(folder: Path, path: Path, partitions: int = 1) -> list[list[Row]]:
     return [
         [
             (key, value, time, batch.headers[i] if batch.headers else None)
-            for batch in batches(runs_of(folders, "in", number), "in", number, False)
+            for batch in batches(runs_of(folders, "in", number), "in", number, False, folder)
             for i, (key, value, time) in enumerate(
                 zip(batch.keys, batch.values, batch.timestamps, strict=True)
             )

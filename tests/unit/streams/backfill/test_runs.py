@@ -48,7 +48,7 @@ def read(paths: Sequence[Path]) -> list[tuple[int, str, int]]:
     """Return timestamps, runs and positions in the order in which they come."""
     return [
         (row["timestamp"], row["value"].decode(), row["position"])
-        for table in merged(paths)
+        for table in merged(paths, paths[0].parent)
         for row in table.to_pylist()
     ]
 
@@ -94,7 +94,7 @@ def test_a_merge_is_a_sort_by_time_so_far_position_and_run(
 def test_offsets_count_from_0_unless_they_are_those_of_a_topic(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [(1, 100), (2, 105), (3, 106), (4, 110)], per_write=2)
     for keeps, offsets in ((False, [0, 1, 2, 3]), (True, [100, 105, 106, 110])):
-        found = [offset for b in batches([path], "t", 1, keeps) for offset in b.offsets]
+        found = [offset for b in batches([path], "t", 1, keeps, tmp_path) for offset in b.offsets]
         assert found == offsets
 
 
@@ -103,8 +103,8 @@ def test_large_records_come_in_small_batches(
 ) -> None:
     monkeypatch.setattr(runs, "_BATCH_BYTES", 1)
     path = write(tmp_path / "a", [(time, time) for time in range(5)])
-    assert [len(table) for table in merged([path])] == [1] * 5
+    assert [len(table) for table in merged([path], tmp_path)] == [1] * 5
 
 
-def test_a_partition_without_runs_has_no_records() -> None:
-    assert list(batches([], "t", 0, False)) == []
+def test_a_partition_without_runs_has_no_records(tmp_path: Path) -> None:
+    assert list(batches([], "t", 0, False, tmp_path)) == []
