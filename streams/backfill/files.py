@@ -25,7 +25,7 @@ OPTIONAL = ("key", "partition", "offset", "headers")
 SUFFIXES = (".parquet", ".csv")
 
 _CHUNK_RECORDS = 1_000_000
-_CHUNK_BYTES = 128 * 1024 * 1024
+_CHUNK_BYTES = 64 * 1024 * 1024
 _BATCH_RECORDS = 4_096
 _PARQUET_BUFFER_BYTES = 1024 * 1024
 _CSV_BLOCK_BYTES = 32 * 1024 * 1024
@@ -134,7 +134,7 @@ class ReadFile:
 
 
 def _tables(chunk: Chunk) -> Iterator[pa.Table]:
-    """Yield the records of a chunk in tables of up to 1,000,000 and 128 MB, as they are sorted.
+    """Yield the records of a chunk in tables of up to 1,000,000 and 64 MB, as they are sorted.
 
     A row group may be larger, and many times as large in memory as in its file.
     """
@@ -165,7 +165,9 @@ def _decoded(chunk: Chunk) -> Iterator[pa.Table]:
 
 
 def _parquet(chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(chunk.path, buffer_size=_PARQUET_BUFFER_BYTES) as file:
+    # Or it would read row groups as a whole.
+    options = {"pre_buffer": False, "buffer_size": _PARQUET_BUFFER_BYTES}
+    with pq.ParquetFile(chunk.path, **options) as file:
         groups = [file.metadata.row_group(group) for group in chunk.row_groups]
         size = sum(group.total_byte_size for group in groups)
         records = sum(group.num_rows for group in groups)
