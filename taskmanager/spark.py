@@ -5,29 +5,21 @@ Together with the package `streams.spark`, all that imports pyspark.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
-from pyspark import SparkConf, SparkContext, TaskContext
-from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark import TaskContext
 
 from common.config import Config
-from common.errors import UnavailableError
 from common.nodes import TaskId
-from streams.spark.environment import set_environment
 from streams.spark.queries import SparkQueries
+from streams.spark.start import ship_code, start_spark
 from streams.user_code import UserCode
-from taskmanager.archive import write_archive
 from taskmanager.spark_settings import spark_settings
 
 _STOP_TIMEOUT_S = 2.0
-_PYTHON = "spark.pyspark.python"
 
 Body = Callable[[Iterable[int]], Iterator[int]]
 """What runs in a Spark task, over the elements of its partition."""
@@ -45,33 +37,16 @@ class SparkRunner:
         settings with fewer slots than `threads`.
         """
         settings = spark_settings(config.spark, threads)
-        python = sys.executable
-        if not config.spark.is_local:
-            # The executors' hosts may have theirs elsewhere.
-            python = settings.values.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or python
-        set_environment(config.python_path, python)
         self._tm_id = tm_id
         self._no_queries = settings.no_queries
         self._stopping = False
         self._was_ended = False
         self._jobs: dict[int, threading.Thread] = {}
-        app = {"spark.app.name": f"TaskManager {tm_id}"}
-        try:
-            # Spark puts what starts its JVM on the command line, so that must be without secrets.
-            gateway = launch_gateway(_conf({**app, **settings.public}))  # type: ignore[no-untyped-call]
-            self._context = SparkContext(conf=_conf({**app, **settings.values}), gateway=gateway)
-            self._session = SparkSession(self._context)
-        except Exception as error:
-            reason = str(error).strip().splitlines()[0]
-            raise UnavailableError(
-                f"Spark does not start with master {config.spark.master}: {reason}"
-            ) from error
-        if not config.spark.is_local:
-            # In Spark's own folder, which its JVM removes even if this process is killed.
-            archive = Path(str(self._context._temp_dir), f"pipeline_{tm_id}.zip")
-            files = write_archive(archive, config.python_path, config.modules)
-            self._context.addPyFile(str(archive))
-            logger.info("code shipped to the executors", files=files, bytes=archive.stat().st_size)
+        self._session = start_spark(config, f"TaskManager {tm_id}", settings.values)
+        self._context = self._session.sparkContext
+        files = ship_code(self._session, config)
+        if files:
+            logger.info("code shipped to the executors", files=files)
 
     @property
     def driver_host(self) -> str:
@@ -178,13 +153,6 @@ def _once(body: Body) -> Body:
         return body(elements)
 
     return checked
-
-
-def _conf(values: Mapping[str, str]) -> SparkConf:
-    conf = SparkConf(loadDefaults=False)
-    for name, value in values.items():
-        conf.set(name, value)
-    return conf
 
 
 def _summary(error: Exception) -> str:

@@ -16,7 +16,6 @@ SLOTS_PER_THREAD = 2
 
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
 _STANDALONE = "spark://"
-_SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,6 @@ class SparkSettings:
 
     values: Mapping[str, str]
     no_queries: str = ""
-
-    @property
-    def public(self) -> dict[str, str]:
-        """All but the secrets: a command line shows to everybody on the host."""
-        return {name: value for name, value in self.values.items() if not _SECRET.search(name)}
 
 
 def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:

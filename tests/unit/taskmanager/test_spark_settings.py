@@ -1,4 +1,4 @@
-"""What a TaskManager asks of Spark: slots for its threads, and no secrets where others can read."""
+"""What a TaskManager asks of Spark: slots for its threads."""
 
 from __future__ import annotations
 
@@ -107,14 +107,3 @@ def test_config_wins_over_defaults_but_for_what_tasks_rely_on() -> None:
     assert found["spark.ui.enabled"] == "true"
     assert found["spark.task.maxFailures"] == "1"
     assert found["spark.speculation"] == "false"
-
-
-@pytest.mark.parametrize(
-    "name", ["authenticate.secret", "ssl.keyPassword", "hadoop.fs.s3a.access.key", "x.token"]
-)
-def test_secrets_are_kept_from_the_command_line(name: str) -> None:
-    conf = {f"spark.{name}": "hidden", "spark.authenticate": "true"}
-    found = spark_settings(SparkConfig(master=STANDALONE, conf=conf), 1)
-    assert found.values[f"spark.{name}"] == "hidden"
-    assert "hidden" not in found.public.values()
-    assert found.public["spark.authenticate"] == "true"
