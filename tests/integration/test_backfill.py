@@ -15,8 +15,6 @@ from rich.console import Console
 
 from admin.backfill.plan import Plan, make_plan
 from admin.backfill.run import default_work, run_backfill
-from admin.init import sample
-from admin.quickstart.flights import fetch_flights, read_flights
 from common.kafka.bulk import read_committed
 from common.kafka.clients import TransactionFailedError
 from common.kafka.task_producer import TaskProducer
@@ -84,26 +82,6 @@ def counted(rows: list[Row]) -> list[Row]:
             counts[key] += 1
             expected.append((key, b"%d" % counts[key], timestamp, []))
     return sorted(expected)
-
-
-def test_the_flights_are_counted_as_the_quickstart_counts_them(tmp_path: Path) -> None:
-    outcomes = read_flights(fetch_flights()).outcomes
-    flights = [(airport, delay) for airport, delay in outcomes if delay is not None]
-    history = History(tmp_path, sample("pipeline.yaml"), 2)
-    history.write([(k, v, n, []) for n, (k, v) in enumerate(flights)], per_group=100_000)
-    history.run()
-    counts: Counter[bytes] = Counter()
-    expected: list[list[tuple[bytes, bytes, int]]] = [[], []]
-    refused: list[list[tuple[bytes, bytes, int]]] = [[], []]
-    for number, (key, value) in enumerate(flights):
-        partition = default_partition(key, 2)
-        if not value:
-            refused[partition].append((key, value, number))
-            continue
-        counts[key] += 1
-        expected[partition].append((key, b"%d" % counts[key], number))
-    for topic, rows in (("out", expected), ("Adder_dead_letter", refused)):
-        assert [[row[:3] for row in found] for found in history.results(topic)] == rows
 
 
 COUNT_JOB = """
