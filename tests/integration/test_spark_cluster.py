@@ -202,7 +202,6 @@ def test_a_backfill_runs_on_executors_with_code_that_was_shipped_and_shows_no_se
             time.sleep(0.2)
         assert process.stdout is not None
         assert process.returncode == 0, process.stdout.read() + cluster.logs()
-    Path("/tmp/w/seen.txt").write_text("\n".join(sorted(seen)))
     assert any("SparkSubmit" in line and cluster.master in line for line in seen)
     assert not any(SECRET in line for line in seen)
     results = [row for found in history.results("out") for row in found]
@@ -293,4 +292,6 @@ def ancestor(pid: int, generations: int) -> int:
 
 def command_lines() -> str:
     """Return what all users of this host can see of its processes."""
-    return subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout
+    # Without -ww, only their first 80 characters.
+    answer = subprocess.run(["ps", "-ewwo", "args="], capture_output=True, text=True, check=True)
+    return answer.stdout
