@@ -11,6 +11,7 @@ import pytest
 
 from admin.init import sample
 from admin.quickstart.flights import fetch_flights, read_flights
+from common.clock import wall_clock_ms
 from tests.engine import all_run, engine
 from tests.history import command, read_results
 
@@ -48,9 +49,11 @@ def test_a_backfill_gives_what_the_job_gives_that_streams_record_for_record(
         made.start_job_manager()
         made.start_task_manager(0)
         made.wait_until(all_run([0]))
+        # Of today, or the broker would delete them, as they are older than it keeps records.
+        first_ms = wall_clock_ms() - 1_000 * FLIGHTS
         # Some come late.
         made.write_at(
-            (key, line, 1_000_000 + 1_000 * number - 1_500 * (number * 7_919 % 5))
+            (key, line, first_ms + 1_000 * number - 1_500 * (number * 7_919 % 5))
             for number, (key, line) in enumerate(flights.records[:FLIGHTS])
         )
         sink, refused = made.config.sink_topic, made.names.dead_letter("Delays")
