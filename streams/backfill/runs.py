@@ -89,7 +89,8 @@ def merged(paths: Sequence[Path], scratch: Path) -> Iterator[pa.Table]:
     if len(paths) <= _MOST_AT_ONCE:
         yield from _merged(paths)
         return
-    with TemporaryDirectory(prefix="merged-", dir=scratch) as folder:
+    # Of a task that failed, the folder around may be gone first.
+    with TemporaryDirectory(prefix="merged-", dir=scratch, ignore_cleanup_errors=True) as folder:
         yield from _merged(_fewer(paths, Path(folder)))
 
 
