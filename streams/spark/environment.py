@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from common.java import find_java
@@ -28,6 +29,13 @@ QUIET = {
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Settings of a driver that only this host is to reach."""
+
+_SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
+
+
+def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that a command line may hold: it shows to everybody on the host."""
+    return {name: value for name, value in settings.items() if not _SECRET.search(name)}
 
 
 def set_environment(python_path: Sequence[Path], worker_python: str = sys.executable) -> None:

@@ -1,24 +1,21 @@
-"""Starts Spark in this process, for PipelineThreads and for bounded work alike."""
+"""Starts Spark where config.yaml says, for PipelineThreads and for bounded work alike."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from common.config import Config
 from common.errors import UnavailableError
 from streams.spark.archive import write_archive
 from streams.spark.environment import set_environment
+from streams.spark.session import start_session
 
 _PYTHON = "spark.pyspark.python"
-_SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
 
 
 def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> SparkSession:
@@ -31,12 +28,8 @@ def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> Spark
         # The executors' hosts may have theirs elsewhere.
         python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or python
     set_environment(config.python_path, python)
-    values = {"spark.app.name": name, **settings}
     try:
-        # Spark puts what starts its JVM on the command line, so that must be without secrets.
-        # Of one that ran before in this process, the JVM is still there.
-        gateway = SparkContext._gateway or launch_gateway(_conf(public(values)))  # type: ignore[no-untyped-call]
-        return SparkSession(SparkContext(conf=_conf(values), gateway=gateway))
+        return start_session({"spark.app.name": name, **settings})
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise UnavailableError(
@@ -57,15 +50,3 @@ def ship_code(session: SparkSession, config: Config) -> int:
     files = write_archive(archive, config.python_path, config.modules)
     context.addPyFile(str(archive))
     return files
-
-
-def public(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return all but the secrets: a command line shows to everybody on the host."""
-    return {name: value for name, value in settings.items() if not _SECRET.search(name)}
-
-
-def _conf(values: Mapping[str, str]) -> SparkConf:
-    conf = SparkConf(loadDefaults=False)
-    for name, value in values.items():
-        conf.set(name, value)
-    return conf

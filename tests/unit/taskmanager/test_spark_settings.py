@@ -1,4 +1,4 @@
-"""What a TaskManager asks of Spark: slots for its threads."""
+"""What a TaskManager asks of Spark: slots for its threads, and no secrets where others can read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from common.config import SparkConfig
 from common.errors import ConfigError
+from streams.spark.environment import without_secrets
 from taskmanager.spark_settings import SparkSettings, spark_settings
 
 STANDALONE = "spark://host:7077"
@@ -107,3 +108,14 @@ def test_config_wins_over_defaults_but_for_what_tasks_rely_on() -> None:
     assert found["spark.ui.enabled"] == "true"
     assert found["spark.task.maxFailures"] == "1"
     assert found["spark.speculation"] == "false"
+
+
+@pytest.mark.parametrize(
+    "name", ["authenticate.secret", "ssl.keyPassword", "hadoop.fs.s3a.access.key", "x.token"]
+)
+def test_secrets_are_kept_from_the_command_line(name: str) -> None:
+    conf = {f"spark.{name}": "hidden", "spark.authenticate": "true"}
+    found = spark_settings(SparkConfig(master=STANDALONE, conf=conf), 1).values
+    assert found[f"spark.{name}"] == "hidden"
+    assert "hidden" not in without_secrets(found).values()
+    assert without_secrets(found)["spark.authenticate"] == "true"
