@@ -5,28 +5,21 @@ Together with the package `streams.spark`, all that imports pyspark.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import structlog
 from pyspark import TaskContext
 
 from common.config import Config
-from common.errors import UnavailableError
 from common.nodes import TaskId
-from streams.spark.environment import set_environment
 from streams.spark.queries import SparkQueries
-from streams.spark.session import start_session
+from streams.spark.start import ship_code, start_spark
 from streams.user_code import UserCode
-from taskmanager.archive import write_archive
 from taskmanager.spark_settings import spark_settings
 
 _STOP_TIMEOUT_S = 2.0
-_PYTHON = "spark.pyspark.python"
 
 Body = Callable[[Iterable[int]], Iterator[int]]
 """What runs in a Spark task, over the elements of its partition."""
@@ -44,31 +37,16 @@ class SparkRunner:
         settings with fewer slots than `threads`.
         """
         settings = spark_settings(config.spark, threads)
-        python = sys.executable
-        if not config.spark.is_local:
-            # The executors' hosts may have theirs elsewhere.
-            python = settings.values.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or python
-        set_environment(config.python_path, python)
         self._tm_id = tm_id
         self._no_queries = settings.no_queries
         self._stopping = False
         self._was_ended = False
         self._jobs: dict[int, threading.Thread] = {}
-        app = {"spark.app.name": f"TaskManager {tm_id}"}
-        try:
-            self._session = start_session({**app, **settings.values})
-        except Exception as error:
-            reason = str(error).strip().splitlines()[0]
-            raise UnavailableError(
-                f"Spark does not start with master {config.spark.master}: {reason}"
-            ) from error
+        self._session = start_spark(config, f"TaskManager {tm_id}", settings.values)
         self._context = self._session.sparkContext
-        if not config.spark.is_local:
-            # In Spark's own folder, which its JVM removes even if this process is killed.
-            archive = Path(str(self._context._temp_dir), f"pipeline_{tm_id}.zip")
-            files = write_archive(archive, config.python_path, config.modules)
-            self._context.addPyFile(str(archive))
-            logger.info("code shipped to the executors", files=files, bytes=archive.stat().st_size)
+        files = ship_code(self._session, config)
+        if files:
+            logger.info("code shipped to the executors", files=files)
 
     @property
     def driver_host(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,6 +128,19 @@ class History:
                 [(k, v, time, list(headers)) for k, v, time, headers, _ in driver.log(topic)]
                 for topic in topics
             ]
+
+
+def backfill_command(history: History) -> list[str]:
+    """Return the command that runs a backfill, for a process of its own."""
+    folder = history.folder
+    files = [str(folder / "config.yaml"), str(folder / "pipeline.yaml")]
+    where = ["--from", str(folder / "in.parquet"), "--to", str(folder / "results")]
+    return command("backfill", *files, *where)
+
+
+def command(*words: str) -> list[str]:
+    """Return a call of `pipeline`."""
+    return [sys.executable, "-c", "from admin.cli import main; main()", *words]
 
 
 def read_results(path: Path) -> list[Row]:

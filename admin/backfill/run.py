@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -139,6 +139,9 @@ class _Run:
 
     def __init__(self, plan: Plan, work: Work, jobs: Jobs, progress: Progress) -> None:
         self._plan = plan
+        # On a cluster, what lies in python_path is shipped, and its folders are of this host.
+        config = plan.config
+        self._config = config if config.spark.is_local else replace(config, python_path=())
         self._work = work
         self._jobs = jobs
         self._progress = progress
@@ -179,7 +182,7 @@ class _Run:
                 ranges = self._work.ranges[topic]
                 tasks = [
                     ReadPartition(
-                        folder / f"{n:06}", self._plan.config, where.name, topic, n, start, end
+                        folder / f"{n:06}", self._config, where.name, topic, n, start, end
                     )
                     for n, (start, end) in enumerate(ranges)
                 ]
@@ -206,7 +209,7 @@ class _Run:
         tasks = [
             StageTask(
                 folder=self._work.stage(f"stage-{name}") / str(replica.task),
-                config=self._plan.config,
+                config=self._config,
                 replica=replica,
                 inputs={
                     topic: self._input(topic, replica.task.partition) for topic in replica.in_topics
@@ -249,7 +252,7 @@ class _Run:
                     group = TopicNames.of(plan.config).backfill_group(self._work.id)
                     limit = limits[topic]
                     tasks.append(
-                        WritePartition(path, plan.config, runs, name, number, group, limit)
+                        WritePartition(path, self._config, runs, name, number, group, limit)
                     )
         total = sum(self._written.get(topic, 0) for topic in (*plan.results, *others))
         counts: dict[str, int] = {}

@@ -25,6 +25,9 @@ OPTIONAL = ("key", "partition", "offset", "headers")
 SUFFIXES = (".parquet", ".csv")
 
 _CHUNK_RECORDS = 1_000_000
+_CHUNK_BYTES = 64 * 1024 * 1024
+_BATCH_RECORDS = 4_096
+_PARQUET_BUFFER_BYTES = 1024 * 1024
 _CSV_BLOCK_BYTES = 32 * 1024 * 1024
 _FILE_BITS = 40
 """Where there is no offset, the number of the file and that of the row within it stand for it."""
@@ -48,8 +51,7 @@ def find_files(path: Path) -> list[Path]:
     """
     if path.is_dir():
         found = sorted(each for suffix in SUFFIXES for each in path.rglob(f"*{suffix}"))
-        # What starts so is not meant to be read, by the custom of Spark and Hadoop.
-        found = [each for each in found if not each.name.startswith(("_", "."))]
+        found = [each for each in found if not any(map(_is_hidden, each.relative_to(path).parts))]
         if not found:
             raise ConfigError(f"folder {path} has no {' and no '.join(SUFFIXES)} file")
         return found
@@ -60,6 +62,14 @@ def find_files(path: Path) -> list[Path]:
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"{path} must end in {' or '.join(SUFFIXES)}")
     return [path]
+
+
+def _is_hidden(name: str) -> bool:
+    """Tell whether a file or folder is not meant to be read, by the custom of Spark and Hadoop.
+
+    A folder such as `_day=1` is one of the columns that they make folders of.
+    """
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def chunks_of(paths: Sequence[Path]) -> list[Chunk]:
@@ -82,13 +92,15 @@ def _row_groups(path: Path, position: int) -> Iterator[Chunk]:
         raise ConfigError(f"{path} cannot be read as Parquet: {error}") from error
     _require_columns(path, names)
     taken: list[int] = []
-    records = 0
+    records = size = 0
     for group in range(metadata.num_row_groups):
         taken.append(group)
         records += metadata.row_group(group).num_rows
-        if records >= _CHUNK_RECORDS or group == metadata.num_row_groups - 1:
+        size += metadata.row_group(group).total_byte_size
+        is_last = group == metadata.num_row_groups - 1
+        if records >= _CHUNK_RECORDS or size >= _CHUNK_BYTES or is_last:
             yield Chunk(path, position, tuple(taken), records)
-            position, taken, records = position + records, [], 0
+            position, taken, records, size = position + records, [], 0, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +134,48 @@ class ReadFile:
 
 
 def _tables(chunk: Chunk) -> Iterator[pa.Table]:
-    if chunk.path.suffix == ".parquet":
-        with pq.ParquetFile(chunk.path) as file:
-            yield file.read_row_groups(list(chunk.row_groups), use_threads=False)
-        return
+    """Yield the records of a chunk in tables of up to 1,000,000 and 64 MB, as they are sorted.
+
+    A row group may be larger, and many times as large in memory as in its file.
+    """
+    waiting: list[pa.Table] = []
+    records = size = 0
+    for table in _decoded(chunk):
+        if waiting and (
+            records + len(table) > _CHUNK_RECORDS or size + table.nbytes > _CHUNK_BYTES
+        ):
+            yield pa.concat_tables(waiting)
+            waiting, records, size = [], 0, 0
+        waiting.append(table)
+        records += len(table)
+        size += table.nbytes
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _decoded(chunk: Chunk) -> Iterator[pa.Table]:
+    """Yield the records of a chunk in small tables, whose texts stand in them."""
+    for batch in _csv(chunk.path) if chunk.path.suffix == ".csv" else _parquet(chunk):
+        table = pa.Table.from_batches([batch])
+        for number, column in enumerate(table.schema):
+            if pa.types.is_dictionary(column.type):
+                plain = table[number].cast(column.type.value_type)
+                table = table.set_column(number, column.name, plain)
+        yield table
+
+
+def _parquet(chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    # Or it would read row groups as a whole.
+    options = {"pre_buffer": False, "buffer_size": _PARQUET_BUFFER_BYTES}
+    with pq.ParquetFile(chunk.path, **options) as file:
+        groups = [file.metadata.row_group(group) for group in chunk.row_groups]
+        size = sum(group.total_byte_size for group in groups)
+        records = sum(group.num_rows for group in groups)
+        most = max(1, min(_BATCH_RECORDS, _CHUNK_BYTES // 4 * records // max(size, 1)))
+        yield from file.iter_batches(most, list(chunk.row_groups), use_threads=False)
+
+
+def _csv(path: Path) -> Iterator[pa.RecordBatch]:
     options = pyarrow.csv.ConvertOptions(
         column_types={"key": pa.binary(), "value": pa.binary()},
         # A field without quotes and content is null, and one with quotes an empty text.
@@ -134,14 +184,13 @@ def _tables(chunk: Chunk) -> Iterator[pa.Table]:
         quoted_strings_can_be_null=False,
     )
     with pyarrow.csv.open_csv(
-        chunk.path,
+        path,
         read_options=pyarrow.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
         parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
         convert_options=options,
     ) as reader:
-        _require_columns(chunk.path, reader.schema.names)
-        for batch in reader:
-            yield pa.Table.from_batches([batch])
+        _require_columns(path, reader.schema.names)
+        yield from reader
 
 
 def _require_columns(path: Path, names: Sequence[str]) -> None:
@@ -201,9 +250,6 @@ def records_of(
 def _bytes(table: pa.Table, name: str, path: Path) -> pa.Array:
     column = table[name]
     type_ = column.type
-    if pa.types.is_dictionary(type_):
-        column = column.cast(type_.value_type)
-        type_ = column.type
     if pa.types.is_integer(type_):
         column = column.cast(pa.string())
     elif not (

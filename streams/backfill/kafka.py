@@ -113,7 +113,7 @@ class WritePartition:
             # Only now: before, the former writer could still commit.
             written = reader.committed([target], _TIMEOUT_S).get(target, 0)
             place.progress(written)
-            records = islice(self._records(), written, None)
+            records = islice(self._records(place), written, None)
             for first in records:
                 producer.begin()
                 sent, size = 0, 0
@@ -129,8 +129,8 @@ class WritePartition:
                 place.progress(sent)
         return written
 
-    def _records(self) -> Iterator[OutputRecord]:
-        for batch in batches(self.runs, self.topic, self.partition, keeps_offsets=False):
+    def _records(self, place: Place) -> Iterator[OutputRecord]:
+        for batch in batches(self.runs, self.topic, self.partition, False, place.path):
             headers = batch.headers or [None] * len(batch)
             for key, value, timestamp, each in zip(
                 batch.keys, batch.values, batch.timestamps, headers, strict=True

@@ -46,7 +46,7 @@ class WriteFile:
         try:
             # Most values differ, and so do most times and offsets.
             with pq.ParquetWriter(unfinished, SCHEMA, use_dictionary=["key"]) as file:
-                for table in merged(self.runs):
+                for table in merged(self.runs, place.path):
                     file.write_table(self._rows(table, written))
                     written += len(table)
                     place.progress(len(table))

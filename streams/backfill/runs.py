@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,18 +32,23 @@ SCHEMA = pa.schema(
 BATCH_RECORDS = 100_000
 TASK_BATCH_RECORDS = 20_000
 """What a task takes at once: a record that is rejected costs time for all behind it there."""
-_BATCH_BYTES = 64 * 1024 * 1024
+_BATCH_BYTES = 16 * 1024 * 1024
 _SMALLEST_BATCH = 20_000
+_RUN_BATCH_BYTES = 4 * 1024 * 1024
+"""Of each run that is merged, a batch is in memory."""
+_MOST_AT_ONCE = 100
+"""How many runs are merged at once."""
 
 
 class RunWriter:
     """Writes one run. `path` and its folder are made with the first record."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._file: pa.ipc.RecordBatchFileWriter | None = None
         self._waiting: list[pa.Table] = []
         self._size = 0
+        self._bytes = 0
         self.records = 0
         """How many records it has got."""
 
@@ -49,9 +56,10 @@ class RunWriter:
         """Write records of `SCHEMA` behind the others."""
         self._waiting.append(table)
         self._size += len(table)
+        self._bytes += table.nbytes
         self.records += len(table)
         # Where many partitions share what is written, batches would become small.
-        if self._size >= _SMALLEST_BATCH:
+        if self._size >= _SMALLEST_BATCH or self._bytes >= _RUN_BATCH_BYTES:
             self._flush()
 
     def close(self) -> None:
@@ -63,20 +71,61 @@ class RunWriter:
 
     def _flush(self) -> None:
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = pa.ipc.new_file(str(self._path), SCHEMA)
-        table = pa.concat_tables(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
-        self._file.write_table(table.combine_chunks(), max_chunksize=BATCH_RECORDS)
-        self._waiting, self._size = [], 0
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = pa.ipc.new_file(str(self.path), SCHEMA)
+        table = pa.concat_tables(self._waiting).combine_chunks()
+        for piece in _pieces(table, _RUN_BATCH_BYTES):
+            self._file.write_table(piece)
+        self._waiting, self._size, self._bytes = [], 0, 0
 
 
-def merged(paths: Sequence[Path]) -> Iterator[pa.Table]:
-    """Yield the records of runs, merged by time, in tables of up to 100,000 records or 64 MB.
+def merged(paths: Sequence[Path], scratch: Path) -> Iterator[pa.Table]:
+    """Yield the records of runs, merged by time, in tables of up to 100,000 records or 16 MB.
 
     The time of a record is the largest timestamp of its run up to it. Of equal times, the smaller
-    position comes first, then the run that is named first.
+    position comes first, then the run that is named first. More than 100 runs become fewer before,
+    in a folder of `scratch` that is removed in the end; no file is held open.
     """
-    cursors = [_Cursor(path) for path in paths]
+    if len(paths) <= _MOST_AT_ONCE:
+        yield from _merged(paths)
+        return
+    # Of a task that failed, the folder around may be gone first.
+    with TemporaryDirectory(prefix="merged-", dir=scratch, ignore_cleanup_errors=True) as folder:
+        yield from _merged(_fewer(paths, Path(folder)))
+
+
+def _fewer(paths: Sequence[Path], folder: Path) -> Sequence[Path]:
+    """Make one run of neighbours, and of no more than must be, until all can be merged at once.
+
+    A run of several is in their order, so its times and positions ascend like theirs.
+    """
+    count = 0
+    while len(paths) > _MOST_AT_ONCE:
+        excess = len(paths) - _MOST_AT_ONCE
+        fewer: list[Path] = []
+        start = 0
+        while start < len(paths):
+            group = paths[start : start + min(_MOST_AT_ONCE, excess + 1)]
+            start += len(group)
+            excess -= len(group) - 1
+            if len(group) == 1:
+                fewer += group
+                continue
+            writer = RunWriter(folder / f"{count}.arrow")
+            count += 1
+            for table in _merged(group):
+                writer.write(table)
+            writer.close()
+            fewer.append(writer.path)
+            for path in group:
+                if path.parent == folder:
+                    path.unlink()
+        paths = fewer
+    return paths
+
+
+def _merged(paths: Sequence[Path]) -> Iterator[pa.Table]:
+    cursors = [_Cursor(number, path) for number, path in enumerate(paths)]
     while True:
         for cursor in cursors:
             if not len(cursor):
@@ -84,58 +133,62 @@ def merged(paths: Sequence[Path]) -> Iterator[pa.Table]:
         cursors = [cursor for cursor in cursors if len(cursor)]
         if not cursors:
             return
-        open_ends = [cursor.times[-1] for cursor in cursors if not cursor.is_at_end]
-        # Whatever is still to be read of a run is not older than what was read last.
-        bound = min(open_ends, default=None) if len(cursors) > 1 else None
-        parts = [
-            (number, *cursor.take(bound))
-            for number, cursor in enumerate(cursors)
-            if cursor.count_before(bound)
-        ]
-        if parts:
-            yield from _sliced(_in_order(parts))
-            continue
-        for cursor in cursors:
-            if not cursor.is_at_end and cursor.times[-1] == bound:
-                cursor.load()
+        # Whatever is still to be read of a run comes behind what was read last.
+        bound = min((cursor.last for cursor in cursors if not cursor.is_at_end), default=_END)
+        parts = [(cursor.number, *cursor.take(bound)) for cursor in cursors]
+        yield from _pieces(_in_order([part for part in parts if len(part[1])]), _BATCH_BYTES)
+
+
+_At = tuple[int, int, int]
+"""Where a record stands in the order of all: its time, its position, and the number of its run."""
+_END: _At = (2**63 - 1, 2**63 - 1, 2**63 - 1)
 
 
 class _Cursor:
     """What was read of a run and not taken yet."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = pa.ipc.open_file(pa.memory_map(str(path)))
+    def __init__(self, number: int, path: Path) -> None:
+        self.number = number
+        self._path = path
         self._next = 0
         self._latest = np.iinfo(np.int64).min
         self._table = SCHEMA.empty_table()
-        self.times: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._times: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._positions: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self.is_at_end = False
 
     def __len__(self) -> int:
-        return len(self.times)
+        return len(self._times)
 
     @property
-    def is_at_end(self) -> bool:
-        return self._next == int(self._file.num_record_batches)
+    def last(self) -> _At:
+        """Where the last record stands that was read."""
+        return int(self._times[-1]), int(self._positions[-1]), self.number
 
     def load(self) -> None:
+        """Read on, if there is more, once all is taken."""
         if self.is_at_end:
             return
-        table = pa.Table.from_batches([self._file.get_batch(self._next)])
-        self._next += 1
-        timestamps = table["timestamp"].to_numpy()
-        times = np.maximum(np.maximum.accumulate(timestamps), self._latest)
-        self._latest = times[-1]
-        if len(self):
-            table, times = pa.concat_tables([self._table, table]), np.append(self.times, times)
-        self._table, self.times = table, times
+        # Opened anew each time: what was read stays mapped, without a descriptor.
+        with pa.memory_map(str(self._path)) as file:
+            reader = pa.ipc.open_file(file)
+            self._table = pa.Table.from_batches([reader.get_batch(self._next)])
+            self._next += 1
+            self.is_at_end = self._next == int(reader.num_record_batches)
+        times = np.maximum.accumulate(self._table["timestamp"].to_numpy())
+        self._times = np.maximum(times, self._latest)
+        self._latest = self._times[-1]
+        self._positions = self._table["position"].to_numpy()
 
-    def count_before(self, bound: np.int64 | None) -> int:
-        return len(self) if bound is None else int(np.searchsorted(self.times, bound))
-
-    def take(self, bound: np.int64 | None) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        count = self.count_before(bound)
-        taken = self._table.slice(0, count), self.times[:count]
-        self._table, self.times = self._table.slice(count), self.times[count:]
+    def take(self, bound: _At) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+        """Take the records up to a place, which may be that of one of them, and their times."""
+        time, position, number = bound
+        first, end = (int(np.searchsorted(self._times, time, side)) for side in ("left", "right"))
+        side: Literal["left", "right"] = "right" if self.number <= number else "left"
+        count = first + int(np.searchsorted(self._positions[first:end], position, side))
+        taken = self._table.slice(0, count), self._times[:count]
+        self._table, self._times = self._table.slice(count), self._times[count:]
+        self._positions = self._positions[count:]
         return taken
 
 
@@ -149,22 +202,29 @@ def _in_order(parts: Sequence[tuple[int, pa.Table, npt.NDArray[np.int64]]]) -> p
     return table.take(pa.array(order))
 
 
-def _sliced(table: pa.Table) -> Iterator[pa.Table]:
-    most = max(1, min(BATCH_RECORDS, _BATCH_BYTES * len(table) // max(table.nbytes, 1)))
-    for start in range(0, len(table), most):
-        yield table.slice(start, most)
+def _pieces(table: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+    """Yield a table in parts of up to 100,000 records and `most_bytes`, one record at least."""
+    size = len(table)
+    count = max(-(-size // BATCH_RECORDS), -(-table.nbytes // most_bytes))
+    if count <= 1 or size <= 1:
+        yield table
+        return
+    most = -(-size // min(count, size))
+    for start in range(0, size, most):
+        # Records differ in size.
+        yield from _pieces(table.slice(start, most), most_bytes)
 
 
 def batches(
-    paths: Sequence[Path], topic: str, partition: int, keeps_offsets: bool
+    paths: Sequence[Path], topic: str, partition: int, keeps_offsets: bool, scratch: Path
 ) -> Iterator[RecordBatch]:
     """Yield the records of a partition as a task takes them.
 
     Their offsets count from 0, as if they had been written to an empty topic, unless the one run
-    that there is has those of a topic.
+    that there is has those of a topic. `scratch` is that of `merged`.
     """
     offset = 0
-    for table in merged(paths):
+    for table in merged(paths, scratch):
         end = offset + len(table)
         whole = RecordBatch(
             topic,

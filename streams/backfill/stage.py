@@ -11,7 +11,7 @@ from common.config import Config
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from streams.backfill.outputs import OutputWriter, Runs
-from streams.backfill.runs import TASK_BATCH_RECORDS, batches
+from streams.backfill.runs import batches
 from streams.backfill.tasks import Done, Place
 from streams.global_task import GlobalTask
 from streams.group_task import GroupSettings, GroupTask
@@ -85,7 +85,7 @@ class StageTask:
             for builder in group.stores:
                 stores[builder.name] = builder.open(folder / builder.name, {})
             for store in group.global_stores:
-                followers[store.store.name] = self._follow(store)
+                followers[store.store.name] = self._follow(store, place)
             return self._process(place, group, stores, followers)
         finally:
             for follower in followers.values():
@@ -94,7 +94,7 @@ class StageTask:
                 bytes_store.close()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _follow(self, store: GlobalStore) -> GlobalTask:
+    def _follow(self, store: GlobalStore, place: Place) -> GlobalTask:
         """Return a global store with all of its topic, as tasks of a job find it."""
         inputs = self.followed[store.topic]
         task = GlobalTask(
@@ -105,7 +105,9 @@ class StageTask:
             clock_ms=lambda: self.now_ms,
         )
         for number, source in enumerate(inputs):
-            for batch in batches(source.runs, store.topic, number, source.keeps_offsets):
+            for batch in batches(
+                source.runs, store.topic, number, source.keeps_offsets, place.path
+            ):
                 task.add(batch)
         task.take_dropped()
         return task
@@ -119,7 +121,7 @@ class StageTask:
     ) -> Done:
         number = self.replica.task.partition
         readers = {
-            (topic, number): batches(source.runs, topic, number, source.keeps_offsets)
+            (topic, number): batches(source.runs, topic, number, source.keeps_offsets, place.path)
             for topic, source in self.inputs.items()
         }
         nodes = GroupTask(
@@ -170,7 +172,8 @@ class StageTask:
         return replace(
             settings,
             max_task_idle_ms=0,
-            buffered_records=TASK_BATCH_RECORDS,
+            # A batch of each input at a time: however large its records are.
+            buffered_records=1,
             takes_inputs_as_they_come=settings.takes_inputs_as_they_come and len(self.inputs) == 1,
             # Batches are large already.
             gathers=False,

@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from common.config import Config, SparkConfig
+from common.config import Config
 from common.errors import UnavailableError
-from streams.spark.environment import LOOPBACK, QUIET, set_environment
+from streams.spark.environment import LOOPBACK, QUIET, SMALL_JVM
 from streams.spark.queries import SparkQueries
+from streams.spark.start import ship_code, start_spark
 from streams.user_code import UserCode
 
 T = TypeVar("T")
@@ -24,12 +25,13 @@ class BoundedJobs:
     def __init__(self, config: Config) -> None:
         """Start Spark as a TaskManager's is configured, which takes some seconds.
 
-        Raises `UnavailableError` without Java 17 or if Spark does not start.
+        On a cluster, the engine and the user's code are shipped to the executors. Raises
+        `UnavailableError` without Java 17 or if Spark does not start.
         """
         running = SparkSession.getActiveSession()
         self._is_own = running is None
         self._code = UserCode.of(config)
-        self._session = running or _start(config.spark, self._code)
+        self._session = running or _start(config)
         self._context = self._session.sparkContext
         self._group = uuid.uuid4().hex
 
@@ -66,16 +68,16 @@ class BoundedJobs:
             self._session.stop()
 
 
-def _start(config: SparkConfig, code: UserCode) -> SparkSession:
-    set_environment(code.python_path)
-    address = LOOPBACK if config.is_local else {}
-    builder = SparkSession.builder.appName("backfill").config(
-        map={**QUIET, **address, **config.conf, "spark.master": config.master}
-    )
-    try:
-        return builder.getOrCreate()
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UnavailableError(
-            f"Spark does not start with master {config.master}: {reason}"
-        ) from error
+def _start(config: Config) -> SparkSession:
+    place = LOOPBACK if config.spark.is_local else {"spark.executor.extraJavaOptions": SMALL_JVM}
+    settings = {
+        **QUIET,
+        **place,
+        **config.spark.conf,
+        "spark.master": config.spark.master,
+        # A second copy of a task that writes a topic would fence the first one.
+        "spark.speculation": "false",
+    }
+    session = start_spark(config, "backfill", settings)
+    ship_code(session, config)
+    return session

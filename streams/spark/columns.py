@@ -86,8 +86,13 @@ def binary_items(column: pa.ChunkedArray) -> list[bytes | None]:
             continue
         _, ends, data = chunk.buffers()
         offsets = memoryview(ends).cast("i")[chunk.offset : chunk.offset + len(chunk) + 1].tolist()
-        content = data.to_pybytes() if data is not None else b""
-        cut: list[bytes | None] = [content[start:end] for start, end in pairwise(offsets)]
+        content = b""
+        if data is not None:
+            # Of a slice, its own part: there may be many of one buffer.
+            start, end = offsets[0], offsets[-1]
+            content = data.slice(start, end - start).to_pybytes()
+            offsets = [offset - start for offset in offsets] if start else offsets
+        cut: list[bytes | None] = [content[at:to] for at, to in pairwise(offsets)]
         if chunk.null_count:
             valid = chunk.is_valid().to_pylist()
             cut = [item if is_valid else None for item, is_valid in zip(cut, valid, strict=True)]

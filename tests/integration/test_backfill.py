@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,14 +15,12 @@ from rich.console import Console
 
 from admin.backfill.plan import Plan, make_plan
 from admin.backfill.run import default_work, run_backfill
-from admin.init import sample
-from admin.quickstart.flights import fetch_flights, read_flights
 from common.kafka.bulk import read_committed
 from common.kafka.clients import TransactionFailedError
 from common.kafka.task_producer import TaskProducer
 from streams.backfill import kafka
 from streams.partitioning import default_partition
-from tests.history import Here, History, Interrupted, Row
+from tests.history import Here, History, Interrupted, Row, backfill_command
 from tests.tasks import Job, Record
 
 pytestmark = pytest.mark.integration
@@ -37,14 +34,6 @@ ON_SPARK = """
 - {{id: Gate, type: "tests.user_code.history:Gate", to: [Counter], config: {{file: "{gate}"}}}}
 - {{id: Counter, type: count, to: [sink]}}
 """
-
-
-def command(history: History) -> list[str]:
-    folder = history.folder
-    files = [str(folder / "config.yaml"), str(folder / "pipeline.yaml")]
-    where = ["--from", str(folder / "in.parquet"), "--to", str(folder / "results")]
-    code = "from admin.cli import main; main()"
-    return [sys.executable, "-c", code, "backfill", *files, *where]
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -62,7 +51,7 @@ def test_a_backfill_that_is_killed_goes_on_with_what_is_not_done(tmp_path: Path)
     rows: list[Row] = [(b"k%d" % (n % 50), b"%d" % n, 1_000 + n, []) for n in range(20_000)]
     history.write(rows, per_group=5_000)
     work = tmp_path / "job" / "results.backfill"
-    process = subprocess.Popen(command(history))
+    process = subprocess.Popen(backfill_command(history))
     try:
         wait_for(lambda: any(work.glob("stage-Gate/*.unfinished-*")), process)
     finally:
@@ -75,7 +64,7 @@ def test_a_backfill_that_is_killed_goes_on_with_what_is_not_done(tmp_path: Path)
         path.write_text(path.read_text().replace('"skipped": 0', '"skipped": 1'))
     gate.touch()
     again = subprocess.run(
-        command(history), check=True, timeout=TIMEOUT_S, stdout=subprocess.PIPE, text=True
+        backfill_command(history), check=True, timeout=TIMEOUT_S, stdout=subprocess.PIPE, text=True
     )
     assert "2 skipped" in again.stdout
     assert sorted(row for found in history.results("out") for row in found) == counted(rows)
@@ -93,26 +82,6 @@ def counted(rows: list[Row]) -> list[Row]:
             counts[key] += 1
             expected.append((key, b"%d" % counts[key], timestamp, []))
     return sorted(expected)
-
-
-def test_the_flights_are_counted_as_the_quickstart_counts_them(tmp_path: Path) -> None:
-    outcomes = read_flights(fetch_flights()).outcomes
-    flights = [(airport, delay) for airport, delay in outcomes if delay is not None]
-    history = History(tmp_path, sample("pipeline.yaml"), 2)
-    history.write([(k, v, n, []) for n, (k, v) in enumerate(flights)], per_group=100_000)
-    history.run()
-    counts: Counter[bytes] = Counter()
-    expected: list[list[tuple[bytes, bytes, int]]] = [[], []]
-    refused: list[list[tuple[bytes, bytes, int]]] = [[], []]
-    for number, (key, value) in enumerate(flights):
-        partition = default_partition(key, 2)
-        if not value:
-            refused[partition].append((key, value, number))
-            continue
-        counts[key] += 1
-        expected[partition].append((key, b"%d" % counts[key], number))
-    for topic, rows in (("out", expected), ("Adder_dead_letter", refused)):
-        assert [[row[:3] for row in found] for found in history.results(topic)] == rows
 
 
 COUNT_JOB = """

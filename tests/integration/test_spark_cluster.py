@@ -1,4 +1,4 @@
-"""A TaskManager on a standalone Spark cluster: a Master, two Workers, and a killed executor."""
+"""A TaskManager and a backfill on a standalone Spark cluster: a Master and two Workers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from common.errors import UnavailableError
 from common.java import find_java
 from common.status import ThreadState
 from tests.engine import Engine, all_run, engine
+from tests.history import History, backfill_command
 from tests.spark_cluster import SparkCluster, get_json, spark_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -61,6 +62,20 @@ QUERIES = """
 - {id: Named, type: sql, query: "SELECT key, concat(value, '!') AS value FROM input", to: [Loud]}
 - {id: Loud, type: dataframe, function: "own_code:loud", to: [sink]}
 """
+BACKFILL = """
+- {id: Named, type: sql, query: "SELECT key, concat(value, '!') AS value FROM input", to: [Loud]}
+- {id: Loud, type: dataframe, function: "own_code:loud", to: [Place]}
+- {id: Place, type: "own_code:Place", to: [Counter, sink]}
+- {id: Counter, type: count, to: [sink]}
+"""
+BACKFILL_CONFIG = """
+server_ip: 127.0.0.1
+server_port: 9092
+tm_number: 1
+replication_factor: 1
+source_topic: in
+sink_topic: out
+"""
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +99,16 @@ def running(
     cluster: SparkCluster, folder: Path, servers: str, name: str, pipeline: str, **conf: object
 ) -> Iterator[Engine]:
     """Prepare a job of one TaskManager with own code, on the cluster."""
+    settings = settings_with_own_code(cluster, folder, **conf) | {"heartbeat_interval_ms": 500}
+    job = f"cluster_{name}_{os.getpid()}"
+    with engine(folder, servers, job, pipeline, tm_number=1, **settings) as made:
+        yield made
+
+
+def settings_with_own_code(
+    cluster: SparkCluster, folder: Path, **conf: object
+) -> dict[str, object]:
+    """Return what config.yaml says of the cluster and of own code, which is put into a folder."""
     code = folder / "code"
     code.mkdir()
     (code / "own_code.py").write_text(OWN_CODE)
@@ -96,15 +121,11 @@ def running(
         "spark.executor.memory": "512m",
     }
     lines = ", ".join(f'"{key}": "{value}"' for key, value in (known | conf).items())
-    settings = {
+    return {
         "modules": "[own_code]",
         "python_path": f"[{code}]",
-        "heartbeat_interval_ms": 500,
         "spark": f"{{master: '{cluster.master}', conf: {{{lines}}}}}",
     }
-    job = f"cluster_{name}_{os.getpid()}"
-    with engine(folder, servers, job, pipeline, tm_number=1, **settings) as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -161,6 +182,40 @@ def test_queries_run_on_executors_with_code_that_was_shipped(
         assert Counter(made.read(made.config.sink_topic)) == wanted
 
 
+def test_a_backfill_runs_on_executors_with_code_that_was_shipped_and_shows_no_secret(
+    cluster: SparkCluster, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "job", BACKFILL, 2)
+    settings = settings_with_own_code(cluster, tmp_path) | {"parallelism": 2}
+    config = history.folder / "config.yaml"
+    config.write_text(
+        BACKFILL_CONFIG + "".join(f"{name}: {value}\n" for name, value in settings.items())
+    )
+    rows = [(b"k%d" % (n % KEYS), b"v%d" % n, n) for n in range(1_000)]
+    history.write([(*row, []) for row in rows], per_group=250)
+    seen: set[str] = set()
+    with subprocess.Popen(
+        backfill_command(history), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        while process.poll() is None:
+            seen.update(command_lines().splitlines())
+            time.sleep(0.2)
+        assert process.stdout is not None
+        assert process.returncode == 0, process.stdout.read() + cluster.logs()
+    assert any("SparkSubmit" in line and cluster.master in line for line in seen)
+    assert not any(SECRET in line for line in seen)
+    results = [row for found in history.results("out") for row in found]
+    place = b" pipeline.zip pipeline.zip"
+    loud = [(key, value, time) for key, value, time, _ in results if (value or b"")[-1:] == b"!"]
+    assert sorted(loud) == sorted((k + place, v.upper() + b"!", t) for k, v, t in rows)
+    counts: dict[bytes | None, list[int]] = {}
+    for key, value, *_ in results:
+        if (value or b"")[-1:] != b"!":
+            counts.setdefault(key, []).append(int(value or b"0"))
+    wanted = list(range(1, len(rows) // KEYS + 1))
+    assert counts == {b"k%d" % key + place: wanted for key in range(KEYS)}
+
+
 def test_thread_that_gets_no_slot_is_told_in_status_and_log(
     cluster: SparkCluster, tmp_path: Path, bootstrap_servers: str
 ) -> None:
@@ -208,7 +263,7 @@ def check_counts(made: Engine, rows: list[tuple[bytes, bytes]]) -> None:
     counts: dict[bytes | None, list[int]] = {}
     for key, value in made.read(made.config.sink_topic):
         counts.setdefault(key, []).append(int(value or b"0"))
-    expected = Counter(key + b" pipeline_0.zip pipeline_0.zip" for key, _ in rows)
+    expected = Counter(key + b" pipeline.zip pipeline.zip" for key, _ in rows)
     assert counts == {key: list(range(1, n + 1)) for key, n in expected.items()}
 
 
@@ -237,4 +292,6 @@ def ancestor(pid: int, generations: int) -> int:
 
 def command_lines() -> str:
     """Return what all users of this host can see of its processes."""
-    return subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout
+    # Without -ww, only their first 80 characters.
+    answer = subprocess.run(["ps", "-ewwo", "args="], capture_output=True, text=True, check=True)
+    return answer.stdout

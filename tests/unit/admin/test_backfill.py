@@ -41,7 +41,6 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.backfill.files._CHUNK_RECORDS", 150)
     monkeypatch.setattr(runs, "BATCH_RECORDS", 40)
     monkeypatch.setattr(runs, "TASK_BATCH_RECORDS", 15)
-    monkeypatch.setattr("streams.backfill.stage.TASK_BATCH_RECORDS", 15)
     monkeypatch.setattr("streams.backfill.stage._MOST_UNCOMMITTED", 5)
     monkeypatch.setattr(runs, "_SMALLEST_BATCH", 30)
 

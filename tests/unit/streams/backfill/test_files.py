@@ -31,7 +31,7 @@ def read(folder: Path, path: Path, partitions: int = 1) -> list[list[Row]]:
     return [
         [
             (key, value, time, batch.headers[i] if batch.headers else None)
-            for batch in batches(runs_of(folders, "in", number), "in", number, False)
+            for batch in batches(runs_of(folders, "in", number), "in", number, False, folder)
             for i, (key, value, time) in enumerate(
                 zip(batch.keys, batch.values, batch.timestamps, strict=True)
             )
@@ -53,6 +53,70 @@ def test_records_come_in_the_order_of_time_and_then_of_the_files(tmp_path: Path)
     parquet(tmp_path / "in" / "b.parquet", key=["k"] * 2, value=["4", "5"], timestamp=[5, 1])
     (found,) = read(tmp_path, tmp_path / "in")
     assert [value for _, value, _, _ in found] == [b"5", b"2", b"1", b"3", b"4"]
+
+
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_large_values_are_read_and_sorted_by_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dictionary: bool
+) -> None:
+    """Neither how many records a row group has, nor its size in the file, says how large it is."""
+    monkeypatch.setattr(files, "_CHUNK_BYTES", 100_000)
+    monkeypatch.setattr(files, "_BATCH_RECORDS", 4)
+    values = pa.array([b"%d" % (n % 7) * 9_000 for n in range(60)])
+    table = pa.table(
+        {
+            "value": values.dictionary_encode() if is_dictionary else values,
+            "timestamp": pa.array(range(60, 0, -1)),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=60)
+    sizes: list[int] = []
+    records_of = files.records_of
+
+    def measured(table: pa.Table, *arguments: Any) -> Any:
+        sizes.append(table.nbytes)
+        return records_of(table, *arguments)
+
+    monkeypatch.setattr(files, "records_of", measured)
+    (found,) = read(tmp_path, tmp_path / "a.parquet")
+    assert [value for _, value, _, _ in found] == values.to_pylist()[::-1]
+    assert len(sizes) > 1
+    assert max(sizes) <= 100_000
+
+
+def test_row_groups_of_many_bytes_are_chunks_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parquet(tmp_path / "a.parquet", value=["a" * 500] * 10, timestamp=range(10))
+    assert [chunk.records for chunk in chunks_of([path])] == [10]
+    size = pq.ParquetFile(path).metadata.row_group(0).total_byte_size
+    monkeypatch.setattr(files, "_CHUNK_BYTES", size + 1)
+    assert [chunk.records for chunk in chunks_of([path])] == [4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_read"),
+    [
+        ("day/a.parquet", True),
+        ("day=1/a.parquet", True),
+        ("_day=1/a.parquet", True),
+        ("_a.parquet", False),
+        (".a.parquet", False),
+        ("_delta_log/a.parquet", False),
+        ("day=1/_temporary/0/a.parquet", False),
+        (".spark-staging/day=1/a.parquet", False),
+    ],
+)
+def test_files_and_folders_that_are_not_meant_to_be_read_are_left_out(
+    tmp_path: Path, name: str, is_read: bool
+) -> None:
+    # What is above the folder has no say.
+    folder = tmp_path / "_mine"
+    for each in ("always.parquet", name):
+        (folder / each).parent.mkdir(parents=True, exist_ok=True)
+        (folder / each).touch()
+    wanted = {"always.parquet", name} if is_read else {"always.parquet"}
+    assert {str(path.relative_to(folder)) for path in find_files(folder)} == wanted
 
 
 def test_offsets_decide_between_records_of_one_time(

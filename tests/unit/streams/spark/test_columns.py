@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams.errors import StreamsError
 from streams.record import Batch
-from streams.spark.columns import HEADERS, batch_of, read, table_of, write
+from streams.spark.columns import HEADERS, batch_of, binary_items, read, table_of, write
 from streams.spark.spec import COLUMNS
 
 BYTES = st.none() | st.binary(max_size=12)
@@ -47,6 +47,12 @@ def test_bytes_that_are_no_text_are_fine_in_the_binary_format_and_where_nobody_r
     table, wrong = table_of(batch, 0, ("key", "value"), "binary")
     assert (table.to_pylist(), wrong) == ([{"key": b"\xff", "value": b"\xfe"}], "")
     assert table_of(batch, 0, ("offset",), "string")[1] == ""
+
+
+@given(st.lists(BYTES), st.integers(0, 9), st.integers(0, 9))
+def test_items_of_a_slice_are_its_own(items: list[bytes | None], start: int, count: int) -> None:
+    column = pa.chunked_array([pa.array(items, pa.binary())]).slice(min(start, len(items)), count)
+    assert binary_items(column) == column.to_pylist()
 
 
 @given(st.lists(st.tuples(BYTES, BYTES, st.integers(0, 2**40)), min_size=1))

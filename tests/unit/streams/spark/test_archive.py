@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from taskmanager.archive import write_archive
+from streams.spark.archive import write_archive
 
 
 def make(folder: Path, *names: str) -> None:

@@ -1,0 +1,74 @@
+"""The quickstart's pipeline over some of its flights: as a job that streams, and as a backfill."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from admin.init import sample
+from admin.quickstart.flights import fetch_flights, read_flights
+from common.clock import wall_clock_ms
+from tests.engine import all_run, engine
+from tests.history import command, read_results
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+FLIGHTS = 20_000
+PARTITIONS = 3
+TIMEOUT_S = 280
+
+Results = Mapping[bytes | None, list[tuple[bytes | None, int]]]
+"""The values and timestamps of each key, in their order."""
+
+
+def by_key(rows: Iterable[tuple[bytes | None, bytes | None, int]]) -> Results:
+    found: dict[bytes | None, list[tuple[bytes | None, int]]] = {}
+    for key, value, timestamp in rows:
+        found.setdefault(key, []).append((value, timestamp))
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_a_backfill_gives_what_the_job_gives_that_streams_record_for_record(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """All of a key comes from one partition of the source, so chance has no say in its order."""
+    flights = read_flights(fetch_flights())
+    airports = tmp_path / "airports.csv"
+    airports.write_bytes(flights.airports)
+    pipeline = sample("quickstart.yaml").format(airports=airports)
+    delays = [delay for _, delay in flights.outcomes[:FLIGHTS] if delay is not None]
+    job = f"flights_{os.getpid()}"
+    with engine(
+        tmp_path, bootstrap_servers, job, pipeline, tm_number=1, parallelism=PARTITIONS
+    ) as made:
+        made.start_job_manager()
+        made.start_task_manager(0)
+        made.wait_until(all_run([0]))
+        # Of today, or the broker would delete them, as they are older than it keeps records.
+        first_ms = wall_clock_ms() - 1_000 * FLIGHTS
+        # Some come late.
+        made.write_at(
+            (key, line, first_ms + 1_000 * number - 1_500 * (number * 7_919 % 5))
+            for number, (key, line) in enumerate(flights.records[:FLIGHTS])
+        )
+        sink, refused = made.config.sink_topic, made.names.dead_letter("Delays")
+        counts = {sink: sum(map(bool, delays)), refused: delays.count(b"")}
+        made.wait_until_done(counts, TIMEOUT_S)
+        streamed = {topic: made.read_with_times(topic) for topic in counts}
+        files = [str(made.config_file), str(tmp_path / "pipeline.yaml")]
+        source = f"topic:{made.config.source_topic}"
+    where = ["--from", source, "--to", str(tmp_path / "results")]
+    subprocess.run(command("backfill", *files, *where), check=True, timeout=TIMEOUT_S)
+    for topic, rows in streamed.items():
+        assert len(rows) == counts[topic] > 0
+        found = [
+            row[:3]
+            for number in range(PARTITIONS)
+            for row in read_results(tmp_path / "results" / topic / f"{number}.parquet")
+        ]
+        assert by_key(found) == by_key(rows)
