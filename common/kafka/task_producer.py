@@ -86,7 +86,8 @@ class TaskProducer:
         # Errors leave out that a connection was closed; the log does not.
         logger = logging.Logger("librdkafka")
         logger.parent = settings["logger"]
-        logger.addFilter(self._on_log)
+        for news in (self._on_log, *settings["logger"].filters):
+            logger.addFilter(news)
         self._producer = connect(
             Producer, settings | {"error_cb": self._on_error, "logger": logger}
         )
