@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -103,6 +103,16 @@ def _record(message: Message) -> ControlRecord:
     )
 
 
+def _produce(
+    producer: Producer,
+    record: ControlRecord,
+    on_delivery: Callable[[KafkaError | None, Message], None],
+) -> None:
+    producer.produce(
+        record.topic, record.value, record.key, 0, on_delivery, headers=list(record.headers)
+    )
+
+
 class _News:
     """Logs what goes wrong with control messages: each kind of error of a topic every 10 s."""
 
@@ -140,7 +150,7 @@ class ReportWriter:
         """
         for record in records:
             try:
-                self._produce(record)
+                _produce(self._producer, record, self._on_delivery)
             except BufferError:
                 continue
             except KafkaException as exception:
@@ -150,16 +160,6 @@ class ReportWriter:
                     # It can never send again.
                     self._producer = connect(Producer, self._settings)
         self._producer.poll(0)
-
-    def _produce(self, record: ControlRecord) -> None:
-        self._producer.produce(
-            record.topic,
-            record.value,
-            record.key,
-            0,
-            self._on_delivery,
-            headers=list(record.headers),
-        )
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -206,14 +206,7 @@ class RulingWriter:
         try:
             self._producer.begin_transaction()
             for record in records:
-                self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    0,
-                    self._on_delivery,
-                    headers=list(record.headers),
-                )
+                _produce(self._producer, record, self._on_delivery)
         except KafkaException as exception:
             raise translate(exception) from exception
         retry(self._producer.commit_transaction, self._timeout_s)

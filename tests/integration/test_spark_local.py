@@ -8,18 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_config import SMALL_CONFIG
+
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-CONFIG = """
-server_ip: 127.0.0.1
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-spark:
+CONFIG = (
+    SMALL_CONFIG
+    + """spark:
   master: spark://nowhere:7077
   conf:
     spark.sql.ansi.enabled: "false"
@@ -27,6 +23,7 @@ spark:
     spark.executor.memory: 1g
     spark.authenticate.secret: hidden
 """
+)
 PIPELINE = """
 - id: P
   type: sql

@@ -17,21 +17,17 @@ from streams.spark.queries import SparkQueries
 from streams.spark.spec import Queries, QueryError, QuerySpec
 from streams.user_code import UserCode
 from tests.queries import FUNCTIONS, ROOT, ROWS, refusal, results, run
+from tests.small_config import SMALL_CONFIG
 
 pytestmark = pytest.mark.integration
 
 OF_SCHEMA = {"format": "json", "schema": "a INT, b STRING"}
-CONFIG = f"""
-server_ip: 127.0.0.1
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-modules: [{FUNCTIONS}]
+CONFIG = (
+    SMALL_CONFIG
+    + f"""modules: [{FUNCTIONS}]
 python_path: ["{ROOT}"]
 """
+)
 
 
 @pytest.fixture

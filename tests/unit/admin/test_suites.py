@@ -10,20 +10,16 @@ from typer.testing import CliRunner
 from admin.cli import app
 from admin.suites import TestResult, run_suite
 from common.errors import ConfigError
+from tests.small_config import SMALL_CONFIG
 
 ROOT = Path(__file__).parents[3]
-CONFIG = f"""
-server_ip: 127.0.0.1
-server_port: 9092
-tm_number: 1
-parallelism: 1
-replication_factor: 1
-source_topic: in
-sink_topic: out
-job_name: job
+CONFIG = (
+    SMALL_CONFIG
+    + f"""job_name: job
 modules: [tests.user_code.word_count, tests.user_code.broken]
 python_path: ["{ROOT}"]
 """
+)
 PIPELINE = """
 sources: {lines: lines_topic}
 sinks: {words: words_topic}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +18,7 @@ from streams.stores.rocksdb import (
     StoreLockedError,
     StoreUnavailableError,
 )
-
-IDENTITY = {"topic": "state_topic_Counter", "partition": "0", "cluster": "abc"}
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "stores" / "Counter_0"
-
-
-@pytest.fixture
-def store(directory: Path) -> Iterator[RocksDBStore]:
-    opened = RocksDBStore(directory, IDENTITY)
-    yield opened
-    opened.close()
-
-
-def reopened(store: RocksDBStore, directory: Path) -> RocksDBStore:
-    store.close()
-    return RocksDBStore(directory, IDENTITY)
+from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage\n", b"MANIFEST-999999\n"])

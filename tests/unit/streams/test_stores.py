@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,7 @@ from hypothesis import strategies as st
 from streams.stores.rocksdb import (
     RocksDBStore,
 )
-
-IDENTITY = {"topic": "state_topic_Counter", "partition": "0", "cluster": "abc"}
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "stores" / "Counter_0"
-
-
-@pytest.fixture
-def store(directory: Path) -> Iterator[RocksDBStore]:
-    opened = RocksDBStore(directory, IDENTITY)
-    yield opened
-    opened.close()
-
-
-def reopened(store: RocksDBStore, directory: Path) -> RocksDBStore:
-    store.close()
-    return RocksDBStore(directory, IDENTITY)
-
+from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
 
 # Transactions.
 
