@@ -109,8 +109,8 @@ class Task(AssignedTask):
         self._context.admin.topic_ids([*self.replica.in_topics, *followed, *written])
         limits = self._context.admin.size_limits(written)
         self._producer = TaskProducer(self._context.config, self._transactional_id, limits)
-        # Made early: one that is asked while it connects may take 0.7 s to answer. Of its own, as
-        # one that looks up offsets fetches nothing meanwhile.
+        # Made early: one that is asked while it connects may take 0.7 s to answer. Of its own, as a
+        # reader is for one thread.
         with closing(PartitionReader(self._context.config, self._group)) as reader:
             reach("before-fence")
             self._producer.fence(START_TIMEOUT_S)
@@ -376,10 +376,8 @@ class Task(AssignedTask):
         positions = reader.committed(self.partitions, START_TIMEOUT_S)
         from_end = False
         for partition in self.partitions:
-            # Asked for all: a reader that has not looked for a partition's broker before it
-            # reads finds it only with its next round of metadata, up to 1 s later.
-            oldest, end = self._context.reader.watermarks(partition, START_TIMEOUT_S)
             if partition not in positions:
+                oldest, end = reader.watermarks(partition, START_TIMEOUT_S)
                 is_last = group.begins_at_end(partition[0])
                 positions[partition] = end if is_last else oldest
                 from_end |= is_last

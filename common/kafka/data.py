@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -58,6 +59,9 @@ class PartitionReader:
 
     One for all tasks of a PipelineThread, one for each start of a task. Offsets are committed by
     the producers' transactions, under a group to which nobody ever subscribes.
+
+    For one thread at a time. confluent-kafka lets one call into a consumer; others try again each
+    millisecond, in no order: with a few threads that wait for a broker, one starves for a minute.
     """
 
     def __init__(self, config: Config, group: str, describer: Describer | None = None) -> None:
@@ -90,6 +94,11 @@ class PartitionReader:
         """Start to read each partition at its offset."""
         self._consumer.incremental_assign([TopicPartition(*p, o) for p, o in positions.items()])
         self._assigned |= positions
+        for partition in positions:
+            # librdkafka looks for the leaders of new partitions once a second, and for that of
+            # this one at once. It goes on when the call has ended.
+            with suppress(KafkaException):
+                self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=0.001)
 
     def unassign(self, partitions: Iterable[Partition]) -> None:
         """Stop to read these partitions; those that are not assigned are ignored."""
@@ -113,8 +122,7 @@ class PartitionReader:
     def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
         """Return the group's committed offsets; partitions never committed are left out.
 
-        Waits for transactions that are about to decide (KIP-447, `require_stable`). Meanwhile
-        `assign` may block as well, so ask a reader for this that fetches nothing.
+        Waits for transactions that are about to decide (KIP-447, `require_stable`).
         """
         wanted = [TopicPartition(*p) for p in partitions]
         found = retry(lambda left: self._consumer.committed(wanted, timeout=left), timeout_s)
