@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.chaos.catalog import Fault, SkippedError
-from tests.chaos.report import Row, Timeline
+from tests.chaos.report import Row, StandstillWatch, Timeline
 from tests.chaos.rig import Rig
 from tests.chaos.verify import busy_tasks, explain, verify
 
@@ -45,6 +45,7 @@ class Campaign:
         self._folder = folder
         self._random = Random(seed)
         self._say = timeline.say
+        self._standstill = StandstillWatch(timeline)
         self._clusters = 0
 
     @property
@@ -102,6 +103,13 @@ class Campaign:
         row = self.rows[fault.name]
         if row.skipped:
             return True
+        still_s = self._standstill.seconds
+        try:
+            return self._play_round(rig, fault, row)
+        finally:
+            row.still_s += self._standstill.seconds - still_s
+
+    def _play_round(self, rig: Rig, fault: Fault, row: Row) -> bool:
         rig.seconds = []
         before = rig.ledger.tally(rig.load.numbers)
         self._say(f"{fault.name} #{row.rounds + 1}")

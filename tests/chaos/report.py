@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.ledger import Tally
+
+_NAP_S = 0.2
+_STANDSTILL_S = 1.0
 
 
 class Timeline:
@@ -25,6 +29,29 @@ class Timeline:
         print(line, flush=True)
 
 
+class StandstillWatch:
+    """Notes when the whole machine stands still, as a virtual one does that its host stops.
+
+    No engine can be faster than that, so a table without it would say something wrong.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.seconds = 0.0
+        """For how long it stood still since the start."""
+        self._say = timeline.say
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        before = time.monotonic()
+        while True:
+            time.sleep(_NAP_S)
+            now = time.monotonic()
+            still_s, before = now - before - _NAP_S, now
+            if still_s >= _STANDSTILL_S:
+                self.seconds += still_s
+                self._say(f"the machine stood still for {still_s:.1f} s")
+
+
 @dataclass(slots=True)
 class Row:
     """All rounds of one fault."""
@@ -37,6 +64,8 @@ class Row:
     wrong: int = 0
     seconds: list[float] = field(default_factory=list)
     """From each break until records of all keys came out again."""
+    still_s: float = 0.0
+    """For how long the machine stood still meanwhile."""
     failures: list[str] = field(default_factory=list)
     skipped: str = ""
 
@@ -65,6 +94,7 @@ class Row:
             "wrong": self.wrong,
             "recovery_median_s": statistics.median(self.seconds) if self.seconds else None,
             "recovery_max_s": max(self.seconds, default=None),
+            "machine_stood_still_s": round(self.still_s, 1),
             "failures": self.failures,
             "skipped": self.skipped,
         }
@@ -73,17 +103,19 @@ class Row:
 def table(rows: Iterable[Row]) -> str:
     """Return the rows as Markdown, as docs/reliability.md shows them."""
     lines = [
-        "| fault | rounds | lost | repeated | reordered | time to recover: median | max |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| fault | rounds | lost | repeated | reordered | time to recover: median | max |"
+        " machine stood still |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
         if row.skipped:
-            lines.append(f"| {row.fault} | skipped: {row.skipped} | | | | | |")
+            lines.append(f"| {row.fault} | skipped: {row.skipped} | | | | | | |")
             continue
         median = f"{statistics.median(row.seconds):.1f} s" if row.seconds else ""
         longest = f"{max(row.seconds):.1f} s" if row.seconds else ""
+        still = f"{row.still_s:.0f} s" if row.still_s else ""
         lines.append(
             f"| {row.fault} | {row.rounds} | {row.lost} | {row.repeated} | {row.reordered} "
-            f"| {median} | {longest} |"
+            f"| {median} | {longest} | {still} |"
         )
     return "\n".join(lines)
