@@ -99,6 +99,8 @@ run_command(find_java)()'
   pip_install --use-pep517 -r requirements.lock
   say "installing the project…"
   pip_install --no-build-isolation -e .
+  say "making an archive of Spark's classes, so that Spark starts in half the time…"
+  quietly "$VENV/bin/python" -m streams.spark.class_archive || say "going on without it"
   wanted_stamp >"$STAMP.part"
   mv "$STAMP.part" "$STAMP"
 }

@@ -18,12 +18,20 @@ LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of the JVMs of drivers and executors."""
 
+CLASS_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+"""Spark's classes as a JVM of this machine holds them in memory; `class_archive` makes it."""
+
+
+def driver_options(archive: str) -> str:
+    """Return the options of a driver's JVM; `archive` says what to do with which class archive."""
+    return f'{SMALL_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} "-XX:{archive}"'
+
+
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": (
-        f"{SMALL_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
-    ),
+    # Without one, or with one that is not its own, the JVM starts all the same.
+    "spark.driver.extraJavaOptions": driver_options(f"SharedArchiveFile={CLASS_ARCHIVE}"),
 }
 """Settings of every driver, before those of config.yaml."""
 
