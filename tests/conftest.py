@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,8 @@ from tests.brokers import docker_cluster, local_cluster
 # Machines are shared: how long an example takes says nothing.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
+# A shell lets what it starts in the background ignore SIGINT, and what tests start would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

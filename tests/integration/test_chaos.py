@@ -14,12 +14,9 @@ from tests.chaos.report import Timeline, table
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SHORT_SET = (
-    "kill-before-commit",
     "kill-during-commit",
-    "kill-after-commit",
     "kill-worker",
     "pause-past-detection",
-    "stop-gracefully",
     "restart-broker",
     "kill-jobmanager-in-move",
     "control-garbage",

@@ -29,7 +29,7 @@ print(start_session(settings).range(3).count())
 
 
 def sources(archive: Path, log: Path) -> set[str]:
-    """Start a Spark with an archive; return where the JVM has Spark's classes are from."""
+    """Start a Spark with an archive; return where the JVM has Spark's classes from."""
     done = subprocess.run(
         [sys.executable, "-c", START, str(archive), str(log)],
         capture_output=True,

@@ -88,17 +88,20 @@ def test_server_without_free_files_serves_again_when_some_are_free(
     server: ConnectionServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "_PAUSE_S", 0.01)
-    waiting = socket.socket()
+    # The kernel has set a file aside for the call of `accept` that waits already: two connections.
+    first, waiting = socket.socket(), socket.socket()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Nothing more can be opened, whichever numbers of files are free.
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
+        first.connect(address(server))
         waiting.connect(address(server))
         assert not threading.Event().wait(0.1)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     waiting.settimeout(TIMEOUT_S)
     assert waiting.recv(1)
+    first.close()
     waiting.close()
     require_service(server)
 
