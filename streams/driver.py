@@ -117,8 +117,8 @@ class TopologyTestDriver:
     @classmethod
     def of_pipeline(
         cls,
-        config: Path,
-        pipeline: Path,
+        config: Path | str,
+        pipeline: Path | str,
         *,
         partitions: Mapping[str, int] | None = None,
         initial_wall_clock_ms: int = 0,
@@ -129,10 +129,10 @@ class TopologyTestDriver:
         ConfigError for what is wrong with the files, and what processors raise in `init`.
         Processors of the types `sql` and `dataframe` start a Spark in this process.
         """
-        loaded = load_config(config)
+        loaded = load_config(Path(config))
         code = UserCode.of(loaded)
         # One task each, also where an internal topic has partitions of its own.
-        found = replace(load_pipeline(pipeline, loaded), partitions={})
+        found = replace(load_pipeline(Path(pipeline), loaded), partitions={})
         names = TopicNames.of(loaded)
         units = replicas(with_matching_topics(found, partitions or {}, names), names, 1)
         queries = None

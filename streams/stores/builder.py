@@ -50,7 +50,7 @@ class StoreBuilder(Generic[K, V]):
     """The definition of a store. Make it with one of the functions of this module.
 
     A store that is not `persistent` is in memory, and restored as a whole after every start; one
-    that is not `logged` has no state topic, and is empty after a start on another host.
+    that is not `logged` has no state topic, and is empty after each start.
     """
 
     name: str

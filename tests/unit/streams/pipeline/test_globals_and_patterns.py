@@ -142,7 +142,7 @@ def test_the_driver_runs_a_pipeline_with_a_global_store(files: tuple[Path, Path]
         entry("lookup", LOOKUP)
         + entry("lookup", LOOKUP.replace("names_", "other_").replace("named_", "more_"), "V")
     )
-    with TopologyTestDriver.of_pipeline(config, pipeline) as driver:
+    with TopologyTestDriver.of_pipeline(str(config), str(pipeline)) as driver:
         driver.create_input_topic("names_topic").pipe_input(b"a", b"Ann")
         driver.create_input_topic("orders_topic").pipe_input(b"1", b"a")
         assert driver.create_output_topic("named_topic").read_key_values() == [(b"1", b"Ann")]
