@@ -90,6 +90,12 @@ def _nodes(
         own = {topic.name: topic.partitions for topic in topology.internal_topics}
         for topic in sorted(own.keys() & {SOURCE, SINK}):
             raise StreamsError(f'internal topic "{topic}" has a reserved name: choose another one')
+        for source in sorted({t for g in topology.groups for t in g.in_topics}):
+            if pipeline.source_options.get(source):
+                raise StreamsError(
+                    f'source "{source}" has options, and a topology says itself how it reads its '
+                    "sources: give them to add_source, or name the topic once more without options"
+                )
         names = TopicNames.of(config)
         topics = {
             topic: names.internal(entry.id, topic)

@@ -257,6 +257,17 @@ def test_a_topology_takes_nothing_that_its_builder_says(key: str) -> None:
     assert problem.startswith(f'1:111: unknown key "{key.partition(":")[0]}": the keys are id, ')
 
 
+@pytest.mark.parametrize("option", ["timestamp: wall_clock", "auto_offset_reset: latest"])
+def test_a_topology_refuses_a_source_with_options_that_it_would_not_follow(option: str) -> None:
+    sources = f"sources: {{l: {{topic: lines, {option}}}, m: lines}}\n"
+    text = sources + "processors:\n" + entry("chain", "lines: %s, words: w")
+    assert problems_in(text % "l") == [
+        '3:8: "W": source "l" has options, and a topology says itself how it reads its sources: '
+        "give them to add_source, or name the topic once more without options"
+    ]
+    assert [node.id for node in load(text % "m").nodes] == ["W-Split", "W-Count"]
+
+
 def test_everything_that_is_wrong_with_a_topology_is_reported_a_line_each() -> None:
     assert problems_in(entry("impossible")) == [
         '1:8: "W": "Out" has an unknown parent "Im"',
