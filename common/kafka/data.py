@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from common.config import Config
@@ -28,8 +29,9 @@ _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_err
 # As large as responses can be: the default, 100 MB, would stop at a record of that size for ever.
 _MAX_RESPONSE_BYTES = 2_147_483_647
 
-
 BROKEN_HEADERS = "the name of a header is not UTF-8"
+
+logger = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -236,6 +238,8 @@ def _columns(messages: list[Message]) -> list[RecordBatch]:
     Such a record is a batch of its own, without its headers. The first call of `headers` for it
     raises; a second one would return tuples with null pointers in them.
     """
+    if (messages[-1].offset() or 0) - (messages[0].offset() or 0) + 1 < len(messages):
+        messages = _without_repetitions(messages)
     batches: list[RecordBatch] = []
     unread = iter(messages)
     start = 0
@@ -253,6 +257,24 @@ def _columns(messages: list[Message]) -> list[RecordBatch]:
             batches.append(_batch(messages[start:] if start else messages, headers))
             break
     return batches
+
+
+def _without_repetitions(messages: list[Message]) -> list[Message]:
+    """Leave out what librdkafka delivered again amid the rest (its issues 4637, 5345)."""
+    kept: list[Message] = []
+    end = -1
+    for message in messages:
+        offset = message.offset() or 0
+        if offset > end:
+            kept.append(message)
+            end = offset
+    logger.warning(
+        "records delivered twice are ignored",
+        topic=messages[0].topic(),
+        partition=messages[0].partition(),
+        records=len(messages) - len(kept),
+    )
+    return kept
 
 
 def _batch(messages: list[Message], headers: list[Any], error: str = "") -> RecordBatch:
