@@ -39,9 +39,7 @@ def make(archive: Path = CLASS_ARCHIVE) -> None:
             **LOOPBACK,
             "spark.master": "local[2]",
             "spark.app.name": "class archive",
-            # Hundreds of classes cannot be in it, and it says so of each.
-            "spark.driver.extraJavaOptions": "-Xlog:disable "
-            + driver_options(f"ArchiveClassesAtExit={part}"),
+            "spark.driver.extraJavaOptions": driver_options(f"ArchiveClassesAtExit={part}"),
         }
     )
     context = session.sparkContext

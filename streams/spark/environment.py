@@ -23,8 +23,14 @@ CLASS_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 
 
 def driver_options(archive: str) -> str:
-    """Return the options of a driver's JVM; `archive` says what to do with which class archive."""
-    return f'{SMALL_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} "-XX:{archive}"'
+    """Return the options of a driver's JVM; `archive` says what to do with which class archive.
+
+    Of that, the JVM is to say no more than errors, on standard output.
+    """
+    return (
+        f"{SMALL_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} "
+        f'-Xlog:cds*=error "-XX:{archive}"'
+    )
 
 
 QUIET = {
