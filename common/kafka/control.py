@@ -49,7 +49,7 @@ class ControlReader:
                 fetch_error_backoff_ms=100,
             ),
         )
-        self._news = _News()
+        self._news = _ErrorNews()
         self.ends: dict[str, int] = {}
         """Where each topic ended at the start: what comes from there on was written since."""
         self._consumer.assign([self._position(topic, history) for topic in topics])
@@ -113,7 +113,7 @@ def _produce(
     )
 
 
-class _News:
+class _ErrorNews:
     """Logs what goes wrong with control messages: each kind of error of a topic every 10 s."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class ReportWriter:
     """Writes heartbeats and the like: soon or never, since the next one replaces it."""
 
     def __init__(self, config: Config) -> None:
-        self._news = _News()
+        self._news = _ErrorNews()
         self._settings = client_config(
             config,
             "producer",
