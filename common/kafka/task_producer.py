@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -25,7 +26,7 @@ from common.kafka.clients import (
     retry,
     translate,
 )
-from common.kafka.record_size import record_size
+from common.kafka.record_size import record_size, size_bound
 from common.record_batch import Headers, OutputRecord
 
 # librdkafka takes 0 for the current time: a record of the epoch's begin becomes 1 ms younger.
@@ -170,16 +171,9 @@ class TaskProducer:
         """
         taken = 0
         if headers is None and keyless_partition is None:
-            rows: Iterator[Any] = zip(values, keys, timestamps, strict=True)
-            produce = self._producer.produce
-            try:
-                for value, key, timestamp in rows:
-                    produce(topic, value, key, -1, None, None, timestamp or _FIRST_MS)
-                    taken += 1
-            except BufferError:
-                pass
-            except KafkaException as exception:
-                raise self._cause(exception) from exception
+            given = timestamps if all(timestamps) else [each or _FIRST_MS for each in timestamps]
+            no, partition = repeat(None), repeat(-1)
+            taken = self._produce_all(repeat(topic), values, keys, partition, no, no, given)
         for index in range(taken, len(keys)):
             self.send(
                 topic,
@@ -249,16 +243,32 @@ class TaskProducer:
 
         Raises `HopelessError` for one that is too large: the outputs that count on it are sent.
         """
-        last = len(changes) - 1
         limit = self._limits[topic]
-        for index, (key, value) in enumerate(changes.items()):
-            if record_size(key, value, None) > limit:
-                raise HopelessError(
-                    f"the state of a key of {len(key)} bytes is larger than the "
-                    f"{limit} bytes that topic {topic} takes (max.message.bytes)"
-                )
+        keys, values = list(changes), list(changes.values())
+        if size_bound(keys, values, None) > limit:
+            for key, value in changes.items():
+                if record_size(key, value, None) > limit:
+                    raise HopelessError(
+                        f"the state of a key of {len(key)} bytes is larger than the "
+                        f"{limit} bytes that topic {topic} takes (max.message.bytes)"
+                    )
+        last = len(keys) - 1
+        taken = self._produce_all(repeat(topic), values[:last], keys[:last], repeat(partition))
+        for index in range(taken, len(keys)):
             callback = self._on_state_delivery if index == last else None
-            self.send(topic, key, value, 0, None, partition, callback)
+            self.send(topic, keys[index], values[index], 0, None, partition, callback)
+
+    def _produce_all(self, *columns: Iterable[Any]) -> int:
+        """Call `produce` with the items of columns; return how often, if the queue gets full."""
+        taken = 0
+        try:
+            for _ in map(self._producer.produce, *columns):
+                taken += 1
+        except BufferError:
+            pass
+        except KafkaException as exception:
+            raise self._cause(exception) from exception
+        return taken
 
     def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> dict[str, int]:
         """Commit the transaction together with the input offsets (next ones to read).
