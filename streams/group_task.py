@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
 
 from common.errors import EngineError, PipelineError, shorten
 from common.kafka.record_size import record_size
@@ -233,12 +235,15 @@ class GroupTask:
         """Return what was sent to topics since the last call, and what was done."""
         figures, self._figures = self._figures, Figures()
         outputs: list[OutputRecord | OutputColumns] = []
-        for output in self._runtime.outputs:
-            if isinstance(output, Dropped):
-                figures.dropped[output] += 1
+        run: Any
+        for kind, run in groupby(self._runtime.outputs, type):
+            if kind is Dropped:
+                figures.dropped.update(run)
                 continue
-            outputs.append(output)
-            figures.records_out += len(output.keys) if isinstance(output, OutputColumns) else 1
+            taken = list(run)
+            outputs += taken
+            is_columns = kind is OutputColumns
+            figures.records_out += sum(len(o.keys) for o in taken) if is_columns else len(taken)
         self._runtime.outputs.clear()
         for store in self._runtime.counting_stores:
             if late := store.dropped - self._late[store.name]:

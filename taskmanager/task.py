@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from itertools import groupby
+from typing import Any
 
 from common.clock import wall_clock_ms
 from common.errors import EngineError
@@ -226,18 +228,20 @@ class Task(AssignedTask):
             producer.begin()
             self._opened_at = time.monotonic()
             reach("before-produce")
-        for output in outputs:
-            if isinstance(output, OutputColumns):
+        run: Any
+        for kind, run in groupby(outputs, type):
+            if kind is not OutputColumns:
+                producer.send_records(list(run))
+                continue
+            for columns in run:
                 producer.send_columns(
-                    output.topic,
-                    output.keys,
-                    output.values,
-                    output.timestamps,
-                    output.headers,
-                    output.keyless_partition,
+                    columns.topic,
+                    columns.keys,
+                    columns.values,
+                    columns.timestamps,
+                    columns.headers,
+                    columns.keyless_partition,
                 )
-            else:
-                producer.send_record(output)
         self._open += figures
         for partition in self.partitions:
             position = nodes.position(partition)

@@ -171,8 +171,8 @@ class TaskProducer:
         """
         taken = 0
         if headers is None and keyless_partition is None:
-            given = timestamps if all(timestamps) else [each or _FIRST_MS for each in timestamps]
             no, partition = repeat(None), repeat(-1)
+            given = _sendable(timestamps)
             taken = self._produce_all(repeat(topic), values, keys, partition, no, no, given)
         for index in range(taken, len(keys)):
             self.send(
@@ -184,24 +184,14 @@ class TaskProducer:
                 -1 if keyless_partition is None or keys[index] is not None else keyless_partition,
             )
 
-    def send_record(self, record: OutputRecord) -> None:
-        """Send one record. Raises as `send`."""
-        topic, key, value, partition, timestamp, headers = record
-        try:
-            self._producer.produce(
-                topic,
-                value,
-                key,
-                partition,
-                None,
-                None,
-                timestamp or _FIRST_MS,
-                headers,  # type: ignore[arg-type]
-            )
-        except BufferError:
-            self.send(topic, key, value, timestamp or _FIRST_MS, headers, partition)
-        except KafkaException as exception:
-            raise self._cause(exception) from exception
+    def send_records(self, records: Sequence[OutputRecord]) -> None:
+        """Send one record or more, each small enough for its topic. Raises as `commit`."""
+        topics, keys, values, partitions, timestamps, headers = zip(*records, strict=True)
+        no = repeat(None)
+        given = _sendable(timestamps)
+        taken = self._produce_all(topics, values, keys, partitions, no, no, given, headers)
+        for topic, key, value, partition, timestamp, each in records[taken:]:
+            self.send(topic, key, value, timestamp or _FIRST_MS, each, partition)
 
     def send(
         self,
@@ -376,3 +366,7 @@ class TaskProducer:
     def _on_state_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self._state_offsets[message.topic() or ""] = (message.offset() or 0) + 1
+
+
+def _sendable(timestamps: Sequence[int]) -> Sequence[int]:
+    return timestamps if all(timestamps) else [each or _FIRST_MS for each in timestamps]

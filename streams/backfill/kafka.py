@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -114,19 +114,12 @@ class WritePartition:
             written = reader.committed([target], _TIMEOUT_S).get(target, 0)
             place.progress(written)
             records = islice(self._records(place), written, None)
-            for first in records:
+            while part := _next_part(records):
                 producer.begin()
-                sent, size = 0, 0
-                for record in chain([first], records):
-                    producer.send_record(record)
-                    sent += 1
-                    size += len(record[1] or b"") + len(record[2] or b"")
-                    # As many as are surely sent before the transaction times out.
-                    if sent == _RECORDS_PER_TRANSACTION or size > _BYTES_PER_TRANSACTION:
-                        break
-                written += sent
+                producer.send_records(part)
+                written += len(part)
                 producer.commit({target: written}, reader.group_metadata)
-                place.progress(sent)
+                place.progress(len(part))
         return written
 
     def _records(self, place: Place) -> Iterator[OutputRecord]:
@@ -136,3 +129,15 @@ class WritePartition:
                 batch.keys, batch.values, batch.timestamps, headers, strict=True
             ):
                 yield self.topic, key, value, self.partition, timestamp, each
+
+
+def _next_part(records: Iterator[OutputRecord]) -> list[OutputRecord]:
+    """Return as many records as are surely sent before a transaction times out."""
+    part: list[OutputRecord] = []
+    size = 0
+    for record in records:
+        part.append(record)
+        size += len(record[1] or b"") + len(record[2] or b"")
+        if len(part) == _RECORDS_PER_TRANSACTION or size > _BYTES_PER_TRANSACTION:
+            break
+    return part

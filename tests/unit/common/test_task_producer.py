@@ -84,6 +84,17 @@ def test_records_without_a_key_go_where_the_caller_says(
     assert fake.sent == [("out", b"a", b"1", -1, 5), ("out", None, b"2", 7, 6)]
 
 
+@pytest.mark.parametrize("count", [1, 10])
+def test_records_are_sent_once_and_in_order_to_where_each_is_to_go(
+    fake: FakeProducer, producer: TaskProducer, count: int
+) -> None:
+    rows = [("out" if n % 2 else "other", b"k", b"%d" % n, n - 1, n) for n in range(count)]
+    producer.send_records([(*row, None) for row in rows])
+    assert fake.sent == [
+        (topic, key, value, to, max(time, 1)) for topic, key, value, to, time in rows
+    ]
+
+
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_state_is_sent_once_and_in_order_and_only_the_last_change_reports_its_offset(
     fake: FakeProducer, producer: TaskProducer, count: int
