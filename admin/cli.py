@@ -13,11 +13,13 @@ from admin import status as cluster
 from admin.broker import broker_app
 from admin.describe import mermaid, overview
 from admin.init import write_samples
+from common import logs
 from common.cli import run_command
 from common.config import Config, load_config
+from common.errors import ConfigError
 from common.nodes import ON_SPARK, Topology
 from common.topics import TopicNames, control_topics, data_topics
-from streams.pipeline.load import load_pipeline
+from streams.pipeline.load import check_pipeline_file, load_pipeline
 from streams.user_code import UserCode
 
 app = typer.Typer(
@@ -33,6 +35,12 @@ _PIPE_WIDTH = 200
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Path of config.yaml.")]
 PipelinePath = Annotated[Path, typer.Argument(metavar="PIPELINE", help="Path of pipeline.yaml.")]
+
+
+@app.callback()
+def _common() -> None:
+    # What a command finds out beside its answer must not be in it.
+    logs.configure("console", "warning")
 
 
 @app.command()
@@ -175,5 +183,12 @@ def _show(content: RenderableType) -> None:
 
 
 def _load(config: Path, pipeline: Path) -> tuple[Config, Topology]:
-    settings = load_config(config)
+    try:
+        settings = load_config(config)
+    except ConfigError as error:
+        try:
+            check_pipeline_file(pipeline)
+        except ConfigError as more:
+            raise ConfigError([*error.problems, *more.problems]) from more
+        raise
     return settings, load_pipeline(pipeline, settings)

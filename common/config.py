@@ -11,7 +11,7 @@ from typing import Literal
 
 from common.expansion import expand
 from common.fields import Fields
-from common.kafka_settings import KafkaValue, read_kafka_settings
+from common.kafka_settings import read_kafka_settings
 from common.topics import MAX_NAME_LENGTH, TopicNames, collision_key, name_problem
 from common.yaml_positions import (
     Items,
@@ -104,7 +104,7 @@ class Config:
     modules: tuple[str, ...] = ()
     python_path: tuple[Path, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
-    kafka: Mapping[str, KafkaValue] = field(default_factory=dict, hash=False, repr=False)
+    kafka: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -154,8 +154,12 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         server_ip=_host(fields, problems),
         server_port=fields.number("server_port", low=1, high=65535, about="usually 9092"),
         job_name=fields.text("job_name", default="") or None,
-        tm_number=fields.number("tm_number", low=1, about="how many TaskManagers to wait for"),
-        parallelism=fields.number("parallelism", low=1, about="partitions of every topic"),
+        tm_number=fields.number(
+            "tm_number", low=1, high=10_000, about="how many TaskManagers to wait for"
+        ),
+        parallelism=fields.number(
+            "parallelism", low=1, high=100_000, about="partitions of every topic"
+        ),
         replication_factor=fields.number(
             "replication_factor", low=1, high=32767, about="copies of every topic"
         ),

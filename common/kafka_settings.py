@@ -6,13 +6,12 @@ from collections.abc import Iterable
 
 from common.yaml_positions import Pair, Problems, Scalar, describe
 
-KafkaValue = str | int | float | bool
-
 PREFIXES = ("consumer.", "producer.", "admin.")
 """A setting with a prefix goes to that kind of client only, one without goes to all."""
 
 _BOOTSTRAP_SERVERS = "bootstrap.servers"
 
+_PYTHON = "it takes an object of Python, which a file cannot have"
 _OWNED = {
     "transactional.id": "each task has its own, made from job_name and the task's id",
     "group.id": "it is made from job_name",
@@ -27,12 +26,20 @@ _OWNED = {
     "enable.partition.eof": "the engine finds the end of a partition by itself",
     "transaction.timeout.ms": "use the key transaction_timeout_ms of config.yaml",
     "metadata.broker.list": f"use {_BOOTSTRAP_SERVERS}",
+    "logger": "log_format and log_level of config.yaml say how it logs",
+    "default.topic.config": "write its settings beside the others",
+    "on_commit": _PYTHON,
+    "on_delivery": _PYTHON,
+    "delivery.report.only.error": _PYTHON,
 }
 
 
-def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, KafkaValue]:
-    """Return the settings under their names as written, prefixes kept; values are scalars."""
-    settings: dict[str, KafkaValue] = {}
+def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, str]:
+    """Return the settings under their names as written, prefixes kept, and values likewise.
+
+    As text, which librdkafka takes for all: `sasl.password: 012345` is no number to it.
+    """
+    settings: dict[str, str] = {}
     for pair in pairs:
         reason = _refusal(pair.key)
         if reason:
@@ -48,7 +55,8 @@ def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, 
         elif pair.key == _BOOTSTRAP_SERVERS and not _is_filled_text(pair.value):
             problems.add(pair.value, f'kafka setting "{pair.key}" must be host:port[,host:port …]')
         else:
-            settings[pair.key] = pair.value.value
+            value = pair.value.value
+            settings[pair.key] = value if isinstance(value, str) else pair.value.text
     return settings
 
 
@@ -58,7 +66,7 @@ def _refusal(key: str) -> str | None:
         name = name.removeprefix(prefix) if name == key else name
     if name == _BOOTSTRAP_SERVERS and name != key:
         return f"all clients use one cluster; write {_BOOTSTRAP_SERVERS} without a prefix"
-    return _OWNED.get(name)
+    return _PYTHON if name.endswith("_cb") else _OWNED.get(name)
 
 
 def _is_filled_text(value: Scalar) -> bool:

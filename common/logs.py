@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
+from typing import Any
 
 import structlog
 from structlog.typing import Processor
@@ -11,6 +13,18 @@ from structlog.typing import Processor
 from common.config import LogFormat, LogLevel
 
 _HANDLER_NAME = "kafka-pipeline"
+
+
+class _StandardError:
+    """Standard error as it is, but that a full disk or a reader that is gone ends nobody."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def configure(format: LogFormat, level: LogLevel) -> None:
@@ -28,10 +42,11 @@ def configure(format: LogFormat, level: LogLevel) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderers = _renderers(format)
+    output: Any = _StandardError()
     structlog.configure(
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(lowest),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(output),
         # A cached logger would keep what an earlier call configured.
         cache_logger_on_first_use=False,
     )

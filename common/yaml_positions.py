@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from common.errors import ConfigError, Problem
 
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
 _SHOWN_CHARACTERS = 40
+_MOST_VALUES = 100_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Located(Protocol):
@@ -110,12 +113,17 @@ def read_yaml(path: Path, problems: Problems) -> Value:
     not UTF-8 or is not YAML.
     """
     try:
-        node = _compose(path)
+        value = _Converter(problems).value(_compose(path))
+        if _count(value, {}) > _MOST_VALUES:
+            raise _Unreadable(f"has aliases (*) that stand for more than {_MOST_VALUES:,} values")
+        return value
     except _Unreadable as error:
-        problems.add(error.place, str(error))
-        problems.raise_if_any()
-        raise
-    return _Converter(problems).value(node)
+        problem = error
+    except RecursionError:
+        problem = _Unreadable("is nested too deeply")
+    problems.add(problem.place, str(problem))
+    problems.raise_if_any()
+    raise problem
 
 
 def describe(value: Value) -> str:
@@ -162,6 +170,19 @@ def unique_pairs(pairs: Iterable[Pair], problems: Problems) -> tuple[Pair, ...]:
     return tuple(first.values())
 
 
+def _count(value: Value, counted: dict[int, int]) -> int:
+    """Return how many values there are, those that aliases name as often as they are named."""
+    if id(value) not in counted:
+        inner: Iterable[Value] = ()
+        match value:
+            case Items():
+                inner = value.items
+            case Map():
+                inner = (pair.value for pair in value.pairs)
+        counted[id(value)] = 1 + sum(_count(each, counted) for each in inner)
+    return counted[id(value)]
+
+
 class _Unreadable(Exception):
     def __init__(self, message: str, place: Place | None = None) -> None:
         super().__init__(message)
@@ -186,8 +207,8 @@ def _compose(path: Path) -> yaml.Node:
         place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
         character = f"U+{ord(text[error.position]):04X}"
         raise _Unreadable(f"has the character {character}, not allowed in YAML", place) from error
-    except RecursionError:
-        raise _Unreadable("is nested too deeply") from None
+    except (ValueError, OverflowError) as error:
+        raise _Unreadable("has an escape (\\U…) that is no character") from error
     if node is None:
         raise _Unreadable("is empty")
     return node
@@ -235,6 +256,9 @@ class _Converter:
 
     def _scalar(self, node: yaml.Node) -> Scalar:
         text = replace(self._nothing(node), value=node.value, text=node.value)
+        if _SURROGATE.search(node.value):
+            self._problems.add(text, "has an escape (\\u…) that is no character")
+            return text
         if node.tag not in _SCALAR_TAGS:
             self._problems.add(text, f'YAML reads "{node.value}" in its own way: put it in quotes')
             return text

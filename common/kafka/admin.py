@@ -56,6 +56,8 @@ class Admin:
 
     def __init__(self, config: Config) -> None:
         self._bootstrap_servers = config.bootstrap_servers
+        is_passed_on = "bootstrap.servers" in config.kafka
+        self._where = "bootstrap.servers" if is_passed_on else "server_ip and server_port"
         self._settings = client_config(config, "admin")
         self._client = connect(AdminClient, self._settings)
 
@@ -72,8 +74,8 @@ class Admin:
             reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
             raise UnavailableError(
                 f"no Kafka broker answers at {self._bootstrap_servers} ({reason}). Start one "
-                "(`pipeline broker start` for a local one) or correct server_ip and server_port "
-                "in config.yaml."
+                f"(`pipeline broker start` for a local one) or correct {self._where} in "
+                "config.yaml; a broker that wants TLS or SASL needs more under `kafka:`."
             ) from error
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> list[str]:

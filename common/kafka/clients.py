@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.config import Config
 from common.errors import ConfigError, EngineError
+from common.kafka_settings import PREFIXES
 
 T = TypeVar("T")
 ClientKind = Literal["consumer", "producer", "admin"]
@@ -19,8 +20,6 @@ Partition = tuple[str, int]
 
 GONE_AFTER_S = 10.0
 """How long a topic must be missing to be taken for deleted: brokers that start know less."""
-
-_KINDS = ("consumer.", "producer.", "admin.")
 
 _FENCED = frozenset(
     {
@@ -105,7 +104,7 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
         for name, value in config.kafka.items():
             if prefix and name.startswith(prefix):
                 merged[name.removeprefix(prefix)] = value
-            elif not prefix and not name.startswith(_KINDS):
+            elif not prefix and not name.startswith(PREFIXES):
                 merged[name] = value
     merged.update({name.replace("_", "."): value for name, value in settings.items()})
     merged["logger"] = _logger()

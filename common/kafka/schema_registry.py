@@ -9,7 +9,6 @@ with an id for the schema that has it: up to three attempts of 5 s. All others g
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -180,7 +179,8 @@ def _trouble_with_registry(
 
 
 def _without_password(url: str) -> str:
-    return re.sub("//[^/@]*@", "//", url)
+    scheme, separator, rest = url.partition("//")
+    return scheme + separator + rest.rpartition("@")[2]
 
 
 def _kind(error: Exception) -> str:

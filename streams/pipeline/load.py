@@ -58,6 +58,13 @@ def load_pipeline(path: Path, config: Config, queries: Queries | None = None) ->
     return Topology(nodes, _partitions(nodes))
 
 
+def check_pipeline_file(path: Path) -> None:
+    """Raise ConfigError with every problem of a pipeline.yaml that shows without a config.yaml."""
+    problems = Problems(path)
+    check_graph(read_pipeline(read_yaml(path, problems), problems), problems)
+    problems.raise_if_any()
+
+
 def _partitions(nodes: Sequence[ProcessorNode]) -> dict[str, int]:
     """Return the partitions of internal topics that builders gave a number of their own."""
     return {

@@ -126,7 +126,7 @@ def test_dead_letter_is_the_record_with_the_reason_in_headers(job: Job) -> None:
 @pytest.mark.parametrize("on_error", [OnError.FAIL, OnError.SKIP])
 def test_output_that_is_too_large_follows_on_error(job: Job, on_error: OnError) -> None:
     """With `fail`, what came before it comes out, and nothing of what came behind."""
-    job.config = replace(job.config, kafka={"producer.message.max.bytes": 2000})
+    job.config = replace(job.config, kafka={"producer.message.max.bytes": "2000"})
     job.write(Record(b"k", b"1", 1), Record(b"k", b"7" * 2500, 1), Record(b"k", b"3", 1))
     task = job.task(job.replica(ProcessorType.SUM, on_error))
     if on_error is OnError.FAIL:

@@ -144,6 +144,16 @@ def test_validate_reports_mistakes_on_stderr_and_exits_with_2(files: tuple[Path,
     )
 
 
+def test_validate_reports_the_mistakes_of_both_files(files: tuple[Path, Path]) -> None:
+    config, path = files
+    config.write_text(config.read_text().replace("parallelism:", "parallelsm:", 1))
+    path.write_text("- {id: A, type: count, to: [snik]}")
+    result = pipeline("validate", config, path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert 'unknown key "parallelsm", did you mean "parallelism"?' in result.stderr
+    assert result.stderr.endswith(f'{path}:1:29: unknown target "snik", did you mean "sink"?\n')
+
+
 def test_validate_reports_a_missing_file(files: tuple[Path, Path], tmp_path: Path) -> None:
     result = pipeline("validate", tmp_path / "none.yaml", files[1])
     assert result.exit_code == 2
@@ -165,7 +175,7 @@ def test_the_process_exits_with_the_code_and_without_a_traceback(tmp_path: Path)
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{tmp_path}/a:1:1: there is no such file\n"
+    assert done.stderr == "".join(f"{tmp_path}/{n}:1:1: there is no such file\n" for n in "ab")
 
 
 # --- describe ---

@@ -161,3 +161,30 @@ def test_colours_appear_on_a_terminal_only(
     configure("console", "info")
     structlog.get_logger().info("coloured")
     assert "\x1b[" in capsys.readouterr().err
+
+
+class Broken:
+    """Standard error whose reader is gone, or whose disk is full."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def write(self, _text: str) -> None:
+        raise self._error
+
+    def flush(self) -> None:
+        raise self._error
+
+    def isatty(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "full"), ValueError("closed file")]
+)
+def test_line_that_cannot_be_written_ends_nobody(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Broken(error))
+    configure("json", "info")
+    structlog.get_logger().info("task started")
