@@ -33,9 +33,11 @@ _COLORS: Mapping[str, str] = {
 
 
 def read_status(config: Config) -> ClusterStatus:
-    """Return the status of a running pipeline; blocks for up to 1.5 heartbeat intervals.
+    """Return the status of a pipeline.
 
-    Raises `UnavailableError` if no broker answers.
+    Blocks for up to 1.5 heartbeat intervals, 3.5 if nobody sends heartbeats any more; before
+    that until the brokers have answered, a moment as a rule and 75 s at most. Raises
+    `UnavailableError` if they do not.
     """
     watcher = ClusterWatcher(config)
     try:
