@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +15,11 @@ from admin.kafka_jars import KAFKA_VERSION
 from admin.local_broker import LocalCluster, delete_data
 from admin.locks import exclusive
 from admin.paths import state_home
+from admin.ports import MAX_PORT
 from common.cli import run_command
 from common.errors import ConfigError, UnavailableError
 
 DEFAULT_PORT = 9092
-MAX_PORT = 65_535
 NOT_RUNNING_EXIT_CODE = 3
 
 broker_app = typer.Typer(
@@ -81,9 +82,13 @@ def stop(
 ) -> None:
     """Stop Kafka; what its topics hold stays for the next start."""
     folder = _resolve(directory)
-    if not folder.exists():
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
         typer.echo(f"no Kafka runs in {folder}")
         return
+    except OSError as error:
+        raise _unusable(folder, error) from error
     with _alone_in(folder):
         cluster = LocalCluster.find(folder)
         if cluster is not None:
@@ -138,19 +143,39 @@ def _as_json(folder: Path, cluster: LocalCluster | None) -> str:
 
 
 def _resolve(directory: Path | None) -> Path:
-    return (directory or state_home() / "broker").expanduser().absolute()
+    try:
+        return (directory or state_home() / "broker").expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        # No such user after the ~, or a current folder that is gone.
+        raise ConfigError(f"--dir {directory}: {error} Give its full path.") from error
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep a second start or stop in the same folder waiting until this one is done."""
-    try:
-        with exclusive(folder / ".lock"):
+    """Keep a second start or stop in the same folder waiting until this one is done.
+
+    Raises `UnavailableError` if the lock cannot be had, or if a file in the folder is to blame.
+    """
+    is_locked = False
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(folder / ".lock"))
+            is_locked = True
             yield
-    except OSError as error:
-        raise UnavailableError(
-            f"{folder} cannot be used: {error}. Make it writable or choose another folder (--dir)."
-        ) from error
+        except OSError as error:
+            if is_locked and not _lies_in(folder, error.filename):
+                raise
+            raise _unusable(folder, error) from error
+
+
+def _lies_in(folder: Path, filename: object) -> bool:
+    return isinstance(filename, str | bytes) and Path(os.fsdecode(filename)).is_relative_to(folder)
+
+
+def _unusable(folder: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"{folder} cannot be used: {error}. Make it writable or choose another folder (--dir)."
+    )
 
 
 def _new_cluster(folder: Path, port: int, brokers: int) -> LocalCluster:

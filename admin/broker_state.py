@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from admin.broker_properties import Node
+from admin.ports import MAX_PORT
 from admin.processes import Process
 from common.errors import UnavailableError
+
+# Systems take no larger pid.
+_MAX_INT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,16 @@ def _encode(state: NodeState) -> Mapping[str, Any]:
 
 def _decode(entry: Mapping[str, Any]) -> NodeState:
     process = entry["process"]
+    ports = [_number(entry[name], MAX_PORT) for name in ("port", "controller_port")]
     return NodeState(
-        Node(int(entry["id"]), int(entry["port"]), int(entry["controller_port"])),
-        None if process is None else Process(int(process["pid"]), str(process["started"])),
+        Node(_number(entry["id"], _MAX_INT), *ports),
+        None
+        if process is None
+        else Process(_number(process["pid"], _MAX_INT), str(process["started"])),
     )
+
+
+def _number(value: Any, most: int) -> int:
+    if not isinstance(value, int) or not 1 <= value <= most:
+        raise ValueError(f"not a whole number from 1 to {most}: {value}")
+    return value

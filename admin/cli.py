@@ -179,7 +179,8 @@ def main() -> None:
 def _show(content: RenderableType) -> None:
     # Into a pipe or a file, names stay on one line, so that grep finds them.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(width=width).print(content)
+    # Without cropping: a line that is too long is for the terminal to break.
+    Console(width=width).print(content, crop=False)
 
 
 def _load(config: Path, pipeline: Path) -> tuple[Config, Topology]:

@@ -10,31 +10,42 @@ from common.codec import Codec
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader
-from common.messages import Heartbeat, JobManagerBeat, MalformedMessageError
+from common.messages import MISSED_BEATS, Heartbeat, JobManagerBeat, MalformedMessageError
 from common.topics import TopicNames
 
 # What is shown of daemons that fell silent: their heartbeats of the last minutes.
 _HISTORY_BEATS = 120
 _BROKER_TIMEOUT_S = 10
 _FRESH_BEATS = 1.5
+_SILENT_BEATS = MISSED_BEATS + 0.5
 
 
 class ClusterWatcher:
     """Follows the heartbeat topic and tells at any time what it says."""
 
     def __init__(self, config: Config) -> None:
-        """Begin with the last heartbeats. Raises `UnavailableError` if no broker answers."""
+        """Begin with the last heartbeats.
+
+        Blocks until a broker has answered, 15 s at most, and has told what topics there are and
+        where that of the heartbeats ends, 30 s at most for each. Raises `UnavailableError` after
+        that.
+        """
         self._config = config
         self._topic = TopicNames.of(config).heartbeat
         self._codec = Codec(TopicNames.of(config))
         self._beats: list[Beat] = []
-        self._brokers_ahead_ms = 0
+        self._opened_s = time.monotonic()
+        self._brokers_ahead_ms: int | None = None
         self._admin = Admin(config)
         self._admin.check_broker(_BROKER_TIMEOUT_S)
         self._reader = self._open()
 
     def read(self, wait_s: float) -> None:
-        """Take in the heartbeats that have arrived, after waiting up to `wait_s` for the first."""
+        """Take in the heartbeats that have arrived, after waiting up to `wait_s` for the first.
+
+        While their topic is not there, asks the brokers for it: then it may block, and raises, as
+        at the beginning.
+        """
         self._reader = self._reader or self._open()
         if self._reader is None:
             time.sleep(wait_s)
@@ -56,20 +67,26 @@ class ClusterWatcher:
     def read_until_fresh(self) -> None:
         """Read until all daemons have sent a heartbeat just now, or have had time to.
 
-        Blocks for one and a half heartbeat intervals at most.
+        Reads for one and a half heartbeat intervals at most; for three and a half where there are
+        old heartbeats and nobody sends new ones, as only the silence itself then tells that all
+        are gone. Brokers that do not answer may add to that, as `read` says.
         """
         interval_s = self._config.heartbeat_interval_ms / 1000
-        deadline_s = time.monotonic() + _FRESH_BEATS * interval_s
-        while time.monotonic() < deadline_s:
-            self.read(min(0.1, interval_s))
-            if self._is_fresh(self.status()):
+        started_s = time.monotonic()
+        while not self._is_fresh(self.status()):
+            since_s, beats = started_s, _FRESH_BEATS
+            if self._brokers_ahead_ms is None and self._beats:
+                since_s, beats = self._opened_s, _SILENT_BEATS
+            if time.monotonic() - since_s >= beats * interval_s:
                 return
+            self.read(min(0.1, interval_s))
 
     def status(self) -> ClusterStatus:
         """Return what the heartbeats that were read tell about this moment."""
         config = self._config
-        now_ms = wall_clock_ms() + self._brokers_ahead_ms
-        return snapshot(self._beats, now_ms, config.heartbeat_interval_ms, config.tm_number)
+        return snapshot(
+            self._beats, self._brokers_now_ms(), config.heartbeat_interval_ms, config.tm_number
+        )
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -81,8 +98,24 @@ class ClusterWatcher:
         if not self._admin.partition_counts([self._topic]):
             return None
         history = _HISTORY_BEATS * (self._config.tm_number + 1)
-        return ControlReader(self._config, [self._topic], history)
+        reader = ControlReader(self._config, [self._topic], history)
+        self._opened_s = time.monotonic()
+        return reader
+
+    def _brokers_now_ms(self) -> int:
+        """Return what time it is for the brokers.
+
+        Until they have shown it this is this host's time, but no sooner than old heartbeats
+        allow: they were written before the reader was there.
+        """
+        if self._brokers_ahead_ms is not None:
+            return wall_clock_ms() + self._brokers_ahead_ms
+        newest_ms = max((beat.sent_at_ms for beat in self._beats), default=0)
+        waited_ms = int((time.monotonic() - self._opened_s) * 1000)
+        return max(wall_clock_ms(), newest_ms + waited_ms)
 
     def _is_fresh(self, status: ClusterStatus) -> bool:
+        if self._brokers_ahead_ms is None:
+            return False
         ages_ms = [status.job_manager.age_ms, *(info.age_ms for info in status.task_managers)]
         return all(age is not None and age <= self._config.heartbeat_interval_ms for age in ages_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def write_samples(folder: Path) -> list[Path]:
     cannot be written.
     """
     paths = [folder / name for name in SAMPLE_NAMES]
-    existing = [str(path) for path in paths if path.exists() or path.is_symlink()]
+    existing = [str(path) for path in paths if os.path.lexists(path)]
     if existing:
         raise ConfigError(
             f"already there: {', '.join(existing)}; nothing was written, "

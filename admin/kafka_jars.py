@@ -35,13 +35,13 @@ def kafka_jars(java: Java, cache_dir: Path | None = None) -> Path:
         cache_dir: where to keep the jars; `$XDG_CACHE_HOME/kafka-pipeline` by default.
 
     Raises:
-        UnavailableError: no pyspark, no network, or a cache folder that cannot be written.
+        UnavailableError: no pyspark, no network, or a cache folder that cannot be used.
     """
     cache_dir = cache_home() if cache_dir is None else cache_dir
     jars = cache_dir / f"kafka-{KAFKA_VERSION}"
-    if jars.is_dir():
-        return jars
     try:
+        if jars.is_dir():
+            return jars
         with exclusive(cache_dir / f"kafka-{KAFKA_VERSION}.lock"):
             if not jars.is_dir():
                 print(

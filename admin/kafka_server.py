@@ -78,12 +78,21 @@ class KafkaServer:
             )
 
     def launch(self, properties_file: Path, log_file: Path) -> Process:
-        """Start the server in a session of its own and return at once."""
+        """Start the server in a session of its own and return at once.
+
+        Raises `UnavailableError` when its log or Java cannot be opened.
+        """
         crash_report = f"-XX:ErrorFile={log_file.with_suffix('.crash')}"
         options = (*_HEAP, *_COLLECTOR, "-XX:+ExitOnOutOfMemoryError", crash_report)
-        return Process.spawn(
-            [*self._command("kafka.Kafka", *options), str(properties_file)], log_file=log_file
-        )
+        command = [*self._command("kafka.Kafka", *options), str(properties_file)]
+        try:
+            return Process.spawn(command, log_file=log_file)
+        except OSError as error:
+            # The operating system does not tell which of the two it is.
+            raise UnavailableError(
+                f"Kafka could not be started: {error.strerror}. Is {log_file} a file that can be "
+                f"written, and {command[0]} a program?"
+            ) from error
 
     def _command(self, main_class: str, *options: str) -> list[str]:
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import time
@@ -21,6 +22,7 @@ STOP_TIMEOUT_S = 10.0
 _KILL_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _STARTED = b"Kafka Server started"
+_DATA_DIR = re.compile("data-([1-9][0-9]*)")
 
 
 class LocalCluster:
@@ -45,6 +47,7 @@ class LocalCluster:
         num_brokers: int = 1,
         port: int | None = None,
         settings: Mapping[str, str | int] = {},
+        found: Sequence[NodeState] = (),
     ) -> None:
         """Choose the ports; nothing starts yet.
 
@@ -55,16 +58,17 @@ class LocalCluster:
             port: of the first broker, the others follow it; free ports by default.
             settings: lines of server.properties for all brokers, over the built-in ones. They are
                 not kept: a cluster got by `find` starts its brokers without them.
+            found: the brokers of a cluster that is there already, instead of new ones; `find`
+                passes them.
+
+        Raises:
+            UnavailableError: no free ports.
         """
-        if num_brokers < 1:
-            raise ValueError(f"num_brokers must be 1 or more, not {num_brokers}")
-        ports = find_free(num_brokers) if port is None else range(port, port + num_brokers)
-        controller_ports = find_free(num_brokers, besides=ports)
-        nodes = [Node(i + 1, ports[i], controller_ports[i]) for i in range(num_brokers)]
         # Absolute, since Kafka and later commands may run elsewhere.
         self.directory = directory.expanduser().absolute()
         self._settings = dict(settings)
-        self._states = {node.id: NodeState(node, None) for node in nodes}
+        states = found or [NodeState(node, None) for node in _new_nodes(num_brokers, port)]
+        self._states = {state.node.id: state for state in states}
 
     @classmethod
     def find(cls, directory: Path) -> LocalCluster | None:
@@ -75,9 +79,7 @@ class LocalCluster:
         states = read_state(directory / "broker.json")
         if not any(state.is_running for state in states):
             return None
-        cluster = cls(directory, num_brokers=len(states))
-        cluster._states = {state.node.id: state for state in states}
-        return cluster
+        return cls(directory, found=states)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -172,21 +174,24 @@ class LocalCluster:
 
     def _format(self, server: KafkaServer) -> None:
         """Prepare the data folders that are new; the others must be those of this cluster."""
-        found = sorted(self.directory.glob("data-*"))
+        found = _brokers_in(self.directory)
         if found and len(found) != len(self.nodes):
             raise UnavailableError(
                 f"{self.directory} holds the data of {len(found)} broker(s), not of "
                 f"{len(self.nodes)}. Start as many (--brokers), choose another folder (--dir) "
                 "or delete the data (`pipeline broker stop --delete-data`)."
             )
+        ids = {node.id: read_cluster_id(self._data_dir(node)) for node in self.nodes}
+        for node in self.nodes:
+            if node.id not in found and ids[node.id] is None:
+                _require_empty(self._data_dir(node))
         # All of them before the first is formatted: their number says how many brokers there are.
         for node in self.nodes:
             self._data_dir(node).mkdir(exist_ok=True)
-        ids = {node.id: read_cluster_id(self._data_dir(node)) for node in self.nodes}
-        cluster_id = next(filter(None, ids.values()), None) or new_cluster_id()
-        for node in self.nodes:
             text = server_properties(node, self.nodes, self._data_dir(node), self._settings)
             self._properties_file(node).write_text(text, encoding="ascii")
+        cluster_id = next(filter(None, ids.values()), None) or new_cluster_id()
+        for node in self.nodes:
             if ids[node.id] is None:
                 server.format(self._properties_file(node), cluster_id)
 
@@ -240,14 +245,65 @@ class LocalCluster:
 
 
 def delete_data(directory: Path) -> None:
-    """Delete what a stopped cluster keeps in a folder, and the folder if nothing else is in it."""
-    for data_dir in directory.glob("data-*"):
-        shutil.rmtree(data_dir)
-    for pattern in ("server-*.properties", "broker*.log", "broker*.crash", "broker.json", ".lock"):
-        for file in directory.glob(pattern):
-            file.unlink()
-    with suppress(OSError):
-        directory.rmdir()
+    """Delete what a stopped cluster keeps in a folder, and the folder if nothing else is in it.
+
+    Leaves alone what no broker has made, and `.lock`: if it were gone, whoever waits for it and
+    whoever comes next would both get in.
+
+    Raises:
+        UnavailableError: data cannot be deleted.
+        OSError: the folder or a file in it cannot be used.
+    """
+    brokers = _brokers_in(directory)
+    for broker in brokers:
+        data_dir = directory / f"data-{broker}"
+        try:
+            shutil.rmtree(data_dir)
+        except OSError as error:
+            raise UnavailableError(f"{data_dir} cannot be deleted: {error}") from error
+    if brokers:
+        names = ["broker.json", "broker.log", "broker.crash"]
+        for n in brokers:
+            names += [f"server-{n}.properties", f"broker-{n}.log", f"broker-{n}.crash"]
+        for file in (directory / name for name in names):
+            if _is_file(file):
+                file.unlink()
+        with suppress(OSError):
+            directory.rmdir()
+
+
+def _brokers_in(directory: Path) -> set[int]:
+    """Return the numbers of the brokers that keep their data in a folder.
+
+    Those are the folders `data-<n>` with a `server-<n>.properties` beside them. A link is nobody's.
+    """
+    return {
+        int(match[1])
+        for path in directory.iterdir()
+        if (match := _DATA_DIR.fullmatch(path.name))
+        and path.is_dir()
+        and not path.is_symlink()
+        and _is_file(directory / f"server-{match[1]}.properties")
+    }
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _new_nodes(num_brokers: int, port: int | None) -> list[Node]:
+    if num_brokers < 1:
+        raise ValueError(f"num_brokers must be 1 or more, not {num_brokers}")
+    ports = find_free(num_brokers) if port is None else range(port, port + num_brokers)
+    controller_ports = find_free(num_brokers, besides=ports)
+    return [Node(i + 1, ports[i], controller_ports[i]) for i in range(num_brokers)]
+
+
+def _require_empty(data_dir: Path) -> None:
+    if data_dir.is_dir() and any(data_dir.iterdir()):
+        raise UnavailableError(
+            f"{data_dir} holds files, and none of them is Kafka's: choose another folder (--dir)"
+        )
 
 
 def _require_free_ports(node: Node) -> None:

@@ -6,21 +6,35 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from common.errors import UnavailableError
+
 _APPLICATION = "kafka-pipeline"
 
 
 def cache_home(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder for what can be fetched again: `$XDG_CACHE_HOME/kafka-pipeline`."""
+    """Return the folder for what can be fetched again: `$XDG_CACHE_HOME/kafka-pipeline`.
+
+    Raises `UnavailableError` where that is not set and the user has no home folder.
+    """
     return _xdg("XDG_CACHE_HOME", ".cache", environ)
 
 
 def state_home(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder for what should last: `$XDG_STATE_HOME/kafka-pipeline`."""
+    """Return the folder for what should last: `$XDG_STATE_HOME/kafka-pipeline`.
+
+    Raises `UnavailableError` where that is not set and the user has no home folder.
+    """
     return _xdg("XDG_STATE_HOME", ".local/state", environ)
 
 
 def _xdg(variable: str, default: str, environ: Mapping[str, str] | None) -> Path:
     value = (os.environ if environ is None else environ).get(variable, "")
     # The specification says that a relative path is to be ignored.
-    base = Path(value) if os.path.isabs(value) else Path.home() / default
-    return base / _APPLICATION
+    if os.path.isabs(value):
+        return Path(value, _APPLICATION)
+    try:
+        return Path.home() / default / _APPLICATION
+    except RuntimeError as error:
+        raise UnavailableError(
+            f"this user has no home folder: set HOME or {variable} to a full path"
+        ) from error

@@ -6,7 +6,10 @@ import random
 import socket
 from collections.abc import Collection
 
+from common.errors import UnavailableError
+
 LOOPBACK = "127.0.0.1"
+MAX_PORT = 65_535
 
 # Below the range from which systems take the ports of outgoing connections (32768 on Linux, 49152
 # on macOS). A client that tries again and again to reach a stopped broker on a port of that range
@@ -49,7 +52,7 @@ def find_free(count: int, *, besides: Collection[int] = ()) -> list[int]:
     """Return `count` different ports that are free now and not among `besides`.
 
     Raises:
-        OSError: hardly any port is free.
+        UnavailableError: hardly any port is free.
     """
     found: list[int] = []
     for _ in range(_ATTEMPTS):
@@ -58,4 +61,7 @@ def find_free(count: int, *, besides: Collection[int] = ()) -> list[int]:
         port = random.choice(_FREE_PORTS)
         if port not in found and port not in besides and is_free(port):
             found.append(port)
-    raise OSError(f"no {count} free TCP ports were found on {LOOPBACK}")
+    raise UnavailableError(
+        f"no {count} free TCP ports were found on {LOOPBACK} between {_FREE_PORTS[0]} and "
+        f"{_FREE_PORTS[-1]}: end programs that listen there"
+    )

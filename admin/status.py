@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Column, Table
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
 from rich.text import Text
 
 from admin.cluster_status import (
@@ -21,6 +23,10 @@ from common.config import Config
 from common.nodes import TaskId
 from common.status import TaskState
 
+_FOLDED_WIDTH = 4
+
+_PLACE = ("task", "owner", "thread", "state")
+
 _COLORS: Mapping[str, str] = {
     Presence.UP: "green",
     Presence.DOWN: "red",
@@ -33,9 +39,11 @@ _COLORS: Mapping[str, str] = {
 
 
 def read_status(config: Config) -> ClusterStatus:
-    """Return the status of a running pipeline; blocks for up to 1.5 heartbeat intervals.
+    """Return the status of a pipeline.
 
-    Raises `UnavailableError` if no broker answers.
+    Blocks for up to 1.5 heartbeat intervals, 3.5 if nobody sends heartbeats any more; before
+    that until the brokers have answered, a moment as a rule and 75 s at most. Raises
+    `UnavailableError` if they do not.
     """
     watcher = ClusterWatcher(config)
     try:
@@ -82,59 +90,54 @@ def job_manager_line(info: JobManagerInfo) -> Text:
 
 def task_managers_table(status: ClusterStatus) -> Table:
     """Return a table of the TaskManagers."""
-    table = _table("TaskManagers", "id", "state", "host", "pid", "threads", "last heartbeat")
-    for info in status.task_managers:
-        table.add_row(
-            str(info.id),
+    rows = [
+        (
+            Text(str(info.id)),
             _colored(info.presence),
             Text(info.host),
-            "" if info.pid is None else str(info.pid),
-            _threads(info) if info.presence is Presence.UP else "",
-            "" if info.age_ms is None else f"{_age(info.age_ms)} ago",
+            Text("" if info.pid is None else str(info.pid)),
+            Text(_threads(info) if info.presence is Presence.UP else ""),
+            Text("" if info.age_ms is None else f"{_age(info.age_ms)} ago"),
         )
-    return table
+        for info in status.task_managers
+    ]
+    headers = ("id", "state", "host", "pid", "threads", "last\nheartbeat")
+    return _table("TaskManagers", headers, rows, folded={"host"})
 
 
 def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = None) -> Table:
     """Return a table of the tasks; `rates`, in records per second, add a column."""
-    numbers = ["in", "out", "dead letters", "skipped", "lag"]
+    numbers = ["in", "out", "dead\nletters", "skipped", "lag"]
     if rates is not None:
         numbers.append("records/s")
-    table = Table(
-        Column("task", overflow="fold"),
-        "owner",
-        "thread",
-        "state",
-        *(Column(name, justify="right") for name in numbers),
-        Column("reason", overflow="fold"),
-        title="Tasks",
-        title_justify="left",
-    )
+    rows = []
     for info in status.tasks:
         cells = _numbers(info)
         if rates is not None:
             cells.append(f"{rates[info.task]:,.0f}" if info.task in rates else "")
-        owner = "" if info.owner is None else str(info.owner)
-        thread = "" if info.status is None else str(info.status.thread)
-        table.add_row(str(info.task), owner, thread, _state(info), *cells, Text(info.reason))
-    return table
+        rows.append((*_place(info), *map(Text, cells), Text(info.reason)))
+    headers = (*_PLACE, *numbers, "reason")
+    return _table("Tasks", headers, rows, folded={"task", "reason"}, numbers=numbers)
 
 
 def standbys_table(status: ClusterStatus) -> Table:
     """Return a table of the copies of tasks' state."""
-    table = _table("Standbys", "copy", "owner", "thread", "state", "state records", "lag", "reason")
+    numbers = ("state\nrecords", "lag")
+    rows = []
     for info in status.standbys:
         found = info.status
-        table.add_row(
-            str(info.task),
-            "" if info.owner is None else str(info.owner),
-            "" if found is None else str(found.thread),
-            _state(info),
-            "" if found is None else f"{found.records_in:,}",
-            "" if found is None or found.lag is None else f"{found.lag:,}",
-            Text(info.reason),
-        )
-    return table
+        records = "" if found is None else f"{found.records_in:,}"
+        lag = "" if found is None or found.lag is None else f"{found.lag:,}"
+        rows.append((*_place(info), Text(records), Text(lag), Text(info.reason)))
+    headers = (*_PLACE, *numbers, "reason")
+    return _table("Standbys", headers, rows, folded={"task", "reason"}, numbers=numbers)
+
+
+def _place(info: TaskInfo) -> tuple[Text, ...]:
+    """Return the cells under `_PLACE`."""
+    owner = "" if info.owner is None else str(info.owner)
+    thread = "" if info.status is None else str(info.status.thread)
+    return Text(str(info.task)), Text(owner), Text(thread), _state(info)
 
 
 def _numbers(info: TaskInfo) -> list[str]:
@@ -171,9 +174,47 @@ def _age(age_ms: int | None) -> str:
     return f"{(age_ms or 0) / 1000:.1f} s"
 
 
-def _table(title: str, *headers: str) -> Table:
-    return Table(
-        *(Column(header, overflow="fold") for header in headers),
-        title=title,
-        title_justify="left",
+class _UncutTable(Table):
+    """A table that is wider than the terminal rather than cut, if columns are at their minimum."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render it, with one character between columns."""
+        least = sum(column.min_width or 0 for column in self.columns) + len(self.columns) - 1
+        width = max(options.max_width, least)
+        return super().__rich_console__(console, options.update(max_width=width))
+
+
+def _table(
+    title: str,
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Text]],
+    folded: Collection[str],
+    numbers: Collection[str] = (),
+) -> Table:
+    """Return a table, without the column `reason` if nothing is in it.
+
+    Where the terminal is narrow, the columns `folded` break anywhere, and the others between words
+    only.
+    """
+    table = _UncutTable(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0
     )
+    columns = list(zip(*rows, strict=True)) or [()] * len(headers)
+    used = []
+    for header, cells in zip(headers, columns, strict=True):
+        if header == "reason" and not any(cells):
+            continue
+        used.append(cells)
+        texts = [header, *(cell.plain for cell in cells)]
+        longest_word = max(cell_len(word) for text in texts for word in text.split())
+        longest_line = max(cell_len(line) for text in texts for line in text.split("\n"))
+        table.add_column(
+            header,
+            justify="right" if header in numbers else "left",
+            overflow="fold",
+            no_wrap=header not in folded and longest_line == longest_word,
+            min_width=_FOLDED_WIDTH if header in folded else longest_word,
+        )
+    for row in zip(*used, strict=True):
+        table.add_row(*row)
+    return table

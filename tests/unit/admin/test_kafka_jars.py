@@ -128,6 +128,12 @@ def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         kafka_jars(Ivy(tmp_path, "exit 0").java, tmp_path / "file" / "cache")
 
 
+def test_a_cache_folder_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
+    # A name that is too long stands for all that a system may refuse, to root too.
+    with pytest.raises(UnavailableError, match="XDG_CACHE_HOME"):
+        kafka_jars(Ivy(tmp_path, "exit 0").java, tmp_path / ("x" * 300))
+
+
 def test_the_default_is_the_users_cache_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 from typer.testing import CliRunner
 
-from admin import status
+from admin import cli, status
 from admin.cli import app
 from admin.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
 from admin.init import sample
@@ -187,15 +189,15 @@ def test_the_restore_percentage_is_that_of_a_task_that_restores(
 # --- what is printed ---
 
 
-def text(found: ClusterStatus) -> str:
-    console = Console(width=200)
+def text(found: ClusterStatus, width: int = 200) -> str:
+    console = Console(width=width)
     with console.capture() as capture:
-        console.print(status.overview(found))
+        console.print(status.overview(found), crop=False)
     return capture.get()
 
 
 def rows(found: ClusterStatus) -> list[str]:
-    return [" ".join(line.replace("│", " ").split()) for line in text(found).splitlines()]
+    return [" ".join(line.split()) for line in text(found).splitlines()]
 
 
 def test_the_tables_show_daemons_and_tasks() -> None:
@@ -210,6 +212,84 @@ def test_the_tables_show_daemons_and_tasks() -> None:
         "Count_0 0 0 RESTORING 25%, 12 s left 0 0 0 0",
     ):
         assert row in shown
+
+
+LARGE = {"records_in": 12_345_678, "records_out": 87_654_321, "lag": 23_456_789}
+LONG_NAME = TaskId("JoinFlightsWithAirports", 12)
+
+
+def large_figures(reason: str = "") -> ClusterStatus:
+    copy = replace(COUNT, standby=1)
+    follows = TaskStatus(copy, TaskState.STANDBY, records_in=34_567_890, lag=45_678_901)
+    return look(
+        ruling({COUNT: 0, LONG_NAME: 1, copy: 1}),
+        report(0, running(COUNT, thread=5, dead_letters=56_789, skipped=67_890, **LARGE)),
+        report(1, running(LONG_NAME, reason=reason, **LARGE), follows),
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+@pytest.mark.parametrize("reason", ["", "record flights[0]@12 is not what it should be"])
+def test_no_figure_and_no_state_is_cut(width: int, reason: str) -> None:
+    shown = [line.split() for line in text(large_figures(reason), width).splitlines()]
+    figures = ["12,345,678", "87,654,321", "56,789", "67,890", "23,456,789"]
+    (found,) = [words for words in shown if "56,789" in words]
+    assert found[1:9] == ["0", "5", "RUNNING", *figures]
+    (found,) = [words for words in shown if "34,567,890" in words]
+    assert found[1:6] == ["1", "0", "STANDBY", "34,567,890", "45,678,901"]
+
+
+def test_a_state_breaks_between_words() -> None:
+    restoring = TaskStatus(COUNT, TaskState.RESTORING, restored=1, to_restore=4, restore_eta_s=12)
+    found = look(
+        ruling({COUNT: 0, LONG_NAME: 1}),
+        report(0, restoring),
+        report(1, running(LONG_NAME, **LARGE)),
+    )
+    words = text(found, 80).split()
+    assert {"RESTORING", "25%,", "12", "s", "left", "RUNNING"} < {*words}
+
+
+def test_large_figures_fit_a_terminal_of_80_columns() -> None:
+    assert max(map(len, text(large_figures(), 80).splitlines())) == 80
+
+
+def test_a_long_name_and_a_reason_are_folded_and_complete() -> None:
+    reason = "a,reason,without,a,blank,to,break,it,at"
+    shown = text(large_figures(reason), 100).splitlines()
+    start = next(i for i, line in enumerate(shown) if line.startswith("JoinF"))
+    end = next(i for i, line in enumerate(shown) if line.startswith("Standbys"))
+    first, *rest = (line.split() for line in shown[start:end] if line.strip())
+    assert first[0] + "".join(words[0] for words in rest if words[0] not in reason) == str(
+        LONG_NAME
+    )
+    assert first[-1] + "".join(words[-1] for words in rest if words[-1] in reason) == reason
+
+
+def test_the_column_of_reasons_is_there_if_there_are_any() -> None:
+    assert "reason" in text(large_figures("why"))
+    assert "reason" not in text(large_figures())
+
+
+def test_a_table_without_rows_has_its_headers() -> None:
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(status.tasks_table(look()))
+    assert {"task", "owner", "lag"} < {*capture.get().split()}
+
+
+def test_a_narrow_terminal_breaks_the_lines_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    found = large_figures()
+    monkeypatch.setattr("admin.status.read_status", lambda _config: found)
+
+    cli.status(Path(__file__).parents[3] / "config.yaml")
+
+    assert "23,456,789" in Text.from_ansi(terminal.getvalue()).plain.split()
 
 
 def test_the_threads_of_a_task_manager_that_is_not_there_are_not_shown() -> None:

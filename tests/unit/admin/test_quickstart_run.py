@@ -1,0 +1,161 @@
+"""When the quickstart can be interrupted; no process is started here."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from admin.quickstart import run as quickstart
+from admin.quickstart.run import Options
+from admin.quickstart.signals import Interrupted, Signals
+from common.errors import PipelineError
+
+
+class Steps:
+    """Stands for all that a run does; notes the steps, and may be told what to do at one."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.errors: dict[str, BaseException] = {}
+        self.interrupted: set[str] = set()
+
+    def at(self, step: str) -> None:
+        self.done.append(step)
+        if step in self.interrupted:
+            signal.raise_signal(signal.SIGINT)
+        if step in self.errors:
+            raise self.errors[step]
+
+
+class FakeBroker:
+    steps: Steps
+    bootstrap_servers = directory = "here"
+
+    def __init__(self, _folder: Path) -> None:
+        pass
+
+    def start(self) -> None:
+        self.steps.at("broker starts")
+
+    def stop(self) -> None:
+        self.steps.at("broker stops")
+        self.steps.done.append("broker stopped")
+
+
+class FakeDaemon:
+    name = "daemon"
+    exit_code: int | None = 0
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    def start(self, _signals: Signals) -> None:
+        self._steps.at("daemon starts")
+
+    def terminate(self) -> None:
+        pass
+
+    def wait(self, _timeout_s: float) -> bool:
+        self._steps.at("daemon stops")
+        return True
+
+    def end(self) -> None:
+        self._steps.done.append("daemon stopped")
+
+
+class FakeDisplay:
+    def event(self, _text: str, _style: str = "") -> None:
+        pass
+
+    def text(self, _content: object) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Steps]:
+    steps = Steps()
+
+    def flow(*_: object) -> tuple[None, list[list[float]]]:
+        steps.at("records flow")
+        return None, []
+
+    def judge(*_: object) -> SimpleNamespace:
+        steps.at("results are read")
+        return SimpleNamespace(is_right=True)
+
+    cluster = SimpleNamespace(daemons=[FakeDaemon(steps)])
+    monkeypatch.setattr(FakeBroker, "steps", steps, raising=False)
+    monkeypatch.setattr(quickstart, "LocalCluster", FakeBroker)
+    monkeypatch.setattr(quickstart, "fetch_flights", lambda: tmp_path / "archive")
+    monkeypatch.setattr(quickstart, "read_flights", lambda _archive: None)
+    monkeypatch.setattr(quickstart, "_prepare", lambda *_: cluster)
+    monkeypatch.setattr(quickstart, "_flow", flow)
+    monkeypatch.setattr(quickstart, "_judge", judge)
+    monkeypatch.setattr(quickstart, "report", lambda *_: "")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    yield steps
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def run(steps: Steps) -> bool:
+    signals = Signals()
+    signals.install()
+    display = FakeDisplay()
+    return quickstart.run(Options(), display, signals)  # type: ignore[arg-type]
+
+
+CLEANED_UP = ["broker stops", "broker stopped"]
+
+
+def test_a_run_stops_what_it_started(steps: Steps) -> None:
+    assert run(steps)
+    assert steps.done == [
+        "broker starts",
+        "daemon starts",
+        "records flow",
+        "daemon stops",
+        "daemon stopped",
+        "results are read",
+        *CLEANED_UP,
+    ]
+
+
+@pytest.mark.parametrize(
+    "step", ["daemon starts", "records flow", "daemon stops", "results are read"]
+)
+def test_it_can_be_interrupted_until_the_verdict(steps: Steps, step: str) -> None:
+    steps.interrupted = {step}
+
+    with pytest.raises(Interrupted):
+        run(steps)
+
+    assert "daemon stopped" in steps.done
+    assert steps.done[-2:] == CLEANED_UP
+
+
+def test_nothing_interrupts_the_stop_of_the_broker(steps: Steps) -> None:
+    steps.interrupted = {"broker stops"}
+
+    assert run(steps)
+    assert steps.done[-2:] == CLEANED_UP
+
+
+def test_nothing_interrupts_the_cleaning_up_after_an_error(steps: Steps) -> None:
+    steps.errors = {"records flow": PipelineError("a daemon died")}
+    steps.interrupted = {"daemon stops", "broker stops"}
+
+    with pytest.raises(PipelineError, match="a daemon died"):
+        run(steps)
+
+    assert steps.done[-4:] == ["daemon stops", "daemon stopped", *CLEANED_UP]
