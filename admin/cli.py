@@ -131,7 +131,7 @@ def backfill(
             "--from",
             metavar="[NAME=]WHERE",
             help="A Parquet or CSV file, a folder of them, or topic:NAME[@from..to] with offsets "
-            "or times; once for each source.",
+            "or times (digits alone are an offset, a date is 2026-01-31); once for each source.",
         ),
     ],
     to: Annotated[
@@ -141,7 +141,8 @@ def backfill(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where it keeps what is done. Default: beside --to, or in state_dir.",
+            help="Where it keeps what is done, apart from --from and --to. Default: beside --to, "
+            "or in state_dir.",
         ),
     ] = None,
 ) -> None:
