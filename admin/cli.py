@@ -95,7 +95,8 @@ def test(
 ) -> None:
     """Run a pipeline without Kafka, and compare with what YAML suites expect.
 
-    Exit codes: 0 all tests passed, 1 some failed, 2 a file is wrong.
+    Exit codes: 0 all tests passed, 1 some failed, 2 a file is wrong, 3 something needed, such as
+    Java, is not there.
     """
     # Imported late: the stream API takes a while, and most commands do not need it.
     from admin.suites import run_suite
@@ -139,7 +140,7 @@ def backfill(
             "--from",
             metavar="[NAME=]WHERE",
             help="A Parquet or CSV file, a folder of them, or topic:NAME[@from..to] with offsets "
-            "or times; once for each source.",
+            "or times (digits alone are an offset, a date is 2026-01-31); once for each source.",
         ),
     ],
     to: Annotated[
@@ -149,7 +150,8 @@ def backfill(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where it keeps what is done. Default: beside --to, or in state_dir.",
+            help="Where it keeps what is done, apart from --from and --to. Default: beside --to, "
+            "or in state_dir.",
         ),
     ] = None,
 ) -> None:

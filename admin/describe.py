@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 from rich.tree import Tree
 
 from common.config import Config
@@ -80,8 +80,8 @@ def _graph(config: Config, topology: Topology) -> list[Tree]:
             to.add(f"{node.id} (see above)")
             return
         unfolded.add(node.id)
-        parameters = escape(_parameters(node))
-        branch = to.add(f"[bold]{node.id}[/bold] {parameters}{_on_error(node)}")
+        about = f" {_parameters(node)}{_on_error(node)}"
+        branch = to.add(Text.assemble((node.id, "bold"), about))
         for store, topic in node.global_stores.items():
             branch.add(f"{store} (global store of topic [bold]{topic}[/bold])")
         for topic in names.out_topics(node):
@@ -97,8 +97,9 @@ def _graph(config: Config, topology: Topology) -> list[Tree]:
                 tree = trees.setdefault(topic, Tree(f"[bold]{topic}[/bold] (source)"))
                 add(tree, node)
         for pattern in node.patterns:
-            text = escape(pattern.pattern)
-            label = f"[bold]{text}[/bold] (sources, found when the JobManager starts)"
+            text = pattern.pattern
+            where = " (sources, found when the JobManager starts)"
+            label = Text.assemble((text, "bold"), where)
             add(trees.setdefault(f"pattern {text}", Tree(label)), node)
     return list(trees.values())
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from common.config import load_config
-from common.errors import ConfigError
+from common.errors import ConfigError, UnavailableError
 from common.fields import Fields
 from common.nodes import SINK, SOURCE
+from common.suggest import did_you_mean
 from common.yaml_positions import (
     Items,
     Map,
@@ -25,7 +26,14 @@ from common.yaml_positions import (
     plain,
     read_yaml,
 )
-from streams import ReadRecord, SerializationError, TestOutputTopic, TopologyTestDriver, serdes
+from streams import (
+    ReadRecord,
+    SerializationError,
+    StreamsError,
+    TestOutputTopic,
+    TopologyTestDriver,
+    serdes,
+)
 from streams.pipeline.file import read_pipeline
 from streams.pipeline.stores import SERDES
 from streams.serdes import Serde
@@ -33,6 +41,9 @@ from streams.serdes import Serde
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
 _STEPS = ("produce", "assert", "advance", "store")
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,8 @@ class _MismatchError(Exception):
 def run_suite(path: Path) -> list[TestResult]:
     """Run all tests of a suite, each on a driver of its own.
 
-    Raises ConfigError for a suite, config.yaml or pipeline.yaml with mistakes.
+    Raises ConfigError for a suite, config.yaml or pipeline.yaml with mistakes, UnavailableError
+    where something is missing that the pipeline needs, such as Java.
     """
     problems = Problems(path)
     root = read_yaml(path, problems)
@@ -70,6 +82,7 @@ class _Suite:
         self._path = path
         self._config = path.parent / fields.text("config", default="config.yaml")
         self._pipeline = path.parent / fields.text("pipeline", default="pipeline.yaml")
+        self._named = (*fields.pairs("serdes"), *fields.pairs("partitions"))
         self._serdes = {pair.key: _serdes_of(pair, problems) for pair in fields.pairs("serdes")}
         self._partitions = {
             pair.key: Fields([pair], problems, at=pair.at, known=(pair.key,)).number(
@@ -80,12 +93,13 @@ class _Suite:
         self.tests = _tests(fields, problems)
 
     def run(self, name: str, steps: list[Pair]) -> TestResult:
-        """Run a test. Raises ConfigError for mistakes in one of the files."""
+        """Run a test. Raises what `run_suite` does."""
         problem = ""
         try:
             with self._driver() as driver:
+                self._check_topics(driver)
                 problem = self._problem(driver, steps)
-        except ConfigError:
+        except (ConfigError, UnavailableError):
             raise
         except Exception as error:
             # From the constructor, `init` or `close` of a processor; what a step found comes first.
@@ -93,19 +107,32 @@ class _Suite:
         return TestResult(name, problem)
 
     def _driver(self) -> TopologyTestDriver:
-        topics = self._topics
-        partitions = {topics.get(topic, topic): n for topic, n in self._partitions.items()}
+        partitions = self._by_topic(self._partitions)
         return TopologyTestDriver.of_pipeline(self._config, self._pipeline, partitions=partitions)
+
+    def _by_topic(self, by_name: Mapping[str, T]) -> dict[str, T]:
+        return {self._topics.get(name, name): each for name, each in by_name.items()}
+
+    def _check_topics(self, driver: TopologyTestDriver) -> None:
+        """Report names of topics, under serdes and partitions, that the pipeline does not have."""
+        problems = Problems(self._path)
+        for pair in self._named:
+            try:
+                driver.create_output_topic(self._topics.get(pair.key, pair.key))
+            except StreamsError:
+                hint = did_you_mean(pair.key, (*self._topics, *self._topics.values()))
+                problems.add(pair.at, f'the pipeline has no topic "{pair.key}"{hint}')
+        problems.raise_if_any()
 
     def _problem(self, driver: TopologyTestDriver, steps: list[Pair]) -> str:
         """Return where and why the first step fails that does, or ""."""
-        run = _Run(driver, self._topics, self._serdes)
+        run = _Run(driver, self._topics, self._by_topic(self._serdes))
         for step in steps:
             problems = Problems(self._path)
             try:
                 run.step(step, problems)
                 problems.raise_if_any()
-            except ConfigError:
+            except (ConfigError, UnavailableError):
                 raise
             except Exception as error:
                 return f"{self._path}:{step.at.line}: {step.key}: {_told(error)}"
@@ -147,12 +174,13 @@ class _Run:
                 self._check_store(_fields(step, ("name", "processor", "key", "value"), problems))
 
     def _produce(self, fields: Fields, problems: Problems) -> None:
-        topic = fields.text("topic", default=SOURCE)
+        name = fields.text("topic", default=SOURCE)
+        topic = self._topics.get(name, name)
         key_serde, value_serde = self._serdes.get(topic, (None, None))
         timestamp = fields.get("timestamp")
         headers = _headers(fields.get("headers"), problems)
         problems.raise_if_any()
-        self._driver.create_input_topic(self._topics.get(topic, topic)).pipe_input(
+        self._driver.create_input_topic(topic).pipe_input(
             _to_bytes(plain(fields.get("key")), key_serde),
             _to_bytes(plain(fields.get("value")), value_serde),
             None if timestamp is None else fields.number("timestamp", low=0),
@@ -160,13 +188,14 @@ class _Run:
         )
 
     def _assert(self, fields: Fields, problems: Problems) -> None:
-        topic = fields.text("topic", default=SINK)
+        name = fields.text("topic", default=SINK)
+        topic = self._topics.get(name, name)
         listed = fields.items("records", about="the records that must have come, all of them")
         problems.raise_if_any()
         assert listed is not None
         output = self._outputs.get(topic)
         if output is None:
-            output = self._driver.create_output_topic(self._topics.get(topic, topic))
+            output = self._driver.create_output_topic(topic)
             self._outputs[topic] = output
         found = output.read_records()
         wanted = [_wanted(item, problems) for item in listed.items]
@@ -176,8 +205,8 @@ class _Run:
             _shown(record, wanted[index] if index < len(wanted) else {}, key_serde, value_serde)
             for index, record in enumerate(found)
         ]
-        if shown != wanted:
-            raise _MismatchError(f"{topic} has {_text(shown)}, expected {_text(wanted)}")
+        if not _is_same(shown, wanted):
+            raise _MismatchError(f"{name} has {_text(shown)}, expected {_text(wanted)}")
 
     def _check_store(self, fields: Fields) -> None:
         name = fields.text("name", about="the store")
@@ -189,13 +218,15 @@ class _Run:
         except SerializationError:
             # Built-in types and classes without serdes have bytes for keys.
             found = store.get(_to_bytes(key, None))
-        if found != wanted:
+        if not _is_same(found, wanted):
             raise _MismatchError(f"{name} has {found!r} for {key!r}, expected {wanted!r}")
 
 
 def _tests(fields: Fields, problems: Problems) -> list[tuple[str, list[Pair]]]:
     listed = fields.items("tests", about="a list of tests, with name and steps each")
     tests = []
+    if listed is not None and not listed.items:
+        problems.add(listed, "tests is empty: write a test, with name and steps")
     for item in listed.items if listed else ():
         if not isinstance(item, Map):
             problems.add(item, f"a test must be a map with name and steps, got {describe(item)}")
@@ -240,6 +271,11 @@ def _wanted(item: Value, problems: Problems) -> dict[str, Any]:
         problems.add(item, f"a record must be a map, got {describe(item)}")
         return {}
     Fields(item.pairs, problems, at=item, known=_RECORD_KEYS)
+    if not item.pairs:
+        problems.add(
+            item,
+            f"a record must say what to compare: write one or more of {', '.join(_RECORD_KEYS)}",
+        )
     return {
         pair.key: _headers(pair.value, problems) if pair.key == "headers" else plain(pair.value)
         for pair in item.pairs
@@ -289,6 +325,17 @@ def _shown_headers(
         (name, _from_bytes(data, like, None))
         for (name, data), like in zip(headers, likes, strict=False)
     ]
+
+
+def _is_same(found: Any, wanted: Any) -> bool:
+    """Whether two values are equal, and all that is in them; 1, 1.0 and true are not."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = found.keys()
+        return keys == wanted.keys() and all(_is_same(found[key], wanted[key]) for key in keys)
+    if isinstance(found, list | tuple) and type(found) is type(wanted):
+        return len(found) == len(wanted) and all(map(_is_same, found, wanted))
+    kinds = {type(found), type(wanted)}
+    return bool(found == wanted) and not (len(kinds) > 1 and kinds <= {bool, int, float})
 
 
 def _told(error: Exception) -> str:

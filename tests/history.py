@@ -100,14 +100,24 @@ class History:
         )
         pq.write_table(table, self.folder / name, row_group_size=per_group)
 
-    def run(self, jobs: Here | None = None, to: str = "results") -> Result:
+    def run(
+        self,
+        jobs: Here | None = None,
+        to: str = "results",
+        work: Path | None = None,
+        console: Console | None = None,
+    ) -> Result:
         """Run a backfill, or go on with one."""
         from_ = [f"{name}={self.folder / path}" for name, path in self.sources.items()]
         plan = make_plan(
             self.folder / "config.yaml", self.folder / "pipeline.yaml", from_, str(self.folder / to)
         )
-        console = Console(file=io.StringIO())
-        return run_backfill(plan, default_work(plan), console, (jobs or Here()).start)
+        return run_backfill(
+            plan,
+            work or default_work(plan),
+            console or Console(file=io.StringIO()),
+            (jobs or Here()).start,
+        )
 
     def results(self, topic: str, to: str = "results") -> list[list[Row]]:
         """Return what each partition of a topic got."""

@@ -36,6 +36,21 @@ class TopicRange:
 Where = Files | TopicRange
 
 
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """An offset, or a time in milliseconds since 1970."""
+
+    number: int
+    is_time: bool
+
+    @classmethod
+    def of(cls, text: str) -> _Limit:
+        """Read a limit; digits alone are an offset. Raises `ConfigError`."""
+        if text.isdecimal():
+            return cls(int(text), is_time=False)
+        return cls(_milliseconds(text), is_time=True)
+
+
 def read_sources(
     texts: Sequence[str], names: Mapping[str, str], is_topic: Callable[[str], bool]
 ) -> dict[str, Where]:
@@ -67,14 +82,14 @@ def read_sources(
 def read_source(text: str) -> Where:
     """Return a place such as `history.parquet` or `topic:orders@2026-01-01..2026-02-01`."""
     if not text.startswith(_TOPIC):
-        return Files(Path(text).absolute())
+        return Files(_path("--from", text))
     name, _, limits = text.removeprefix(_TOPIC).partition("@")
     start, dots, end = limits.partition("..")
     if limits and not dots:
         raise ConfigError(f"{text}: write a range as @from..to, where either may be left out")
-    for limit in filter(None, (start, end)):
-        if not limit.isdecimal():
-            _milliseconds(limit)
+    first, last = (_Limit.of(limit) if limit else None for limit in (start, end))
+    if first and last and first.is_time == last.is_time and first.number > last.number:
+        raise ConfigError(f"{text}: the range ends before it starts: write the earlier limit first")
     return TopicRange(_checked(name), start, end)
 
 
@@ -82,13 +97,24 @@ def read_target(text: str) -> Path | str:
     """Return a folder, or the name of a topic."""
     if text.startswith(_TOPIC):
         return _checked(text.removeprefix(_TOPIC))
-    return Path(text).absolute()
+    path = _path("--to", text)
+    if not path.resolve().name:
+        raise ConfigError(f"--to {text} is the root of all folders: name one within it")
+    return path
+
+
+def are_nested(one: Path, other: Path) -> bool:
+    """Whether two paths are the same, or one of them lies within the other, links followed."""
+    one, other = one.resolve(), other.resolve()
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def offsets_of(where: TopicRange, partitions: int, admin: Admin) -> list[tuple[int, int]]:
     """Return from which offset up to, without, which one each partition is to be read.
 
-    Up to the end that they have now; of what is asked for, what the topic still has.
+    Up to the end that they have now; of what is asked for, what the topic still has. Raises
+    `ConfigError` if the start comes behind the end in every partition: in some, it may, where one
+    of them is a time.
     """
     places: list[Partition] = [(where.name, number) for number in range(partitions)]
     oldest, ends = admin.oldest_offsets(places), admin.high_watermarks(places)
@@ -96,16 +122,29 @@ def offsets_of(where: TopicRange, partitions: int, admin: Admin) -> list[tuple[i
     def limits(text: str, default: Mapping[Partition, int]) -> Mapping[Partition, int]:
         if not text:
             return default
-        if text.isdecimal():
-            return dict.fromkeys(places, int(text))
-        found = admin.offsets_at(places, _milliseconds(text))
-        return {p: ends[p] if offset is None else offset for p, offset in found.items()}
+        limit = _Limit.of(text)
+        if not limit.is_time:
+            return dict.fromkeys(places, limit.number)
+        found = admin.offsets_at(places, limit.number)
+        # Since the ends were asked for, they may have moved.
+        return {p: ends[p] if o is None else min(o, ends[p]) for p, o in found.items()}
 
     starts, stops = limits(where.start, oldest), limits(where.end, ends)
-    return [
-        (min(max(starts[p], oldest[p]), ends[p]), max(oldest[p], min(stops[p], ends[p])))
-        for p in places
-    ]
+    if where.start and all(starts[p] > min(stops[p], ends[p]) for p in places):
+        raise ConfigError(
+            f"topic {where.name} has nothing from {where.start} up to {where.end or 'its end'}: "
+            "the start comes behind the end in each of its partitions, which end at "
+            f"{max(ends.values())} or before. Digits alone are an offset, a date is 2026-01-31"
+        )
+    firsts = {p: min(max(starts[p], oldest[p]), ends[p]) for p in places}
+    return [(first, max(first, min(stops[p], ends[p]))) for p, first in firsts.items()]
+
+
+def _path(option: str, text: str) -> Path:
+    # An empty one would be the current folder, and is a variable of a script that is not set.
+    if not text.strip():
+        raise ConfigError(f'{option} is empty: name a place, "." for the current folder')
+    return Path(text).absolute()
 
 
 def _checked(topic: str) -> str:

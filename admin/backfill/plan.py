@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from admin.backfill.places import Files, TopicRange, Where, read_sources, read_target
+from admin.backfill.places import (
+    Files,
+    TopicRange,
+    Where,
+    are_nested,
+    read_sources,
+    read_target,
+)
 from common.config import Config, load_config
 from common.errors import ConfigError
 from common.kafka.admin import Admin
@@ -84,9 +91,12 @@ def make_plan(config: Path, pipeline: Path, from_: Sequence[str], to: str) -> Pl
         )
     target = read_target(to)
     for where in sources.values():
-        within = (target, *target.parents) if isinstance(target, Path) else ()
-        if isinstance(where, Files) and where.path in within:
-            raise ConfigError(f"--to {target} is in {where.path}, which is read: move one")
+        if not isinstance(where, Files) or not isinstance(target, Path):
+            continue
+        if are_nested(target, where.path):
+            raise ConfigError(
+                f"--to {target} is in, or around, {where.path}, which is read: move one"
+            )
     arcs = names.arcs(topology)
     results = _results(topology, names, arcs)
     target_topics = {} if isinstance(target, Path) else _renamed(topology, names, target, results)

@@ -22,11 +22,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from admin.backfill.places import Files, TopicRange, offsets_of
+from admin.backfill.places import Files, TopicRange, are_nested, offsets_of
 from admin.backfill.plan import Plan, target_specs
 from admin.backfill.work import Work, opened
 from common.config import Config
-from common.errors import EngineError, PipelineError, UnavailableError
+from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.messages import ProcessorReplica
 from common.nodes import ON_SPARK
@@ -84,10 +84,14 @@ def run_backfill(
     `PipelineError` for a record that a processor rejects under `on_error: fail`, and
     `UnavailableError` without Spark, Kafka or a folder to write to. What is done then stays done.
     """
+    # Executors have a current folder of their own.
+    work = work.absolute()
+    _require_apart(work, plan)
     target = plan.target if isinstance(plan.target, Path) else None
     with _translated(), opened(work, plan.identity, partial(_ranges, plan), target) as place:
         if place.result is not None:
-            console.print(f"done before; remove {work} to do it anew")
+            text = f"done before; remove {work} to do it anew"
+            console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
             return Result(**place.result)
         jobs = start_jobs(plan.config)
         try:
@@ -97,6 +101,17 @@ def run_backfill(
             jobs.stop()
         place.finish({name: getattr(result, name) for name in Result.__slots__})
         return result
+
+
+def _require_apart(work: Path, plan: Plan) -> None:
+    """Refuse a work folder in whose folders others are: they are removed when all is done."""
+    read = [where.path for where in plan.sources.values() if isinstance(where, Files)]
+    for place in (plan.target, *read):
+        if isinstance(place, Path) and are_nested(work, place):
+            raise ConfigError(
+                f"the work folder {work} and {place} must not lie within each other: give another "
+                "one as --work"
+            )
 
 
 @contextmanager
@@ -259,6 +274,12 @@ class _Run:
         for done in self._do("write", tasks, total):
             for topic, count in done.written.items():
                 counts[topic] = counts.get(topic, 0) + count
+        for task in tasks:
+            if isinstance(task, WriteFile) and not task.target.is_file():
+                raise ConfigError(
+                    f"{task.target} is not there, though its task is done: --to must be on a "
+                    "storage that all executors of Spark see under the same path"
+                )
         return counts
 
     def _input(self, topic: str, partition: int) -> Input:
@@ -266,12 +287,17 @@ class _Run:
         return Input(tuple(runs_of(self._folders, topic, partition)), keeps_offsets=is_topic)
 
     def _do(self, name: str, tasks: Sequence[Task], total: int | None) -> list[Done]:
-        """Do those tasks that are not done yet, side by side, and show how far they are."""
+        """Do those tasks that are not done yet, side by side, and show how far they are.
+
+        Raises `ConfigError` where the work folder has not all that they wrote.
+        """
         bar = self._progress.add_task(name, total=total)
         before = [bounded.result_of(task.folder) for task in tasks]
         todo = [task for task, done in zip(tasks, before, strict=True) if done is None]
         outcomes = self._watched(bar, name, todo, sum(_size(d) for d in before if d is not None))
         done = bounded.require_done([*(d for d in before if d is not None), *outcomes])
+        for task in tasks:
+            bounded.require_runs(task.folder)
         size = sum(map(_size, done))
         self._progress.update(bar, total=size, completed=size)
         for each in done:

@@ -16,7 +16,7 @@ from common.clock import wall_clock_ms
 from common.errors import ConfigError
 from streams.backfill.tasks import remove_unfinished
 
-VERSION = 1
+VERSION = 2
 _ABOUT = "backfill.json"
 _LOCK = "lock"
 _RESULT = "result.json"

@@ -77,7 +77,10 @@ class Display:
 
     def text(self, content: RenderableType) -> None:
         """Print something that stays."""
-        self._console.print(content, soft_wrap=isinstance(content, str | Text))
+        if isinstance(content, str):
+            # It names folders, which may be called as rich's markup or an emoji is.
+            content = Text(content)
+        self._console.print(content, soft_wrap=isinstance(content, Text))
 
     def update(self, progress: Progress) -> None:
         """Show the progress, if what is shown is old enough."""

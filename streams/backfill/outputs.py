@@ -25,6 +25,11 @@ def runs_of(folders: Iterable[Path], topic: str, partition: int) -> list[Path]:
     return [path for f in folders for path in sorted((f / _RUNS / topic).glob(pattern))]
 
 
+def count_runs(folder: Path) -> int:
+    """Return how many runs a task has written for all topics and partitions."""
+    return sum(1 for _ in folder.glob(f"{_RUNS}/*/*.arrow"))
+
+
 def topics_of(folders: Iterable[Path]) -> set[str]:
     """Return the topics that tasks have written to."""
     return {path.name for folder in folders for path in (folder / _RUNS).glob("*")}

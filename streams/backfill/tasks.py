@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from common.errors import ConfigError, EngineError, PipelineError
+from streams.backfill.outputs import count_runs
 from streams.errors import StreamsError, SupplierError
 from streams.group_task import Figures, ProcessingFailedError
 
@@ -38,6 +39,8 @@ class Done:
     dropped: int = 0
     written: dict[str, int] = field(default_factory=dict)
     """By topic, dead letters included."""
+    runs: int = 0
+    """How many runs are in its folder."""
 
     def add(self, figures: Figures) -> None:
         """Add what a group did; what it wrote is counted where it is written."""
@@ -108,6 +111,7 @@ def run(task: Task) -> Done | Failed:
 
 def _kept(path: Path, folder: Path, done: Done) -> Done:
     """Give a folder its final name, unless Spark has had the task done by another one meanwhile."""
+    done.runs = count_runs(path)
     figures = {name: getattr(done, name) for name in Done.__slots__}
     (path / _FIGURES).write_text(json.dumps(figures))
     (path / _PROGRESS).unlink(missing_ok=True)
@@ -128,6 +132,19 @@ def result_of(folder: Path) -> Done | None:
     except FileNotFoundError:
         return None
     return Done(**json.loads(text))
+
+
+def require_runs(folder: Path) -> None:
+    """Raise `ConfigError` unless all that the task with this folder wrote can be seen from here."""
+    done = result_of(folder)
+    found = count_runs(folder)
+    if done is None or found != done.runs:
+        lost = "is not there" if done is None else f"has {found} of its {done.runs} runs"
+        raise ConfigError(
+            f"{folder} {lost}, though its task is done: the work folder must be on a storage that "
+            "all executors of Spark see under the same path, and nobody else may change it. Start "
+            f"again; if that does not help, remove {folder.parent.parent} to begin anew"
+        )
 
 
 def remove_unfinished(work: Path) -> None:

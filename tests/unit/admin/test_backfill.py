@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import random
+import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from common.errors import ConfigError, PipelineError, UnavailableError
 from streams.backfill import runs
-from streams.backfill.tasks import Task
+from streams.backfill.tasks import Done, Failed, Task
 from streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row
 
@@ -212,11 +216,105 @@ def test_a_folder_that_is_not_empty_is_refused_as_a_target(tmp_path: Path) -> No
         history.run()
 
 
-def test_a_target_within_the_input_is_refused(tmp_path: Path) -> None:
-    history = History(tmp_path, COUNT, 1, {"in": ""})
+@pytest.mark.parametrize("to", ["job/results", "link/results", "job", "."])
+def test_a_target_within_or_around_the_input_is_refused(tmp_path: Path, to: str) -> None:
+    history = History(tmp_path / "job", COUNT, 1, {"in": ""})
     history.write(number_rows(5))
+    (tmp_path / "link").symlink_to(tmp_path / "job")
     with pytest.raises(ConfigError, match="which is read: move one"):
-        history.run()
+        history.run(to=str(tmp_path / to))
+
+
+@pytest.mark.parametrize(
+    ("to", "work"),
+    [
+        ("out", "out"),
+        ("out", "out/work"),
+        ("work/out", "work"),
+        ("work/out", "link"),
+        ("out", "other/../out/work"),
+        ("out", "history/work"),
+        ("out", "history"),
+        ("out", "."),
+    ],
+)
+def test_a_work_folder_that_shares_folders_with_others_is_refused_before_anything_is_made(
+    tmp_path: Path, to: str, work: str
+) -> None:
+    history = History(tmp_path, COUNT, 1, {"in": "history"})
+    (tmp_path / "history").mkdir()
+    history.write(number_rows(5), "history/in.parquet")
+    (tmp_path / "link").symlink_to(tmp_path / "work")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match="must not lie within each other"):
+        history.run(to=to, work=tmp_path / work)
+    assert sorted(tmp_path.rglob("*")) == before
+    history.run(to="out")
+    assert len(history.results("out", "out")[0]) == 5
+
+
+def test_a_relative_work_folder_is_the_same_wherever_tasks_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "executor").mkdir()
+
+    class Elsewhere(Here):
+        def run(
+            self, tasks: Sequence[Task], body: Callable[[Task], Done | Failed], description: str
+        ) -> list[Done | Failed]:
+            with contextlib.chdir(tmp_path / "executor"):
+                return super().run(tasks, body, description)
+
+    history = History(tmp_path, CHAIN, 2)
+    history.write(number_rows(50))
+    monkeypatch.chdir(tmp_path)
+    history.run(Elsewhere(), work=Path("work"))
+    assert sum(len(rows) for rows in history.results("out")) == 50
+    assert (tmp_path / "work" / "result.json").exists()
+    assert not any((tmp_path / "executor").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        (
+            "read-in/000000",
+            r"read-in/000000 is not there, though its task is done: the work folder",
+        ),
+        ("read-in/000000/runs/in/1-*", r"read-in/000000 has 1 of its 2 runs, though its task"),
+        ("stage-Adder/Adder_0/runs/*/0-*", r"stage-Adder/Adder_0 has [01] of its [12] runs"),
+        ("../results/out/0.parquet", r"results/out/0\.parquet is not there, .*: --to must be on"),
+    ],
+)
+def test_what_a_task_wrote_where_nobody_else_sees_it_ends_the_backfill(
+    tmp_path: Path, lost: str, message: str
+) -> None:
+    class Loses(Here):
+        def run(
+            self, tasks: Sequence[Task], body: Callable[[Task], Done | Failed], description: str
+        ) -> list[Done | Failed]:
+            outcomes = super().run(tasks, body, description)
+            for path in (tmp_path / "results.backfill").glob(lost):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            return outcomes
+
+    history = History(tmp_path, CHAIN, 2)
+    history.write(number_rows(50))
+    with pytest.raises(ConfigError, match=message):
+        history.run(Loses())
+
+
+def test_folders_are_told_as_they_are_called(tmp_path: Path) -> None:
+    folder = tmp_path / "[old] :smile:" / ("long" * 40)
+    folder.parent.mkdir()
+    history = History(folder, COUNT)
+    history.write(number_rows(5))
+    history.run()
+    console = Console(file=io.StringIO(), width=40)
+    history.run(console=console)
+    assert isinstance(console.file, io.StringIO)
+    work = folder / "results.backfill"
+    assert console.file.getvalue() == f"done before; remove {work} to do it anew\n"
 
 
 def test_a_backfill_whose_first_start_was_interrupted_begins(tmp_path: Path) -> None:
@@ -270,7 +368,7 @@ def test_a_record_that_fails_ends_it_and_what_is_done_stays(tmp_path: Path) -> N
         ({}, "also reads in: say where"),
         ({"in": "in.parquet", "source": "in.parquet"}, "given twice for topic in"),
         ({"in": "nowhere.parquet"}, "there is no file or folder"),
-        ({"in": "../"}, "has no column"),
+        ({"in": "../other"}, "has no column"),
     ],
 )
 def test_sources_that_do_not_fit_are_refused(
@@ -278,7 +376,8 @@ def test_sources_that_do_not_fit_are_refused(
 ) -> None:
     history = History(tmp_path / "job", COUNT, 1, sources)
     history.write(number_rows(5))
-    (tmp_path / "x.csv").write_text("key,value\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.csv").write_text("key,value\n")
     with pytest.raises(ConfigError, match=message):
         history.run()
 

@@ -141,7 +141,8 @@ processors:
 
 
 @pytest.mark.parametrize(
-    "value", ["[a-z]+", "[/]", "[/bold]", "[red]x", "[bold]", "a[b]c", 'say "x"', "\\[a]"]
+    "value",
+    ["[a-z]+", "[/]", "[/bold]", "[red]x", "[bold]", "a[b]c", 'say "x"', "\\[a]", ":smile:"],
 )
 def test_texts_in_config_are_shown_as_they_are(value: str, folder: Path) -> None:
     text = f"""

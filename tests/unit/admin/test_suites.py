@@ -9,14 +9,15 @@ from typer.testing import CliRunner
 
 from admin.cli import app
 from admin.suites import TestResult, run_suite
-from common.errors import ConfigError
+from common.errors import ConfigError, UnavailableError
+from streams import TopologyTestDriver
 from tests.small_config import SMALL_CONFIG
 
 ROOT = Path(__file__).parents[3]
 CONFIG = (
     SMALL_CONFIG
     + f"""job_name: job
-modules: [tests.user_code.word_count, tests.user_code.broken]
+modules: [tests.user_code.word_count, tests.user_code.broken, tests.user_code.echo]
 python_path: ["{ROOT}"]
 """
 )
@@ -67,6 +68,8 @@ def problems(suite: Path, steps: str, more: str = "") -> list[str]:
         "{produce: {key: k, value: 1, headers: [{h: a}, {h: b}]}},"
         "{assert: {records: [{headers: [{h: a}, {h: b}]}]}}",
         "{produce: {key: k, value: 1}}, {assert: {records: [{headers: {}}]}}",
+        "{produce: {topic: in, key: k, value: 1}}, {assert: {topic: sink, records: [{key: k}]}},"
+        "{assert: {topic: out, records: []}}",
     ],
 )
 def test_suite_that_expects_what_happens_passes(suite: Path, steps: str) -> None:
@@ -149,6 +152,91 @@ def test_serdes_of_topics_make_values_of_their_bytes(suite: Path) -> None:
     assert problems(suite, steps, "serdes: {words: {key: string, value: integer}}") == []
 
 
+def test_serdes_are_those_of_a_topic_by_whatever_name_it_is_called(suite: Path) -> None:
+    steps = (
+        "{produce: {topic: lines_topic, key: k, value: a, timestamp: 1}},"
+        "{assert: {topic: words, records: [{key: a, value: 1}]}}"
+    )
+    assert problems(suite, steps, "serdes: {words_topic: {value: integer}}") == []
+    steps = steps.replace("words", "words_topic")
+    assert problems(suite, steps, "serdes: {words: {value: integer}}") == []
+
+
+ECHO = """
+processors:
+  - id: Echo
+    type: "tests.user_code.echo:Echo"
+    to: [sink]
+    serdes: {value: json, out_value: json}
+    stores: [{name: Last, key: bytes, value: json}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("came", "expected"),
+    [
+        ("1", "true"),
+        ("true", "1"),
+        ("1", "1.0"),
+        ("1.0", "1"),
+        ("0", "false"),
+        ("[1, {a: [true]}]", "[1, {a: [1]}]"),
+        ("{a: 1}", "{a: 1.0}"),
+        ("{a: 1}", "{a: 1, b: 2}"),
+        ("[1]", "[1, 1]"),
+    ],
+)
+@pytest.mark.parametrize("serde", ["", "serdes: {sink: {value: json}}"])
+def test_values_of_other_types_are_others_in_topics_and_in_stores(
+    suite: Path, came: str, expected: str, serde: str
+) -> None:
+    (suite.parent / "pipeline.yaml").write_text(ECHO)
+    produce = f"{{produce: {{key: k, value: {came}}}}}"
+    for check in (
+        "{assert: {records: [{key: k, value: VALUE}]}}",
+        "{store: {name: Last, key: k, value: VALUE}}",
+    ):
+        steps = f"{produce}, {check}"
+        assert problems(suite, steps.replace("VALUE", came), serde) == []
+        (problem,) = problems(suite, steps.replace("VALUE", expected), serde)
+        assert ", expected " in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("serdes: {words_topc: {value: string}}", '1:10: the pipeline has no topic "words_topc", '),
+        ("serdes: {words_topc: {value: string}}", 'did you mean "words_topic"?'),
+        ("partitions: {wrods: 4}", '1:14: the pipeline has no topic "wrods", did you mean "words"'),
+        ("serdes: {Adder_Cuonter_job: {}}", '1:10: the pipeline has no topic "Adder_Cuonter_job"'),
+    ],
+)
+def test_slips_in_names_of_topics_are_mistakes(suite: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        problems(suite, "", text)
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["source", "in", "words", "words_topic", "Adder_Counter_job", "Adder_dead_letter_job"]
+)
+def test_all_topics_of_the_pipeline_can_have_serdes_and_partitions(suite: Path, name: str) -> None:
+    assert problems(suite, "", f"serdes: {{{name}: {{}}}}\npartitions: {{{name}: 2}}") == []
+
+
+@pytest.mark.parametrize("place", ["of_pipeline", "create_input_topic"])
+def test_what_is_missing_ends_the_command_as_everywhere(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise UnavailableError("Java 17 is needed")
+
+    monkeypatch.setattr(TopologyTestDriver, place, fail)
+    suite.write_text("tests: [{name: t, steps: [{produce: {key: k, value: 1}}]}]")
+    result = CliRunner().invoke(app, ["test", str(suite)])
+    assert (result.exit_code, result.stderr) == (3, "Java 17 is needed\n")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -157,6 +245,11 @@ def test_serdes_of_topics_make_values_of_their_bytes(suite: Path) -> None:
         ("tests: [{name: t, steps: [{prodce: {}}]}]", "1:27: a step must be one of produce"),
         ("tests: [{steps: []}]", '1:9: missing key "name"'),
         ("tests: []\nserdes: {x: {key: sting}}", '2:19: key must be "boolean"'),
+        ("tests: []", "1:8: tests is empty: write a test, with name and steps"),
+        (
+            "tests: [{name: t, steps: [{assert: {records: [{}]}}]}]",
+            "1:47: a record must say what to compare: write one or more of key, value, timestamp",
+        ),
         ("tests: [{name: t, steps: [{assert: {}}]}]", '1:36: missing key "records"'),
         (
             "tests: [{name: t, steps: [{produce: {key: k, value: 1, headers: [h]}}]}]",
