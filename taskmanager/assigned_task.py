@@ -129,6 +129,10 @@ class AssignedTask(ABC):
         """Whether it waits for records, and must start again before it can process any."""
         return False
 
+    def require_connection(self) -> None:
+        """Raise what a task is started again for if it `has_lost_connection`."""
+        assert not self.has_lost_connection
+
     @property
     def needs_turns(self) -> bool:
         """Whether it has records that wait, or punctuations by the wall clock."""

@@ -333,8 +333,7 @@ class PipelineThread:
         # All at once, not each when its first records come: those behind others would begin to
         # start when these have done so.
         for task in [task for task in self._settled() if task.has_lost_connection]:
-            broken = TransactionFailedError("the connection to a broker broke")
-            self._attempt(task, partial(_throw, broken))
+            self._attempt(task, task.require_connection)
         for task in [task for task in self._settled() if task.needs_refresh]:
             self._finish_commit(task, task.refresh)
 

@@ -155,6 +155,11 @@ class Task(AssignedTask):
         is_idle = self.state is TaskState.RUNNING and self._opened_at is None
         return is_idle and self._producer is not None and self._producer.is_doubtful
 
+    def require_connection(self) -> None:
+        """Raise `FencedError` or `TransactionFailedError` if it `has_lost_connection`."""
+        assert self._producer is not None, "a task is started before it loses anything"
+        self._producer.require_undisturbed()
+
     def process(self, batch: RecordBatch) -> None:
         """Take records of one of the task's partitions in; process them if they need not wait.
 

@@ -206,6 +206,18 @@ class Admin:
         """Return the end offset of each partition, open transactions included."""
         return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
+    def request_stable_ends(
+        self, partitions: Collection[Partition]
+    ) -> dict[Partition, Future[Any]]:
+        """Ask for the last stable offset of each partition; does not wait for the answers."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        futures = self._client.list_offsets(
+            {TopicPartition(*partition): latest for partition in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=_ATTEMPT_S,
+        )
+        return {(tp.topic, tp.partition): future for tp, future in futures.items()}
+
     def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the offset of the oldest record that each partition still has, or its end."""
         return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]

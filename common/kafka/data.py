@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -21,17 +23,23 @@ from common.kafka.clients import (
     retry,
     translate,
 )
+from common.kafka.stall_watch import EndsAsker, StallWatch
 from common.kafka.topic_watch import Describer, TopicWatch
 from common.record_batch import RecordBatch
 
 # librdkafka's defaults wait up to 1 s where these wait milliseconds.
 _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_error_backoff_ms": 50}
+_LEADER_WAIT_S = 0.01
 # As large as responses can be: the default, 100 MB, would stop at a record of that size for ever.
 _MAX_RESPONSE_BYTES = 2_147_483_647
 
 BROKEN_HEADERS = "the name of a header is not UTF-8"
 
 logger = structlog.get_logger()
+
+
+class Brokers(Describer, EndsAsker, Protocol):
+    """Answers what a reader asks besides its consumer; `Admin` does."""
 
 
 @dataclass(slots=True)
@@ -66,26 +74,33 @@ class PartitionReader:
     millisecond, in no order: with a few threads that wait for a broker, one starves for a minute.
     """
 
-    def __init__(self, config: Config, group: str, describer: Describer | None = None) -> None:
-        """Connect. With a `describer`, `fetch` also reports topics that are deleted meanwhile."""
-        self._watch = TopicWatch(describer) if describer else None
-        self._consumer = connect(
-            Consumer,
-            client_config(
-                config,
-                "consumer",
-                group_id=group,
-                isolation_level="read_committed",
-                enable_auto_commit=False,
-                enable_auto_offset_store=False,
-                auto_offset_reset="error",
-                enable_partition_eof=True,
-                receive_message_max_bytes=_MAX_RESPONSE_BYTES,
-                **_LOW_LATENCY,
-            ),
+    def __init__(self, config: Config, group: str, brokers: Brokers | None = None) -> None:
+        """Connect. With `brokers`, `fetch` also reports topics that are deleted meanwhile.
+
+        And it replaces a consumer that stands still.
+        """
+        self._watch = TopicWatch(brokers) if brokers else None
+        self._stall_watch = StallWatch(brokers) if brokers else None
+        self._settings = client_config(
+            config,
+            "consumer",
+            group_id=group,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            auto_offset_reset="error",
+            enable_partition_eof=True,
+            receive_message_max_bytes=_MAX_RESPONSE_BYTES,
+            **_LOW_LATENCY,
         )
+        self._consumer = connect(Consumer, self._settings)
         self._assigned: dict[Partition, int] = {}
         """The offsets at which reading began."""
+        self._next: dict[Partition, int] = {}
+        """The offsets to read next."""
+        self._paused: set[Partition] = set()
+        self._topics: set[str] = set()
+        """The topics whose leaders the consumer has looked for."""
 
     @property
     def group_metadata(self) -> Any:
@@ -96,11 +111,15 @@ class PartitionReader:
         """Start to read each partition at its offset."""
         self._consumer.incremental_assign([TopicPartition(*p, o) for p, o in positions.items()])
         self._assigned |= positions
-        for partition in positions:
-            # librdkafka looks for the leaders of new partitions once a second, and for that of
-            # this one at once. It goes on when the call has ended.
+        self._next |= positions
+        if self._stall_watch is not None:
+            self._stall_watch.heard(time.monotonic())
+        for topic in {topic for topic, _ in positions} - self._topics:
+            self._topics.add(topic)
+            # librdkafka looks for the leaders of new topics once a second; this makes it look at
+            # once, and goes on when the call has ended.
             with suppress(KafkaException):
-                self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=0.001)
+                self._consumer.list_topics(topic, timeout=_LEADER_WAIT_S)
 
     def unassign(self, partitions: Iterable[Partition]) -> None:
         """Stop to read these partitions; those that are not assigned are ignored."""
@@ -108,18 +127,23 @@ class PartitionReader:
         if leaving:
             self._consumer.incremental_unassign([TopicPartition(*p) for p in leaving])
             for partition in leaving:
-                del self._assigned[partition]
+                del self._assigned[partition], self._next[partition]
+            self._paused -= leaving
             if self._watch is not None:
                 for topic in {t for t, _ in leaving} - {t for t, _ in self._assigned}:
                     self._watch.forget(topic)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Fetch nothing more of these partitions, which are assigned, until they are resumed."""
-        self._consumer.pause([TopicPartition(*partition) for partition in partitions])
+        chosen = list(partitions)
+        self._paused.update(chosen)
+        self._consumer.pause([TopicPartition(*partition) for partition in chosen])
 
     def resume(self, partitions: Iterable[Partition]) -> None:
         """Go on with partitions that were paused, where they were."""
-        self._consumer.resume([TopicPartition(*partition) for partition in partitions])
+        chosen = list(partitions)
+        self._paused.difference_update(chosen)
+        self._consumer.resume([TopicPartition(*partition) for partition in chosen])
 
     def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
         """Return the group's committed offsets; partitions never committed are left out.
@@ -163,7 +187,31 @@ class PartitionReader:
             runs = [messages] if single else (list(run) for _, run in groupby(messages, _partition))
             for run in runs:
                 fetched.batches += _columns(run)
+        if self._stall_watch is not None:
+            self._note(fetched, self._stall_watch)
         return fetched
+
+    def _note(self, fetched: Fetched, watch: StallWatch) -> None:
+        """Take note of how far reading is; replace a consumer that stands still."""
+        now_s = time.monotonic()
+        if fetched.batches or fetched.ends or fetched.errors:
+            watch.heard(now_s)
+            ends = {(b.topic, b.partition): b.offsets[-1] + 1 for b in fetched.batches}
+            self._next |= {p: o for p, o in (*ends.items(), *fetched.ends) if p in self._next}
+            return
+        reading = {p: offset for p, offset in self._next.items() if p not in self._paused}
+        if watch.stands_still(reading, now_s):
+            places = {f"{topic}-{number}": at for (topic, number), at in reading.items()}
+            logger.warning("a consumer stands still, and is replaced", positions=places)
+            self._replace()
+
+    def _replace(self) -> None:
+        # In a thread of its own: who knows what the old one waits for.
+        threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
+        self._consumer = connect(Consumer, self._settings)
+        self._assigned, self._topics = {}, set()
+        self.assign(self._next.copy())
+        self.pause(self._paused.copy())
 
     def fetch_changes(self, max_records: int, wait_s: float) -> Changes:
         """Return what has arrived as `fetch` does, of the one partition that is assigned.

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from common.config import Config
+from common.errors import EngineError
 from common.fault_points import reach
 from common.kafka.clients import (
     HopelessError,
@@ -92,6 +93,8 @@ class TaskProducer:
         self._producer = connect(
             Producer, settings | {"error_cb": self._on_error, "logger": logger}
         )
+        self._end: Exception | None = None
+        """What has ended the producer."""
         self._most = int(settings["message.max.bytes"])
         self._batch_bytes = int(settings["batch.size"])
         self._told = dict(size_limits)
@@ -102,18 +105,19 @@ class TaskProducer:
         # Without a connection, init_transactions waits on a timer of 500 ms.
         retry(lambda left: self._producer.list_topics(timeout=left), timeout_s)
         retry(self._producer.init_transactions, timeout_s)
-        self._producer.poll(0)
+        self._poll()
         self._disturbed = self._has_disconnected = False
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a connection broke: the producer is to be replaced before it does more."""
-        self._producer.poll(0)
-        return self._disturbed
+        """Whether a connection broke, or the producer: it is to be replaced before it does more."""
+        with suppress(EngineError):
+            self._poll()
+        return self._disturbed or self._end is not None
 
     def begin(self) -> None:
         """Open a transaction. Raises as `commit` does."""
-        self._require_undisturbed()
+        self.require_undisturbed()
         self._state_offsets = {}
         try:
             self._producer.begin_transaction()
@@ -224,7 +228,7 @@ class TaskProducer:
             except BufferError as error:
                 if time.monotonic() > deadline:
                     raise TransactionFailedError("the send queue stays full") from error
-                self._producer.poll(0.01)
+                self._poll(0.01)
             except KafkaException as exception:
                 raise self._cause(exception) from exception
 
@@ -268,7 +272,7 @@ class TaskProducer:
         `HopelessError` or `TransactionFailedError`; in doubt about the outcome, the committed
         offsets tell it to whoever reads them after `fence`.
         """
-        self._require_undisturbed()
+        self.require_undisturbed()
         positions = [TopicPartition(*p, offset) for p, offset in offsets.items()]
         reach("before-offsets")
         started = time.monotonic()
@@ -277,7 +281,7 @@ class TaskProducer:
         left = self._timeout_s - (time.monotonic() - started)
         reach("during-commit")
         self._retry(self._producer.commit_transaction, max(left, 1))
-        self._producer.poll(0)  # for `_on_state_delivery`
+        self._poll()  # for `_on_state_delivery`
         return self._state_offsets
 
     def _send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
@@ -310,7 +314,7 @@ class TaskProducer:
             is_enough = answers >= _STIRS + _ROUND_TRIPS * answer_s
             if is_enough or time.monotonic() > deadline_s:
                 raise TransactionFailedError("librdkafka hangs while it sends offsets")
-            self._producer.poll(0)
+            self._poll()
             if not self._has_disconnected:
                 continue
             asked_s = time.monotonic()
@@ -346,10 +350,24 @@ class TaskProducer:
                 return translate(cause)
         return translate(exception)
 
-    def _require_undisturbed(self) -> None:
-        """Raise if a connection broke: sending offsets would hang (librdkafka 5456, 5511)."""
-        if self.is_doubtful:
+    def require_undisturbed(self) -> None:
+        """Raise if a connection broke: sending offsets would hang (librdkafka 5456, 5511).
+
+        Raises as `commit` does what has ended the producer, if that is it.
+        """
+        self._poll()
+        if self._end is not None:
+            raise self._end
+        if self._disturbed:
             raise TransactionFailedError("the connection to a broker broke")
+
+    def _poll(self, timeout_s: float = 0) -> None:
+        """Let librdkafka call back; it raises here, and once, what is fatal to the producer."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as exception:
+            self._end = self._cause(exception)
+            raise self._end from exception
 
     def _on_error(self, error: KafkaError) -> None:
         # Nothing was under way on a connection that never came about; while one of several

@@ -15,7 +15,6 @@ from tests.chaos.rig import Rig
 from tests.chaos.verify import busy_tasks, explain, verify
 
 MAX_REST_S = 1.5
-SHOWN_PROBLEMS = 20
 
 
 class Campaign:
@@ -137,7 +136,8 @@ class Campaign:
         row.add(found, rig.seconds)
         if not found.is_clean:
             self._say(f"WRONG: {found}")
-            for line in explain(rig)[:SHOWN_PROBLEMS]:
+            rig.dump_stacks()
+            for line in explain(rig):
                 self._say(line)
         return found.is_clean
 

@@ -20,6 +20,8 @@ from tests.chaos.load import KEYS
 from tests.chaos.rig import Rig
 
 STABLE_TIMEOUT_S = 60.0
+SHOWN = 10
+"""Of each kind of problem, so that none hides the others."""
 _REQUEST_TIMEOUT_S = 30
 _POLL_S = 0.2
 
@@ -51,10 +53,10 @@ def read_again(rig: Rig) -> Tally:
 def explain(rig: Rig) -> list[str]:
     """Return what can be told about results that are wrong."""
     return [
-        *(f"in the source: {problem}" for problem in source_problems(rig)),
-        *rig.ledger.losses(rig.load.numbers),
+        *(f"in the source: {problem}" for problem in source_problems(rig)[:SHOWN]),
+        *rig.ledger.losses(rig.load.numbers)[:SHOWN],
         *busy_tasks(rig),
-        *verify(rig),
+        *verify(rig)[:SHOWN],
     ]
 
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from confluent_kafka import TopicPartition
 
+from common.kafka import stall_watch
 from common.kafka.admin import Admin
+from common.kafka.clients import Partition
 from common.kafka.data import PartitionReader
 from tests.tasks import Job, Record
 
@@ -62,3 +65,37 @@ def test_error_of_an_earlier_assignment_is_not_taken_for_one_of_this(
     reader.unassign([partition])
     reader.assign({partition: OLDEST})
     assert read(reader) == (list(range(OLDEST, 2 * OLDEST)), [])
+
+
+def test_consumer_that_stands_still_is_replaced_where_it_was_and_paused_partitions_stay_so(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stall_watch, "SILENCE_S", 0.3)
+    monkeypatch.setattr(stall_watch, "GRACE_S", 0.3)
+    partition, paused = (job.config.source_topic, 0), (job.config.source_topic, 1)
+    job.write(*(Record(b"k", b"%d" % n, n + 1) for n in range(3)))
+    with closing(PartitionReader(job.config, "group", job.admin)) as reader:
+        reader.assign({partition: 0, paused: 0})
+        assert read_until(reader, partition, 3) == [0, 1, 2]
+        reader.pause([paused])
+        # As if it did not fetch any more.
+        reader._consumer.pause([TopicPartition(*partition)])
+        before = reader._consumer
+        job.write(*(Record(b"k", b"%d" % n, n + 1) for n in range(3)))
+        job.write(*(Record(b"k", b"%d" % n, n + 1, partition=1) for n in range(3)))
+        assert read_until(reader, partition, 6) == [3, 4, 5]
+        assert reader._consumer is not before
+        assert not any(reader.fetch(100, 0.1).batches for _ in range(20))
+        reader.resume([paused])
+        assert read_until(reader, paused, 3) == [0, 1, 2]
+
+
+def read_until(reader: PartitionReader, partition: Partition, end: int) -> list[int]:
+    """Return the offsets that come of a partition, the last of which is `end` - 1."""
+    offsets: list[int] = []
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and (not offsets or offsets[-1] < end - 1):
+        for batch in reader.fetch(100, 0.1).batches:
+            assert (batch.topic, batch.partition) == partition
+            offsets += batch.offsets
+    return offsets

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from common.config import Config
 from common.kafka import task_producer
-from common.kafka.clients import HopelessError
+from common.kafka.clients import FencedError, HopelessError
 from common.kafka.task_producer import TaskProducer
 from tests.unit.streams.pipeline.loading import CONFIG
 
@@ -24,6 +25,7 @@ class FakeProducer:
         self.sent: list[Sent] = []
         self.callbacks: list[int] = []
         self.polls = 0
+        self.fatal: KafkaError | None = None
         self._room = room
         self._left = room
 
@@ -48,6 +50,9 @@ class FakeProducer:
     def poll(self, _timeout: float) -> None:
         self.polls += 1
         self._left = self._room
+        if self.fatal is not None:
+            fatal, self.fatal = self.fatal, None
+            raise KafkaException(fatal)
 
 
 @pytest.fixture(params=[1, 3, 100])
@@ -114,3 +119,14 @@ def test_state_that_does_not_fit_is_refused_before_any_is_sent(
     # Neither is too large, though the longest key and the longest value together would be.
     producer.send_state("state", 0, {b"a": b"v" * 900, b"k" * 900: b"1"})
     assert len(fake.sent) == 2
+
+
+def test_producer_that_was_fenced_says_so_however_that_is_noticed_first(
+    fake: FakeProducer, producer: TaskProducer
+) -> None:
+    fake.fatal = KafkaError(KafkaError._FENCED, "fenced", fatal=True)
+    assert producer.is_doubtful
+    with pytest.raises(FencedError, match="fenced"):
+        producer.require_undisturbed()
+    with pytest.raises(FencedError, match="fenced"):
+        producer.commit({}, None)

@@ -120,6 +120,7 @@ class FakeTask:
         self.needs_refresh = False
         self.needs_turns = False
         self.has_lost_connection = False
+        self.on_lost_connection: Callable[[], object] = lambda: None
         self.has_gathered = False
         self.wants_commit = False
         self.has_open_transaction = False
@@ -140,6 +141,9 @@ class FakeTask:
         self.on_start()
         self.has_committed = False
         self.state = TaskState.RUNNING
+
+    def require_connection(self) -> None:
+        self.on_lost_connection()
 
     def process(self, batch: RecordBatch) -> None:
         self.has_open_transaction = True

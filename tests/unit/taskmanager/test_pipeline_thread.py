@@ -77,6 +77,7 @@ def test_tasks_that_lost_their_connection_start_again_all_at_once(rig: Rig) -> N
 
     for task in tasks[1:]:
         task.has_lost_connection, task.on_start = True, partial(mend, task)
+        task.on_lost_connection = fail_to_commit
     rig.step()
     assert [task.restarts for task in tasks] == [0, 1, 1]
     rig.step_until(lambda: len(rig.reader.assigned) == 3)

@@ -1,0 +1,70 @@
+"""Notices a consumer that brings nothing though there is something to bring."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaException
+
+from common.kafka.clients import Partition
+
+SILENCE_S = 10.0
+GRACE_S = 5.0
+
+
+class EndsAsker(Protocol):
+    """Asks brokers where partitions end; `Admin` is one."""
+
+    def request_stable_ends(
+        self, partitions: Collection[Partition]
+    ) -> dict[Partition, Future[Any]]:
+        """Ask for the last stable offsets; does not wait for the answers."""
+
+
+class StallWatch:
+    """Asks for the ends of partitions when nothing was heard of them for ten seconds.
+
+    If a consumer then brings nothing for five more, though one of these ends lies behind what it
+    has read, it stands still, and only another one helps. That is longer than a request may take.
+    """
+
+    def __init__(self, asker: EndsAsker) -> None:
+        self._asker = asker
+        self._heard_s = 0.0
+        self._asked_s = 0.0
+        self._pending: dict[Partition, Future[Any]] = {}
+
+    def heard(self, now_s: float) -> None:
+        """Take note that the consumer has brought something, or is to read something else."""
+        self._heard_s = now_s
+        self._pending = {}
+
+    def stands_still(self, positions: Mapping[Partition, int], now_s: float) -> bool:
+        """Tell whether the consumer does, which is to read these offsets next. Never blocks."""
+        if now_s - self._heard_s < SILENCE_S or not positions:
+            return False
+        if not self._pending:
+            self._pending = dict(self._asker.request_stable_ends(positions))
+            self._asked_s = now_s
+            return False
+        if now_s - self._asked_s < GRACE_S:
+            return False
+        answers = self._pending
+        self.heard(now_s)
+        return any(
+            _offset(answer) > positions[partition]
+            for partition, answer in answers.items()
+            if partition in positions
+        )
+
+
+def _offset(answer: Future[Any]) -> int:
+    """Return the offset that was asked for, -1 if there is no answer, or none yet."""
+    if not answer.done():
+        return -1
+    try:
+        return int(answer.result().offset)
+    except KafkaException:
+        return -1
