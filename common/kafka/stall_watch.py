@@ -12,6 +12,7 @@ from common.kafka.clients import Partition
 
 SILENCE_S = 10.0
 GRACE_S = 5.0
+_MOST_STEP_S = 0.5
 
 
 class EndsAsker(Protocol):
@@ -28,28 +29,35 @@ class StallWatch:
 
     If a consumer then brings nothing for five more, though one of these ends lies behind what it
     has read, it stands still, and only another one helps. That is longer than a request may take.
+
+    Of the time between two looks, half a second counts: in the rest, this process was stopped, or
+    busy with other things.
     """
 
     def __init__(self, asker: EndsAsker) -> None:
         self._asker = asker
-        self._heard_s = 0.0
-        self._asked_s = 0.0
+        self._looked_s = 0.0
+        self._silent_s = 0.0
         self._pending: dict[Partition, Future[Any]] = {}
 
     def heard(self, now_s: float) -> None:
         """Take note that the consumer has brought something, or is to read something else."""
-        self._heard_s = now_s
+        self._looked_s = now_s
+        self._silent_s = 0.0
         self._pending = {}
 
     def stands_still(self, positions: Mapping[Partition, int], now_s: float) -> bool:
         """Tell whether the consumer does, which is to read these offsets next. Never blocks."""
-        if now_s - self._heard_s < SILENCE_S or not positions:
+        if not positions:
+            self.heard(now_s)
+            return False
+        self._silent_s += min(now_s - self._looked_s, _MOST_STEP_S)
+        self._looked_s = now_s
+        if self._silent_s < SILENCE_S:
             return False
         if not self._pending:
             self._pending = dict(self._asker.request_stable_ends(positions))
-            self._asked_s = now_s
-            return False
-        if now_s - self._asked_s < GRACE_S:
+        if self._silent_s < SILENCE_S + GRACE_S:
             return False
         answers = self._pending
         self.heard(now_s)

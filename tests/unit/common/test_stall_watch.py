@@ -39,8 +39,14 @@ class Asker:
         return answers
 
 
-def looks(watch: StallWatch, positions: dict[Partition, int], *times: float) -> list[bool]:
-    return [watch.stands_still(positions, now_s) for now_s in times]
+def told_at(watch: StallWatch, positions: dict[Partition, int], *times: float) -> list[float]:
+    """Look at these times; return those at which the consumer is said to stand still."""
+    return [now_s for now_s in times if watch.stands_still(positions, now_s)]
+
+
+def steps(first: float, last: float) -> list[float]:
+    """Return the times from `first` to `last`, 0.25 s apart."""
+    return [first + n / 4 for n in range(round((last - first) * 4) + 1)]
 
 
 @pytest.mark.parametrize(
@@ -59,25 +65,19 @@ def test_consumer_stands_still_if_a_partition_goes_on_behind_what_it_has_read(
 ) -> None:
     watch = StallWatch(Asker(ends))
     watch.heard(100)
-    asked, told = 100 + SILENCE_S, 100 + SILENCE_S + GRACE_S
-    positions = {LINES: 7, WORDS: 5}
-    assert looks(watch, positions, asked - 1, asked, told - 1, told) == [
-        False,
-        False,
-        False,
-        is_stuck,
-    ]
+    told = told_at(watch, {LINES: 7, WORDS: 5}, *steps(100, 120))
+    assert told == ([100 + SILENCE_S + GRACE_S] if is_stuck else [])
 
 
 def test_one_that_brings_something_while_it_is_asked_about_does_not_stand_still() -> None:
     asker = Asker({LINES: 8})
     watch = StallWatch(asker)
     watch.heard(0)
-    assert looks(watch, {LINES: 7}, 10, 11) == [False, False]
+    assert told_at(watch, {LINES: 7}, *steps(0, 12)) == []
     watch.heard(12)
-    assert looks(watch, {LINES: 7}, 15, 21.9) == [False, False]
+    assert told_at(watch, {LINES: 7}, *steps(12, 21.75)) == []
     assert len(asker.asked) == 1
-    assert looks(watch, {LINES: 8}, 22, 27) == [False, False]
+    assert told_at(watch, {LINES: 8}, *steps(22, 27)) == []
     assert len(asker.asked) == 2
 
 
@@ -85,16 +85,28 @@ def test_silence_is_looked_into_every_fifteen_seconds_and_not_more() -> None:
     asker = Asker({LINES: 7})
     watch = StallWatch(asker)
     watch.heard(0)
-    assert not any(looks(watch, {LINES: 7}, *(tenth / 10 for tenth in range(601))))
+    assert told_at(watch, {LINES: 7}, *steps(0, 60)) == []
     assert len(asker.asked) == 4
+
+
+def test_time_in_which_nobody_looked_says_nothing() -> None:
+    asker = Asker({LINES: 8})
+    watch = StallWatch(asker)
+    watch.heard(0)
+    assert told_at(watch, {LINES: 7}, 60, 120, 180) == []
+    assert asker.asked == []
+    assert told_at(watch, {LINES: 7}, *steps(180, 189), 250, 310, 370) == []
+    assert len(asker.asked) == 1
+    assert len(told_at(watch, {LINES: 7}, *steps(370, 375))) == 1
 
 
 def test_nothing_is_asked_about_partitions_that_are_not_read() -> None:
     asker = Asker({LINES: 9})
     watch = StallWatch(asker)
     watch.heard(0)
-    assert looks(watch, {}, 10, 20, 30) == [False, False, False]
+    assert told_at(watch, {}, *steps(0, 30)) == []
     assert asker.asked == []
-    assert looks(watch, {LINES: 7}, 40) == [False]
+    assert told_at(watch, {LINES: 7}, *steps(30, 41)) == []
+    assert len(asker.asked) == 1
     # It was given up in the meantime.
-    assert looks(watch, {WORDS: 1}, 45) == [False]
+    assert told_at(watch, {WORDS: 1}, *steps(41.25, 50)) == []
