@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.chaos.catalog import fault
 from tests.chaos.rig import Rig
+from tests.engine import signal_session
 
 BROKER_PAUSE_S = 45.0
 RECOVERY_TIMEOUT_S = 120.0
@@ -103,3 +104,22 @@ def pause_broker(rig: Rig) -> None:
     process.send(signal.SIGCONT)
     seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     rig.say(f"broker {broker} of 3 paused; all keys flow after {seconds:.1f} s")
+
+
+@fault("freeze-all")
+def freeze_all(rig: Rig) -> None:
+    """SIGSTOP of everything at once, the broker too, as if the host stopped its virtual machine."""
+    broker = rig.cluster.process(1)
+    assert broker is not None
+    daemons = [rig.job_manager, *rig.task_managers.values()]
+    pause_s = rig.random.uniform(5, 12)
+    rig.mark()
+    for daemon in daemons:
+        signal_session(daemon, signal.SIGSTOP)
+    broker.send(signal.SIGSTOP)
+    time.sleep(pause_s)
+    broker.send(signal.SIGCONT)
+    for daemon in daemons:
+        signal_session(daemon, signal.SIGCONT)
+    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+    rig.say(f"all frozen for {pause_s:.1f} s; all keys flow {seconds - pause_s:.1f} s later")
