@@ -123,7 +123,8 @@ class Ledger:
                 for task in self._held.pop(tm_id, ()):
                     del self._holdings[task]
                 self._compared = {}
-                del self._live[tm_id]
+                # Who comes back is somebody new to the JobManager, strays and all.
+                self._strays.pop(self._live.pop(tm_id), None)
             case Refused(tm_id, incarnation):
                 for task in list(self._held.get(tm_id, ())):
                     if self._holdings[task].incarnation == incarnation:
