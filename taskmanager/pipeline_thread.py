@@ -126,15 +126,14 @@ class _Lane:
 
     reader: PartitionReader
     owners: dict[Partition, AssignedTask] = field(default_factory=dict)
-    paused: set[Partition] = field(default_factory=set)
 
     def pause_full(self) -> None:
         """Pause the partitions of which too many records wait, and resume the others."""
         full = {partition for partition, task in self.owners.items() if task.is_full(partition)}
-        if full != self.paused:
-            self.reader.pause(full - self.paused)
-            self.reader.resume((self.paused & self.owners.keys()) - full)
-            self.paused = full
+        paused = self.reader.paused
+        if full != paused:
+            self.reader.pause(full - paused)
+            self.reader.resume(paused - full)
 
 
 class PipelineThread:
@@ -417,9 +416,7 @@ class PipelineThread:
         for lane in self._lanes:
             if task.partitions and lane.owners.get(task.partitions[0]) is task:
                 # A pause outlasts the assignment, whoever gets the partition next.
-                paused = lane.paused.intersection(task.partitions)
-                lane.reader.resume(paused)
-                lane.paused -= paused
+                lane.reader.resume(lane.reader.paused.intersection(task.partitions))
                 lane.reader.unassign(task.partitions)
                 for partition in task.partitions:
                     del lane.owners[partition]

@@ -211,12 +211,7 @@ class Admin:
     ) -> dict[Partition, Future[Any]]:
         """Ask for the last stable offset of each partition; does not wait for the answers."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        futures = self._client.list_offsets(
-            {TopicPartition(*partition): latest for partition in partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=_ATTEMPT_S,
-        )
-        return {(tp.topic, tp.partition): future for tp, future in futures.items()}
+        return self._request_offsets(partitions, latest, IsolationLevel.READ_COMMITTED, _ATTEMPT_S)
 
     def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the offset of the oldest record that each partition still has, or its end."""
@@ -232,14 +227,25 @@ class Admin:
 
     def _offsets(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
         def list_offsets(timeout_s: float) -> dict[Partition, int]:
-            futures = self._client.list_offsets(
-                {TopicPartition(*partition): spec for partition in partitions},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=timeout_s,
-            )
-            return {(tp.topic, tp.partition): f.result().offset for tp, f in futures.items()}
+            level = IsolationLevel.READ_UNCOMMITTED
+            futures = self._request_offsets(partitions, spec, level, timeout_s)
+            return {partition: future.result().offset for partition, future in futures.items()}
 
         return self._ask(list_offsets)
+
+    def _request_offsets(
+        self,
+        partitions: Collection[Partition],
+        spec: Any,
+        level: IsolationLevel,
+        timeout_s: float,
+    ) -> dict[Partition, Future[Any]]:
+        futures = self._client.list_offsets(
+            {TopicPartition(*partition): spec for partition in partitions},
+            isolation_level=level,
+            request_timeout=timeout_s,
+        )
+        return {(tp.topic, tp.partition): future for tp, future in futures.items()}
 
     def delete_before(self, offsets: Mapping[Partition, int]) -> None:
         """Delete the records of each partition that come before its offset."""

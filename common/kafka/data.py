@@ -107,6 +107,11 @@ class PartitionReader:
         """What a transaction needs to commit offsets for this reader's group."""
         return self._consumer.consumer_group_metadata()
 
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """The partitions that are assigned, and of which nothing more is fetched."""
+        return frozenset(self._paused)
+
     def assign(self, positions: Mapping[Partition, int]) -> None:
         """Start to read each partition at its offset."""
         self._consumer.incremental_assign([TopicPartition(*p, o) for p, o in positions.items()])
