@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -138,7 +138,7 @@ class TaskId:
     @property
     def active(self) -> TaskId:
         """The task whose state this one copies; for all but standbys this one itself."""
-        return replace(self, standby=0) if self.standby else self
+        return TaskId(self.processor, self.partition) if self.standby else self
 
     @classmethod
     def parse(cls, text: str) -> TaskId:

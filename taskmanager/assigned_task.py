@@ -74,6 +74,7 @@ class AssignedTask(ABC):
             thread=context.thread,
         )
         self._context = context
+        self._fingerprint = replica.fingerprint
         self._ends: dict[Partition, int] = {}
         self._restored = (0, 0)
         self._restore_began = 0.0
@@ -102,6 +103,7 @@ class AssignedTask(ABC):
             restored=self._restored[0],
             to_restore=self._restored[1],
             restore_eta_s=self._restore_eta_s(),
+            fingerprint=self._fingerprint,
         )
 
     @property

@@ -82,15 +82,24 @@ class DriverChannel:
             except OSError:
                 logger.warning("worker does not take messages", thread=thread)
 
-    def kill(self, thread: int) -> None:
-        """Kill a worker that did not obey `die`: it is stopped, or something holds its GIL.
+    def dump(self, thread: int) -> None:
+        """Let a worker write its stacks: by SIGUSR1, which needs no GIL, where that reaches it."""
+        if not self._signal(thread, signal.SIGUSR1):
+            self.send(thread, {"type": "dump"})
 
-        One on another host is out of reach; it obeys if it ever reads the channel again.
-        """
+    def kill(self, thread: int) -> None:
+        """End a worker; one on another host obeys if it ever reads the channel again."""
+        self.send(thread, {"type": "die"})
+        self._signal(thread, signal.SIGKILL)
+
+    def _signal(self, thread: int, number: signal.Signals) -> bool:
+        """Send a signal to a worker on this host; return whether there is one."""
         worker = self._workers.get(thread)
-        if worker is not None and worker.place == here():
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(worker.pid, signal.SIGKILL)
+        if worker is None or worker.place != here():
+            return False
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(worker.pid, number)
+        return True
 
     def close(self) -> None:
         """Stop listening. The connections end with the process, or with the workers'."""
@@ -127,7 +136,8 @@ class WorkerChannel:
 
     A thread of its own reads, so commands and the driver's pings arrive while the worker is
     busy. It ends the process when it reads `die`, since the worker hangs then; and if the worker
-    is still there 10 s after the driver went, since its tasks belong to others by then.
+    is still there 10 s after the driver went, since its tasks belong to others by then. The worker
+    must write its stacks on SIGUSR1.
     """
 
     def __init__(self, address: tuple[str, int], authkey: bytes, thread: int) -> None:
@@ -166,7 +176,6 @@ class WorkerChannel:
                 if message["type"] == "dump":
                     faulthandler.dump_traceback(all_threads=True)
                 elif message["type"] == "die":
-                    faulthandler.dump_traceback(all_threads=True)
                     os._exit(1)
                 elif message["type"] != "ping":
                     self._inbox.put(message)

@@ -31,6 +31,7 @@ from taskmanager.spark import SparkRunner
 from taskmanager.state import (
     AssignTask,
     Command,
+    DumpThread,
     Event,
     Exit,
     KillThread,
@@ -188,14 +189,14 @@ class TaskManagerDaemon:
                 self._channel.send(thread, {"type": "revoke", "task": str(task)})
             case StopThread(thread):
                 self._channel.send(thread, {"type": "stop"})
-            case KillThread(thread, by_force):
-                self._log.error("PipelineThread hangs: ended", thread=thread, by_force=by_force)
-                if by_force:
-                    self._channel.kill(thread)
-                    # It may be out of reach, or its host be gone.
-                    self._spark.cancel(thread)
-                else:
-                    self._channel.send(thread, {"type": "die"})
+            case DumpThread(thread):
+                self._log.error("PipelineThread hangs: its stacks follow", thread=thread)
+                self._channel.dump(thread)
+            case KillThread(thread):
+                self._log.error("PipelineThread hangs: ended", thread=thread)
+                self._channel.kill(thread)
+                # It may be out of reach, or its host be gone.
+                self._spark.cancel(thread)
             case Exit():
                 self._exit = command
 
@@ -247,4 +248,4 @@ class TaskManagerDaemon:
     def _on_dump(self, _number: int, _frame: object) -> None:
         faulthandler.dump_traceback(all_threads=True)
         for thread in list(self._pids):
-            self._channel.send(thread, {"type": "dump"})
+            self._channel.dump(thread)

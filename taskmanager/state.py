@@ -120,14 +120,17 @@ class StopThread:
 
 
 @dataclass(frozen=True, slots=True)
-class KillThread:
-    """End the worker of a PipelineThread that hangs: by a message, then `by_force`.
-
-    `ThreadLost` follows when it is gone.
-    """
+class DumpThread:
+    """Let the worker of a PipelineThread that hangs write its stacks to its log."""
 
     thread: int
-    by_force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KillThread:
+    """End the worker of a PipelineThread that hangs; `ThreadLost` follows when it is gone."""
+
+    thread: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ Command = (
     | AssignTask
     | RevokeTask
     | StopThread
+    | DumpThread
     | KillThread
     | Threads
     | Heartbeat
@@ -289,10 +293,10 @@ class TaskManagerState:
         if silent_ms > self._hang_ms and not thread.hangs:
             thread.hangs = True
             thread.kill_at_ms = self._now_ms + self._interval_ms
-            self._commands.append(KillThread(number, by_force=False))
+            self._commands.append(DumpThread(number))
         elif thread.kill_at_ms is not None and self._now_ms >= thread.kill_at_ms:
             thread.kill_at_ms = None
-            self._commands.append(KillThread(number, by_force=True))
+            self._commands.append(KillThread(number))
 
     def _watch_start(self, number: int, thread: _Thread) -> None:
         """Say of a thread that has not come up for long that it waits, and its tasks with it."""
@@ -341,7 +345,13 @@ class TaskManagerState:
             return
         number = self._thread_for(replica.task)
         reason = _WAITS if self._threads[number].waits else ""
-        status = TaskStatus(replica.task, TaskState.STARTING, reason, thread=number)
+        status = TaskStatus(
+            replica.task,
+            TaskState.STARTING,
+            reason,
+            thread=number,
+            fingerprint=replica.fingerprint,
+        )
         self._tasks[replica.task] = _Task(replica, number, status)
         if self._threads[number].state in _ALIVE:
             self._commands.append(AssignTask(number, replica, self._epoch))
@@ -492,8 +502,5 @@ class TaskManagerState:
             epoch=self._epoch,
             sequence=self._sequence,
             thread_states=tuple(thread.state for thread in self._threads.values()),
-            tasks=tuple(
-                replace(task.status, fingerprint=task.replica.fingerprint)
-                for task in self._tasks.values()
-            ),
+            tasks=tuple([task.status for task in self._tasks.values()]),
         )

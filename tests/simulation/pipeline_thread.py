@@ -158,7 +158,10 @@ class FakePipelineThread:
         if now_ms >= self._report_at_ms:
             self._report_at_ms = now_ms + REPORT_EVERY_MS
             if self._statuses is None:
-                self._statuses = tuple(TaskStatus(i.task, i.state) for i in self.tasks.values())
+                self._statuses = tuple(
+                    TaskStatus(i.task, i.state, fingerprint=i.fingerprint)
+                    for i in self.tasks.values()
+                )
             self.events.append(ThreadReported(self.number, self._statuses))
 
     def send(self, command: AssignTask | RevokeTask | StopThread) -> None:

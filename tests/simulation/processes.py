@@ -286,9 +286,9 @@ class TaskManagerProcess(Process):
                     self.threads[number].send(command)
                 case taskmanager.RevokeTask(number) | taskmanager.StopThread(number):
                     self.threads[number].send(command)
-                case taskmanager.KillThread(number, by_force):
+                case taskmanager.KillThread(number):
                     thread = self.threads[number]
-                    if thread.alive and (by_force or self.random.random() < 0.5):
+                    if thread.alive:
                         self.trace(f"{self.name} kills its thread {number}")
                         thread.die()
                 case taskmanager.Exit(refusal):

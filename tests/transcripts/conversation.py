@@ -203,7 +203,9 @@ class TaskManager(Member):
                     self._events.append(taskmanager.ThreadConnected(thread))
                     self._running[thread] = []
                 case taskmanager.AssignTask(thread, replica):
-                    self._running[thread].append(TaskStatus(replica.task, TaskState.RUNNING))
+                    self._running[thread].append(
+                        TaskStatus(replica.task, TaskState.RUNNING, fingerprint=replica.fingerprint)
+                    )
                 case taskmanager.RevokeTask(thread, task):
                     self._running[thread] = [s for s in self._running[thread] if s.task != task]
                     self._events.append(taskmanager.TaskClosed(thread, task))

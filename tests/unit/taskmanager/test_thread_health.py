@@ -7,6 +7,7 @@ import pytest
 from common.status import TaskState, TaskStatus, ThreadState
 from taskmanager.state import (
     AssignTask,
+    DumpThread,
     KillThread,
     LaunchThread,
     ReportWaiting,
@@ -122,22 +123,22 @@ def test_thread_that_is_silent_for_longer_than_anything_may_take_is_ended() -> N
     host = running_host(assign=[0])
     said = [command for _ in range(HANG_S) for command in others(host.tick(1000))]
     assert said == []
-    assert others(host.tick(1000)) == [KillThread(0, by_force=False)]
+    assert others(host.tick(1000)) == [DumpThread(0)]
 
 
 def test_thread_that_does_not_obey_is_killed_a_heartbeat_later_and_once() -> None:
     host = running_host(assign=[0])
     said = [host.tick(250) for _ in range(4 * HANG_S + 1)]
-    assert others(said[-1]) == [KillThread(0, by_force=False)]
+    assert others(said[-1]) == [DumpThread(0)]
     said = [host.tick(250) for _ in range(4)]
-    assert [others(commands) for commands in said] == [[], [], [], [KillThread(0, by_force=True)]]
+    assert [others(commands) for commands in said] == [[], [], [], [KillThread(0)]]
     assert not any(others(host.tick(1000)) for _ in range(2 * HANG_S))
 
 
 def test_limit_grows_with_the_transaction_timeout() -> None:
     host = running_host(transaction_timeout_ms=60_000)
     said = [others(host.tick(1000)) for _ in range(131)]
-    assert said == [[]] * 130 + [[KillThread(0, by_force=False)]]
+    assert said == [[]] * 130 + [[DumpThread(0)]]
 
 
 def test_thread_that_reports_now_and_then_is_left_alone() -> None:
@@ -153,12 +154,12 @@ def test_only_the_thread_that_hangs_is_ended() -> None:
     for _ in range(HANG_S + 2):
         said += others(host.tick(1000))
         host.take(ThreadReported(1, ()))
-    assert said == [KillThread(0, by_force=False), KillThread(0, by_force=True)]
+    assert said == [DumpThread(0), KillThread(0)]
 
 
 def test_ended_thread_starts_again_with_its_tasks_and_the_reason_is_told() -> None:
     host = running_host(assign=[0])
-    while KillThread(0, by_force=False) not in host.tick(1000):
+    while DumpThread(0) not in host.tick(1000):
         pass
     (report,) = reports(host.take(ThreadLost(0)))
     (status,) = report.tasks
@@ -170,7 +171,7 @@ def test_ended_thread_starts_again_with_its_tasks_and_the_reason_is_told() -> No
 
 def test_thread_that_died_by_itself_does_not_count_as_hung_after_one_that_did() -> None:
     host = running_host(assign=[0])
-    while KillThread(0, by_force=False) not in host.tick(1000):
+    while DumpThread(0) not in host.tick(1000):
         pass
     host.take(ThreadLost(0))
     host.tick()
@@ -181,7 +182,7 @@ def test_thread_that_died_by_itself_does_not_count_as_hung_after_one_that_did() 
 
 def test_started_again_thread_is_not_killed_in_the_place_of_its_predecessor() -> None:
     host = running_host(assign=[0])
-    while KillThread(0, by_force=False) not in host.tick(250):
+    while DumpThread(0) not in host.tick(250):
         pass
     host.take(ThreadLost(0))
     assert others(host.tick(250)) == [LaunchThread(0)]
@@ -218,7 +219,7 @@ def test_time_in_which_the_taskmanager_itself_did_not_run_is_not_held_against_a_
         host.tick(1000)
     assert others(host.tick(1000 * pause_s)) == []
     said = [others(host.tick(1000)) for _ in range(HANG_S // 2)]
-    assert said == [[]] * (HANG_S // 2 - 1) + [[KillThread(0, by_force=False)]]
+    assert said == [[]] * (HANG_S // 2 - 1) + [[DumpThread(0)]]
 
 
 def test_running_thread_is_not_silent_after_a_pause_of_the_taskmanager() -> None:
