@@ -88,6 +88,8 @@ class Task(AssignedTask):
         self._committed_at = time.monotonic()
         self._read: dict[Partition, int] = {}
         """The offset behind the last record that was taken in."""
+        self._settled: dict[Partition, int] = {}
+        """Positions that were committed when this task last heard of it."""
         self._committed = Figures()
         self._enforced_lately = RecentCount()
         self._open = Figures()
@@ -280,6 +282,7 @@ class Task(AssignedTask):
         assert self._stores is not None
         self._stores.send(self._producer, self.replica.task.partition)
         state_offsets = self._producer.commit(self.positions, self._group_metadata)
+        self._settled.update(self.positions)
         reach("after-commit")
         self._opened_at, self._committed_at = None, time.monotonic()
         self._transactions += 1
@@ -383,6 +386,7 @@ class Task(AssignedTask):
     def _find_positions(self, group: NodeGroup, reader: PartitionReader) -> dict[Partition, int]:
         assert self._producer is not None
         positions = reader.committed(self.partitions, START_TIMEOUT_S)
+        self._require_settled(positions)
         from_end = False
         for partition in self.partitions:
             if partition not in positions:
@@ -395,6 +399,23 @@ class Task(AssignedTask):
             self._producer.begin()
             self._producer.commit(positions, reader.group_metadata)
         return positions
+
+    def _require_settled(self, committed: dict[Partition, int]) -> None:
+        """Raise `TransactionFailedError` where less is committed than was.
+
+        A group coordinator that is elected, deposed and elected again while it loads answers from
+        what it has read so far (seen with Kafka 4.2): to go on there would repeat records.
+        """
+        for partition, settled in self._settled.items():
+            found = committed.get(partition)
+            if found is None or found < settled:
+                topic, number = partition
+                raise TransactionFailedError(
+                    f"the committed offset of {topic}[{number}] has gone from {settled} back to "
+                    f"{found}: the broker has not loaded it yet, or has lost it. "
+                    "If it was set back on purpose, start this TaskManager again"
+                )
+        self._settled.update(committed)
 
     def _has_changes(self) -> bool:
         return self._stores is not None and self._stores.have_changed

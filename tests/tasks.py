@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -178,6 +178,13 @@ class Job:
     def committed(self, partition: int = 0) -> int | None:
         at = (self.config.source_topic, partition)
         return self._offsets.committed([at], 30).get(at)
+
+    def set_committed(self, offset: int, partition: int = 0) -> None:
+        """Do to the task's group what an operator could do, or a broker that forgets."""
+        at = TopicPartition(self.config.source_topic, partition, offset)
+        request = ConsumerGroupTopicPartitions(self.names.consumer_group("P"), [at])
+        for done in self.admin_client.alter_consumer_group_offsets([request]).values():
+            done.result(30)
 
 
 def drain(task: Task) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.kafka.clients import FencedError
+from common.kafka.clients import FencedError, TransactionFailedError
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
 from streams.group_task import ProcessingFailedError
@@ -46,6 +46,32 @@ def test_committed_offset_is_that_of_the_last_record_plus_one(job: Job) -> None:
     assert job.committed() is None
     run_once(job.task(job.replica(ProcessorType.SUM)))
     assert job.committed() == 7
+
+
+def test_task_does_not_go_back_to_where_it_has_been(job: Job) -> None:
+    """A broker that says so has not loaded all offsets, or has lost some."""
+    job.write(*(Record(b"k", b"1", n + 1) for n in range(7)))
+    task = job.task(job.replica(ProcessorType.SUM))
+    run_once(task)
+    job.set_committed(3)
+    with pytest.raises(TransactionFailedError, match=r"\[0\] has gone from 7 back to 3"):
+        task.start()
+    task.drop()
+    job.set_committed(7)
+    job.write(Record(b"k", b"1", 8))
+    run_once(task)
+    assert [record.value for record in job.read(job.config.sink_topic)] == [b"2"] * 8
+
+
+def test_task_of_a_taskmanager_that_was_started_again_takes_the_offset_that_is_set(
+    job: Job,
+) -> None:
+    job.write(*(Record(b"k", b"1", n + 1) for n in range(7)))
+    replica = job.replica(ProcessorType.SUM)
+    run_once(job.task(replica))
+    job.set_committed(5)
+    run_once(job.task(replica))
+    assert len(job.read(job.config.sink_topic)) == 9
 
 
 def test_two_processors_that_read_one_topic_go_on_each_where_it_was(job: Job) -> None:
