@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -270,21 +272,61 @@ class RocksDBStore(BytesStore):
         return json.dumps(self._identity, sort_keys=True).encode()
 
     def _open(self) -> Rdict:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        probe = self._directory / "writable"
-        probe.touch()
-        probe.unlink()
+        directory = self._directory
+        directory.mkdir(parents=True, exist_ok=True)
+        with _claim(directory) as is_left:
+            if is_left:
+                logger.warning(
+                    "state wiped: a process ended while it opened it", directory=str(directory)
+                )
+            else:
+                try:
+                    return _open_rocksdb(directory)
+                except Exception as error:  # rocksdict raises bare Exceptions
+                    if any(text in str(error) for text in _LOCKED):
+                        raise StoreLockedError(f"{directory} is in use") from error
+                    if _is_shortage(error):
+                        raise StoreUnavailableError(f"{directory}: {error}") from error
+                    logger.warning("state wiped: RocksDB cannot open it", reason=str(error))
+            shutil.rmtree(directory)
+            directory.mkdir(parents=True)
+            return _open_rocksdb(directory)
+
+
+@contextmanager
+def _claim(directory: Path) -> Iterator[bool]:
+    """Claim a directory while RocksDB opens it; yields whether another claim was never given back.
+
+    Over some damaged files RocksDB loops for ever and keeps the interpreter's lock
+    (facebook/rocksdb#13333). Whoever ends in there leaves the claim, so that the next one does not
+    go the same way. Raises `StoreLockedError` while somebody has a claim or the store.
+    """
+    descriptor = os.open(directory / "OPENING", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
         try:
-            return _open_rocksdb(self._directory)
-        except Exception as error:  # rocksdict raises bare Exceptions
-            if any(text in str(error) for text in _LOCKED):
-                raise StoreLockedError(f"{self._directory} is in use") from error
-            if _is_shortage(error):
-                raise StoreUnavailableError(f"{self._directory}: {error}") from error
-            logger.warning("state wiped: RocksDB cannot open it", reason=str(error))
-        shutil.rmtree(self._directory)
-        self._directory.mkdir(parents=True)
-        return _open_rocksdb(self._directory)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreLockedError(f"{directory} is in use") from error
+        # Its size is the sign: that takes no room, even of a disk that is full.
+        is_left = os.fstat(descriptor).st_size > 0
+        if is_left:
+            _require_unlocked(directory)
+        os.ftruncate(descriptor, 1)
+        try:
+            yield is_left
+        finally:
+            os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _require_unlocked(directory: Path) -> None:
+    """Raise `StoreLockedError` if another process holds RocksDB's lock of a directory."""
+    with (directory / "LOCK").open("a") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise StoreLockedError(f"{directory} is in use") from error
 
 
 def _open_rocksdb(directory: Path) -> Rdict:

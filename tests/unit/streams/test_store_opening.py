@@ -1,0 +1,106 @@
+"""The RocksDB store: processes that end, hang or meet while they open one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streams.stores.rocksdb import RocksDBStore, StoreLockedError, _claim
+from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
+
+ROOT = Path(__file__).parents[3]
+TIMEOUT_S = 60
+LOOP_S = 5
+RECYCLED_MIDDLE = 7
+"""A type of records that RocksDB's logs have where old ones are written over, and ours never."""
+
+SETUP = """
+import os, signal, sys
+from pathlib import Path
+from streams.stores import rocksdb
+from tests.unit.streams.rocksdb_stores import IDENTITY
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+OPEN = "store = rocksdb.RocksDBStore(Path(sys.argv[1]), IDENTITY)\n"
+DIE_IN_ROCKSDB = "rocksdb.Rdict = die\n"
+STAY = "print('open', flush=True)\nsys.stdin.read()\n"
+
+
+def process(directory: Path, script: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", SETUP + script, str(directory)]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def let_one_be_killed_while_it_opens(directory: Path) -> None:
+    with process(directory, DIE_IN_ROCKSDB + OPEN) as victim:
+        assert victim.wait(TIMEOUT_S) == -signal.SIGKILL
+
+
+def fill(directory: Path, value: bytes) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    store.restore({b"k": value}, 3)
+    store.close()
+
+
+def test_store_over_which_rocksdb_loops_for_ever_is_wiped_by_the_next_process(
+    directory: Path,
+) -> None:
+    """facebook/rocksdb#13333: with rocksdict 0.3.29, nothing but `kill -9` ends that process."""
+    fill(directory, b"1")
+    (manifest,) = directory.glob("MANIFEST-*")
+    content = bytearray(manifest.read_bytes())
+    # Before each record's content: 4 bytes of checksum, 2 of length, 1 of type.
+    second = 7 + int.from_bytes(content[4:6], "little")
+    content[second + 6] = RECYCLED_MIDDLE
+    manifest.write_bytes(content)
+    with process(directory, OPEN) as victim:
+        try:
+            victim.wait(LOOP_S)
+        except subprocess.TimeoutExpired:
+            victim.kill()
+    store = RocksDBStore(directory, IDENTITY)
+    assert (store.get(b"k"), store.offset) == (None, None)
+    store.close()
+
+
+def test_store_in_which_a_process_ended_is_wiped_once(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(directory, b"1")
+    let_one_be_killed_while_it_opens(directory)
+    store = RocksDBStore(directory, IDENTITY)
+    assert "state wiped: a process ended while it opened it" in capsys.readouterr().out
+    assert store.offset is None
+    store.restore({b"k": b"2"}, 3)
+    again = reopened(store, directory)
+    assert (again.get(b"k"), again.offset) == (b"2", 3)
+    again.close()
+
+
+def test_store_that_another_process_has_open_is_not_wiped(directory: Path) -> None:
+    """Though a third one ended while it tried to open it, too."""
+    fill(directory, b"1")
+    with process(directory, OPEN + STAY) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"open\n"
+        let_one_be_killed_while_it_opens(directory)
+        with pytest.raises(StoreLockedError):
+            RocksDBStore(directory, IDENTITY)
+        assert list(directory.glob("MANIFEST-*"))
+        owner.kill()
+
+
+def test_store_that_somebody_is_just_opening_is_locked(directory: Path) -> None:
+    fill(directory, b"1")
+    with _claim(directory) as is_left:
+        assert not is_left
+        with pytest.raises(StoreLockedError):
+            RocksDBStore(directory, IDENTITY)
+    store = RocksDBStore(directory, IDENTITY)
+    assert store.get(b"k") == b"1"
+    store.close()
