@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 60
-LOOP_S = 5
 RECYCLED_MIDDLE = 7
 """A type of records that RocksDB's logs have where old ones are written over, and ours never."""
 
@@ -59,10 +59,11 @@ def test_store_over_which_rocksdb_loops_for_ever_is_wiped_by_the_next_process(
     content[second + 6] = RECYCLED_MIDDLE
     manifest.write_bytes(content)
     with process(directory, OPEN) as victim:
-        try:
-            victim.wait(LOOP_S)
-        except subprocess.TimeoutExpired:
-            victim.kill()
+        # Not before it opens the store: whoever is next would loop in its place.
+        while victim.poll() is None and (directory / "OPENING").stat().st_size == 0:
+            time.sleep(0.01)
+        assert victim.poll() in (None, 0)
+        victim.kill()
     store = RocksDBStore(directory, IDENTITY)
     assert (store.get(b"k"), store.offset) == (None, None)
     store.close()
