@@ -3,6 +3,7 @@
 from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes, stores
 """
 
+from common.nodes import OnError
 from streams import serdes, stores
 from streams.builder import TopologyBuilder
 from streams.driver import TopologyTestDriver
@@ -16,6 +17,7 @@ from streams.errors import (
     SupplierError,
     TopologyError,
 )
+from streams.group_task import GroupSettings
 from streams.partitioning import StreamPartitioner
 from streams.processor import (
     BatchProcessor,
@@ -42,9 +44,11 @@ __all__ = [
     "Cancellable",
     "FailOnInvalidTimestamp",
     "FieldTimestampExtractor",
+    "GroupSettings",
     "InvalidArgumentError",
     "LogAndSkipOnInvalidTimestamp",
     "NodeGroup",
+    "OnError",
     "PartitionError",
     "Processor",
     "ProcessorContext",
