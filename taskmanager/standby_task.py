@@ -41,6 +41,8 @@ class StandbyTask(AssignedTask):
         """
         started_s = time.monotonic()
         self.state, self.reason = TaskState.STARTING, ""
+        # Those of before are not those of stores that may be new, as `drop` would tell them.
+        self.positions, self.partitions = {}, ()
         replica, number = self.replica, self.replica.task.partition
         kept = [b for b in self._node_group().stores if b.logged and b.persistent]
         self._stores = TaskStores(kept, replica.state_topics)

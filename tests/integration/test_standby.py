@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from common.kafka.admin import Admin
+from common.kafka.clients import TransactionFailedError
 from common.messages import ProcessorReplica
 from common.nodes import ProcessorType
 from common.status import TaskState, TaskStatus
 from taskmanager.standby_task import StandbyTask
-from tests.tasks import Job, Record, Thread, drain, step_until
+from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
 pytestmark = pytest.mark.integration
 
@@ -104,3 +106,30 @@ def test_copy_that_comes_back_reads_the_difference_alone(job: Job) -> None:
     assert status(copy, copy_of(count)).to_restore <= 2
     copy.close()
     owner.close()
+
+
+def test_copy_whose_restore_fails_does_not_say_that_a_wiped_store_is_complete(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it was before, its store is not, if that had to be wiped."""
+    count = job.replica(ProcessorType.COUNT)
+    write(job, 3)
+    run_once(job.task(count))
+    copy = StandbyTask(copy_of(count), job.context(1), 1)
+    copy.start()
+    assert copy.positions
+    copy.drop()
+    for current in job.config.state_dir.glob("*/taskmanager_1/*/*/CURRENT"):
+        current.write_text("damaged")
+
+    def fail(*_: object) -> None:
+        raise TransactionFailedError("no broker answers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "high_watermarks", fail)
+        with pytest.raises(TransactionFailedError, match="no broker"):
+            copy.start()
+        copy.drop()
+    copy.start()
+    assert copy.status().to_restore >= KEYS
+    copy.drop()
