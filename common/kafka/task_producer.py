@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -59,8 +60,7 @@ class TaskProducer:
     ) -> None:
         """Connect. `size_limits` has the `max.message.bytes` of every topic to write to."""
         self._timeout_s = config.transaction_timeout_ms / 1000
-        self._disturbed = False
-        self._has_disconnected = False
+        self._signs = _Signs()
         self._state_offsets: dict[str, int] = {}
         settings = client_config(
             config,
@@ -88,10 +88,10 @@ class TaskProducer:
         # Errors leave out that a connection was closed; the log does not.
         logger = logging.Logger("librdkafka")
         logger.parent = settings["logger"]
-        for news in (self._on_log, *settings["logger"].filters):
+        for news in (self._signs.on_log, *settings["logger"].filters):
             logger.addFilter(news)
         self._producer = connect(
-            Producer, settings | {"error_cb": self._on_error, "logger": logger}
+            Producer, settings | {"error_cb": self._signs.on_error, "logger": logger}
         )
         self._end: Exception | None = None
         """What has ended the producer."""
@@ -106,14 +106,14 @@ class TaskProducer:
         retry(lambda left: self._producer.list_topics(timeout=left), timeout_s)
         retry(self._producer.init_transactions, timeout_s)
         self._poll()
-        self._disturbed = self._has_disconnected = False
+        self._signs.clear()
 
     @property
     def is_doubtful(self) -> bool:
         """Whether a connection broke, or the producer: it is to be replaced before it does more."""
         with suppress(EngineError):
             self._poll()
-        return self._disturbed or self._end is not None
+        return self._signs.disturbed or self._end is not None
 
     def begin(self) -> None:
         """Open a transaction. Raises as `commit` does."""
@@ -249,7 +249,8 @@ class TaskProducer:
         last = len(keys) - 1
         taken = self._produce_all(repeat(topic), values[:last], keys[:last], repeat(partition))
         for index in range(taken, len(keys)):
-            callback = self._on_state_delivery if index == last else None
+            # Without this producer in it, which would live on until the record is delivered.
+            callback = partial(_note_offset, self._state_offsets) if index == last else None
             self.send(topic, keys[index], values[index], 0, None, partition, callback)
 
     def _produce_all(self, *columns: Iterable[Any]) -> int:
@@ -281,7 +282,7 @@ class TaskProducer:
         left = self._timeout_s - (time.monotonic() - started)
         reach("during-commit")
         self._retry(self._producer.commit_transaction, max(left, 1))
-        self._poll()  # for `_on_state_delivery`
+        self._poll()  # for `_note_offset`
         return self._state_offsets
 
     def _send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
@@ -315,7 +316,7 @@ class TaskProducer:
             if is_enough or time.monotonic() > deadline_s:
                 raise TransactionFailedError("librdkafka hangs while it sends offsets")
             self._poll()
-            if not self._has_disconnected:
+            if not self._signs.has_disconnected:
                 continue
             asked_s = time.monotonic()
             with suppress(KafkaException):
@@ -323,13 +324,17 @@ class TaskProducer:
                 answers += 1
                 answer_s = time.monotonic() - asked_s
             if answer_s < _SLOW_LINK_S:
-                self._disturbed = True
+                self._signs.disturbed = True
         sent.result()
 
     def close(self) -> None:
         """Drop the producer. An open transaction is aborted by the next `fence` of its id."""
         with suppress(KafkaException):  # what a fenced producer answers to everything
             self._producer.purge()
+        # It ends with the last reference to it, and waits for its threads then. Nobody else has to.
+        last = [self._producer]
+        del self._producer
+        threading.Thread(target=last.clear, name="close", daemon=True).start()
 
     def _retry(self, call: Callable[[float], T], timeout_s: float) -> T:
         """Make a call as `retry` does; tell what is behind the error."""
@@ -358,7 +363,7 @@ class TaskProducer:
         self._poll()
         if self._end is not None:
             raise self._end
-        if self._disturbed:
+        if self._signs.disturbed:
             raise TransactionFailedError("the connection to a broker broke")
 
     def _poll(self, timeout_s: float = 0) -> None:
@@ -369,21 +374,37 @@ class TaskProducer:
             self._end = self._cause(exception)
             raise self._end from exception
 
-    def _on_error(self, error: KafkaError) -> None:
+
+class _Signs:
+    """What librdkafka tells of a producer's connections.
+
+    An object of its own: the producer refers to it, and would never be freed if it referred to
+    the producer.
+    """
+
+    def __init__(self) -> None:
+        self.disturbed = False
+        self.has_disconnected = False
+
+    def clear(self) -> None:
+        self.disturbed = self.has_disconnected = False
+
+    def on_error(self, error: KafkaError) -> None:
         # Nothing was under way on a connection that never came about; while one of several
         # brokers is away, this is heard all the time. But transactions need their coordinator.
         text = error.str()
         if "Connect to" not in text or "TxnCoordinator" in text:
-            self._disturbed = True
+            self.disturbed = True
 
-    def _on_log(self, record: logging.LogRecord) -> bool:
+    def on_log(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        self._has_disconnected |= message.startswith("FAIL") and "Connect to" not in message
+        self.has_disconnected |= message.startswith("FAIL") and "Connect to" not in message
         return True
 
-    def _on_state_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self._state_offsets[message.topic() or ""] = (message.offset() or 0) + 1
+
+def _note_offset(offsets: dict[str, int], error: KafkaError | None, message: Message) -> None:
+    if error is None:
+        offsets[message.topic() or ""] = (message.offset() or 0) + 1
 
 
 def _sendable(timestamps: Sequence[int]) -> Sequence[int]:

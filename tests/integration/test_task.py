@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,12 @@ from taskmanager.assigned_task import StartCancelledError
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
 pytestmark = pytest.mark.integration
+
+
+def kafka_clients() -> int:
+    """Return how many clients of librdkafka this process has: each has one main thread."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return names.count("rdk:main")
 
 
 def test_keys_values_timestamps_and_headers_pass_through(job: Job) -> None:
@@ -98,6 +107,33 @@ def test_nothing_of_a_dropped_transaction_is_seen_and_it_is_replayed(job: Job) -
     run_once(job.task(replica))
     assert [r.value for r in job.read(job.config.sink_topic)] == [b"1", b"2", b"3", b"4", b"5"]
     assert job.committed() == 5
+
+
+def test_task_that_is_dropped_leaves_no_producer_behind(job: Job) -> None:
+    """Not even where nobody knows yet whether its state was delivered."""
+    job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
+    task = job.task(job.replica(ProcessorType.COUNT))
+
+    def begin_a_commit() -> None:
+        task.start()
+        drain(task)
+        assert task._stores is not None
+        assert task._producer is not None
+        task._stores.send(task._producer, 0)
+        task.drop()
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = kafka_clients()
+        for _ in range(3):
+            begin_a_commit()
+        deadline_s = time.monotonic() + 30
+        while kafka_clients() > before:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+    finally:
+        gc.enable()
 
 
 def test_former_owner_is_fenced_and_commits_nothing(job: Job) -> None:
