@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -154,7 +154,7 @@ class RocksDBStore(BytesStore):
         try:
             self._db.delete_range(_DATA + low, _END_OF_DATA if high is None else _DATA + high)
         except Exception as error:  # rocksdict raises bare Exceptions
-            raise StoreUnavailableError(f"{self._directory}: {error}") from error
+            self._give_up(error)
         self._cache.clear()
 
     def wipe(self) -> None:
@@ -193,13 +193,20 @@ class RocksDBStore(BytesStore):
             raise StoreCorruptedError(self._damage)
         super().require_open()
 
+    def _give_up(self, error: Exception) -> NoReturn:
+        """Raise what a failure comes to: RocksDB writes no more once a compaction found damage."""
+        if str(error).startswith("Corruption"):
+            self._discard(error)
+        raise StoreUnavailableError(f"{self._directory}: {error}") from error
+
     def _discard(self, error: Exception) -> NoReturn:
         """Give the directory up: RocksDB cannot read it. Unless it is the host that is short."""
         if _is_shortage(error):
             raise StoreUnavailableError(f"{self._directory}: {error}") from error
         self._end()
         self._cache.clear()
-        self._db.close()
+        with suppress(Exception):  # it cannot write either
+            self._db.close()
         shutil.rmtree(self._directory)
         self._damage = f"{self._directory} was damaged: {error}"
         raise StoreCorruptedError(self._damage) from error
@@ -222,7 +229,7 @@ class RocksDBStore(BytesStore):
         try:
             self._db.write(batch)
         except Exception as error:  # rocksdict raises bare Exceptions
-            raise StoreUnavailableError(f"{self._directory}: {error}") from error
+            self._give_up(error)
 
     def _scan_committed(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
         # RocksDB stops at the upper bound, even among deleted keys; rocksdict takes no lower one.
@@ -235,7 +242,7 @@ class RocksDBStore(BytesStore):
             else:
                 entries.seek(_DATA + low)
         except Exception as error:  # rocksdict raises bare Exceptions
-            raise StoreUnavailableError(f"{self._directory}: {error}") from error
+            self._give_up(error)
         return self._read_entries(entries, _DATA + low, reverse, options)
 
     def _read_entries(

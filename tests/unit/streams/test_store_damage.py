@@ -242,6 +242,34 @@ def test_what_the_host_is_short_of_is_no_damage(
     again.close()
 
 
+def test_damage_that_rocksdb_finds_as_it_compacts_ends_the_store(directory: Path) -> None:
+    """From then on it takes no more writes; closing it, it may say so again."""
+
+    class ReadOnly(ShortDisk):
+        def _fail(self, *_: object) -> None:
+            raise Exception("Corruption: block checksum mismatch: stored = 1, computed = 2")
+
+        def close(self) -> None:
+            self._fail()
+
+    uses: list[Callable[[RocksDBStore], object]] = [
+        lambda store: store.commit(7),
+        lambda store: store.restore({b"k": b"1"}, 7),
+        lambda store: store.drop_range(b"", None),
+        lambda store: store.scan(b"", None),
+    ]
+    for use in uses:
+        store = RocksDBStore(directory, IDENTITY)
+        store.restore({b"kept": b"1"}, 3)
+        store._db.close()
+        store._db = ReadOnly()  # type: ignore[assignment]
+        with pytest.raises(StoreCorruptedError, match="block checksum mismatch"):
+            use(store)
+        again = RocksDBStore(directory, IDENTITY)
+        assert again.offset is None
+        again.close()
+
+
 def test_store_that_cannot_be_opened_for_a_shortage_is_kept(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
