@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
+from operator import ge
 from typing import Any, Protocol
 
 import structlog
@@ -118,7 +119,7 @@ class PartitionReader:
         self._assigned |= positions
         self._next |= positions
         if self._stall_watch is not None:
-            self._stall_watch.heard(time.monotonic())
+            self._stall_watch.begin(time.monotonic())
         for topic in {topic for topic, _ in positions} - self._topics:
             self._topics.add(topic)
             # librdkafka looks for the leaders of new topics once a second; this makes it look at
@@ -291,7 +292,8 @@ def _columns(messages: list[Message]) -> list[RecordBatch]:
     Such a record is a batch of its own, without its headers. The first call of `headers` for it
     raises; a second one would return tuples with null pointers in them.
     """
-    if (messages[-1].offset() or 0) - (messages[0].offset() or 0) + 1 < len(messages):
+    offsets = [message.offset() or 0 for message in messages]
+    if any(map(ge, offsets, islice(offsets, 1, None))):
         messages = _without_repetitions(messages)
     batches: list[RecordBatch] = []
     unread = iter(messages)

@@ -89,6 +89,23 @@ def test_silence_is_looked_into_every_fifteen_seconds_and_not_more() -> None:
     assert len(asker.asked) == 4
 
 
+def test_each_consumer_that_did_not_help_gives_the_next_one_twice_as_long() -> None:
+    """It may read past the records of aborted transactions, and brings nothing meanwhile."""
+    watch = StallWatch(Asker({LINES: 8}))
+    watch.heard(0)
+    assert told_at(watch, {LINES: 7}, *steps(0, 90)) == [15, 40, 85]
+    watch.heard(90)
+    assert told_at(watch, {LINES: 7}, *steps(90, 120)) == [105]
+
+
+def test_consumer_that_is_to_read_something_else_has_not_brought_anything() -> None:
+    watch = StallWatch(Asker({LINES: 8}))
+    watch.heard(0)
+    assert told_at(watch, {LINES: 7}, *steps(0, 15)) == [15]
+    watch.begin(15)
+    assert told_at(watch, {LINES: 7}, *steps(15, 40)) == [40]
+
+
 def test_time_in_which_nobody_looked_says_nothing() -> None:
     asker = Asker({LINES: 8})
     watch = StallWatch(asker)
