@@ -97,7 +97,8 @@ class AssignedTask(ABC):
             task=self.replica.task,
             state=self.state,
             thread=self._context.thread,
-            reason=self.reason,
+            # It may quote what cannot be encoded, such as half of an emoji.
+            reason=self.reason.encode(errors="backslashreplace").decode(),
             restarts=self.restarts,
             lag=self._lag(),
             restored=self._restored[0],
@@ -240,7 +241,9 @@ class AssignedTask(ABC):
         restored, total = self._restored
         if self.state is not TaskState.RESTORING or not restored:
             return None
-        return round((time.monotonic() - self._restore_began) * (total - restored) / restored)
+        # A standby's owner goes on writing, so it may have got more than there was at first.
+        left = max(total - restored, 0)
+        return round((time.monotonic() - self._restore_began) * left / restored)
 
     def _lag(self) -> int | None:
         if not self.is_running:

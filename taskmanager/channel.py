@@ -51,21 +51,16 @@ class _Worker:
 class DriverChannel:
     """The driver's side: accepts the workers and passes on what they say."""
 
-    def __init__(
-        self,
-        host: str,
-        on_message: Callable[[int, int, Message], None],
-        on_lost: Callable[[int, int], None],
-    ) -> None:
+    def __init__(self, host: str, on_message: Callable[[int, Message], None]) -> None:
         """Listen on a free port of `host`.
 
-        `on_message(thread, pid, message)` and `on_lost(thread, pid)` are called from threads of
-        the channel, in order for each worker.
+        `on_message(thread, message)` is called from threads of the channel, in order for each
+        worker. Raises ValueError, KeyError or TypeError for a message that it cannot read.
         """
         self.authkey = os.urandom(32)
         self._on_message = on_message
-        self._on_lost = on_lost
         self._workers: dict[int, _Worker] = {}
+        self._changing = threading.Lock()
         self._server = ConnectionServer("driver", host, self.authkey, self._serve)
 
     @property
@@ -73,8 +68,14 @@ class DriverChannel:
         """The port that workers connect to."""
         return self._server.port
 
+    @property
+    def threads(self) -> list[int]:
+        """The threads whose workers are connected."""
+        with self._changing:
+            return list(self._workers)
+
     def send(self, thread: int, message: Message) -> None:
-        """Send to a thread's worker; a worker that is gone is reported by `on_lost`."""
+        """Send to a thread's worker, if there is one."""
         worker = self._workers.get(thread)
         if worker is not None:
             try:
@@ -113,22 +114,27 @@ class DriverChannel:
         except (EOFError, OSError, ValueError, KeyError):
             connection.close()
             return
-        self._workers[thread] = worker
-        self._on_message(thread, pid, hello)
+        with self._changing:
+            self._workers[thread] = worker
+        message = hello
         try:
-            while True:
+            while self._workers.get(thread) is worker:
+                self._pass_on(thread, message)
                 message = json.loads(connection.recv_bytes())
-                if self._workers.get(thread) is not worker:
-                    # Spark took its executor for lost, and the thread has a new worker. This one
-                    # ends when its channel is closed; it reports often.
-                    logger.warning("worker has a successor: hung up", thread=thread, pid=pid)
-                    connection.close()
-                    return
-                self._on_message(thread, pid, message)
+            # Spark took its executor for lost, and the thread has a new worker. This one ends when
+            # its channel is closed; it reports often.
+            logger.warning("worker has a successor: hung up", thread=thread, pid=pid)
+            connection.close()
         except (EOFError, OSError):
-            if self._workers.get(thread) is worker:
-                del self._workers[thread]
-            self._on_lost(thread, pid)
+            with self._changing:
+                if self._workers.get(thread) is worker:
+                    del self._workers[thread]
+
+    def _pass_on(self, thread: int, message: Message) -> None:
+        try:
+            self._on_message(thread, message)
+        except (ValueError, KeyError, TypeError) as error:
+            logger.error("a worker says what cannot be read", thread=thread, reason=str(error))
 
 
 class WorkerChannel:

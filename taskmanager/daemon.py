@@ -79,7 +79,6 @@ class TaskManagerDaemon:
         self._reader = ControlReader(config, [names.threads_jm, names.processors(str(tm_id))])
         self._writer = ReportWriter(config)
         self._events: SimpleQueue[Event] = SimpleQueue()
-        self._pids: dict[int, int] = {}
         self._rejected = 0
         self._pinged_at = 0.0
         self._exit: Exit | None = None
@@ -93,9 +92,7 @@ class TaskManagerDaemon:
             pid=os.getpid(),
         )
         self._spark = SparkRunner(config, tm_id, threads)
-        self._channel = channel.DriverChannel(
-            self._spark.bind_host, self._on_message, self._on_connection_lost
-        )
+        self._channel = channel.DriverChannel(self._spark.bind_host, self._on_message)
         self._queries = QueryServer(
             self._spark.bind_host, self._channel.authkey, self._spark.queries(code)
         )
@@ -150,7 +147,7 @@ class TaskManagerDaemon:
         now = time.monotonic()
         if now - self._pinged_at >= self._config.heartbeat_interval_ms / 2000:
             self._pinged_at = now
-            for thread in list(self._pids):
+            for thread in self._channel.threads:
                 self._channel.send(thread, {"type": "ping"})
 
     def _handle(self, event: Event) -> None:
@@ -222,11 +219,10 @@ class TaskManagerDaemon:
 
         self._spark.launch(thread, tasks, spark_body(settings), on_end)
 
-    def _on_message(self, thread: int, pid: int, message: channel.Message) -> None:
+    def _on_message(self, thread: int, message: channel.Message) -> None:
         match message["type"]:
             case "hello":
-                self._pids[thread] = pid
-                self._log.info("PipelineThread runs", thread=thread, pid=pid)
+                self._log.info("PipelineThread runs", thread=thread, pid=message["pid"])
                 self._events.put(ThreadConnected(thread))
             case "status":
                 tasks = tuple(TaskStatus.from_json(task) for task in message["tasks"])
@@ -236,10 +232,6 @@ class TaskManagerDaemon:
             case "stopped":
                 self._events.put(ThreadStopped(thread))
 
-    def _on_connection_lost(self, thread: int, pid: int) -> None:
-        if self._pids.get(thread) == pid:
-            del self._pids[thread]
-
     def _on_signal(self, _number: int, _frame: object) -> None:
         for repeated in (signal.SIGTERM, signal.SIGINT):
             signal.signal(repeated, signal.SIG_DFL)
@@ -247,5 +239,5 @@ class TaskManagerDaemon:
 
     def _on_dump(self, _number: int, _frame: object) -> None:
         faulthandler.dump_traceback(all_threads=True)
-        for thread in list(self._pids):
+        for thread in self._channel.threads:
             self._channel.dump(thread)

@@ -15,6 +15,12 @@ import structlog
 HANDSHAKE_TIMEOUT_S = 10
 """How long the other end may take to say something before it has shown that it knows the key."""
 _PAUSE_S = 1.0
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
 
 logger = structlog.get_logger()
 
@@ -97,6 +103,9 @@ def connect(address: tuple[str, int], authkey: bytes) -> Connection:
 
 def _connection(connected: socket.socket) -> Connection:
     connected.setblocking(True)
+    # Of a host that vanishes, nothing else is ever heard.
+    for level, option, value in _KEEPALIVE:
+        connected.setsockopt(level, option, value)
     return Connection(connected.detach())
 
 

@@ -269,6 +269,8 @@ class TaskManagerState:
         for number, thread in self._threads.items():
             thread.heard_at_ms += paused_ms
             thread.patience_ends_ms += paused_ms
+            if thread.kill_at_ms is not None:
+                thread.kill_at_ms += paused_ms
             if thread.state in _ALIVE:
                 self._watch(number, thread)
             elif thread.state is ThreadState.STARTING and not thread.waits:
@@ -403,6 +405,8 @@ class TaskManagerState:
         if thread.state not in _ALIVE:
             return
         thread.state, thread.heard_at_ms = ThreadState.RUNNING, self._now_ms
+        if thread.kill_at_ms is not None:  # it came back in time
+            thread.hangs, thread.kill_at_ms = False, None
         for status in statuses:
             task = self._tasks.get(status.task)
             if task is not None and task.thread == number:

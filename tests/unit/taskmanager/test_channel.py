@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,11 @@ if len(sys.argv) > 3:
 worker = channel.WorkerChannel(("127.0.0.1", int(sys.argv[1])), bytes.fromhex(sys.argv[2]), 7)
 """
 HANG = "time.sleep(600)"
+RIDDLE = """
+worker.send({"type": "riddle"})
+worker.send({"type": "status"})
+time.sleep(600)
+"""
 TALK = """
 while not worker.is_lost:
     worker.send({"type": "status"})
@@ -45,14 +51,23 @@ class Driver:
 
     def __init__(self) -> None:
         self.came: SimpleQueue[int] = SimpleQueue()
-        self.left: SimpleQueue[int] = SimpleQueue()
-        self.channel = DriverChannel(
-            "127.0.0.1", self._on_message, lambda _, pid: self.left.put(pid)
-        )
+        self.heard: SimpleQueue[Message] = SimpleQueue()
+        self.channel = DriverChannel("127.0.0.1", self._on_message)
 
-    def _on_message(self, _: int, pid: int, message: Message) -> None:
+    def _on_message(self, _: int, message: Message) -> None:
         if message["type"] == "hello":
-            self.came.put(pid)
+            self.came.put(message["pid"])
+        elif message["type"] == "riddle":
+            raise ValueError("nobody understands that")
+        else:
+            self.heard.put(message)
+
+    def wait_until_left(self) -> None:
+        """Wait until no worker is connected any more."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while self.channel.threads:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
 
     @contextmanager
     def worker(self, what: str, *place: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -85,7 +100,7 @@ def test_worker_that_hangs_elsewhere_ends_when_it_is_told_to(driver: Driver) -> 
     with driver.worker(HANG, "another host") as process:
         driver.channel.kill(7)
         assert process.wait(TIMEOUT_S) == 1
-        assert driver.left.get(timeout=TIMEOUT_S) == process.pid
+        driver.wait_until_left()
 
 
 @pytest.mark.parametrize("place", [[], ["another host"]])
@@ -103,19 +118,30 @@ def test_worker_writes_its_stacks_though_something_holds_its_gil(driver: Driver)
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL
 
 
+def test_message_that_cannot_be_read_does_not_end_the_conversation(
+    driver: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with driver.worker(RIDDLE) as process:
+        assert driver.heard.get(timeout=TIMEOUT_S) == {"type": "status"}
+        assert driver.channel.threads == [7]
+        assert "nobody understands that" in capsys.readouterr().out
+        process.kill()
+        driver.wait_until_left()
+
+
 def test_stopped_worker_is_killed(driver: Driver) -> None:
     with driver.worker(FREEZE) as process:
         os.waitpid(process.pid, os.WUNTRACED)
         driver.channel.kill(7)
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL
-        assert driver.left.get(timeout=TIMEOUT_S) == process.pid
+        driver.wait_until_left()
 
 
 def test_worker_that_is_gone_already_is_not_killed_again(driver: Driver) -> None:
     """Its process id may belong to somebody else by then."""
     with driver.worker(HANG) as process:
         process.kill()
-        assert driver.left.get(timeout=TIMEOUT_S) == process.pid
+        driver.wait_until_left()
         driver.channel.kill(7)
 
 
@@ -125,4 +151,4 @@ def test_worker_whose_thread_has_another_one_is_hung_up_on(driver: Driver) -> No
         assert former.wait(TIMEOUT_S) == 3
         driver.channel.kill(7)
         assert successor.wait(TIMEOUT_S) in (1, -signal.SIGKILL)
-        assert driver.left.get(timeout=TIMEOUT_S) == successor.pid
+        driver.wait_until_left()

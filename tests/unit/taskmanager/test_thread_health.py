@@ -135,6 +135,22 @@ def test_thread_that_does_not_obey_is_killed_a_heartbeat_later_and_once() -> Non
     assert not any(others(host.tick(1000)) for _ in range(2 * HANG_S))
 
 
+def test_thread_that_comes_back_after_its_stacks_were_written_is_left_alone() -> None:
+    host = running_host(assign=[0])
+    said = [others(host.tick(1000)) for _ in range(HANG_S + 1)]
+    assert said[-1] == [DumpThread(0)]
+    host.take(ThreadReported(0, ()))
+    assert not any(others(host.tick(1000)) for _ in range(HANG_S))
+    assert others(host.tick(1000)) == [DumpThread(0)]
+
+
+def test_pause_of_the_taskmanager_is_not_held_against_a_thread_whose_end_is_near() -> None:
+    host = running_host(assign=[0])
+    said = [others(host.tick(1000)) for _ in range(HANG_S + 1)]
+    assert said[-1] == [DumpThread(0)]
+    assert others(host.tick(30_000)) == [KillThread(0)]
+
+
 def test_limit_grows_with_the_transaction_timeout() -> None:
     host = running_host(transaction_timeout_ms=60_000)
     said = [others(host.tick(1000)) for _ in range(131)]
