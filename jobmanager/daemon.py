@@ -71,6 +71,7 @@ class JobManagerDaemon:
         self._epoch = -1
         self._rejected = 0
         self._stopping = False
+        self._was_deaf = False
         self._state = JobManagerState(
             replicas(topology, names, config.parallelism, config.num_standby_replicas),
             config.tm_number,
@@ -89,6 +90,7 @@ class JobManagerDaemon:
         try:
             while not self._stopping:
                 self._send(self._state.handle(Tick(int(time.monotonic() * 1000))))
+                self._tell_if_deaf()
                 if self._writer is None:
                     self._reign()
                 for record in self._reader.read(POLL_S):
@@ -99,6 +101,15 @@ class JobManagerDaemon:
             self._reports.close(1)
             self._reader.close()
         logger.info("JobManager stopped; the pipeline goes on")
+
+    def _tell_if_deaf(self) -> None:
+        if self._state.is_deaf is self._was_deaf:
+            return
+        self._was_deaf = self._state.is_deaf
+        if self._was_deaf:
+            logger.warning("Kafka brings nothing back: no TaskManager is taken for dead")
+        else:
+            logger.info("Kafka brings heartbeats again")
 
     def _reign(self) -> None:
         """Fence every older JobManager, and begin a reign."""

@@ -22,7 +22,8 @@ class HeartbeatController:
         self._last_beat_ms: dict[int, int] = {}
         self._now_ms: int | None = None
         self._echo_ms: int | None = None
-        self._is_deaf = False
+        self.is_deaf = False
+        """Whether this process's own beats do not come back to it, so that nobody is missed."""
 
     def beat(self, tm_id: int) -> None:
         """Take note of a sign of life, at the time of the last tick. Call `tick` first."""
@@ -41,8 +42,8 @@ class HeartbeatController:
         """
         assert self._now_ms is not None, "the time is not known before the first tick"
         self._echo_ms = self._now_ms
-        if self._is_deaf:
-            self._is_deaf = False
+        if self.is_deaf:
+            self.is_deaf = False
             for tm_id, last_ms in self._last_beat_ms.items():
                 self._last_beat_ms[tm_id] = max(last_ms, self._now_ms - self._interval_ms)
 
@@ -58,8 +59,8 @@ class HeartbeatController:
             self._last_beat_ms[tm_id] += paused_ms
         if self._echo_ms is not None:
             self._echo_ms += paused_ms
-            self._is_deaf = now_ms - self._echo_ms > ECHO_PATIENCE * self._interval_ms
-        if self._is_deaf:
+            self.is_deaf = now_ms - self._echo_ms > ECHO_PATIENCE * self._interval_ms
+        if self.is_deaf:
             return []
         down = [
             tm_id

@@ -153,6 +153,11 @@ class JobManagerState:
         }
 
     @property
+    def is_deaf(self) -> bool:
+        """Whether what the JobManager writes does not come back to it: nobody counts as gone."""
+        return self._controller.is_deaf
+
+    @property
     def live(self) -> dict[int, str]:
         """The TaskManagers that take part, with their incarnations."""
         return {tm_id: manager.incarnation for tm_id, manager in self._managers.items()}
@@ -166,6 +171,10 @@ class JobManagerState:
                 for tm_id in self._managers:
                     self._repeat(tm_id)
             case Tick(now_ms):
+                # What was read meanwhile may wait behind this tick, as commands can block.
+                paused_ms = max(now_ms - self._now_ms - self._interval_ms, 0)
+                if self._first_report_ms is not None:
+                    self._first_report_ms += paused_ms
                 self._now_ms = now_ms
                 self._on_tick()
             case Reported(report):
