@@ -344,10 +344,14 @@ def _parsed(raw: DataFrame, schema: str) -> DataFrame:
 
 
 def _used(way: Sequence[Step], scan: Any) -> tuple[str, ...]:
-    """Return the columns of the input that the operators above it use."""
+    """Return the columns of the input that the operators above it use, and one at least.
+
+    A table without columns has no rows.
+    """
     used = {
         attribute.exprId().id()
         for step in way
         for attribute in items(step.node.references().toSeq())
     }
-    return tuple(a.name() for a in items(scan.output()) if a.exprId().id() in used)
+    names = tuple(a.name() for a in items(scan.output()) if a.exprId().id() in used)
+    return names or ("timestamp",)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from streams.spark.messages import one_line
-from streams.spark.spec import QueryError
+from streams.spark.messages import may_be_a_records_fault, one_line
+from streams.spark.spec import QueryError, SparkLostError
 
 _AS_LOCAL_RELATION = str(2**40)
 
@@ -31,7 +31,11 @@ class Tables:
     """Some tables, as DataFrames whose rows are in memory, so that a join needs no Spark job."""
 
     def __init__(self, session: SparkSession, specs: Mapping[str, Mapping[str, Any]]) -> None:
-        """Read all of them. Raises `QueryError` that names the one that cannot be read."""
+        """Read all of them.
+
+        Raises an error that names the one that cannot be read: `QueryError`, or `SparkLostError`
+        if that may pass, as where a database does not answer.
+        """
         self._session = session.newSession()
         self._session.conf.set(
             "spark.sql.execution.arrow.localRelationThreshold", _AS_LOCAL_RELATION
@@ -59,10 +63,13 @@ class Tables:
             found = reader.load(spec["path"]) if spec.get("path") else reader.load()
             return self._session.createDataFrame(found.toArrow(), found.schema)
         except Exception as error:
-            raise QueryError(f'table "{name}" cannot be read: {one_line(error)}') from error
+            reason = f'table "{name}" cannot be read: {one_line(error)}'
+            if may_be_a_records_fault(error):
+                raise QueryError(reason) from error
+            raise SparkLostError(reason) from error
 
     def refresh(self, name: str) -> None:
-        """Read a table again. Raises `QueryError` if it cannot be read; its rows stay then."""
+        """Read a table again. Raises as at the beginning if it cannot be read; its rows stay."""
         frame = self._read(name)
         with self._changing:
             self.rows = Rows(self.rows.version + 1, {**self.rows.frames, name: frame})
@@ -71,8 +78,17 @@ class Tables:
         while not self._closed.wait(self._specs[name]["refresh_s"]):
             try:
                 self.refresh(name)
-            except QueryError as error:
+            except (QueryError, SparkLostError) as error:
                 logger.warning("table keeps its old rows", table=name, reason=str(error))
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    """Tables that are the same for some queries; read by the first that has `reading`."""
+
+    users: int = 0
+    tables: Tables | None = None
+    reading: threading.Lock = field(default_factory=threading.Lock)
 
 
 class SharedTables:
@@ -81,22 +97,34 @@ class SharedTables:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._used: dict[str, tuple[Tables, int]] = {}
+        self._used: dict[str, _Shared] = {}
 
     def take(self, specs: Mapping[str, Mapping[str, Any]]) -> Tables:
-        """Return tables, and count who uses them. Raises as `Tables`."""
+        """Return tables, and count who uses them; waits for no others. Raises as `Tables`."""
         name = json.dumps(specs, sort_keys=True)
         with self._lock:
-            tables, users = self._used.get(name) or (Tables(self._session, specs), 0)
-            self._used[name] = tables, users + 1
-            return tables
+            shared = self._used.setdefault(name, _Shared())
+            shared.users += 1
+        try:
+            with shared.reading:
+                if shared.tables is None:
+                    shared.tables = Tables(self._session, specs)
+                return shared.tables
+        except BaseException:
+            self._leave(name, shared)
+            raise
 
     def give_back(self, tables: Tables) -> None:
         """Let go of tables; whoever is the last closes them."""
+        for name, shared in self._used.copy().items():
+            if shared.tables is tables:
+                self._leave(name, shared)
+
+    def _leave(self, name: str, shared: _Shared) -> None:
         with self._lock:
-            for name, (used, users) in list(self._used.items()):
-                if used is tables and users > 1:
-                    self._used[name] = used, users - 1
-                elif used is tables:
-                    tables.close()
-                    del self._used[name]
+            shared.users -= 1
+            if shared.users:
+                return
+            del self._used[name]
+        if shared.tables is not None:
+            shared.tables.close()

@@ -192,6 +192,13 @@ def test_table_that_is_not_there_is_named(queries: Queries) -> None:
     assert 'table "t" cannot be read: Path does not exist: file:/no/t.csv' in refusal(queries, spec)
 
 
+def test_query_that_uses_nothing_of_its_input_has_a_result_for_each_record(
+    queries: Queries,
+) -> None:
+    query = "SELECT 'tick' AS value, TIMESTAMP '1970-01-01 00:00:01' AS timestamp FROM input"
+    assert results(queries, QuerySpec(query)) == [(None, b"tick", 1000)] * len(ROWS)
+
+
 @pytest.mark.parametrize(
     "expression",
     [
