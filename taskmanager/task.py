@@ -28,11 +28,18 @@ from streams.recent import RecentCount
 from streams.stores.bytes_store import StoreBytes
 from streams.topology import NodeGroup
 from streams.units import settings_of, sharing_key
-from taskmanager.assigned_task import START_TIMEOUT_S, AssignedTask, TaskContext
+from taskmanager.assigned_task import (
+    START_TIMEOUT_S,
+    AssignedTask,
+    StartCancelledError,
+    TaskContext,
+)
 from taskmanager.task_stores import TaskStores
 
 REFRESH_INTERVAL_S = 12 * 3600
 DOUBT_INTERVAL_S = 5.0
+_REFRESH_TIMEOUT_S = 5
+"""For each step: reports wait meanwhile."""
 
 
 class _Outlet:
@@ -117,6 +124,8 @@ class Task(AssignedTask):
         # reader is for one thread.
         with closing(PartitionReader(self._context.config, self._group)) as reader:
             reach("before-fence")
+            if self.is_cancelled:
+                raise StartCancelledError  # others may run it by now
             self._producer.fence(START_TIMEOUT_S)
             # Only now: before, the old owner could still commit.
             positions = self._find_positions(group, reader)
@@ -335,8 +344,8 @@ class Task(AssignedTask):
                 closing(TaskProducer(config, self._transactional_id, {})) as producer,
                 closing(PartitionReader(config, self._group)) as reader,
             ):
-                producer.fence(START_TIMEOUT_S)
-                positions = reader.committed(self.partitions, START_TIMEOUT_S)
+                producer.fence(_REFRESH_TIMEOUT_S)
+                positions = reader.committed(self.partitions, _REFRESH_TIMEOUT_S)
                 if positions:
                     producer.begin()
                     producer.commit(positions, reader.group_metadata)
