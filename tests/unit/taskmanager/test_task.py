@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +14,12 @@ from structlog.testing import capture_logs
 from common.kafka import task_producer
 from common.kafka.clients import Partition, TransactionFailedError
 from common.record_batch import RecordBatch
+from common.status import TaskState, TaskStatus
 from streams import LogAndSkipOnInvalidTimestamp, Processor, SupplierError, TopologyBuilder
 from streams.stores.rocksdb import RocksDBStore
 from streams.topology import NodeGroup
 from taskmanager import task as task_module
-from taskmanager.assigned_task import TaskContext
+from taskmanager.assigned_task import StartCancelledError, TaskContext
 from taskmanager.global_stores import GlobalStores
 from taskmanager.task import Task
 from taskmanager.task_stores import store_identity
@@ -173,6 +175,38 @@ def test_task_starts_at_the_committed_offset_or_at_the_oldest_record(
     """It looks for the partition in either case, so that reading begins without a delay."""
     task = make([], partition, monkeypatch)
     assert task.positions == {("in", partition): position}
+
+
+def test_status_can_be_told_whatever_its_reason_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as half of an emoji, which JSON can have and UTF-8 cannot."""
+    task = make([], 0, monkeypatch)
+    task.fail("nobody knows \ud83d")
+    told = TaskStatus.from_json(json.loads(json.dumps(task.status().to_json())))
+    assert told.reason == "nobody knows \\ud83d"
+
+
+def test_restore_that_got_more_than_there_was_takes_no_negative_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The owner of a standby's state goes on writing."""
+    task = make([], 0, monkeypatch)
+    task.state = TaskState.RESTORING
+    now_s = iter((100.0, 200.0))
+    monkeypatch.setattr("taskmanager.assigned_task.time.monotonic", lambda: next(now_s, 200.0))
+    task._progress(0, 50)
+    task._progress(100, 50)
+    assert task.status().restore_eta_s == 0
+
+
+def test_start_that_was_cancelled_in_time_fences_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    task = make(notes, 0, monkeypatch)
+    task.drop()
+    notes.clear()
+    task.cancel()
+    with pytest.raises(StartCancelledError):
+        task.start()
+    assert "init" not in " ".join(notes)
 
 
 def test_start_that_fails_counts_as_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
