@@ -292,9 +292,10 @@ def _columns(messages: list[Message]) -> list[RecordBatch]:
     Such a record is a batch of its own, without its headers. The first call of `headers` for it
     raises; a second one would return tuples with null pointers in them.
     """
-    offsets = [message.offset() or 0 for message in messages]
+    offsets = _offsets(messages)
     if any(map(ge, offsets, islice(offsets, 1, None))):
         messages = _without_repetitions(messages)
+        offsets = _offsets(messages)
     batches: list[RecordBatch] = []
     unread = iter(messages)
     start = 0
@@ -305,11 +306,12 @@ def _columns(messages: list[Message]) -> list[RecordBatch]:
         except SystemError:
             bad = start + len(headers)
             if headers:
-                batches.append(_batch(messages[start:bad], headers))
-            batches.append(_batch(messages[bad : bad + 1], [None], error=BROKEN_HEADERS))
+                batches.append(_batch(messages[start:bad], offsets[start:bad], headers))
+            broken = slice(bad, bad + 1)
+            batches.append(_batch(messages[broken], offsets[broken], [None], BROKEN_HEADERS))
             start = bad + 1
         else:
-            batches.append(_batch(messages[start:] if start else messages, headers))
+            batches.append(_batch(messages[start:], offsets[start:], headers))
             break
     return batches
 
@@ -332,14 +334,20 @@ def _without_repetitions(messages: list[Message]) -> list[Message]:
     return kept
 
 
-def _batch(messages: list[Message], headers: list[Any], error: str = "") -> RecordBatch:
+def _offsets(messages: list[Message]) -> list[int]:
+    return [message.offset() for message in messages]  # type: ignore[misc]
+
+
+def _batch(
+    messages: list[Message], offsets: list[int], headers: list[Any], error: str = ""
+) -> RecordBatch:
     return RecordBatch(
         topic=messages[0].topic() or "",
         partition=messages[0].partition() or 0,
         keys=[message.key() for message in messages],
         values=[message.value() for message in messages],
         timestamps=[message.timestamp()[1] for message in messages],
-        offsets=[message.offset() for message in messages],  # type: ignore[misc]
+        offsets=offsets,
         headers=headers if any(headers) else None,
         error=error,
     )
