@@ -48,6 +48,8 @@ _SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": str(2**62),
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    # Keys and values are read by offsets of 32 bits.
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
     # Or fields that the query does not use would not be checked.
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
     # It takes `input` out of a join with a table that is empty just now.
