@@ -57,6 +57,13 @@ def server_properties(
         "share.coordinator.state.topic.num.partitions": 4,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync_replicas,
+        # Small segments are compacted soon, so that the coordinators load little when a broker
+        # starts. One that is killed leads its partitions twice when it comes back, some 7 s apart,
+        # and answers wrongly if it still loads the first time (see docs/reliability.md). What ends
+        # a transaction stays for as long as tombstones do.
+        "offsets.topic.segment.bytes": 1_048_576,
+        "transaction.state.log.segment.bytes": 1_048_576,
+        "log.cleaner.delete.retention.ms": 3_600_000,
         # How often the coordinator looks for transactions past their transaction.timeout.ms; a
         # dead task's open transaction hides the records behind it for up to this much longer.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 2_000,
