@@ -168,9 +168,8 @@ class _Thread:
     waits: bool = False
     """Whether it was launched, but has not come up for so long that it is said."""
     failures: int = 0
-    hangs: bool = False
-    kill_at_ms: int | None = None
-    """When to end it by force, after it was told to end."""
+    hang_steps: int = 0
+    """What was done because it hangs: first its stacks are wanted, then it is killed."""
 
 
 @dataclass(slots=True)
@@ -269,8 +268,6 @@ class TaskManagerState:
         for number, thread in self._threads.items():
             thread.heard_at_ms += paused_ms
             thread.patience_ends_ms += paused_ms
-            if thread.kill_at_ms is not None:
-                thread.kill_at_ms += paused_ms
             if thread.state in _ALIVE:
                 self._watch(number, thread)
             elif thread.state is ThreadState.STARTING and not thread.waits:
@@ -292,13 +289,10 @@ class TaskManagerState:
             thread.state = ThreadState.SILENT
         if self._stop_by_ms is not None:
             return
-        if silent_ms > self._hang_ms and not thread.hangs:
-            thread.hangs = True
-            thread.kill_at_ms = self._now_ms + self._interval_ms
-            self._commands.append(DumpThread(number))
-        elif thread.kill_at_ms is not None and self._now_ms >= thread.kill_at_ms:
-            thread.kill_at_ms = None
-            self._commands.append(KillThread(number))
+        steps = (DumpThread(number), KillThread(number))
+        if silent_ms > self._hang_ms + thread.hang_steps * self._interval_ms:
+            self._commands += steps[thread.hang_steps : thread.hang_steps + 1]
+            thread.hang_steps += 1
 
     def _watch_start(self, number: int, thread: _Thread) -> None:
         """Say of a thread that has not come up for long that it waits, and its tasks with it."""
@@ -348,11 +342,7 @@ class TaskManagerState:
         number = self._thread_for(replica.task)
         reason = _WAITS if self._threads[number].waits else ""
         status = TaskStatus(
-            replica.task,
-            TaskState.STARTING,
-            reason,
-            thread=number,
-            fingerprint=replica.fingerprint,
+            replica.task, TaskState.STARTING, reason, number, fingerprint=replica.fingerprint
         )
         self._tasks[replica.task] = _Task(replica, number, status)
         if self._threads[number].state in _ALIVE:
@@ -405,8 +395,8 @@ class TaskManagerState:
         if thread.state not in _ALIVE:
             return
         thread.state, thread.heard_at_ms = ThreadState.RUNNING, self._now_ms
-        if thread.kill_at_ms is not None:  # it came back in time
-            thread.hangs, thread.kill_at_ms = False, None
+        if thread.hang_steps == 1:  # it came back in time
+            thread.hang_steps = 0
         for status in statuses:
             task = self._tasks.get(status.task)
             if task is not None and task.thread == number:
@@ -439,7 +429,7 @@ class TaskManagerState:
         thread.failures += 1
         delay_beats = min(2**thread.failures // 4, MAX_RELAUNCH_BEATS)
         thread.launch_at_ms = self._now_ms + delay_beats * self._interval_ms
-        end = "hung and was ended" if thread.hangs else "died"
+        end = "hung and was ended" if thread.hang_steps else "died"
         reason = f"its PipelineThread {end}, and is started again"
         for task_id, task in list(self._tasks.items()):
             if task.thread != number:
@@ -458,8 +448,8 @@ class TaskManagerState:
 
     def _launch(self, number: int) -> None:
         thread = self._threads[number]
-        thread.launch_at_ms = thread.kill_at_ms = None
-        thread.hangs = False
+        thread.launch_at_ms = None
+        thread.hang_steps = 0
         thread.state, thread.waits = ThreadState.STARTING, False
         thread.patience_ends_ms = self._now_ms + START_PATIENCE_BEATS * self._interval_ms
         self._commands.append(LaunchThread(number))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.jobmanager.reign import settled
+from tests.unit.jobmanager.reign import Reign, assigned, settled
 
 
 def test_reports_read_long_after_the_last_tick_do_not_shorten_the_wait_for_the_others() -> None:
@@ -16,3 +16,10 @@ def test_reports_read_long_after_the_last_tick_do_not_shorten_the_wait_for_the_o
     reign.report(2, range(4, 6), sequence=0)
     reign.tick()
     assert [reign.owned_by(n) for n in range(3)] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_own_pause_does_not_shorten_the_wait_for_taskmanagers_that_run_already() -> None:
+    """While a command blocks, their reports wait to be read."""
+    reign = Reign(tasks=2, tm_number=3)
+    said = [*reign.report(0, [0]), *reign.tick(), *reign.tick(10_000), *reign.report(1, [1])]
+    assert assigned(said, 0) == assigned(said, 1) == []

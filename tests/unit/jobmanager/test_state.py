@@ -361,13 +361,6 @@ def test_revocation_at_a_stranger_does_not_hide_that_the_owner_lost_the_task() -
     assert assigned(reign.report(0, [2]), 0) == [0]
 
 
-def test_own_pause_does_not_shorten_the_wait_for_taskmanagers_that_run_already() -> None:
-    """While a command blocks, their reports wait to be read."""
-    reign = Reign(tasks=2, tm_number=3)
-    said = [*reign.report(0, [0]), *reign.tick(), *reign.tick(10_000), *reign.report(1, [1])]
-    assert assigned(said, 0) == assigned(said, 1) == []
-
-
 def test_no_command_names_a_task_twice() -> None:
     reign = Reign(tasks=4, tm_number=2)
     reign.report(0, [0, 1, 2, 3])
