@@ -71,8 +71,7 @@ class DriverChannel:
     @property
     def threads(self) -> list[int]:
         """The threads whose workers are connected."""
-        with self._changing:
-            return list(self._workers)
+        return list(self._workers)  # without the lock: a signal handler asks, too
 
     def send(self, thread: int, message: Message) -> None:
         """Send to a thread's worker, if there is one."""
