@@ -289,8 +289,8 @@ class TaskManagerState:
             thread.state = ThreadState.SILENT
         if self._stop_by_ms is not None:
             return
-        steps = (DumpThread(number), KillThread(number))
         if silent_ms > self._hang_ms + thread.hang_steps * self._interval_ms:
+            steps = (DumpThread(number), KillThread(number))
             self._commands += steps[thread.hang_steps : thread.hang_steps + 1]
             thread.hang_steps += 1
 
