@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,38 +145,6 @@ def test_directory_with_foreign_files_is_used(directory: Path) -> None:
     store = RocksDBStore(directory, IDENTITY)
     store.commit(1)
     assert store.offset == 1
-    store.close()
-
-
-HOLDER = """
-import sys
-from pathlib import Path
-from streams.errors import StateStoreError
-from streams.stores.rocksdb import RocksDBStore
-store = RocksDBStore(Path(sys.argv[1]), {"topic": "state_topic_Counter"})
-store.put(b"a", b"1")
-store.commit(10)
-print("open", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_store_that_another_process_has_open_is_locked_and_left_alone(directory: Path) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(directory)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )
-    assert holder.stdin is not None
-    assert holder.stdout is not None
-    with holder:
-        assert holder.stdout.readline() == b"open\n"
-        with pytest.raises(StoreLockedError, match="Counter_0"):
-            RocksDBStore(directory, {"topic": "state_topic_Counter"})
-        holder.kill()
-    store = RocksDBStore(directory, {"topic": "state_topic_Counter"})
-    assert (store.get(b"a"), store.offset) == (b"1", 10)
     store.close()
 
 

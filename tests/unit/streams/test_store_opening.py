@@ -83,6 +83,19 @@ def test_store_in_which_a_process_ended_is_wiped_once(
     again.close()
 
 
+def test_store_that_another_process_has_open_is_locked_and_left_alone(directory: Path) -> None:
+    write = "store.put(b'a', b'1')\nstore.commit(10)\n"
+    with process(directory, OPEN + write + STAY) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"open\n"
+        with pytest.raises(StoreLockedError, match="Counter_0"):
+            RocksDBStore(directory, IDENTITY)
+        owner.kill()
+    store = RocksDBStore(directory, IDENTITY)
+    assert (store.get(b"a"), store.offset) == (b"1", 10)
+    store.close()
+
+
 def test_store_that_another_process_has_open_is_not_wiped(directory: Path) -> None:
     """Though a third one ended while it tried to open it, too."""
     fill(directory, b"1")
