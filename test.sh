@@ -8,4 +8,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy
-exec .venv/bin/pytest "$@"
+# Half of the time of the long tests is waiting, so two files at a time; -n 0 runs one after the other.
+exec .venv/bin/pytest -n 2 --dist loadfile "$@"

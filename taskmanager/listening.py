@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,9 +16,13 @@ import structlog
 HANDSHAKE_TIMEOUT_S = 10
 """How long the other end may take to say something before it has shown that it knows the key."""
 _PAUSE_S = 1.0
+if sys.platform == "darwin":
+    _KEEPIDLE = socket.TCP_KEEPALIVE
+else:
+    _KEEPIDLE = socket.TCP_KEEPIDLE
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, _KEEPIDLE, 30),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )

@@ -346,6 +346,7 @@ class Task(AssignedTask):
             ):
                 producer.fence(_REFRESH_TIMEOUT_S)
                 positions = reader.committed(self.partitions, _REFRESH_TIMEOUT_S)
+                self._require_settled(positions)
                 if positions:
                     producer.begin()
                     producer.commit(positions, reader.group_metadata)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.brokers import docker_cluster, local_cluster
@@ -25,6 +27,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the Kafka of the integration tests: one started for them on free ports (local, the "
         "default), the containers of docker-compose.yaml (docker), or one that runs already",
     )
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """What commands run in this process configure is not for the tests behind them."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
 
 
 @pytest.fixture(scope="session")

@@ -31,11 +31,11 @@ from common.kafka.clients import (
     Partition,
     TransactionFailedError,
     client_config,
-    connect,
     is_missing_topic,
     is_passing,
     retry,
 )
+from common.kafka.lifeline import connect_with_lifeline
 from common.topics import TopicSpec
 
 REQUEST_TIMEOUT_S = 30
@@ -59,7 +59,19 @@ class Admin:
         is_passed_on = "bootstrap.servers" in config.kafka
         self._where = "bootstrap.servers" if is_passed_on else "server_ip and server_port"
         self._settings = client_config(config, "admin")
-        self._client = connect(AdminClient, self._settings)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._latest, self._lifeline = connect_with_lifeline(AdminClient, self._settings)
+
+    @property
+    def _client(self) -> AdminClient:
+        """The client, another one if it lost all brokers."""
+        self._latest.poll(0)
+        # At once: that may have been long ago, as nobody else polls.
+        if self._lifeline.is_cut:
+            self._connect()
+        return self._latest
 
     def check_broker(self, timeout_s: float = 20) -> str:
         """Return the cluster's id once a broker has answered.
@@ -260,8 +272,8 @@ class Admin:
     def _ask(self, request: Callable[[float], T]) -> T:
         """Make a request that takes a timeout, again with new metadata if nobody answers.
 
-        librdkafka would go on waiting for the controller or leader that it knows, be it gone; and
-        after a broker was away, it may not connect any more (seen with 2.16.0).
+        librdkafka would go on waiting for the controller or leader that it knows, be it gone. A
+        client that gets no metadata either may have lost all brokers for good (see `Lifeline`).
         """
         deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
@@ -274,8 +286,8 @@ class Admin:
             try:
                 client.list_topics(timeout=_ATTEMPT_S)
             except KafkaException:
-                if self._client is client:
-                    self._client = connect(AdminClient, self._settings)
+                if self._latest is client:
+                    self._connect()
             time.sleep(_RETRY_S)
 
 

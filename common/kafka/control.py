@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,17 +16,18 @@ from common.kafka.clients import (
     HopelessError,
     TransactionFailedError,
     client_config,
-    connect,
     explain,
     is_passing,
     retry,
     translate,
 )
+from common.kafka.lifeline import connect_with_lifeline
 from common.messages import ControlRecord
 
 _START_TIMEOUT_S = 30
 _REPORT_TIMEOUT_MS = 5000
 _NEWS_INTERVAL_S = 10.0
+_PROBE_S = 3.0
 
 
 class ControlReader:
@@ -36,39 +38,52 @@ class ControlReader:
 
         Raises `UnavailableError` if the brokers do not tell where that is.
         """
-        self._consumer = connect(
-            Consumer,
-            client_config(
-                config,
-                "consumer",
-                group_id="control",
-                isolation_level="read_committed",
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                fetch_wait_max_ms=100,
-                fetch_error_backoff_ms=100,
-            ),
+        self._settings = client_config(
+            config,
+            "consumer",
+            group_id="control",
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_wait_max_ms=100,
+            fetch_error_backoff_ms=100,
         )
+        self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
         self._news = _ErrorNews()
         self.ends: dict[str, int] = {}
         """Where each topic ended at the start: what comes from there on was written since."""
-        self._consumer.assign([self._position(topic, history) for topic in topics])
+        self._next = {topic: self._start(topic, history) for topic in topics}
+        """The offsets to read next."""
+        self._assign()
 
     def read(self, wait_s: float) -> list[ControlRecord]:
         """Return the records that have arrived, after waiting up to `wait_s` for the first."""
         first = self._consumer.poll(wait_s)
         if first is None:
+            if self._lifeline.is_lost:
+                self._replace()
             return []
         records = []
         for message in (first, *self._consumer.consume(1000, 0)):
             error = message.error()
             if error is None:
-                records.append(_record(message))
+                records.append(record := _record(message))
+                self._next[record.topic] = record.offset + 1
             elif not is_passing(error):
                 self._news.tell("control messages cannot be read", message.topic(), error)
         return records
 
-    def _position(self, topic: str, history: int) -> TopicPartition:
+    def _assign(self) -> None:
+        self._consumer.assign([TopicPartition(topic, 0, at) for topic, at in self._next.items()])
+
+    def _replace(self) -> None:
+        structlog.get_logger().warning("the reader of control topics lost all brokers")
+        # In a thread of its own: who knows what the old one waits for.
+        threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
+        self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
+        self._assign()
+
+    def _start(self, topic: str, history: int) -> int:
         partition = TopicPartition(topic, 0)
         try:
             low, end = retry(
@@ -79,7 +94,7 @@ class ControlReader:
         except (HopelessError, TransactionFailedError) as error:
             raise UnavailableError(f"topic {topic} cannot be read: {error}") from error
         self.ends[topic] = end
-        return TopicPartition(topic, 0, max(low, end - history))
+        return int(max(low, end - history))
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -141,13 +156,18 @@ class ReportWriter:
             linger_ms=0,
             message_timeout_ms=_REPORT_TIMEOUT_MS,
         )
-        self._producer = connect(Producer, self._settings)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._producer, self._lifeline = connect_with_lifeline(Producer, self._settings)
 
     def write(self, records: Sequence[ControlRecord]) -> None:
         """Hand the records over; does not block.
 
         What cannot be sent within 5 s is dropped, and what Kafka refuses is; the log says so.
         """
+        if self._lifeline.is_lost:
+            self._connect()
         for record in records:
             try:
                 _produce(self._producer, record, self._on_delivery)
@@ -158,7 +178,7 @@ class ReportWriter:
                 self._news.tell("a report cannot be sent", record.topic, error)
                 if error.fatal() or error.code() == KafkaError._FATAL:
                     # It can never send again.
-                    self._producer = connect(Producer, self._settings)
+                    self._connect()
         self._producer.poll(0)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -180,19 +200,17 @@ class RulingWriter:
         """Fence the others. Blocks until the brokers answer, at most 30 s; raises as `write`."""
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._offset = -1
-        self._producer = connect(
-            Producer,
-            client_config(
-                config,
-                "producer",
-                transactional_id=transactional_id,
-                transaction_timeout_ms=config.transaction_timeout_ms,
-                enable_idempotence=True,
-                acks="all",
-                linger_ms=0,
-                retry_backoff_ms=5,
-            ),
+        settings = client_config(
+            config,
+            "producer",
+            transactional_id=transactional_id,
+            transaction_timeout_ms=config.transaction_timeout_ms,
+            enable_idempotence=True,
+            acks="all",
+            linger_ms=0,
+            retry_backoff_ms=5,
         )
+        self._producer, self._lifeline = connect_with_lifeline(Producer, settings)
         retry(lambda left: self._producer.list_topics(timeout=left), _START_TIMEOUT_S)
         retry(self._producer.init_transactions, _START_TIMEOUT_S)
 
@@ -203,6 +221,7 @@ class RulingWriter:
         `HopelessError` if Kafka does not take them. Blocks for a few ms as a rule, up to the
         transaction timeout.
         """
+        self._require_brokers()
         try:
             self._producer.begin_transaction()
             for record in records:
@@ -212,6 +231,16 @@ class RulingWriter:
         retry(self._producer.commit_transaction, self._timeout_s)
         self._producer.poll(0)
         return self._offset
+
+    def _require_brokers(self) -> None:
+        """Raise if all brokers were lost and none answers now, before a whole transaction fails."""
+        self._producer.poll(0)
+        if self._lifeline.is_cut:
+            try:
+                self._producer.list_topics(timeout=_PROBE_S)
+            except KafkaException as exception:
+                raise TransactionFailedError("all brokers were lost") from exception
+            self._lifeline.mend()
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:

@@ -18,12 +18,12 @@ from common.config import Config
 from common.kafka.clients import (
     Partition,
     client_config,
-    connect,
     explain,
     is_passing,
     retry,
     translate,
 )
+from common.kafka.lifeline import connect_with_lifeline
 from common.kafka.stall_watch import EndsAsker, StallWatch
 from common.kafka.topic_watch import Describer, TopicWatch
 from common.record_batch import RecordBatch
@@ -78,7 +78,7 @@ class PartitionReader:
     def __init__(self, config: Config, group: str, brokers: Brokers | None = None) -> None:
         """Connect. With `brokers`, `fetch` also reports topics that are deleted meanwhile.
 
-        And it replaces a consumer that stands still.
+        And it replaces a consumer that stands still. One that lost all brokers it always replaces.
         """
         self._watch = TopicWatch(brokers) if brokers else None
         self._stall_watch = StallWatch(brokers) if brokers else None
@@ -94,7 +94,7 @@ class PartitionReader:
             receive_message_max_bytes=_MAX_RESPONSE_BYTES,
             **_LOW_LATENCY,
         )
-        self._consumer = connect(Consumer, self._settings)
+        self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
         self._assigned: dict[Partition, int] = {}
         """The offsets at which reading began."""
         self._next: dict[Partition, int] = {}
@@ -193,20 +193,21 @@ class PartitionReader:
             runs = [messages] if single else (list(run) for _, run in groupby(messages, _partition))
             for run in runs:
                 fetched.batches += _columns(run)
-        if self._stall_watch is not None:
-            self._note(fetched, self._stall_watch)
-        return fetched
-
-    def _note(self, fetched: Fetched, watch: StallWatch) -> None:
-        """Take note of how far reading is; replace a consumer that stands still."""
-        now_s = time.monotonic()
         if fetched.batches or fetched.ends or fetched.errors:
-            watch.heard(now_s)
             ends = {(b.topic, b.partition): b.offsets[-1] + 1 for b in fetched.batches}
             self._next |= {p: o for p, o in (*ends.items(), *fetched.ends) if p in self._next}
-            return
+            if self._stall_watch is not None:
+                self._stall_watch.heard(time.monotonic())
+        elif self._lifeline.is_lost:
+            logger.warning("a consumer lost all brokers, and is replaced")
+            self._replace()
+        elif self._stall_watch is not None:
+            self._replace_if_it_stands_still(self._stall_watch)
+        return fetched
+
+    def _replace_if_it_stands_still(self, watch: StallWatch) -> None:
         reading = {p: offset for p, offset in self._next.items() if p not in self._paused}
-        if watch.stands_still(reading, now_s):
+        if watch.stands_still(reading, time.monotonic()):
             places = {f"{topic}-{number}": at for (topic, number), at in reading.items()}
             logger.warning("a consumer stands still, and is replaced", positions=places)
             self._replace()
@@ -214,7 +215,7 @@ class PartitionReader:
     def _replace(self) -> None:
         # In a thread of its own: who knows what the old one waits for.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
-        self._consumer = connect(Consumer, self._settings)
+        self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
         self._assigned, self._topics = {}, set()
         self.assign(self._next.copy())
         self.pause(self._paused.copy())
@@ -226,11 +227,17 @@ class PartitionReader:
         """
         fetched = Fetched()
         messages = self._receive(max_records, wait_s, fetched)
+        (partition,) = self._next
+        offsets = _offsets(messages)
+        if _has_repetitions(offsets, self._next[partition]):
+            messages = _without_repetitions(messages, self._next[partition])
+            offsets = _offsets(messages)
         last: dict[Any, Any] = {message.key(): message.value() for message in messages}
         last.pop(None, None)
         positions = [offset for _, offset in fetched.ends]
-        if messages:
-            positions.append((messages[-1].offset() or 0) + 1)
+        if offsets:
+            self._next[partition] = offsets[-1] + 1
+            positions.append(offsets[-1] + 1)
         return Changes(last, len(messages), max(positions, default=None), fetched.errors)
 
     def _receive(self, max_records: int, wait_s: float, fetched: Fetched) -> list[Message]:
@@ -293,8 +300,8 @@ def _columns(messages: list[Message]) -> list[RecordBatch]:
     raises; a second one would return tuples with null pointers in them.
     """
     offsets = _offsets(messages)
-    if any(map(ge, offsets, islice(offsets, 1, None))):
-        messages = _without_repetitions(messages)
+    if _has_repetitions(offsets, 0):
+        messages = _without_repetitions(messages, 0)
         offsets = _offsets(messages)
     batches: list[RecordBatch] = []
     unread = iter(messages)
@@ -316,10 +323,16 @@ def _columns(messages: list[Message]) -> list[RecordBatch]:
     return batches
 
 
-def _without_repetitions(messages: list[Message]) -> list[Message]:
-    """Leave out what librdkafka delivered again amid the rest (its issues 4637, 5345)."""
+def _has_repetitions(offsets: list[int], begin: int) -> bool:
+    """Whether some offset is before `begin`, or not behind the one before it."""
+    is_late = bool(offsets) and offsets[0] < begin
+    return is_late or any(map(ge, offsets, islice(offsets, 1, None)))
+
+
+def _without_repetitions(messages: list[Message], begin: int) -> list[Message]:
+    """Leave out what comes before `begin`, or came: librdkafka's issues 4637 and 5345."""
     kept: list[Message] = []
-    end = -1
+    end = begin - 1
     for message in messages:
         offset = message.offset() or 0
         if offset > end:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from common.config import Config
 from common.kafka.bulk import BulkWriter
+from common.kafka.lifeline import connect_with_lifeline
 from tests.chaos.ledger import Ledger, value_of
 
 TICK_S = 0.05
@@ -90,20 +91,19 @@ class SinkReader:
 
     def __init__(self, config: Config, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": config.bootstrap_servers,
-                "group.id": "chaos",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 10,
-                "socket.timeout.ms": 10_000,
-                "log_level": 0,
-            }
-        )
+        self._settings = {
+            "bootstrap.servers": config.bootstrap_servers,
+            "group.id": "chaos",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,
+            "socket.timeout.ms": 10_000,
+            "log_level": 0,
+        }
         self._topic = config.sink_topic
-        self._partitions = config.parallelism
+        self._next = dict.fromkeys(range(config.parallelism), 0)
+        self._connect()
         self._ends = False
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="sink reader", daemon=True)
@@ -120,19 +120,24 @@ class SinkReader:
         self._thread.join()
         self._consumer.close()
 
+    def _connect(self) -> None:
+        self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
+        self._consumer.assign([TopicPartition(self._topic, *place) for place in self._next.items()])
+
     def _run(self) -> None:
-        self._consumer.assign(
-            [TopicPartition(self._topic, number, 0) for number in range(self._partitions)]
-        )
         try:
             while not self._ends:
                 message = self._consumer.poll(0.1)
                 if message is None:
+                    if self._lifeline.is_lost:
+                        self._consumer.close()
+                        self._connect()
                     continue
                 for each in (message, *self._consumer.consume(5000, 0)):
                     error = each.error()
                     if error is None:
                         self._ledger.note(each.key(), each.value())
+                        self._next[each.partition() or 0] = (each.offset() or 0) + 1
                     elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                         raise RuntimeError(f"the sink lost records: {error.str()}")
         except Exception as error:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.kafka import data
 from common.kafka.data import PartitionReader
+from common.kafka.lifeline import PATIENCE_S, Lifeline
 
 
 class FakeConsumer:
     """Hands out records that have these offsets, and once."""
 
     def __init__(self, offsets: Sequence[int]) -> None:
+        self.bring(offsets)
+        self.assigned: list[tuple[str, int, int]] = []
+        self.closed = threading.Event()
+
+    def bring(self, offsets: Sequence[int]) -> None:
         self._messages = [
             Message(topic="lines", partition=0, offset=offset, key=b"k", value=b"%d" % offset)
             for offset in offsets
@@ -26,17 +34,33 @@ class FakeConsumer:
     def poll(self, _wait_s: float) -> Message | None:
         return self._messages.pop(0) if self._messages else None
 
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned = [(each.topic, each.partition, each.offset) for each in partitions]
+
+    def list_topics(self, _topic: str, timeout: float) -> None:
+        pass
+
+    def pause(self, _partitions: list[TopicPartition]) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed.set()
+
     def consume(self, count: int, _wait_s: float) -> list[Message]:
         taken, self._messages = self._messages[:count], self._messages[count:]
         return taken
 
 
-def fetched(offsets: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    consumer: Any = FakeConsumer(offsets)
-    monkeypatch.setattr(data, "connect", lambda *_: consumer)
+def reader_of(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> PartitionReader:
+    monkeypatch.setattr(data, "connect_with_lifeline", lambda *_: (consumer, Lifeline()))
     monkeypatch.setattr(data, "client_config", lambda *_, **__: {})
     unused: Any = None
-    (batch,) = PartitionReader(unused, "group").fetch(100, 0).batches
+    return PartitionReader(unused, "group")
+
+
+def fetched(offsets: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    consumer: Any = FakeConsumer(offsets)
+    (batch,) = reader_of(consumer, monkeypatch).fetch(100, 0).batches
     assert batch.values == [b"%d" % offset for offset in batch.offsets]
     return list(batch.offsets)
 
@@ -67,3 +91,52 @@ def test_whatever_run_comes_again_each_offset_is_there_once_and_in_order(
     delivered = [*first, *range(min(back_to, count - 1), count + more)]
     with pytest.MonkeyPatch.context() as patch:
         assert fetched(delivered, patch) == list(range(count + more))
+
+
+@pytest.mark.parametrize(
+    ("delivered", "kept", "position"),
+    [
+        ([[5, 6], [7]], [5, 6, 7], 8),
+        ([[5, 6], [5]], [5, 6], None),
+        ([[5, 6], [5, 6, 8]], [5, 6, 8], 9),
+        ([[5, 6, 5], [7]], [5, 6, 7], 8),
+        ([[5, 4]], [5], 6),
+    ],
+)
+def test_a_changelog_gives_no_old_value_of_a_key_after_a_new_one(
+    delivered: list[list[int]],
+    kept: list[int],
+    position: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = FakeConsumer([])
+    reader = reader_of(consumer, monkeypatch)
+    reader.assign({("lines", 0): 5})
+    changes = []
+    for offsets in delivered:
+        consumer.bring(offsets)
+        changes.append(reader.fetch_changes(100, 0))
+    values = [each.last[b"k"] for each in changes if each.last]
+    assert values[-1] == b"%d" % kept[-1]
+    assert sum(each.records for each in changes) == len(kept)
+    assert changes[-1].position == position
+
+
+def test_consumer_that_lost_all_brokers_is_replaced_five_seconds_later_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer, successor = FakeConsumer([3, 4]), FakeConsumer([5])
+    reader = reader_of(consumer, monkeypatch)
+    lifeline = reader._lifeline
+    monkeypatch.setattr(data, "connect_with_lifeline", lambda *_: (successor, Lifeline()))
+    reader.assign({("lines", 0): 3})
+    lifeline.on_error(KafkaError(KafkaError._TRANSPORT))
+    lifeline.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    assert [list(b.offsets) for b in reader.fetch(100, 0).batches] == [[3, 4]]
+    reader.fetch(100, 0)
+    assert not consumer.closed.is_set()
+    lifeline._lost_s = time.monotonic() - PATIENCE_S
+    assert reader.fetch(100, 0).batches == []
+    assert successor.assigned == [("lines", 0, 5)]
+    assert [list(b.offsets) for b in reader.fetch(100, 0).batches] == [[5]]
+    assert consumer.closed.wait(10)

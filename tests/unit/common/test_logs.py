@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -14,17 +13,6 @@ import structlog
 from common.logs import configure
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
 
 
 def test_json_is_one_object_per_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
