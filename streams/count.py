@@ -40,7 +40,7 @@ class CountProcessor(BatchProcessor):
             append(b"%d" % count)
         self._counts.put_all(counts.items())
         if values:
-            self.context.forward(batch.with_values(values))
+            self.context.forward(batch.head(len(values)).with_values(values))
         if len(values) < len(batch):
             reason = "the record has no key to count it under"
             raise RecordRejectedError(reason, batch, len(values))

@@ -18,6 +18,7 @@ from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from common.topics import TopicNames
 from streams import serdes
+from streams.arguments import require_int
 from streams.builder import TopologyBuilder
 from streams.driver_groups import FollowedStore, RunningGroup
 from streams.driver_topics import Entry, TestInputTopic, TestOutputTopic
@@ -89,8 +90,9 @@ class TopologyTestDriver:
     ) -> None:
         """Start; `settings` has those of groups, by their names, that have any of their own.
 
-        Builds what a builder was told. Raises `InvalidArgumentError` for arguments that cannot be,
-        `StreamsError` for a name that no group has, and what processors raise in `init`.
+        `max_task_idle_ms` is for all groups; with `settings`, give it there. Builds what a builder
+        was told. Raises `InvalidArgumentError` for arguments that cannot be, `StreamsError` for a
+        name that no group has, and what processors raise in `init`.
         """
         if isinstance(topology, TopologyBuilder):
             topology = topology.build()
@@ -99,11 +101,17 @@ class TopologyTestDriver:
                 f"a TopologyTestDriver runs a Topology or a TopologyBuilder, not {topology!r}"
             )
         require_int("max_task_idle_ms", max_task_idle_ms, NEVER_WAIT)
+        if settings and max_task_idle_ms:
+            raise InvalidArgumentError("with settings, give max_task_idle_ms in the GroupSettings")
         default = GroupSettings(max_task_idle_ms=max_task_idle_ms)
         groups = {group.name: group for group in topology.groups}
-        for name in settings or {}:
+        for name, given in (settings or {}).items():
             if name not in groups:
                 raise StreamsError(f'no node group is called "{name}"{did_you_mean(name, groups)}')
+            if not isinstance(given, GroupSettings):
+                raise InvalidArgumentError(
+                    f'the settings of group "{name}" are a GroupSettings, not {given!r}'
+                )
         self._start(
             [
                 (name, group, (settings or {}).get(name, default), "")
@@ -454,11 +462,3 @@ class TopologyTestDriver:
     def _require_open(self) -> None:
         if self._closed:
             raise StreamsError("the driver is closed")
-
-
-def require_int(what: str, number: object, least: int) -> None:
-    """Raise `InvalidArgumentError` for what is no whole number of `least` or more."""
-    if type(number) is not int or number < least:
-        raise InvalidArgumentError(
-            f"{what} must be a whole number, {least} or more, not {number!r}"
-        )

@@ -13,7 +13,8 @@ from common.errors import EngineError, PipelineError, shorten
 from common.kafka.record_size import record_size
 from common.nodes import OnError
 from common.record_batch import Headers, OutputRecord, RecordBatch
-from streams.errors import StreamsError
+from streams.arguments import require_int
+from streams.errors import InvalidArgumentError, StreamsError
 from streams.gathering import Gathering
 from streams.outputs import Dropped, Outlet, OutputColumns
 from streams.processor import RecordRejectedError
@@ -47,7 +48,8 @@ class ProcessingFailedError(Exception):
 class GroupSettings:
     """How the tasks of a group run.
 
-    `max_task_idle_ms` and `buffered_records` are those of `RecordQueues`.
+    `dead_letter_topic` comes with `OnError.DEAD_LETTER`. `max_task_idle_ms` and `buffered_records`
+    are those of `RecordQueues`. Raises `InvalidArgumentError` for values that cannot be.
     """
 
     on_error: OnError = OnError.FAIL
@@ -58,6 +60,15 @@ class GroupSettings:
     """Whether the order of records of different partitions makes no difference to the results."""
     gathers: bool = False
     """Whether records wait for more to come, as a call costs much; see `Gathering`."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.on_error, OnError):
+            one = ", ".join(f"OnError.{each.name}" for each in OnError)
+            raise InvalidArgumentError(f"on_error is one of {one}, not {self.on_error!r}")
+        if self.on_error is OnError.DEAD_LETTER and not self.dead_letter_topic:
+            raise InvalidArgumentError("OnError.DEAD_LETTER needs a dead_letter_topic")
+        require_int("max_task_idle_ms", self.max_task_idle_ms, NEVER_WAIT)
+        require_int("buffered_records", self.buffered_records, 1)
 
 
 @dataclass(slots=True)

@@ -88,12 +88,13 @@ class Batch:
         return len(self.timestamps)
 
     def with_values(self, values: Sequence[Any]) -> Batch:
-        """Return these records with other values; of the first `len(values)` if there are fewer."""
-        batch = self if len(values) >= len(self) else self.head(len(values))
-        return replace(batch, values=values)
+        """Return these records with other values, one for each."""
+        return replace(self, values=values)
 
     def head(self, count: int) -> Batch:
-        """Return the first `count` records."""
+        """Return the first `count` records, or all if there are no more."""
+        if count >= len(self):
+            return self
         headers = self.headers[:count] if self.headers else None
         offsets = self.offsets[:count] if self.offsets else None
         return Batch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,13 @@ class RunningNode:
         """Let go of what it holds."""
 
 
+_NEVER_RUN = (
+    (inspect.iscoroutinefunction, "a coroutine (async def)"),
+    (inspect.isgeneratorfunction, "a generator (yield)"),
+    (inspect.isasyncgenfunction, "an asynchronous generator"),
+)
+
+
 class RunningProcessor(RunningNode):
     """A `Processor` or `BatchProcessor`; either takes both."""
 
@@ -63,6 +71,13 @@ class RunningProcessor(RunningNode):
                 f'processor "{name}" is a {type(processor).__name__}: make it a subclass of '
                 "Processor or BatchProcessor"
             )
+        for is_of, kind in _NEVER_RUN:
+            if is_of(processor.process):
+                raise StreamsError(
+                    f'processor "{name}": process of {type(processor).__name__} is {kind}, and '
+                    "calling it runs nothing: make it a plain method that calls "
+                    "self.context.forward"
+                )
 
     def _receive_each(self, batch: Batch) -> None:
         for record in batch.records():

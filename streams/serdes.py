@@ -39,12 +39,39 @@ class Serde(Generic[T]):
 
     Both raise `SerializationError`, with a message without payload, for what they cannot convert.
     Neither is ever called with `None`. One of your own is an object of this class too:
-    `Serde("reversed", lambda data: data[::-1], lambda data: data[::-1])`.
+    `Serde("reversed", lambda data: data[::-1], lambda data: data[::-1])`. If its `serialize`
+    returns anything but bytes, or `None` for no value, that is a `SerializationError`, too.
     """
 
     name: str
     serialize: Callable[[T], Data]
     deserialize: Callable[[Data], T]
+
+    def __post_init__(self) -> None:
+        if not callable(self.serialize) or not callable(self.deserialize):
+            raise InvalidArgumentError(f"the serde {self.name} takes two functions")
+        # A producer and a store would find out when a whole batch is sent, and whose fault it is
+        # would be unknown.
+        object.__setattr__(self, "serialize", _to_bytes(self.name, self.serialize))
+
+
+class _BuiltIn(Serde[T]):
+    """One of this module, which is known to return bytes."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def _to_bytes(name: str, serialize: Callable[[T], Data]) -> Callable[[T], Data]:
+    def checked(value: T) -> Data:
+        data = serialize(value)
+        if data is not None and data.__class__ is not Data:
+            _cannot_write(name, f"its function returned a {type(data).__name__}, not bytes")
+        return data
+
+    return checked
 
 
 def by_name(name: str) -> Serde[Any]:
@@ -146,7 +173,7 @@ def _packed(name: str, layout: str) -> Serde[Any]:
         except struct.error:
             _cannot_read(name, f"it takes {size} of them, not {len(data)}")
 
-    return Serde(name, write, read)
+    return _BuiltIn(name, write, read)
 
 
 # uuid, boolean
@@ -236,13 +263,13 @@ def _read_json(data: Data) -> Any:
         _cannot_read("json", _without_payload(error))
 
 
-bytes: Serde[Data] = Serde("bytes", _same_bytes, _as_they_are)
+bytes: Serde[Data] = _BuiltIn("bytes", _same_bytes, _as_they_are)
 """The bytes as they are."""
 
-string: Serde[str] = Serde("string", _write_string, _read_string)
+string: Serde[str] = _BuiltIn("string", _write_string, _read_string)
 """UTF-8; a lone surrogate cannot be written."""
 
-integer: Serde[int] = Serde("integer", _write_integer, _read_integer)
+integer: Serde[int] = _BuiltIn("integer", _write_integer, _read_integer)
 """Decimal text, as the built-in `sum` and `count` write it; up to 4,300 digits.
 
 Reads a sign and surrounding blanks too, as `sum` does; writes the canonical form."""
@@ -259,13 +286,13 @@ float32: Serde[float] = _packed("float32", ">f")
 float64: Serde[float] = _packed("float64", ">d")
 """8 bytes, big-endian, IEEE 754; Java's Double. NaN and the infinities are written."""
 
-uuid: Serde[UUID] = Serde("uuid", _write_uuid, _read_uuid)
+uuid: Serde[UUID] = _BuiltIn("uuid", _write_uuid, _read_uuid)
 """The text of 36 characters, in lower case; reads upper case too."""
 
-boolean: Serde[bool] = Serde("boolean", _write_boolean, _read_boolean)
+boolean: Serde[bool] = _BuiltIn("boolean", _write_boolean, _read_boolean)
 """1 byte, 0 or 1; Java's Boolean. Writes `True` and `False` only, no number."""
 
-json: Serde[Any] = Serde("json", _write_json, _read_json)
+json: Serde[Any] = _BuiltIn("json", _write_json, _read_json)
 """Compact JSON in UTF-8, other characters than ASCII as themselves.
 
 NaN and the infinities are refused in both directions. The members of an object keep their order,

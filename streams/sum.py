@@ -28,7 +28,7 @@ class SumProcessor(BatchProcessor):
         sums: list[bytes] = []
         reason = self._add(batch.values, sums)
         if sums:
-            self.context.forward(batch.with_values(sums))
+            self.context.forward(batch.head(len(sums)).with_values(sums))
         if reason is not None:
             raise RecordRejectedError(reason, batch, len(sums))
 

@@ -83,6 +83,16 @@ def check_value_time(store: str, time: int) -> None:
         _refuse_time(store, time, "from -1")
 
 
+def check_bounds(store: str, *times: int) -> None:
+    """Refuse times to look for that are no whole numbers; any are taken."""
+    for time in times:
+        if time.__class__ is not int:
+            raise StateStoreError(
+                f'the store "{store}" looks for times that are whole numbers, in ms, not a '
+                f"{type(time).__name__}"
+            )
+
+
 def _refuse_time(store: str, time: object, low: str) -> NoReturn:
     given = time if type(time) is int else f"a {type(time).__name__}"
     raise StateStoreError(f'the store "{store}" takes times {low} to 2^63 - 1 ms, not {given}')

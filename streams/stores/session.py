@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from streams.errors import StateStoreError
-from streams.stores.api import Window, Windowed, check_time, null_key
+from streams.stores.api import Window, Windowed, check_bounds, check_time, null_key
 from streams.stores.bytes_store import Entry
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import (
@@ -49,6 +49,7 @@ class SessionStore(SegmentedStore[K, V]):
         """Return the value of one session, or `None`."""
         if key is None:
             null_key(self.name)
+        check_bounds(self.name, start, end)
         if not self._live_from <= end <= self._store.max_timestamp or start < 0 or start > end:
             return None
         data = self._store.get(session_key(self._write_key(key), start, end))
@@ -126,6 +127,7 @@ class SessionStore(SegmentedStore[K, V]):
     ) -> StoreIterator[tuple[Windowed[K], V]]:
         if key is None:
             null_key(self.name)
+        check_bounds(self.name, earliest_end, latest_start)
         data = self._write_key(key)
         live_from = max(earliest_end, self._live_from)
         value_of = self._read
@@ -146,6 +148,7 @@ class SessionStore(SegmentedStore[K, V]):
         latest_start: int,
         reverse: bool,
     ) -> StoreIterator[tuple[Windowed[K], V]]:
+        check_bounds(self.name, *ends, latest_start)
         live_from, latest_end = max(ends[0], self._live_from), ends[1]
         key_of, value_of = self._read_key, self._read
 

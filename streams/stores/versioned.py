@@ -11,6 +11,7 @@ from streams.stores.api import (
     PUT_RETURN_CODE_VALID_TO_UNDEFINED,
     LateCount,
     VersionedRecord,
+    check_bounds,
     check_time,
     null_key,
 )
@@ -74,6 +75,7 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
 
     def delete(self, key: K, timestamp: int) -> VersionedRecord[V] | None:
         """Delete `key` from `timestamp` on; return the version that held at that time, if any."""
+        check_time(self.name, timestamp)
         former = None if timestamp < self._history_from else self.get(key, timestamp)
         self.put(key, None, timestamp)
         return former
@@ -85,6 +87,8 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
         """
         if key is None:
             null_key(self.name)
+        if as_of is not None:
+            check_bounds(self.name, as_of)
         data = self._write_key(key)
         time_to = MAX_TIME if as_of is None else min(as_of, MAX_TIME)
         with self._versions(data, 0, time_to, reverse=True) as versions:
@@ -102,6 +106,7 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
         """Return what held between two times, both included, the oldest first (KIP-968)."""
         if key is None:
             null_key(self.name)
+        check_bounds(self.name, time_from, time_to)
         data, history_from = self._write_key(key), self._history_from
         with self._versions(data, 0, min(time_to, MAX_TIME)) as versions:
             found = list(versions)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from streams.serdes import Serde
-from streams.stores.api import Window, Windowed, check_time, null_key
+from streams.stores.api import Window, Windowed, check_bounds, check_time, null_key
 from streams.stores.bytes_store import Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
@@ -65,6 +65,7 @@ class WindowStore(SegmentedStore[K, V]):
         if self.retain_duplicates:
             with self.backward_fetch(key, window_start, window_start) as found:
                 return next((value for _, value in found), None)
+        check_bounds(self.name, window_start)
         if not self._live_from <= window_start <= self._store.max_timestamp:
             return None
         data = self._store.get(window_key(self._write_key(key), window_start))
@@ -113,6 +114,7 @@ class WindowStore(SegmentedStore[K, V]):
     ) -> StoreIterator[tuple[int, V]]:
         if key is None:
             null_key(self.name)
+        check_bounds(self.name, time_from, time_to)
         data = self._write_key(key)
         live_from = max(time_from, self._live_from)
         value_of = self._read
@@ -128,6 +130,7 @@ class WindowStore(SegmentedStore[K, V]):
     def _fetch_range(
         self, key_from: K | None, key_to: K | None, time_from: int, time_to: int, reverse: bool
     ) -> StoreIterator[tuple[Windowed[K], V]]:
+        check_bounds(self.name, time_from, time_to)
         low, high = self._key_bounds(key_from, key_to)
         live_from, size = max(time_from, self._live_from), self.window_size_ms
         key_of, value_of = self._read_key, self._read

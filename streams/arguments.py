@@ -1,0 +1,13 @@
+"""Checks of what the calls of users give."""
+
+from __future__ import annotations
+
+from streams.errors import InvalidArgumentError
+
+
+def require_int(what: str, number: object, least: int) -> None:
+    """Raise `InvalidArgumentError` for what is no whole number of `least` or more."""
+    if type(number) is not int or number < least:
+        raise InvalidArgumentError(
+            f"{what} must be a whole number, {least} or more, not {number!r}"
+        )
