@@ -103,6 +103,28 @@ def test_a_punctuation_that_cannot_be_is_refused(
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"on_error": "skip"}, "on_error is one of OnError.FAIL, .*, not 'skip'"),
+        ({"on_error": OnError.DEAD_LETTER}, "OnError.DEAD_LETTER needs a dead_letter_topic"),
+        ({"max_task_idle_ms": "1"}, "max_task_idle_ms must be a whole number, -1 or more"),
+        ({"buffered_records": 0}, "buffered_records must be a whole number, 1 or more, not 0"),
+    ],
+)
+def test_settings_of_a_group_that_cannot_be_are_refused(settings: Any, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        GroupSettings(**settings)
+
+
+def test_settings_are_group_settings_and_hold_the_time_to_wait() -> None:
+    plain: Any = {"source": {"on_error": "skip"}}
+    with pytest.raises(InvalidArgumentError, match='of group "source" are a GroupSettings'):
+        TopologyTestDriver(passing(), settings=plain)
+    with pytest.raises(InvalidArgumentError, match="give max_task_idle_ms in the GroupSettings"):
+        TopologyTestDriver(passing(), max_task_idle_ms=1, settings={"source": GroupSettings()})
+
+
 # Suppliers
 
 
@@ -118,6 +140,26 @@ def test_a_processor_without_process_says_so() -> None:
         pytest.raises(StreamsError, match=r"class Idle has no method process: write process\(self"),
     ):
         driver.create_input_topic("in").pipe_input(None, b"v")
+
+
+class Awaited(Processor):
+    async def process(self, record: Record) -> None:  # type: ignore[override]
+        self.context.forward(record)
+
+
+class Yielding(Processor):
+    def process(self, record: Record) -> Any:
+        yield record
+
+
+@pytest.mark.parametrize(
+    ("processor", "kind"), [(Awaited, "coroutine"), (Yielding, r"generator \(yield\)")]
+)
+def test_process_that_nothing_would_run_is_refused(processor: type[Processor], kind: str) -> None:
+    builder = TopologyBuilder()
+    builder.add_source("source", "in").add_processor("p", processor, "source")
+    with pytest.raises(StreamsError, match=f'"p": process of {processor.__name__} is a {kind}'):
+        TopologyTestDriver(builder)
 
 
 def test_one_object_for_two_nodes_is_refused() -> None:

@@ -143,6 +143,8 @@ def test_columns_of_different_lengths_reject_the_record() -> None:
 def test_more_values_than_records_are_refused() -> None:
     with pytest.raises(StreamsError, match="differ in length"):
         Batch([None], [b"1"], [0]).with_values([b"1", b"2"])
+    with pytest.raises(StreamsError, match="differ in length"):
+        Batch([None] * 2, [b"1", b"2"], [0, 1]).with_values([b"2"])
 
 
 @pytest.mark.parametrize("processor", [Each, Whole])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from json import dumps, loads
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import serdes
-from streams.errors import SerializationError, StreamsError
+from streams.errors import InvalidArgumentError, SerializationError, StreamsError
 from streams.serdes import Serde
 
 NAMES = [
@@ -210,6 +211,24 @@ def test_refusals_hold_no_payload(name: str) -> None:
 def test_a_refusal_is_an_error_of_the_stream_api() -> None:
     with pytest.raises(StreamsError):
         serdes.int64.deserialize(b"")
+
+
+# Of one's own
+
+
+@pytest.mark.parametrize(("made", "given"), [(dumps, "str"), (bytearray, "bytearray")])
+def test_a_function_that_returns_no_bytes_is_found_out_at_once(
+    made: Callable[[Any], Any], given: str
+) -> None:
+    serde = serdes.Serde("mine", made, loads)
+    message = f"the serde mine cannot write this: its function returned a {given}, not bytes"
+    with pytest.raises(SerializationError, match=message):
+        serde.serialize([1])
+
+
+def test_a_serde_is_made_of_two_functions() -> None:
+    with pytest.raises(InvalidArgumentError, match="the serde mine takes two functions"):
+        serdes.Serde("mine", dumps, "loads")  # type: ignore[arg-type]
 
 
 # By name

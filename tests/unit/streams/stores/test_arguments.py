@@ -102,6 +102,51 @@ REFUSED: dict[str, tuple[Any, Callable[[Any], object], str]] = {
         lambda store: store.put(Windowed("k", Window(0, 1.5)), 1),  # type: ignore[arg-type]
         "takes times from 0 to 2^63 - 1 ms, not a float",
     ),
+    "a fraction of a time to look for windows from": (
+        WINDOWS,
+        lambda store: store.fetch("k", 0.5, 9),
+        "looks for times that are whole numbers, in ms, not a float",
+    ),
+    "no time to look for windows to": (
+        WINDOWS,
+        lambda store: store.fetch_range("a", "k", 0, None),
+        "looks for times that are whole numbers, in ms, not a NoneType",
+    ),
+    "a fraction of the start of a window": (
+        WINDOWS,
+        lambda store: store.fetch_window("k", 1.5),
+        "looks for times that are whole numbers, in ms, not a float",
+    ),
+    "a text for the start of a session": (
+        SESSIONS,
+        lambda store: store.fetch_session("k", "1", 5),
+        "looks for times that are whole numbers, in ms, not a str",
+    ),
+    "a fraction of the end of sessions": (
+        SESSIONS,
+        lambda store: store.find_sessions("k", 1.5, 9),
+        "looks for times that are whole numbers, in ms, not a float",
+    ),
+    "a fraction of the end of sessions of all keys": (
+        SESSIONS,
+        lambda store: store.find_sessions_by_end(1, 9.5),
+        "looks for times that are whole numbers, in ms, not a float",
+    ),
+    "a fraction of a time to get a version of": (
+        VERSIONS,
+        lambda store: store.get("k", 6.5),
+        "looks for times that are whole numbers, in ms, not a float",
+    ),
+    "a fraction of a time to look for versions to": (
+        VERSIONS,
+        lambda store: store.get_versions("k", 0, 6.5),
+        "looks for times that are whole numbers, in ms, not a float",
+    ),
+    "a fraction of a time to delete at": (
+        VERSIONS,
+        lambda store: store.delete("k", 6.5),
+        "takes times from 0 to 2^63 - 1 ms, not a float",
+    ),
     "a prefix without a serializer": (
         PLAIN,
         lambda store: store.prefix_scan("k", None),
