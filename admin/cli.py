@@ -58,9 +58,10 @@ def init(
 def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
     """Check both files and report every mistake with its line and column.
 
-    Starts a Spark, for some seconds, if the pipeline has queries to check.
+    Imports the code that the pipeline names. Starts a Spark, for some seconds, if it has queries
+    to check.
     """
-    settings, topology = _load(config, pipeline)
+    settings, topology = _load(config, pipeline, with_classes=True)
     if any(node.type in ON_SPARK for node in topology.nodes):
         # Imported late: Spark takes a while, and most commands do not need it.
         from streams.spark.local import LocalQueries
@@ -185,7 +186,7 @@ def _show(content: RenderableType) -> None:
     Console(width=width).print(content, crop=False)
 
 
-def _load(config: Path, pipeline: Path) -> tuple[Config, Topology]:
+def _load(config: Path, pipeline: Path, *, with_classes: bool = False) -> tuple[Config, Topology]:
     try:
         settings = load_config(config)
     except ConfigError as error:
@@ -194,4 +195,4 @@ def _load(config: Path, pipeline: Path) -> tuple[Config, Topology]:
         except ConfigError as more:
             raise ConfigError([*error.problems, *more.problems]) from more
         raise
-    return settings, load_pipeline(pipeline, settings)
+    return settings, load_pipeline(pipeline, settings, with_classes=with_classes)

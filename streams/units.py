@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from common.errors import ConfigError
 from common.nodes import ON_SPARK, OnError, ProcessorType
 from streams import serdes
 from streams.builder import TopologyBuilder
@@ -19,8 +18,8 @@ from streams.group_task import DEFAULT_BUFFERED_RECORDS, GroupSettings
 from streams.nodes import Node, ProcessorNode, Sink, Source, Supplier
 from streams.pipeline.sources import extractor_of
 from streams.pipeline.stores import store_of
+from streams.pipeline.user_class import load_class
 from streams.pipeline.user_topology import build_topology
-from streams.processor import BatchProcessor, Processor
 from streams.serdes import Serde
 from streams.spark.spec import Queries, QuerySpec
 from streams.sum import SumProcessor
@@ -126,9 +125,7 @@ def _supplier(unit: Unit, code: UserCode, queries: Queries | None) -> Supplier:
         spec = QuerySpec.of(unit.code, unit.options, unit.config)
         assert queries is not None, "whoever runs such a processor has a Spark"
         return partial(SparkProcessor, spec, queries)
-    make = _BUILT_IN.get(unit.type) or code.load(unit.code)
-    if not (isinstance(make, type) and issubclass(make, Processor | BatchProcessor)):
-        raise ConfigError(f"{unit.code} is no subclass of Processor or BatchProcessor")
+    make = _BUILT_IN.get(unit.type) or load_class(code, unit.code, unit.config)
     return partial(make, **unit.config)
 
 

@@ -26,24 +26,28 @@ from streams.pipeline.file import NEEDS_JSON, PipelineFile, read_pipeline
 from streams.pipeline.graph import check_graph, topological_order
 from streams.pipeline.stores import store_of
 from streams.pipeline.topics import check_topics
+from streams.pipeline.user_class import load_class
 from streams.pipeline.user_topology import build_topology
 from streams.spark.spec import Queries, QueryError, QuerySpec
 from streams.topology import NodeGroup
 from streams.user_code import UserCode, form_problem
 
 
-def load_pipeline(path: Path, config: Config, queries: Queries | None = None) -> Topology:
+def load_pipeline(
+    path: Path, config: Config, queries: Queries | None = None, *, with_classes: bool = False
+) -> Topology:
     """Return the checked topology of a pipeline.yaml.
 
     Calls the functions that build topologies of the user's, and imports their modules for that.
-    With `queries`, has Spark check what it is to run. Raises ConfigError with every problem found.
+    With `queries`, has Spark check what it is to run; `with_classes`, imports classes of the
+    user's, and looks whether they take their config. Raises ConfigError with every problem found.
     """
     problems = Problems(path)
     pipeline = read_pipeline(read_yaml(path, problems), problems)
     check_graph(pipeline, problems)
     by_id: dict[str, ProcessorNode] = {}
     for entry in topological_order(pipeline.entries):
-        for node in _nodes(entry, pipeline, config, problems):
+        for node in _nodes(entry, pipeline, config, problems, with_classes):
             if queries is not None and node.type in ON_SPARK:
                 _try_query(node, queries, entry, problems)
             if by_id.setdefault(node.id, node) is not node:
@@ -76,7 +80,7 @@ def _partitions(nodes: Sequence[ProcessorNode]) -> dict[str, int]:
 
 
 def _nodes(
-    entry: Entry, pipeline: PipelineFile, config: Config, problems: Problems
+    entry: Entry, pipeline: PipelineFile, config: Config, problems: Problems, with_classes: bool
 ) -> list[ProcessorNode]:
     if entry.type in (*BUILT_IN, *ON_SPARK):
         _check_sources(entry, pipeline, problems)
@@ -86,6 +90,8 @@ def _nodes(
     if uses_code and not form_problem(entry.code):
         try:
             UserCode.of(config).require_allowed(entry.code)
+            if with_classes and entry.type is ProcessorType.CLASS:
+                load_class(UserCode.of(config), entry.code, entry.config)
         except ConfigError as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
     if entry.type is not ProcessorType.TOPOLOGY:

@@ -157,6 +157,43 @@ def test_validate_reports_the_mistakes_of_both_files(files: tuple[Path, Path]) -
     assert result.stderr.endswith(f'{path}:1:29: unknown target "snik", did you mean "sink"?\n')
 
 
+@pytest.mark.parametrize(
+    ("entry", "mistake"),
+    [
+        ('type: "orders:Nope"', 'module "orders" has no "Nope"'),
+        ('type: "orders:Helper"', "orders:Helper is no subclass of Processor or BatchProcessor"),
+        (
+            'type: "orders:Total", config: {limit: 1, limt: 3}',
+            "orders:Total does not take this config: got an unexpected keyword argument 'limt'",
+        ),
+        (
+            'type: "orders:Total"',
+            "orders:Total does not take this config: missing a required argument: 'limit'",
+        ),
+        (
+            'type: "absent:Total"',
+            'module "absent" of the list modules: in config.yaml is',
+        ),
+    ],
+)
+def test_validate_reports_classes_that_cannot_be_made(
+    entry: str, mistake: str, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    config, path = files
+    with config.open("a") as out:
+        out.write("modules: [orders, absent]\npython_path: [.]\n")
+    (tmp_path / "orders.py").write_text(
+        "from streams import Processor\n"
+        "class Helper: pass\n"
+        "class Total(Processor):\n"
+        "    def __init__(self, limit): pass\n"
+    )
+    path.write_text(f"- {{id: A, {entry}, to: [sink]}}")
+    result = pipeline("validate", config, path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f'{path}:1:8: "A": {mistake}')
+
+
 def test_validate_reports_a_missing_file(files: tuple[Path, Path], tmp_path: Path) -> None:
     result = pipeline("validate", tmp_path / "none.yaml", files[1])
     assert result.exit_code == 2
