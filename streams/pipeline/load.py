@@ -28,7 +28,7 @@ from streams.pipeline.stores import store_of
 from streams.pipeline.topics import check_topics
 from streams.pipeline.user_class import load_class
 from streams.pipeline.user_topology import build_topology
-from streams.spark.spec import Queries, QueryError, QuerySpec
+from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
 from streams.topology import NodeGroup
 from streams.user_code import UserCode, form_problem
 
@@ -135,7 +135,7 @@ def _followed_topic(topic: str, pipeline: PipelineFile, names: TopicNames) -> st
 def _try_query(node: ProcessorNode, queries: Queries, entry: Entry, problems: Problems) -> None:
     try:
         queries.open(QuerySpec.of(node.code, node.options, node.config)).close()
-    except QueryError as error:
+    except (QueryError, SparkLostError) as error:
         problems.add(entry.at, f'"{node.id}": {error}')
 
 

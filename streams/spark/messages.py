@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException, PythonException
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    ParseException,
+    PySparkException,
+    PythonException,
+)
 
 from common.errors import shorten
 
@@ -16,6 +22,7 @@ _PLACE = re.compile(r";?\s*\(?line (\d+),? pos (\d+)\)?;?")
 _CLASS = re.compile(r"^[\w.$]+(?:Exception|Error): ")
 # Classes of Spark's error conditions: data exceptions, and those that a query raises itself.
 _ABOUT_DATA = re.compile(r"SQLSTATE: (?:22|P0)")
+_MISSING_CODE = re.compile(r"DATA_SOURCE_NOT_FOUND|ClassNotFound|No suitable driver")
 _NO_RECORDS_FAULT = re.compile(
     r"SparkContext|ExecutorLost|executor \S+ (?:exited|lost)|OutOfMemory|cancelled|shut ?down"
     r"|No space left|Connection (?:refused|reset)|worker exited unexpectedly|Broken pipe"
@@ -52,6 +59,17 @@ def may_be_a_records_fault(error: Exception) -> bool:
     text = _text(error).split("\n\tat ")[0]
     # What it says of data may quote them, and so anything.
     return _ABOUT_DATA.search(text) is not None or _NO_RECORDS_FAULT.search(text) is None
+
+
+def is_mistake(error: Exception) -> bool:
+    """Whether a table is told of, or filled, in a way that cannot be read, however often one tries.
+
+    All else may pass, as each database has other words for being away.
+    """
+    if isinstance(error, AnalysisException | ParseException | IllegalArgumentException):
+        return True
+    text = _text(error).split("\n\tat ")[0]
+    return _ABOUT_DATA.search(text) is not None or _MISSING_CODE.search(text) is not None
 
 
 def _text(error: Exception) -> str:

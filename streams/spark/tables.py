@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from streams.spark.messages import may_be_a_records_fault, one_line
+from streams.spark.messages import is_mistake, one_line
 from streams.spark.spec import QueryError, SparkLostError
 
 _AS_LOCAL_RELATION = str(2**40)
@@ -64,7 +64,7 @@ class Tables:
             return self._session.createDataFrame(found.toArrow(), found.schema)
         except Exception as error:
             reason = f'table "{name}" cannot be read: {one_line(error)}'
-            if may_be_a_records_fault(error):
+            if is_mistake(error):
                 raise QueryError(reason) from error
             raise SparkLostError(reason) from error
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 
 from streams.spark.spec import QueryError, SparkLostError
 from streams.spark.tables import SharedTables
@@ -58,7 +58,13 @@ class Database:
     ("error", "expected"),
     [
         (AnalysisException("Path does not exist"), QueryError),
+        (IllegalArgumentException("the option numPartitions is no number"), QueryError),
+        (PySparkException("[MALFORMED_RECORD_IN_PARSING] … SQLSTATE: 22023"), QueryError),
+        (PySparkException("java.lang.ClassNotFoundException: org.postgresql.Driver"), QueryError),
         (PySparkException("java.net.ConnectException: Connection refused"), SparkLostError),
+        (PySparkException("Connection to localhost:5432 refused. Check that …"), SparkLostError),
+        (PySparkException("FATAL: the database system is starting up"), SparkLostError),
+        (PySparkException("java.net.SocketTimeoutException: Read timed out"), SparkLostError),
     ],
 )
 def test_table_that_cannot_be_read_ends_the_query_or_is_tried_again(
