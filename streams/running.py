@@ -224,6 +224,20 @@ class RunningSource:
         )
 
 
+class _Nobody(RunningNode):
+    """Stands for the children of a processor that is closed."""
+
+    def __init__(self, parent: str) -> None:
+        self._parent = parent
+        self.receive = self.receive_batch = self._refuse
+
+    def _refuse(self, _: object) -> None:
+        raise StreamsError(
+            f'"{self._parent}" forwards when it is closed, and nobody takes records any more: '
+            "forward from process or from a punctuation"
+        )
+
+
 class RunningContext:
     """A processor's view of its task; see `ProcessorContext`."""
 
@@ -242,6 +256,12 @@ class RunningContext:
         self._stores = stores
         self.application_id = runtime.application_id
         self.task_id = runtime.task_id
+
+    def end(self) -> None:
+        """Refuse whatever is forwarded from now on."""
+        nobody = _Nobody(self._name)
+        self._receivers, self._batch_receivers = (nobody.receive,), (nobody.receive_batch,)
+        self._children = dict.fromkeys(self._children, nobody)
 
     @property
     def topic(self) -> str | None:

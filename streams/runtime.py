@@ -98,6 +98,7 @@ class GroupRuntime:
         self._nodes: dict[str, RunningNode] = {}
         self._sources: dict[str, RunningSource] = {}
         self._patterns: list[tuple[Source, RunningSource]] = []
+        self._contexts: list[RunningContext] = []
         try:
             self._make(group, outlet, partition)
         except BaseException:
@@ -131,7 +132,9 @@ class GroupRuntime:
                 )
         running = RunningProcessor(node.name, processor)
         stores = {**self._global_stores, **{name: self.stores[name] for name in node.stores}}
-        running.processor.init(RunningContext(self, node.name, children, stores))
+        context = RunningContext(self, node.name, children, stores)
+        self._contexts.append(context)
+        running.processor.init(context)
         return running
 
     @staticmethod
@@ -225,6 +228,8 @@ class GroupRuntime:
     def close(self) -> None:
         """Close the processors, parents first. Raises the first thing that one of them raised."""
         first: Exception | None = None
+        for context in self._contexts:
+            context.end()
         for node in reversed(self._nodes.values()):
             try:
                 node.close()

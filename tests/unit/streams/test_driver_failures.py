@@ -141,6 +141,19 @@ def test_processors_are_closed_once() -> None:
     assert closed == ["source_0"]
 
 
+@pytest.mark.parametrize("child", [None, "sink"])
+def test_what_is_forwarded_when_all_is_closed_is_refused(child: str | None) -> None:
+    class Late(Each):
+        def close(self) -> None:
+            self.context.forward(Record(None, b"late", 0), child=child)
+
+    builder = TopologyBuilder()
+    builder.add_source("source", "in").add_processor("each", Late, "source")
+    driver = TopologyTestDriver(builder.add_sink("sink", "out", "each"))
+    with pytest.raises(StreamsError, match='"each" forwards when it is closed, and nobody takes'):
+        driver.close()
+
+
 def test_everything_is_closed_though_a_processor_fails_to() -> None:
     class Failing(Each):
         def close(self) -> None:
