@@ -37,6 +37,8 @@ from streams import (
 from streams.pipeline.file import read_pipeline
 from streams.pipeline.stores import SERDES
 from streams.serdes import Serde
+from streams.stores import SessionStore, ValueAndTimestamp, VersionedRecord, WindowStore
+from streams.stores.layout import MAX_TIME
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
@@ -214,12 +216,25 @@ class _Run:
         store = self._driver.get_state_store(name, processor)
         key, wanted = plain(fields.get("key")), plain(fields.get("value"))
         try:
-            found = store.get(key)
+            found = _content(store, key)
         except SerializationError:
             # Built-in types and classes without serdes have bytes for keys.
-            found = store.get(_to_bytes(key, None))
+            found = _content(store, _to_bytes(key, None))
         if not _is_same(found, wanted):
             raise _MismatchError(f"{name} has {found!r} for {key!r}, expected {wanted!r}")
+
+
+# Any, because stores of several kinds have nothing in common.
+def _content(store: Any, key: Any) -> Any:
+    """Return the value of a key, of several windows or sessions a list."""
+    if isinstance(store, WindowStore):
+        with store.fetch(key, 0, MAX_TIME) as windows:
+            return [value for _, value in windows]
+    if isinstance(store, SessionStore):
+        with store.fetch(key) as sessions:
+            return [value for _, value in sessions]
+    value = store.get(key)
+    return value.value if isinstance(value, ValueAndTimestamp | VersionedRecord) else value
 
 
 def _tests(fields: Fields, problems: Problems) -> list[tuple[str, list[Pair]]]:

@@ -17,7 +17,11 @@ ROOT = Path(__file__).parents[3]
 CONFIG = (
     SMALL_CONFIG
     + f"""job_name: job
-modules: [tests.user_code.word_count, tests.user_code.broken, tests.user_code.echo]
+modules:
+- tests.user_code.word_count
+- tests.user_code.broken
+- tests.user_code.echo
+- tests.user_code.keepers
 python_path: ["{ROOT}"]
 """
 )
@@ -200,6 +204,42 @@ def test_values_of_other_types_are_others_in_topics_and_in_stores(
         assert problems(suite, steps.replace("VALUE", came), serde) == []
         (problem,) = problems(suite, steps.replace("VALUE", expected), serde)
         assert ", expected " in problem
+
+
+KEEPER = """
+processors:
+  - id: Keeper
+    type: "tests.user_code.keepers:Keeper"
+    to: [sink]
+    serdes: {key: string, value: integer}
+    stores:
+    - {name: Timed, type: timestamped_key_value, key: string, value: integer}
+    - {name: Windows, type: window, key: string, value: integer,
+       retention_ms: 60000, window_size_ms: 10}
+    - {name: Sessions, type: session, key: string, value: integer, retention_ms: 60000}
+    - {name: Versions, type: versioned_key_value, key: string, value: integer,
+       history_retention_ms: 60000}
+"""
+
+
+def test_stores_of_all_kinds_are_compared(suite: Path) -> None:
+    (suite.parent / "pipeline.yaml").write_text(KEEPER)
+    put = (
+        "{produce: {topic: source, key: k, value: 5, timestamp: 20}},"
+        "{produce: {topic: source, key: k, value: 7, timestamp: 40}}"
+    )
+    for name, found, wrong, absent in (
+        ("Timed", 7, 5, "null"),
+        ("Windows", [5, 7], [7, 5], "[]"),
+        ("Sessions", [5, 7], [5], "[]"),
+        ("Versions", 7, 5, "null"),
+    ):
+        step = "{store: {name: NAME, key: KEY, value: VALUE}}".replace("NAME", name)
+        right, other = (step.replace("KEY", key) for key in ("k", "other"))
+        right, bad = (right.replace("VALUE", str(value)) for value in (found, wrong))
+        assert problems(suite, f"{put}, {right}, {other.replace('VALUE', absent)}") == []
+        (problem,) = problems(suite, f"{put}, {bad}")
+        assert f"{name} has {found!r} for 'k', expected {wrong!r}" in problem
 
 
 @pytest.mark.parametrize(
