@@ -1,0 +1,82 @@
+"""Clients that lost all brokers are replaced; here, there never were any."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from common.kafka.admin import Admin
+from common.kafka.control import ControlReader, ReportWriter
+from common.kafka.lifeline import PATIENCE_S, Lifeline
+from tests.unit.common.config_texts import BASE, load
+
+NOWHERE = load(BASE.replace("9092", "1"))
+TIMEOUT_S = 30
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def age(lifeline: Lifeline) -> None:
+    """Let the loss be as long ago as a client is left alone."""
+    assert lifeline._lost_s is not None
+    lifeline._lost_s -= PATIENCE_S
+
+
+def test_writer_of_reports_that_lost_all_brokers_gets_another_producer_after_a_while() -> None:
+    writer = ReportWriter(NOWHERE)
+    first, lifeline = writer._producer, writer._lifeline
+
+    def is_cut() -> bool:
+        writer.write([])
+        return lifeline.is_cut
+
+    wait_until(is_cut)
+    assert writer._producer is first
+    age(lifeline)
+    writer.write([])
+    assert writer._producer is not first
+
+
+def test_reader_of_control_topics_that_lost_all_brokers_goes_on_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
+    reader = ControlReader(NOWHERE, ["beats", "orders"])
+    first, lifeline = reader._consumer, reader._lifeline
+
+    def is_cut() -> bool:
+        assert reader.read(0.05) == []
+        return lifeline.is_cut
+
+    wait_until(is_cut)
+    assert reader._consumer is first
+    age(lifeline)
+    reader.read(0.05)
+    assert reader._consumer is not first
+    places = {(each.topic, each.partition) for each in reader._consumer.assignment()}
+    assert places == {("beats", 0), ("orders", 0)}
+    assert reader._next == {"beats": 7, "orders": 7}
+    reader.close()
+
+
+def test_admin_that_lost_all_brokers_asks_by_another_client() -> None:
+    admin = Admin(NOWHERE)
+    first = admin._client
+    wait_until(lambda: admin._client is not first)
+
+
+def test_broker_that_answers_mends_a_lifeline() -> None:
+    lifeline = Lifeline()
+    lifeline._lost_s = 0.0
+    assert lifeline.is_cut
+    assert lifeline.is_lost
+    lifeline.mend()
+    assert not lifeline.is_cut
+    assert not lifeline.is_lost
