@@ -38,7 +38,7 @@ from taskmanager.task_stores import TaskStores
 
 REFRESH_INTERVAL_S = 12 * 3600
 DOUBT_INTERVAL_S = 5.0
-_REFRESH_TIMEOUT_S = 5
+_REFRESH_TIMEOUT_S = 3
 """For each step: reports wait meanwhile."""
 
 
