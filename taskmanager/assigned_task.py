@@ -17,11 +17,11 @@ from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
 from streams.errors import StreamsError
-from streams.spark.spec import Queries
 from streams.topology import NodeGroup
 from streams.units import group_of
 from streams.user_code import UserCode
 from taskmanager.global_stores import GlobalStores
+from taskmanager.query_channel import RemoteQueries
 from taskmanager.task_stores import TaskStores, store_identity, task_directory
 
 START_TIMEOUT_S = 60
@@ -43,7 +43,7 @@ class TaskContext:
     reader: PartitionReader
     """Fetches for those tasks that have no input in common."""
     global_stores: GlobalStores
-    queries: Queries | None = None
+    queries: RemoteQueries | None = None
     """Where the queries of tasks run; `None` if there are no such tasks."""
 
 
@@ -206,8 +206,12 @@ class AssignedTask(ABC):
 
     def _node_group(self) -> NodeGroup:
         try:
-            code = UserCode.of(self._context.config)
-            return group_of(self.replica, code, self._context.queries)
+            queries = self._context.queries
+            return group_of(
+                self.replica,
+                UserCode.of(self._context.config),
+                queries and queries.while_waiting(self._require_wanted),
+            )
         except (ConfigError, StreamsError) as error:
             raise HopelessError(str(error)) from error
 
@@ -226,6 +230,9 @@ class AssignedTask(ABC):
         if not restored:
             self._restore_began = time.monotonic()
         self._restored = (restored, total)
+        self._require_wanted()
+
+    def _require_wanted(self) -> None:
         if self.is_cancelled:
             raise StartCancelledError
 

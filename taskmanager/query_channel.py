@@ -17,6 +17,7 @@ import json
 import os
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ from streams.spark.spec import Query, QueryError, QuerySpec, SparkLostError
 from taskmanager.listening import ConnectionServer, connect
 
 _WATCH_S = 1.0
+_LOOK_S = 0.5
 
 logger = structlog.get_logger()
 
@@ -107,9 +109,22 @@ class QueryServer:
 class RemoteQueries:
     """The worker's side of `QueryServer`."""
 
-    def __init__(self, address: tuple[str, int], authkey: bytes) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        authkey: bytes,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         self._address = address
         self._authkey = authkey
+        self._meanwhile = meanwhile
+
+    def while_waiting(self, meanwhile: Callable[[], None]) -> RemoteQueries:
+        """Return the same, but `open` calls `meanwhile` twice a second, and ends if that raises.
+
+        Tables may be large, and a database may never answer.
+        """
+        return RemoteQueries(self._address, self._authkey, meanwhile)
 
     def open(self, spec: QuerySpec) -> RemoteQuery:
         """See `Queries.open`."""
@@ -119,7 +134,7 @@ class RemoteQueries:
             raise SparkLostError(f"the driver takes no queries: {error}") from error
         try:
             _send_at_once(connection)
-            answer, _ = _ask(connection, {"open": spec.to_json()})
+            answer, _ = _ask(connection, {"open": spec.to_json()}, meanwhile=self._meanwhile)
             return RemoteQuery(connection, tuple(answer["columns"]))
         except BaseException:
             connection.close()
@@ -144,10 +159,15 @@ class RemoteQuery:
 
 
 def _ask(
-    connection: Connection, request: dict[str, Any], data: memoryview | None = None
+    connection: Connection,
+    request: dict[str, Any],
+    data: memoryview | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> tuple[dict[str, Any], memoryview]:
     try:
         _send(connection, request, data)
+        while meanwhile is not None and not connection.poll(_LOOK_S):
+            meanwhile()
         answer, content = _receive(connection)
     except (EOFError, OSError) as error:
         raise SparkLostError(f"the driver is gone: {error}") from error

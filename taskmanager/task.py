@@ -31,7 +31,6 @@ from streams.units import settings_of, sharing_key
 from taskmanager.assigned_task import (
     START_TIMEOUT_S,
     AssignedTask,
-    StartCancelledError,
     TaskContext,
 )
 from taskmanager.task_stores import TaskStores
@@ -124,8 +123,7 @@ class Task(AssignedTask):
         # reader is for one thread.
         with closing(PartitionReader(self._context.config, self._group)) as reader:
             reach("before-fence")
-            if self.is_cancelled:
-                raise StartCancelledError  # others may run it by now
+            self._require_wanted()  # others may run it by now
             self._producer.fence(START_TIMEOUT_S)
             # Only now: before, the old owner could still commit.
             positions = self._find_positions(group, reader)

@@ -53,14 +53,19 @@ class FakeQueries:
 
     def __init__(self) -> None:
         self.opened: list[tuple[QuerySpec, Doubling]] = []
+        self.opened_one = threading.Event()
+        self.answers = threading.Event()
+        self.answers.set()
 
     def open(self, spec: QuerySpec) -> Doubling:
+        assert self.answers.wait(TIMEOUT_S)
         if spec.query == "refused":
             raise QueryError("it sorts")
         if spec.query == "lost":
             raise SparkLostError("no JVM")
         query = Doubling()
         self.opened.append((spec, query))
+        self.opened_one.set()
         return query
 
 
@@ -116,6 +121,30 @@ def test_query_that_cannot_be_opened_is_reported_as_what_it_is(
 ) -> None:
     with pytest.raises(error, match=reason):
         remote.open(QuerySpec(text))
+
+
+def test_whoever_waits_for_a_query_may_give_up(
+    queries: FakeQueries, remote: RemoteQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NotWantedError(Exception):
+        pass
+
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise NotWantedError
+
+    monkeypatch.setattr(query_channel, "_LOOK_S", 0.01)
+    queries.answers.clear()
+    with pytest.raises(NotWantedError):
+        remote.while_waiting(look).open(QuerySpec("slow"))
+    assert looks == 3
+    queries.answers.set()
+    assert queries.opened_one.wait(TIMEOUT_S)
+    assert queries.opened[0][1].closed.wait(TIMEOUT_S)
 
 
 def test_batch_that_is_rejected_leaves_the_query_open(remote: RemoteQueries) -> None:
