@@ -26,7 +26,7 @@ PIPELINES = {
 - {id: Stage, type: sql, query: "SELECT key, value FROM input WHERE length(value) > 0", to: [sink]}
 """,
 }
-WARM_UP_S = 5
+WARM_UP_S = 15
 STALL_S = 30
 
 
@@ -45,8 +45,10 @@ def write(servers: str, topic: str, rate: int, seconds: float) -> None:
     producer.flush()
 
 
-def measure(job: Engine, servers: str, rate: int, seconds: float) -> list[float]:
-    """Return the latencies in ms of all records after the warm-up."""
+def measure(
+    job: Engine, servers: str, rate: int, seconds: float
+) -> tuple[list[float], list[float]]:
+    """Return the latencies in ms of all records of the warm-up and of all after it, sorted."""
     job.start_job_manager()
     job.start_task_manager(0, threads=2)
     job.wait_until(all_run([0]))
@@ -56,7 +58,8 @@ def measure(job: Engine, servers: str, rate: int, seconds: float) -> list[float]
     total = WARM_UP_S + seconds
     writer = threading.Thread(target=write, args=(servers, job.config.source_topic, rate, total))
     writer.start()
-    latencies: list[float] = []
+    cold: list[float] = []
+    warm: list[float] = []
     began = time.time_ns() + WARM_UP_S * 1_000_000_000
     left = int(rate * total)
     deadline_s = time.monotonic() + total + STALL_S
@@ -65,12 +68,18 @@ def measure(job: Engine, servers: str, rate: int, seconds: float) -> list[float]
         now = time.time_ns()
         for batch in fetched.batches:
             left -= len(batch)
-            stamps = (int(value or b"0") for value in batch.values)
-            latencies += [(now - stamp) / 1e6 for stamp in stamps if stamp >= began]
+            for stamp in (int(value or b"0") for value in batch.values):
+                (warm if stamp >= began else cold).append((now - stamp) / 1e6)
         if time.monotonic() > deadline_s:
             sys.exit(f"{left} records are missing")
     reader.close()
-    return sorted(latencies)
+    return sorted(cold), sorted(warm)
+
+
+def percentiles(found: list[float]) -> str:
+    """Return what half, 99 of 100, and all of them are below."""
+    p50, p99 = found[len(found) // 2], found[len(found) * 99 // 100]
+    return f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {found[-1]:.1f} ms"
 
 
 def main() -> None:
@@ -92,11 +101,10 @@ def main() -> None:
                 with engine(
                     job_folder, servers, f"hop_{number}", PIPELINES[arguments.type], tm_number=1
                 ) as job:
-                    found = measure(job, servers, arguments.rate, arguments.seconds)
-                p50, p99 = found[len(found) // 2], found[len(found) * 99 // 100]
+                    cold, warm = measure(job, servers, arguments.rate, arguments.seconds)
                 print(
                     f"{arguments.type}, {arguments.rate:,} records/s, round {number + 1}: "
-                    f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {found[-1]:.1f} ms",
+                    f"{percentiles(warm)}; the {WARM_UP_S} s before: {percentiles(cold)}",
                     flush=True,
                 )
         finally:
