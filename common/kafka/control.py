@@ -77,7 +77,7 @@ class ControlReader:
         self._consumer.assign([TopicPartition(topic, 0, at) for topic, at in self._next.items()])
 
     def _replace(self) -> None:
-        structlog.get_logger().warning("the reader of control topics lost all brokers")
+        structlog.get_logger().info("the reader of control topics lost all brokers, and is replaced")
         # In a thread of its own: who knows what the old one waits for.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
         self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)

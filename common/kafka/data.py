@@ -199,7 +199,7 @@ class PartitionReader:
             if self._stall_watch is not None:
                 self._stall_watch.heard(time.monotonic())
         elif self._lifeline.is_lost:
-            logger.warning("a consumer lost all brokers, and is replaced")
+            logger.info("a consumer lost all brokers, and is replaced")
             self._replace()
         elif self._stall_watch is not None:
             self._replace_if_it_stands_still(self._stall_watch)
