@@ -62,7 +62,8 @@ class JobManagerDaemon:
         logger.info("topics are there", created=created)
         self._codec = Codec(self._names)
         names = self._names
-        self._reader = ControlReader(config, [names.threads_jm, names.threads_tm, names.heartbeat])
+        topics = [names.threads_jm, names.threads_tm, names.heartbeat]
+        self._reader = ControlReader(config, topics, asker=admin)
         self._reports = ReportWriter(config)
         self._purger = ArcPurger(config, topology)
         self._inputs = InputWatch(topology, config, admin)

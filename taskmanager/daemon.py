@@ -76,7 +76,8 @@ class TaskManagerDaemon:
         admin.ensure_topics(control_topics(config))
         names = TopicNames.of(config)
         self._codec = Codec(names)
-        self._reader = ControlReader(config, [names.threads_jm, names.processors(str(tm_id))])
+        topics = [names.threads_jm, names.processors(str(tm_id))]
+        self._reader = ControlReader(config, topics, asker=admin)
         self._writer = ReportWriter(config)
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._rejected = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -42,6 +43,9 @@ REQUEST_TIMEOUT_S = 30
 _ATTEMPT_S = 3
 _RETRY_S = 0.1
 _MISSING_POLL_S = 0.5
+_YOUNG_S = 10.0
+_KEPT_S = 2.0 * REQUEST_TIMEOUT_S
+_NO_ANSWER = frozenset((KafkaError._TIMED_OUT, KafkaError._TRANSPORT))
 _TOO_FEW_BROKERS = "Start the brokers that are missing, or lower replication_factor in config.yaml."
 
 T = TypeVar("T")
@@ -59,19 +63,40 @@ class Admin:
         is_passed_on = "bootstrap.servers" in config.kafka
         self._where = "bootstrap.servers" if is_passed_on else "server_ip and server_port"
         self._settings = client_config(config, "admin")
+        self._changing = threading.Lock()
+        self._former: list[tuple[AdminClient, float]] = []
         self._connect()
 
     def _connect(self) -> None:
         self._latest, self._lifeline = connect_with_lifeline(AdminClient, self._settings)
+        self._connected_s = time.monotonic()
+        self._asked: list[Future[Any]] = []
+        """What was asked last without waiting."""
 
     @property
     def _client(self) -> AdminClient:
-        """The client, another one if it lost all brokers."""
-        self._latest.poll(0)
-        # At once: that may have been long ago, as nobody else polls.
-        if self._lifeline.is_cut:
+        """The client, another one if it lost all brokers, or none answered the last time."""
+        with self._changing:
+            self._latest.poll(0)
+            # At once: that may have been long ago, as nobody else polls.
+            if self._lifeline.is_cut or any(map(_is_unanswered, self._asked)):
+                self._replace()
+            if self._former and time.monotonic() - self._former[0][1] > _KEPT_S:
+                # In a thread of its own, as its end takes a while.
+                gone = [self._former.pop(0)]
+                threading.Thread(target=gone.clear, name="close", daemon=True).start()
+            return self._latest
+
+    def _replace(self) -> None:
+        """Take another client, unless this one is new.
+
+        The former one is kept for a while: somebody may wait for its answers, and once it is freed,
+        those that are missing never come.
+        """
+        now_s = time.monotonic()
+        if now_s - self._connected_s > _YOUNG_S:
+            self._former.append((self._latest, now_s))
             self._connect()
-        return self._latest
 
     def check_broker(self, timeout_s: float = 20) -> str:
         """Return the cluster's id once a broker has answered.
@@ -196,6 +221,7 @@ class Admin:
         answers: dict[str, Future[Any]] = self._client.describe_topics(
             TopicCollection(list(names)), request_timeout=timeout_s
         )
+        self._asked = list(answers.values())
         return answers
 
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
@@ -223,7 +249,10 @@ class Admin:
     ) -> dict[Partition, Future[Any]]:
         """Ask for the last stable offset of each partition; does not wait for the answers."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._request_offsets(partitions, latest, IsolationLevel.READ_COMMITTED, _ATTEMPT_S)
+        level = IsolationLevel.READ_COMMITTED
+        answers = self._request_offsets(partitions, latest, level, _ATTEMPT_S)
+        self._asked = list(answers.values())
+        return answers
 
     def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the offset of the oldest record that each partition still has, or its end."""
@@ -286,9 +315,15 @@ class Admin:
             try:
                 client.list_topics(timeout=_ATTEMPT_S)
             except KafkaException:
-                if self._latest is client:
-                    self._connect()
+                with self._changing:
+                    if self._latest is client:
+                        self._replace()
             time.sleep(_RETRY_S)
+
+
+def _is_unanswered(answer: Future[Any]) -> bool:
+    error = answer.exception() if answer.done() else None
+    return isinstance(error, KafkaException) and error.args[0].code() in _NO_ANSWER
 
 
 @contextmanager

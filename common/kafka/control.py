@@ -22,6 +22,7 @@ from common.kafka.clients import (
     translate,
 )
 from common.kafka.lifeline import connect_with_lifeline
+from common.kafka.stall_watch import EndsAsker, StallWatch
 from common.messages import ControlRecord
 
 _START_TIMEOUT_S = 30
@@ -33,17 +34,26 @@ _PROBE_S = 3.0
 class ControlReader:
     """Reads what is written to control topics from now on, in the order of each topic."""
 
-    def __init__(self, config: Config, topics: Sequence[str], history: int = 0) -> None:
+    def __init__(
+        self,
+        config: Config,
+        topics: Sequence[str],
+        history: int = 0,
+        asker: EndsAsker | None = None,
+    ) -> None:
         """Start at the end of each topic, or up to `history` offsets before it.
 
-        Raises `UnavailableError` if the brokers do not tell where that is.
+        With `asker`, replaces a consumer that stands still. One that lost all brokers it always
+        replaces. Raises `UnavailableError` if the brokers do not tell where the ends are.
         """
+        self._watch = StallWatch(asker) if asker else None
         self._settings = client_config(
             config,
             "consumer",
             group_id="control",
             isolation_level="read_committed",
             enable_auto_commit=False,
+            enable_partition_eof=True,
             auto_offset_reset="earliest",
             fetch_wait_max_ms=100,
             fetch_error_backoff_ms=100,
@@ -60,24 +70,32 @@ class ControlReader:
         """Return the records that have arrived, after waiting up to `wait_s` for the first."""
         first = self._consumer.poll(wait_s)
         if first is None:
-            if self._lifeline.is_lost:
+            if self._lifeline.is_lost or self._stands_still():
                 self._replace()
             return []
+        if self._watch is not None:
+            self._watch.heard(time.monotonic())
         records = []
         for message in (first, *self._consumer.consume(1000, 0)):
             error = message.error()
             if error is None:
                 records.append(record := _record(message))
                 self._next[record.topic] = record.offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._next[message.topic() or ""] = message.offset() or 0
             elif not is_passing(error):
                 self._news.tell("control messages cannot be read", message.topic(), error)
         return records
+
+    def _stands_still(self) -> bool:
+        places = {(topic, 0): offset for topic, offset in self._next.items()}
+        return self._watch is not None and self._watch.stands_still(places, time.monotonic())
 
     def _assign(self) -> None:
         self._consumer.assign([TopicPartition(topic, 0, at) for topic, at in self._next.items()])
 
     def _replace(self) -> None:
-        structlog.get_logger().info("the reader of control topics lost all brokers, and is replaced")
+        structlog.get_logger().info("a reader of control topics is replaced", positions=self._next)
         # In a thread of its own: who knows what the old one waits for.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
         self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.admin import Admin
+from common.kafka.clients import Partition
 from common.kafka.control import ControlReader, ReportWriter
 from common.kafka.lifeline import PATIENCE_S, Lifeline
+from common.kafka.stall_watch import GRACE_S, SILENCE_S
 from tests.unit.common.config_texts import BASE, load
 
 NOWHERE = load(BASE.replace("9092", "1"))
@@ -66,9 +73,57 @@ def test_reader_of_control_topics_that_lost_all_brokers_goes_on_where_it_was(
     reader.close()
 
 
+def test_reader_of_control_topics_that_stands_still_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Asker:
+        def request_stable_ends(
+            self, partitions: Collection[Partition]
+        ) -> dict[Partition, Future[Any]]:
+            answer = Future[Any]()
+            answer.set_result(SimpleNamespace(offset=8))
+            return dict.fromkeys(partitions, answer)
+
+    monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
+    monkeypatch.setattr(Lifeline, "on_error", lambda *_: None)
+    reader = ControlReader(NOWHERE, ["beats"], asker=Asker())
+    first, looks = reader._consumer, 0
+    now_s = iter(count(time.monotonic(), 0.5))
+    monkeypatch.setattr("common.kafka.control.time.monotonic", lambda: next(now_s))
+    while reader._consumer is first:
+        reader.read(0)
+        looks += 1
+    assert looks == (SILENCE_S + GRACE_S) / 0.5
+    reader.close()
+
+
+def test_admin_that_got_no_answer_asks_by_another_client() -> None:
+    admin = Admin(NOWHERE)
+    first = admin._client
+    asked = Future[Any]()
+    admin._asked = [asked]
+    admin._lifeline = Lifeline()
+    assert admin._client is first
+    asked.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    assert admin._client is first
+    asked = Future[Any]()
+    asked.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    admin._asked = [asked]
+    assert admin._client is first, "it is new"
+    admin._connected_s -= 11
+    second = admin._client
+    assert second is not first
+    assert admin._asked == []
+    assert [client for client, _ in admin._former] == [first], "somebody may wait for it"
+    admin._former = [(first, time.monotonic() - 61)]
+    assert admin._client is second
+    assert admin._former == []
+
+
 def test_admin_that_lost_all_brokers_asks_by_another_client() -> None:
     admin = Admin(NOWHERE)
     first = admin._client
+    admin._connected_s -= 11
     wait_until(lambda: admin._client is not first)
 
 
