@@ -185,6 +185,8 @@ class ReportWriter:
         What cannot be sent within 5 s is dropped, and what Kafka refuses is; the log says so.
         """
         if self._lifeline.is_lost:
+            lost = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+            self._news.tell("reports of the last seconds were not sent", None, lost)
             self._connect()
         for record in records:
             try:
@@ -208,6 +210,17 @@ class ReportWriter:
         self._producer.flush(timeout_s)
 
 
+class _LastOffset:
+    """Notes where the last record went; knows no producer, which would never be freed."""
+
+    def __init__(self) -> None:
+        self.offset = -1
+
+    def note(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.offset = message.offset() or 0
+
+
 class RulingWriter:
     """Writes the commands of the one JobManager that rules, in transactions.
 
@@ -217,7 +230,7 @@ class RulingWriter:
     def __init__(self, config: Config, transactional_id: str) -> None:
         """Fence the others. Blocks until the brokers answer, at most 30 s; raises as `write`."""
         self._timeout_s = config.transaction_timeout_ms / 1000
-        self._offset = -1
+        self._last = _LastOffset()
         settings = client_config(
             config,
             "producer",
@@ -243,12 +256,12 @@ class RulingWriter:
         try:
             self._producer.begin_transaction()
             for record in records:
-                _produce(self._producer, record, self._on_delivery)
+                _produce(self._producer, record, self._last.note)
         except KafkaException as exception:
             raise translate(exception) from exception
         retry(self._producer.commit_transaction, self._timeout_s)
         self._producer.poll(0)
-        return self._offset
+        return self._last.offset
 
     def _require_brokers(self) -> None:
         """Raise if all brokers were lost and none answers now, before a whole transaction fails."""
@@ -259,7 +272,3 @@ class RulingWriter:
             except KafkaException as exception:
                 raise TransactionFailedError("all brokers were lost") from exception
             self._lifeline.mend()
-
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self._offset = message.offset() or 0

@@ -78,7 +78,7 @@ class PartitionReader:
     def __init__(self, config: Config, group: str, brokers: Brokers | None = None) -> None:
         """Connect. With `brokers`, `fetch` also reports topics that are deleted meanwhile.
 
-        And it replaces a consumer that stands still. One that lost all brokers it always replaces.
+        And it replaces a consumer that stands still; one that lost all brokers it always replaces.
         """
         self._watch = TopicWatch(brokers) if brokers else None
         self._stall_watch = StallWatch(brokers) if brokers else None
@@ -194,8 +194,11 @@ class PartitionReader:
             for run in runs:
                 fetched.batches += _columns(run)
         if fetched.batches or fetched.ends or fetched.errors:
-            ends = {(b.topic, b.partition): b.offsets[-1] + 1 for b in fetched.batches}
-            self._next |= {p: o for p, o in (*ends.items(), *fetched.ends) if p in self._next}
+            ends = [((b.topic, b.partition), b.offsets[-1] + 1) for b in fetched.batches]
+            for partition, offset in (*ends, *fetched.ends):
+                if partition in self._next:
+                    # An end may have been reached before these records came.
+                    self._next[partition] = max(self._next[partition], offset)
             if self._stall_watch is not None:
                 self._stall_watch.heard(time.monotonic())
         elif self._lifeline.is_lost:

@@ -22,7 +22,11 @@ def load_class(
     if not (isinstance(found, type) and issubclass(found, Processor | BatchProcessor)):
         raise ConfigError(f"{reference} is no subclass of Processor or BatchProcessor")
     try:
-        inspect.signature(found).bind(**config)
+        signature = inspect.signature(found)
+    except ValueError:
+        return found  # it inherits from a class in C, and nothing is known of its arguments
+    try:
+        signature.bind(**config)
     except TypeError as error:
         raise ConfigError(f"{reference} does not take this config: {error}") from None
     return found
