@@ -140,3 +140,17 @@ def test_consumer_that_lost_all_brokers_is_replaced_five_seconds_later_where_it_
     assert successor.assigned == [("lines", 0, 5)]
     assert [list(b.offsets) for b in reader.fetch(100, 0).batches] == [[5]]
     assert consumer.closed.wait(10)
+
+
+def test_an_end_that_comes_before_records_does_not_set_the_position_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = FakeConsumer([10, 11])
+    end = KafkaError(KafkaError._PARTITION_EOF)
+    consumer._messages.insert(0, Message(topic="lines", partition=0, offset=10, error=end))
+    reader = reader_of(consumer, monkeypatch)
+    reader.assign({("lines", 0): 10})
+    fetched_now = reader.fetch(100, 0)
+    assert fetched_now.ends == [(("lines", 0), 10)]
+    assert [list(batch.offsets) for batch in fetched_now.batches] == [[10, 11]]
+    assert reader._next == {("lines", 0): 12}
