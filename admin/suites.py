@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -29,9 +29,9 @@ from common.yaml_positions import (
 from streams import (
     ReadRecord,
     SerializationError,
-    StreamsError,
     TestOutputTopic,
     TopologyTestDriver,
+    UnknownTopicError,
     serdes,
 )
 from streams.pipeline.file import read_pipeline
@@ -110,18 +110,31 @@ class _Suite:
 
     def _driver(self) -> TopologyTestDriver:
         partitions = self._by_topic(self._partitions)
-        return TopologyTestDriver.of_pipeline(self._config, self._pipeline, partitions=partitions)
+        try:
+            return TopologyTestDriver.of_pipeline(
+                self._config, self._pipeline, partitions=partitions
+            )
+        except UnknownTopicError as error:
+            self._refuse([error.topic])
+            raise
 
     def _by_topic(self, by_name: Mapping[str, T]) -> dict[str, T]:
         return {self._topics.get(name, name): each for name, each in by_name.items()}
 
     def _check_topics(self, driver: TopologyTestDriver) -> None:
-        """Report names of topics, under serdes and partitions, that the pipeline does not have."""
-        problems = Problems(self._path)
+        unknown = []
         for pair in self._named:
             try:
                 driver.create_output_topic(self._topics.get(pair.key, pair.key))
-            except StreamsError:
+            except UnknownTopicError as error:
+                unknown.append(error.topic)
+        self._refuse(unknown)
+
+    def _refuse(self, topics: Sequence[str]) -> None:
+        """Report names of topics, under serdes and partitions, that the pipeline does not have."""
+        problems = Problems(self._path)
+        for pair in self._named:
+            if self._topics.get(pair.key, pair.key) in topics:
                 hint = did_you_mean(pair.key, (*self._topics, *self._topics.values()))
                 problems.add(pair.at, f'the pipeline has no topic "{pair.key}"{hint}')
         problems.raise_if_any()

@@ -16,6 +16,7 @@ from streams.errors import (
     StreamsError,
     SupplierError,
     TopologyError,
+    UnknownTopicError,
 )
 from streams.group_task import GroupSettings
 from streams.partitioning import StreamPartitioner
@@ -69,6 +70,7 @@ __all__ = [
     "TopologyBuilder",
     "TopologyError",
     "TopologyTestDriver",
+    "UnknownTopicError",
     "UsePartitionTimeOnInvalidTimestamp",
     "WallclockTimestampExtractor",
     "serdes",

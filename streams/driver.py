@@ -21,8 +21,8 @@ from streams import serdes
 from streams.arguments import require_int
 from streams.builder import TopologyBuilder
 from streams.driver_groups import FollowedStore, RunningGroup
-from streams.driver_topics import Entry, TestInputTopic, TestOutputTopic
-from streams.errors import InvalidArgumentError, StreamsError
+from streams.driver_topics import Entry, Piped, TestInputTopic, TestOutputTopic
+from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
 from streams.group_task import Figures, GroupSettings, GroupTask
 from streams.outputs import OutputColumns
 from streams.partitioning import default_partition
@@ -60,13 +60,14 @@ class TopologyTestDriver:
     """Runs every node group of a topology as one task, synchronously.
 
     Records are processed, punctuations called and transactions committed one by one, in the
-    order in which they are piped in. What goes to a topic that the topology also reads is
-    processed before `pipe_input` returns. The wall clock stands still but for
-    `advance_wall_clock_time`.
+    order in which they are piped in; what `pipe_batch` writes is one batch all the way. What
+    goes to a topic that the topology also reads is processed before `pipe_input` returns. The wall
+    clock stands still but for `advance_wall_clock_time`.
 
     `partitions` says how many partitions topics have, 1 by default: that is for partitioners and
     shows in what is read; every group has one task all the same, number 0. Topics that sources
-    find by a pattern are those that `partitions` names.
+    find by a pattern are those that `partitions` names. Where no source has a pattern, a topic
+    that nothing reads or writes raises `UnknownTopicError` there.
 
     A record for the topic of a global store updates the store at once, for all groups.
 
@@ -196,10 +197,25 @@ class TopologyTestDriver:
                     RunningGroup(name, group, settings, self, application_id, followers)
                 )
                 self._show(name, self._groups[-1].task)
+            self._check_topics(partitions)
         except BaseException:
             with suppress(Exception):
                 self.close()
             raise
+
+    def _check_topics(self, partitions: Mapping[str, int]) -> None:
+        """Refuse names that nothing has, but where a pattern may be meant to pass them by."""
+        if any(group.has_patterns for group in self._groups):
+            return
+        known = [topic for reader in self._readers for topic in reader.topics]
+        known += [topic for group in self._groups for topic in group.out_topics]
+        for topic in partitions:
+            if not self._knows(topic):
+                raise UnknownTopicError(
+                    f"partitions: nothing in the topology reads or writes topic {topic}"
+                    f"{did_you_mean(topic, known)}",
+                    topic,
+                )
 
     def _follow(self, key: str, store: GlobalStore, application_id: str) -> FollowedStore:
         """Return the one copy of a global store that groups with this key share."""
@@ -241,14 +257,14 @@ class TopologyTestDriver:
         start_timestamp: int | None = None,
         auto_advance: int = 0,
     ) -> TestInputTopic:
-        """Return a writer. Raises `StreamsError` for a topic that the topology does not read."""
-        if not any(reader.reads(name) for reader in self._readers):
+        """Return a writer. Raises `UnknownTopicError` for a topic that nothing here reads."""
+        if not any(name in reader.topics for reader in self._readers):
             if any(group.matches(name) for group in self._groups):
                 raise StreamsError(
                     f"topic {name} matches the pattern of a source, but did not exist when the "
                     "driver started: name it in `partitions`"
                 )
-            raise StreamsError(f"no source of the topology reads topic {name}")
+            raise UnknownTopicError(f"no source of the topology reads topic {name}", name)
         require_int("auto_advance", auto_advance, 0)
         if start_timestamp is not None:
             require_int("start_timestamp", start_timestamp, 0)
@@ -262,14 +278,14 @@ class TopologyTestDriver:
     ) -> TestOutputTopic:
         """Return a reader; a topic that nothing was written to yet is empty.
 
-        Raises `StreamsError` for a topic that nothing in the topology writes or reads.
+        Raises `UnknownTopicError` for a topic that nothing in the topology writes or reads.
         """
         if not self._knows(name):
             written = dict.fromkeys(topic for group in self._groups for topic in group.out_topics)
             hint = did_you_mean(name, written) or (
                 f": it writes {', '.join(written)}" if written else ": it has no sinks"
             )
-            raise StreamsError(f"nothing in the topology writes topic {name}{hint}")
+            raise UnknownTopicError(f"nothing in the topology writes topic {name}{hint}", name)
         return TestOutputTopic(self, name, key_serde, value_serde)
 
     def advance_wall_clock_time(self, milliseconds: int) -> None:
@@ -361,7 +377,7 @@ class TopologyTestDriver:
         return (*self._globals.values(), *self._groups)
 
     def _knows(self, topic: str) -> bool:
-        return any(reader.reads(topic) for reader in self._readers) or any(
+        return any(topic in reader.topics for reader in self._readers) or any(
             topic in group.out_topics or group.chooses_topics or group.matches(topic)
             for group in self._groups
         )
@@ -381,12 +397,10 @@ class TopologyTestDriver:
     def doubt(self, topic: str) -> None:
         """Confirm the limit of a topic: it never changes."""
 
-    def write(
-        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
-    ) -> None:
-        """Put a record into a topic from outside, and process all that follows from it."""
+    def write(self, topic: str, records: Sequence[Piped]) -> None:
+        """Put a run of records into a topic from outside, and process all that follows."""
         self._require_open()
-        self._append(topic, key, value, timestamp, headers, -1)
+        self._append(topic, [self._placed(topic, *record, -1) for record in records])
         self._each(lambda group: None)
 
     def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
@@ -394,51 +408,58 @@ class TopologyTestDriver:
         self.count(figures)
         for output in outputs:
             if isinstance(output, OutputColumns):
-                for index, key in enumerate(output.keys):
-                    headers = output.headers[index] if output.headers else None
-                    self._append(
-                        output.topic,
-                        key,
-                        output.values[index],
-                        output.timestamps[index],
-                        headers or (),
-                        -1 if key is not None else output.keyless_partition or 0,
-                    )
+                topic = output.topic
+                keyless = output.keyless_partition or 0
+                headers = output.headers or [None] * len(output.keys)
+                columns = (output.keys, output.values, output.timestamps, headers)
+                self._append(
+                    topic,
+                    [
+                        self._placed(topic, *record, keyless if record[0] is None else -1)
+                        for record in zip(*columns, strict=True)
+                    ],
+                )
             else:
-                topic, key, value, partition, timestamp, headers = output
-                self._append(topic, key, value, timestamp, headers or (), partition)
+                topic, key, value, partition, timestamp, of_one = output
+                entry = self._placed(topic, key, value, timestamp, of_one, partition)
+                self._append(topic, [entry])
 
     def count(self, figures: Figures) -> None:
         """Add to the metrics."""
         self._figures += figures
         self._enforced.add(figures.enforced, self.now_ms)
 
-    def _append(
+    def _placed(
         self,
         topic: str,
         key: bytes | None,
         value: bytes | None,
         timestamp: int,
-        headers: Headers,
+        headers: Headers | None,
         partition: int,
-    ) -> None:
-        count = self.num_partitions(topic)
+    ) -> Entry:
+        """Return a record with its partition, which is drawn by the key where it is -1."""
         if partition < 0:
+            count = self.num_partitions(topic)
             partition = default_partition(key, count) if key is not None else 0
+        return key, value, timestamp, headers or (), partition
+
+    def _append(self, topic: str, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
         log = self.log(topic)
-        for reader in self._readers:
-            if reader.reads(topic):
-                batch = RecordBatch(
-                    topic,
-                    _TASK,
-                    [key],
-                    [value],
-                    [timestamp],
-                    [len(log)],
-                    [list(headers)] if headers else None,
-                )
-                self._pending.append((reader, batch))
-        log.append((key, value, timestamp, headers, partition))
+        keys, values, timestamps, headers, _ = zip(*entries, strict=True)
+        batch = RecordBatch(
+            topic,
+            _TASK,
+            keys,
+            values,
+            timestamps,
+            range(len(log), len(log) + len(entries)),
+            [list(of_one) for of_one in headers] if any(headers) else None,
+        )
+        self._pending += [(reader, batch) for reader in self._readers if topic in reader.topics]
+        log += entries
 
     def _each(self, action: Callable[[RunningGroup], None]) -> None:
         """Do something with each group, and then all the work that there is.

@@ -37,8 +37,9 @@ class RunningGroup:
         self._driver = driver
         self._stores: dict[str, BytesStore] = {s.name: s.open_in_memory() for s in group.stores}
         found = (topic for topic in driver.partitions if self.matches(topic))
-        self._topics = tuple(dict.fromkeys((*group.in_topics, *found)))
-        self._partitions = [(topic, _TASK) for topic in self._topics]
+        self.topics = tuple(dict.fromkeys((*group.in_topics, *found)))
+        """What it reads."""
+        self._partitions = [(topic, _TASK) for topic in self.topics]
         self.failure: ProcessingFailedError | None = None
         self.task = GroupTask(
             group,
@@ -57,10 +58,6 @@ class RunningGroup:
         self._commits = 0
         self._commit()
 
-    def reads(self, topic: str) -> bool:
-        """Whether what is written to a topic is for it."""
-        return topic in self._topics
-
     @property
     def out_topics(self) -> tuple[str, ...]:
         """The topics that it may write, as far as they are known; dead letters included."""
@@ -72,12 +69,17 @@ class RunningGroup:
         """Whether a function says for each record to which topic it goes."""
         return any(sink.chooser is not None for sink in self._group.sinks)
 
+    @property
+    def has_patterns(self) -> bool:
+        """Whether a source of it looks for topics by a pattern."""
+        return any(source.pattern for source in self._group.sources)
+
     def matches(self, topic: str) -> bool:
         """Whether a source looks for topics with such a name."""
         return any(s.pattern and s.pattern.fullmatch(topic) for s in self._group.sources)
 
     def take(self, batch: RecordBatch) -> None:
-        """Process a record. Raises what the processors raise, if `on_error` says so."""
+        """Process a run of records. Raises what the processors raise, if `on_error` says so."""
         self._attempt(lambda: self.task.add(batch))
         self.turn()
 
@@ -122,7 +124,8 @@ class FollowedStore:
         """Make the processor. Raises what it raises in `init`."""
         self.name = store.store.name
         self.users: list[RunningGroup] = []
-        self._topic = store.topic
+        self.topics = (store.topic,)
+        """What it follows."""
         self._driver = driver
         self.task = GlobalTask(
             store,
@@ -131,10 +134,6 @@ class FollowedStore:
             application_id=application_id,
             clock_ms=lambda: driver.now_ms,
         )
-
-    def reads(self, topic: str) -> bool:
-        """Whether it follows a topic."""
-        return topic == self._topic
 
     def take(self, batch: RecordBatch) -> None:
         """Bring the store up to date; where that fails, the tasks that read it stop."""

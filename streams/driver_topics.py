@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from streams.errors import StreamsError
@@ -16,15 +16,17 @@ Entry = tuple[bytes | None, bytes | None, int, Headers, int]
 """Key, value, timestamp, headers and partition of a record of a topic."""
 
 
+Piped = tuple[bytes | None, bytes | None, int, Headers]
+"""Key, value, timestamp and headers of a record that a test writes."""
+
+
 class Driver(Protocol):
     """What the topics need of their driver."""
 
     now_ms: int
 
-    def write(
-        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
-    ) -> None:
-        """Put a record into a topic from outside, and process all that follows from it."""
+    def write(self, topic: str, records: Sequence[Piped]) -> None:
+        """Put a run of records into a topic from outside, and process all that follows."""
 
     def log(self, topic: str) -> list[Entry]:
         """Return all that was written to a topic."""
@@ -84,24 +86,37 @@ class TestInputTopic:
         `InvalidArgumentError` for a timestamp or headers that Kafka would not take, and what the
         processors raise, unless `on_error` says what to do with the record.
         """
+        self._driver.write(self._name, [self._piped(key, value, timestamp, headers)])
+
+    def pipe_records(self, records: Iterable[Record]) -> None:
+        """Write records one after the other."""
+        for record in records:
+            self.pipe_input(record.key, record.value, record.timestamp, record.headers)
+
+    def pipe_batch(self, records: Iterable[Record]) -> None:
+        """Write records at once, as a poll of a consumer may bring them.
+
+        A `BatchProcessor` gets them in one call, and what is at the other end of a topic that it
+        writes gets its batches as they are. Raises what `pipe_input` raises; if a record or its
+        times or headers cannot be, none is written.
+        """
+        self._driver.write(
+            self._name, [self._piped(r.key, r.value, r.timestamp, r.headers) for r in records]
+        )
+
+    def _piped(self, key: Any, value: Any, timestamp: int | None, headers: Headers) -> Piped:
         where = f"topic {self._name}"
         if timestamp is None:
             timestamp = self._driver.now_ms if self._timestamp is None else self._timestamp
             if self._timestamp is not None:
                 self._timestamp += self._auto_advance
         check_timestamp(where, timestamp, least=NO_TIMESTAMP)
-        self._driver.write(
-            self._name,
+        return (
             None if key is None else self._key_serde.serialize(key),
             None if value is None else self._value_serde.serialize(value),
             timestamp,
             sendable_headers(where, headers) if headers else (),
         )
-
-    def pipe_records(self, records: Iterable[Record]) -> None:
-        """Write records one after the other."""
-        for record in records:
-            self.pipe_input(record.key, record.value, record.timestamp, record.headers)
 
 
 class TestOutputTopic:

@@ -27,5 +27,13 @@ class StateStoreError(StreamsError):
     """A store was used as it cannot be: after `close`, with a null key, with a wrong range."""
 
 
+class UnknownTopicError(StreamsError):
+    """A test names a `topic` that nothing in the topology has; the message has what was meant."""
+
+    def __init__(self, message: str, topic: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+
+
 class PartitionError(StreamsError):
     """A partitioner returned what is no set of existing partitions."""

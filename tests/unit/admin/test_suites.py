@@ -99,10 +99,10 @@ def test_suite_that_expects_what_happens_passes(suite: Path, steps: str) -> None
             "{produce: {key: k, value: 1}}, {store: {name: counts, key: k, value: 2}}",
             ":2: store: counts has 1 for 'k', expected 2",
         ),
-        ("{produce: {topic: none, value: 1}}", ":2: produce: StreamsError: no source"),
+        ("{produce: {topic: none, value: 1}}", ":2: produce: UnknownTopicError: no source"),
         (
             "{assert: {topic: words_topc, records: []}}",
-            ":2: assert: StreamsError: nothing in the topology writes topic words_topc, "
+            ":2: assert: UnknownTopicError: nothing in the topology writes topic words_topc, "
             'did you mean "words_topic"',
         ),
         (

@@ -63,6 +63,11 @@ def test_a_setting_that_cannot_be_is_refused(given: Any, message: str) -> None:
     assert message in str(raised.value)
 
 
+def test_partitions_of_a_topic_that_nothing_has_are_refused_with_the_name_that_was_meant() -> None:
+    with pytest.raises(StreamsError, match=r'partitions: .* topic ot, did you mean "out"\?'):
+        TopologyTestDriver(passing(), partitions={"ot": 2})
+
+
 @pytest.mark.parametrize("given", [{"auto_advance": -1}, {"start_timestamp": -1}])
 def test_the_times_of_an_input_topic_cannot_be_negative(given: Any) -> None:
     with (
