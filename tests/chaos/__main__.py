@@ -87,9 +87,11 @@ def main() -> int:
         print(f"logs are in {folder}")
     if not arguments.broken:
         return 0 if campaign.is_clean else 1
-    seen = "NOT SEEN" if campaign.is_clean else "seen"
+    # What only fails, by a timeout say, may do so for another reason.
+    is_seen = campaign.found_wrong_data
+    seen = "seen" if is_seen else "NOT SEEN"
     print(f"sabotage {arguments.broken}: {seen}; it left {campaign.sabotage_signs} signs")
-    return 0 if campaign.sabotage_signs and not campaign.is_clean else 1
+    return 0 if campaign.sabotage_signs and is_seen else 1
 
 
 def _report(campaign: Campaign, seed: int, timeline: Timeline, file: Path | None) -> None:

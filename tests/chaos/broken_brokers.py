@@ -19,6 +19,7 @@ from tests.engine import signal_session
 BROKER_PAUSE_S = 45.0
 RECOVERY_TIMEOUT_S = 120.0
 SYNC_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
 _REQUEST_TIMEOUT_S = 10
 _POLL_S = 0.2
 
@@ -48,7 +49,9 @@ def _wait_until_in_sync(rig: Rig) -> None:
 @fault("restart-broker")
 def restart_broker(rig: Rig) -> None:
     """The broker is stopped and started again; counted from when it serves."""
-    rig.cluster.stop()
+    before_s = time.monotonic()
+    rig.cluster.stop(timeout_s=STOP_TIMEOUT_S)
+    assert time.monotonic() - before_s < STOP_TIMEOUT_S, "the broker had to be killed"
     time.sleep(rig.random.uniform(0, 3))
     rig.cluster.start()
     rig.mark()

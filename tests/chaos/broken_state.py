@@ -66,6 +66,7 @@ def corrupt_state(rig: Rig) -> None:
         for file in [*store.glob("*.sst"), *store.glob("*.log"), *store.glob("MANIFEST-*")]:
             _overwrite(rig, file)
     wiped = _restart_and_look(rig, victim, "state wiped|was damaged")
+    assert wiped, "nobody noticed"
     rig.say(f"state of TaskManager {victim} overwritten; {wiped} tasks wiped theirs")
 
 
@@ -95,15 +96,20 @@ def foreign_state(rig: Rig) -> None:
     stores = _stores(rig, victim)
     for store in stores:
         shutil.rmtree(store)
-        shutil.copytree(rig.random.choice(others), store)
+        of_others = [path for path in others if path.parent.name != store.parent.name]
+        shutil.copytree(rig.random.choice(of_others), store)
     rig.start_task_manager(other)
     _restart_and_look(rig, victim, "state wiped")
     lines = _log(rig, victim).splitlines()
     running = [
         store
         for store in stores
-        if any(f"task={store.parent.name} " in line and "task runs" in line for line in lines)
+        if any(
+            re.search(rf"(task runs|standby follows) .*task={store.parent.name}\b", line)
+            for line in lines
+        )
     ]
+    assert running, "none of the stores was opened"
     for store in running:
         assert any("belongs to another" in line and str(store) in line for line in lines), (
             f"{store} was used though it is another's"

@@ -34,6 +34,7 @@ PIPELINE = """
 - {id: Other, type: forward, to: [sink]}
 """
 FAILURE_TIMEOUT_S = 90.0
+OTHERS_TIMEOUT_S = 60.0
 _REQUEST_TIMEOUT_S = 30
 
 
@@ -82,6 +83,8 @@ def _expect_failed(job: Engine, failed: set[str], *words: str, writes: bool = Tr
         assert time.monotonic() < deadline_s, f"wanted {failed} FAILED, got {status}"
         time.sleep(0.5)
     time.sleep(3 * HEARTBEAT_S)
+    if writes:
+        job.wait_until(lambda status: _others_go_on(status, failed), OTHERS_TIMEOUT_S)
     status = job.wait_until(lambda _: True, 10)
     assert is_as_wanted(status), f"wanted {failed} FAILED for good, got {status}"
     reasons = [task.reason for task in status.tasks if task.task.processor in failed]
@@ -95,6 +98,14 @@ def _expect_failed(job: Engine, failed: set[str], *words: str, writes: bool = Tr
     )
     assert shown.stdout.count("FAILED") >= len(failed), shown.stdout + shown.stderr
     return reasons[0]
+
+
+def _others_go_on(status: ClusterStatus, failed: set[str]) -> bool:
+    others = [task for task in status.tasks if task.task.processor not in failed]
+    return all(
+        task.status and task.status.state is TaskState.RUNNING and task.status.lag == 0
+        for task in others
+    )
 
 
 @fault("retention-passed")

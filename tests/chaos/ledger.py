@@ -8,6 +8,7 @@ pairer makes `3 * BASE + n`. So every result tells which record it stems from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,9 +44,6 @@ class Tally(NamedTuple):
     reordered: int = 0
     wrong: int = 0
 
-    def __sub__(self, other: Tally) -> Tally:
-        return Tally(*(a - b for a, b in zip(self, other, strict=True)))
-
     @property
     def is_clean(self) -> bool:
         """Whether nothing is wrong."""
@@ -71,6 +69,11 @@ class _Stream:
         self.seen[number] = 1
         self.highest = max(self.highest, number)
 
+    def excuse(self, low: int, high: int) -> None:
+        """Take the numbers behind `low`, up to `high`, for seen: they must not come."""
+        for number in range(low + 1, high + 1):
+            self.note(number)
+
     def lost(self, written: int) -> int:
         return written - sum(self.seen[1 : written + 1])
 
@@ -82,22 +85,27 @@ class _Stream:
 class Ledger:
     """Takes in the records of the sink, in the order of each partition.
 
-    `sums_may_miss` is for pipelines that are edited: without an Adder there are no sums, and no
-    pairs.
+    A pipeline that is edited may be without an Adder for a while: then there are no sums and no
+    pairs, from `suspend_sums` to `resume_sums`.
     """
 
-    def __init__(self, keys: Iterable[bytes], sums_may_miss: bool = False) -> None:
+    def __init__(self, keys: Iterable[bytes]) -> None:
         self._counts = {key: _Stream(bytearray()) for key in keys}
         self._sums = {key: _Stream(bytearray()) for key in self._counts}
         self._audits = {key: _Stream(bytearray()) for key in self._counts}
         self._pairs = {key: _Stream(bytearray()) for key in self._counts}
-        self.sums_may_miss = sums_may_miss
         self._wrong = 0
         self.results = 0
+        self.others: Counter[tuple[bytes | None, bytes | None]] = Counter()
+        """Results of other keys than those that the writer numbers: of each, how often it came."""
+        self.excused: list[tuple[dict[bytes, int], dict[bytes, int]]] = []
+        """Of each key, behind which number and up to which there must be no sums and pairs."""
+        self._suspended: dict[bytes, int] | None = None
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record of the sink in; those of other keys are not this ledger's."""
+        """Take a record of the sink in."""
         if key is None or key not in self._counts:
+            self.others[key, value] += 1
             return
         self.results += 1
         try:
@@ -116,6 +124,26 @@ class Ledger:
         else:
             self._wrong += 1
 
+    def suspend_sums(self, written: Mapping[bytes, int]) -> None:
+        """Expect no sums and no pairs of what is written from now on."""
+        self._suspended = dict(written)
+
+    def resume_sums(self, written: Mapping[bytes, int]) -> None:
+        """Expect them again, of what is written from now on."""
+        assert self._suspended is not None, "suspend_sums comes first"
+        low, self._suspended = self._suspended, None
+        self.excuse(low, dict(written))
+
+    def excuse(self, low: dict[bytes, int], high: dict[bytes, int]) -> None:
+        """Expect no sums and pairs of the numbers behind `low`, up to `high`.
+
+        Call it when all results of these have come.
+        """
+        self.excused.append((low, high))
+        for kind in (self._sums, self._pairs):
+            for key, stream in kind.items():
+                stream.excuse(low[key], high[key])
+
     def tally(self, written: Mapping[bytes, int]) -> Tally:
         """Compare with how many records of each key were written."""
         kinds = (self._counts, self._sums, self._audits, self._pairs)
@@ -124,7 +152,8 @@ class Ledger:
             sum(
                 s.lost(written[key]) for kind in self._required.values() for key, s in kind.items()
             ),
-            sum(stream.repeated for _, stream in streams),
+            sum(stream.repeated for _, stream in streams)
+            + sum(count - 1 for count in list(self.others.values())),
             sum(stream.reordered for _, stream in streams),
             self._wrong + sum(stream.highest > number for number, stream in streams),
         )
@@ -141,7 +170,9 @@ class Ledger:
     @property
     def _required(self) -> dict[str, dict[bytes, _Stream]]:
         kinds = {"count": self._counts, "audit": self._audits}
-        return kinds if self.sums_may_miss else kinds | {"sum": self._sums, "pair": self._pairs}
+        if self._suspended is not None:
+            return kinds
+        return kinds | {"sum": self._sums, "pair": self._pairs}
 
     def has_passed(self, marks: Mapping[bytes, int]) -> bool:
         """Whether of every key and kind a result came that is younger than its mark."""

@@ -6,7 +6,7 @@ import threading
 import time
 from random import Random
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from common.config import Config
 from common.kafka.bulk import BulkWriter
@@ -136,9 +136,15 @@ class SinkReader:
                 for each in (message, *self._consumer.consume(5000, 0)):
                     error = each.error()
                     if error is None:
-                        self._ledger.note(each.key(), each.value())
-                        self._next[each.partition() or 0] = (each.offset() or 0) + 1
+                        self._note(each)
                     elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                         raise RuntimeError(f"the sink lost records: {error.str()}")
         except Exception as error:
             self._error = error
+
+    def _note(self, message: Message) -> None:
+        partition, offset = message.partition() or 0, message.offset() or 0
+        # librdkafka may bring records again (its issues 4637 and 5345); the sink has them once.
+        if offset >= self._next[partition]:
+            self._ledger.note(message.key(), message.value())
+            self._next[partition] = offset + 1

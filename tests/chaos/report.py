@@ -81,7 +81,12 @@ class Row:
     @property
     def is_clean(self) -> bool:
         """Whether nothing was lost, repeated or reordered and everything held that must."""
-        return not (self.lost or self.repeated or self.reordered or self.wrong or self.failures)
+        return not (self.has_wrong_data or self.failures)
+
+    @property
+    def has_wrong_data(self) -> bool:
+        """Whether results are lost, repeated, reordered or wrong."""
+        return bool(self.lost or self.repeated or self.reordered or self.wrong)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
@@ -103,19 +108,20 @@ class Row:
 def table(rows: Iterable[Row]) -> str:
     """Return the rows as Markdown, as docs/reliability.md shows them."""
     lines = [
-        "| fault | rounds | lost | repeated | reordered | time to recover: median | max |"
-        " machine stood still |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| fault | rounds | failed | lost | repeated | reordered | wrong |"
+        " time to recover: median | max | machine stood still |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
         if row.skipped:
-            lines.append(f"| {row.fault} | skipped: {row.skipped} | | | | | | |")
+            lines.append(f"| {row.fault} | skipped: {row.skipped} | | | | | | | | |")
             continue
         median = f"{statistics.median(row.seconds):.1f} s" if row.seconds else ""
         longest = f"{max(row.seconds):.1f} s" if row.seconds else ""
         still = f"{row.still_s:.0f} s" if row.still_s else ""
         lines.append(
-            f"| {row.fault} | {row.rounds} | {row.lost} | {row.repeated} | {row.reordered} "
+            f"| {row.fault} | {row.rounds} | {len(row.failures)} "
+            f"| {row.lost} | {row.repeated} | {row.reordered} | {row.wrong} "
             f"| {median} | {longest} | {still} |"
         )
     return "\n".join(lines)

@@ -46,10 +46,28 @@ FIRST = 0
 """The TaskManager with `Rig.link` and `Rig.small_disk`."""
 
 
-def placement(status: ClusterStatus, processor: str = "") -> dict[str, tuple[int | None, int]]:
-    """Return the owner of each task, of a processor or of all, and how often it started again."""
+def require_undisturbed(before: ClusterStatus, after: ClusterStatus, processor: str = "") -> None:
+    """Raise AssertionError if a task, of a processor or of all, moved or started again.
+
+    Nor may its figures be smaller than before: those of a task that is closed and assigned to the
+    same TaskManager again begin anew.
+    """
+    then, now = _placement(before, processor), _placement(after, processor)
+    assert then.keys() == now.keys(), f"the tasks are others: {then} and {now}"
+    moved = [task for task in then if then[task][:2] != now[task][:2]]
+    assert not moved, f"moved or started again: {[(t, then[t], now[t]) for t in moved]}"
+    anew = [task for task in then if now[task][2] < then[task][2]]
+    assert not anew, f"given up and begun anew: {[(t, then[t], now[t]) for t in anew]}"
+
+
+def _placement(status: ClusterStatus, processor: str) -> dict[str, tuple[int | None, int, int]]:
+    """Return the owner of each task, how often it started again, and its transactions."""
     return {
-        str(task.task): (task.owner, task.status.restarts if task.status else -1)
+        str(task.task): (
+            task.owner,
+            task.status.restarts if task.status else -1,
+            task.status.transactions if task.status else -1,
+        )
         for task in status.tasks
         if task.task.processor == processor or not processor
     }
@@ -99,7 +117,6 @@ class Rig:
         random: Random,
         say: Callable[[str], None],
         brokers: int = 1,
-        sums_may_miss: bool = False,
         broken: str = "",
         with_query: bool = False,
     ) -> None:
@@ -113,7 +130,7 @@ class Rig:
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
-        self.ledger = Ledger(KEYS, sums_may_miss)
+        self.ledger = Ledger(KEYS)
         self.seconds: list[float] = []
         """What the round that goes on has measured."""
         self._outage: Outage | None = None
@@ -156,7 +173,9 @@ class Rig:
         for tm_id in range(TASK_MANAGERS):
             self.start_task_manager(tm_id)
         self.wait_until_whole(START_TIMEOUT_S)
-        self.load = Load(self.engine.config, self.random, RECORDS_PER_S)
+        # With draws of its own: those of its thread would come between those of the faults.
+        draws = Random(self.random.random())
+        self.load = Load(self.engine.config, draws, RECORDS_PER_S)
         self._stack.callback(self.load.close)
         self.reader = SinkReader(self.engine.config, self.ledger)
         self._stack.callback(self.reader.close)
@@ -263,6 +282,12 @@ class Rig:
         prepared.write_text(what)
         prepared.rename(folder / point)
         return taken
+
+    def clear_faults(self, tm_id: int) -> None:
+        """Take back the faults that no task has come by."""
+        for point in self.fault_folder(tm_id).iterdir():
+            if point.suffix != ".taken":
+                point.unlink(missing_ok=True)
 
     def some_task_manager(self) -> int:
         """Return the id of a TaskManager, drawn."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.chaos.ledger import Ledger, Tally, audit_of, pair_of, sum_of
@@ -27,8 +29,8 @@ CLEAN = [
 ]
 
 
-def ledger_of(results: list[tuple[bytes, int]], sums_may_miss: bool = False) -> Ledger:
-    ledger = Ledger(WRITTEN, sums_may_miss)
+def ledger_of(results: list[tuple[bytes, int]]) -> Ledger:
+    ledger = Ledger(WRITTEN)
     for key, value in results:
         ledger.note(key, b"%d" % value)
     return ledger
@@ -71,18 +73,47 @@ def test_a_result_that_no_record_was_written_for_is_wrong() -> None:
     assert ledger_of([*CLEAN, (b"a", 4)]).tally(WRITTEN) == Tally(wrong=1)
 
 
-def test_other_keys_are_none_of_its_business() -> None:
+def test_results_of_other_keys_may_come_but_not_twice() -> None:
     ledger = ledger_of(CLEAN)
     ledger.note(b"poison", b"1")
     ledger.note(None, b"1")
     assert ledger.tally(WRITTEN) == Tally()
+    assert ledger.others == {(b"poison", b"1"): 1, (None, b"1"): 1}
+    ledger.note(b"poison", b"1")
+    assert ledger.tally(WRITTEN) == Tally(repeated=1)
 
 
-def test_sums_may_miss_where_the_pipeline_is_edited_but_not_come_twice() -> None:
-    without = [entry for entry in CLEAN if entry != (b"a", sum_of(2))]
-    assert ledger_of(without, sums_may_miss=True).tally(WRITTEN) == Tally()
-    twice = [*without, (b"b", sum_of(2))]
-    assert ledger_of(twice, sums_may_miss=True).tally(WRITTEN) == Tally(repeated=1)
+def without_sums_of_2() -> Ledger:
+    """Return a ledger of a pipeline that had no Adder while number 2 was written."""
+    gone = [(key, of(2)) for key in WRITTEN for of in (sum_of, pair_of)]
+    late = [(b"a", 3), *((b"a", of(3)) for of in (sum_of, audit_of, pair_of))]
+    ledger = ledger_of([entry for entry in CLEAN if entry not in gone and entry not in late])
+    two = {b"a": 2, b"b": 2}
+    assert not ledger.is_complete(two)
+    ledger.suspend_sums({b"a": 1, b"b": 1})
+    assert ledger.is_complete(two)
+    assert ledger.tally(two) == Tally()
+    ledger.resume_sums(two)
+    for key, value in late:
+        ledger.note(key, b"%d" % value)
+    return ledger
+
+
+def test_without_an_adder_there_are_no_sums_and_pairs_but_before_and_after_there_are() -> None:
+    ledger = without_sums_of_2()
+    assert ledger.is_complete(WRITTEN)
+    assert ledger.tally(WRITTEN) == Tally()
+    assert ledger.excused == [({b"a": 1, b"b": 1}, {b"a": 2, b"b": 2})]
+
+
+@pytest.mark.parametrize("of", [sum_of, pair_of])
+def test_a_sum_that_must_not_come_is_noticed_and_one_that_must_come_is_lost(
+    of: Callable[[int], int],
+) -> None:
+    ledger = without_sums_of_2()
+    ledger.note(b"b", b"%d" % of(2))
+    assert ledger.tally(WRITTEN) == Tally(repeated=1)
+    assert ledger.tally(WRITTEN | {b"a": 4}).lost == 4
 
 
 def test_an_outage_ends_when_all_keys_and_kinds_have_come_by() -> None:
