@@ -60,19 +60,23 @@ class _Stream:
     reordered: int = 0
 
     def note(self, number: int) -> None:
-        if number >= len(self.seen):
-            self.seen.extend(bytes(number + 1024 - len(self.seen)))
-        if self.seen[number]:
-            self.repeated += 1
-        elif number < self.highest:
-            self.reordered += 1
-        self.seen[number] = 1
-        self.highest = max(self.highest, number)
+        late = number < self.highest
+        self.reordered += self._mark(number) and late
 
     def excuse(self, low: int, high: int) -> None:
         """Take the numbers behind `low`, up to `high`, for seen: they must not come."""
         for number in range(low + 1, high + 1):
-            self.note(number)
+            self._mark(number)
+
+    def _mark(self, number: int) -> bool:
+        """Note that a number was seen; return whether for the first time."""
+        if number >= len(self.seen):
+            self.seen.extend(bytes(number + 1024 - len(self.seen)))
+        is_new = not self.seen[number]
+        self.repeated += not is_new
+        self.seen[number] = 1
+        self.highest = max(self.highest, number)
+        return is_new
 
     def lost(self, written: int) -> int:
         return written - sum(self.seen[1 : written + 1])

@@ -106,6 +106,17 @@ def test_without_an_adder_there_are_no_sums_and_pairs_but_before_and_after_there
     assert ledger.excused == [({b"a": 1, b"b": 1}, {b"a": 2, b"b": 2})]
 
 
+def test_who_reads_all_again_excuses_afterwards() -> None:
+    low, high = {b"a": 1, b"b": 1}, {b"a": 2, b"b": 1}
+    gone = [(b"a", of(2)) for of in (sum_of, pair_of)]
+    ledger = ledger_of([entry for entry in CLEAN if entry not in gone])
+    ledger.excuse(low, high)
+    assert ledger.tally(WRITTEN) == Tally()
+    of_all = ledger_of(CLEAN)
+    of_all.excuse(low, high)
+    assert of_all.tally(WRITTEN) == Tally(repeated=2)
+
+
 @pytest.mark.parametrize("of", [sum_of, pair_of])
 def test_a_sum_that_must_not_come_is_noticed_and_one_that_must_come_is_lost(
     of: Callable[[int], int],
