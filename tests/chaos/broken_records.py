@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -17,7 +15,7 @@ from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, read_committed
 from common.record_batch import RecordBatch
 from tests.chaos.catalog import fault
-from tests.chaos.rig import Rig
+from tests.chaos.rig import Rig, eventually
 
 ARRIVAL_TIMEOUT_S = 60.0
 LARGE_BYTES = 999_000
@@ -26,7 +24,6 @@ _POLL_S = 0.2
 _REQUEST_TIMEOUT_S = 30
 
 Pair = tuple[bytes | None, bytes | None]
-T = TypeVar("T")
 
 
 def _write(rig: Rig, key: bytes | None, value: bytes | None) -> None:
@@ -36,17 +33,10 @@ def _write(rig: Rig, key: bytes | None, value: bytes | None) -> None:
     writer.flush(_REQUEST_TIMEOUT_S)
 
 
-def _wait_for(is_there: Callable[[], T], what: str) -> T:
-    deadline_s = time.monotonic() + ARRIVAL_TIMEOUT_S
-    while not (found := is_there()):
-        assert time.monotonic() < deadline_s, f"{what} does not come"
-        time.sleep(_POLL_S)
-    return found
-
-
 def _expect_result(rig: Rig, wanted: Pair) -> None:
     """Wait for a record in the sink; the ledger counts it if it comes again."""
-    _wait_for(lambda: rig.ledger.others[wanted], f"{_short(wanted)} in the sink")
+    what = f"{_short(wanted)} does not come to the sink"
+    eventually(lambda: rig.ledger.others[wanted], ARRIVAL_TIMEOUT_S, what)
 
 
 def _expect_dead_letter(
@@ -64,7 +54,9 @@ def _expect_dead_letter(
 
     found = [
         (batch, index)
-        for batch in _wait_for(batches, f"{_short(wanted)} in {topic}")
+        for batch in eventually(
+            batches, ARRIVAL_TIMEOUT_S, f"{_short(wanted)} does not come to {topic}", _POLL_S
+        )
         for index, pair in enumerate(zip(batch.keys, batch.values, strict=True))
         if pair == wanted
     ]

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.catalog import fault
-from tests.chaos.rig import Rig
+from tests.chaos.rig import Rig, eventually
 
 REACH_TIMEOUT_S = 30.0
 _POLL_S = 0.002
@@ -14,10 +14,7 @@ _POLL_S = 0.002
 
 def wait_for(sign: Path) -> None:
     """Wait until a task has come by the fault point that leaves this sign."""
-    deadline_s = time.monotonic() + REACH_TIMEOUT_S
-    while not sign.exists():
-        assert time.monotonic() < deadline_s, f"no task came by {sign.stem}"
-        time.sleep(_POLL_S)
+    eventually(sign.exists, REACH_TIMEOUT_S, f"no task came by {sign.stem}", _POLL_S)
 
 
 def _kill_at(rig: Rig, point: str, what: str = "stop", pause_s: float = 0) -> None:

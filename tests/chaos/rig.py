@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from admin.cluster_status import ClusterStatus, Presence
 from admin.local_broker import LocalCluster, delete_data
@@ -25,6 +26,8 @@ from tests.chaos.pipelines import START, pipeline
 from tests.chaos.proxy import Link
 from tests.chaos.small_disk import NoSmallDiskError, small_disk
 from tests.engine import Engine, signal_session
+
+T = TypeVar("T")
 
 TASK_MANAGERS = 3
 PARTITIONS = 3
@@ -71,6 +74,15 @@ def _placement(status: ClusterStatus, processor: str) -> dict[str, tuple[int | N
         for task in status.tasks
         if task.task.processor == processor or not processor
     }
+
+
+def eventually(find: Callable[[], T], timeout_s: float, what: str, poll_s: float = 0.01) -> T:
+    """Return what `find` returns, once that is true. Raises AssertionError with `what` if never."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (found := find()):
+        assert time.monotonic() < deadline_s, f"{what}, in {timeout_s:.0f} s"
+        time.sleep(poll_s)
+    return found
 
 
 class Outage:
