@@ -10,9 +10,7 @@ import structlog
 
 from common.config import Config
 from common.errors import ConfigError
-from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition
-from common.kafka.data import PartitionReader
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
@@ -20,6 +18,7 @@ from streams.errors import StreamsError
 from streams.topology import NodeGroup
 from streams.units import group_of
 from streams.user_code import UserCode
+from taskmanager.clients import Clients, Reader
 from taskmanager.global_stores import GlobalStores
 from taskmanager.query_channel import RemoteQueries
 from taskmanager.task_stores import TaskStores, store_identity, task_directory
@@ -39,8 +38,8 @@ class TaskContext:
     tm_id: int
     thread: int
     cluster_id: str
-    admin: Admin
-    reader: PartitionReader
+    clients: Clients
+    reader: Reader
     """Fetches for those tasks that have no input in common."""
     global_stores: GlobalStores
     queries: RemoteQueries | None = None
@@ -215,16 +214,18 @@ class AssignedTask(ABC):
         except (ConfigError, StreamsError) as error:
             raise HopelessError(str(error)) from error
 
-    def _restore(self, stores: TaskStores, reader: PartitionReader) -> int:
+    def _restore(self, stores: TaskStores, reader: Reader) -> int:
         """Open the stores and bring them up to their state topics; return the records read."""
         context, replica = self._context, self.replica
         self.state = TaskState.RESTORING
         stores.open(
             task_directory(context.config, context.tm_id, replica),
             store_identity(replica, context.cluster_id, context.tm_id),
-            context.admin.topic_ids([*replica.state_topics.values()]),
+            context.clients.brokers.topic_ids([*replica.state_topics.values()]),
         )
-        return stores.restore(replica.task.partition, reader, context.admin, self._progress)
+        return stores.restore(
+            replica.task.partition, reader, context.clients.brokers, self._progress
+        )
 
     def _progress(self, restored: int, total: int) -> None:
         if not restored:

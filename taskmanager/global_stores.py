@@ -13,9 +13,8 @@ import structlog
 from common.clock import wall_clock_ms
 from common.config import Config
 from common.errors import UnavailableError
-from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
-from common.kafka.data import Fetched, PartitionReader
+from common.kafka.data import Fetched
 from common.topics import TopicNames
 from streams.errors import StreamsError, SupplierError
 from streams.global_task import GlobalTask
@@ -23,6 +22,7 @@ from streams.group_task import ProcessingFailedError
 from streams.outputs import described
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.topology import GlobalStore, NodeGroup
+from taskmanager.clients import Clients, Reader
 from taskmanager.restore import STALL_TIMEOUT_S
 from taskmanager.task_stores import job_directory
 
@@ -42,10 +42,10 @@ class GlobalStores:
     a record need not be right twice (KAFKA-7663). It is closed when the last one lets it go.
     """
 
-    def __init__(self, config: Config, tm_id: int, thread: int, admin: Admin) -> None:
+    def __init__(self, config: Config, tm_id: int, thread: int, clients: Clients) -> None:
         self._config = config
         self._directory = job_directory(config, tm_id) / "global_stores" / f"thread_{thread}"
-        self._admin = admin
+        self._clients = clients
         self._copies: dict[str, _Copy] = {}
         self._lock = Lock()
 
@@ -69,7 +69,7 @@ class GlobalStores:
             with self._lock:
                 copy = self._copies.get(directory.name)
                 if copy is None:
-                    copy = _Copy(store, directory, self._config, self._admin)
+                    copy = _Copy(store, directory, self._config, self._clients)
                     self._copies[directory.name] = copy
                 copy.users.add(user)
             views[name] = copy.bring_up(progress)
@@ -110,17 +110,19 @@ class _Copy:
     while it is closed, as who does so is one of its `users`.
     """
 
-    def __init__(self, store: GlobalStore, directory: Path, config: Config, admin: Admin) -> None:
+    def __init__(
+        self, store: GlobalStore, directory: Path, config: Config, clients: Clients
+    ) -> None:
         self.users: set[object] = set()
         self.failure: Exception | None = None
         self._definition = store
         self._directory = directory
         self._config = config
-        self._admin = admin
+        self._clients = clients
         self._starting = Lock()
         self._is_ready = False
         self._store: BytesStore | None = None
-        self._reader: PartitionReader | None = None
+        self._reader: Reader | None = None
         self._task: GlobalTask | None = None
         self._positions: dict[Partition, int] = {}
         self._log = logger.bind(store=store.store.name, topic=store.topic)
@@ -177,9 +179,9 @@ class _Copy:
         count = self._count_partitions(topic)
         self._store = self._definition.store.open(self._directory, {})
         self._store.wipe()
-        ends = self._admin.high_watermarks([(topic, number) for number in range(count)])
+        ends = self._clients.brokers.high_watermarks([(topic, number) for number in range(count)])
         group = TopicNames.of(self._config).fetch_group
-        self._reader = reader = PartitionReader(self._config, group, self._admin)
+        self._reader = reader = self._clients.reader(group, is_watched=True)
         self._positions = {
             partition: reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0] for partition in ends
         }
@@ -201,7 +203,7 @@ class _Copy:
 
     def _count_partitions(self, topic: str) -> int:
         try:
-            counts = self._admin.partition_counts([topic])
+            counts = self._clients.brokers.partition_counts([topic])
         except UnavailableError as error:
             raise TransactionFailedError(str(error)) from error
         if topic not in counts:

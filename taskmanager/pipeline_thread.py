@@ -17,7 +17,7 @@ from common import logs
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.clients import FencedError, HopelessError, Partition, TransactionFailedError
-from common.kafka.data import Fetched, PartitionReader
+from common.kafka.data import Fetched
 from common.messages import MISSED_BEATS, ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskState
@@ -31,6 +31,7 @@ from streams.stores.rocksdb import (
 )
 from taskmanager.assigned_task import AssignedTask, TaskContext
 from taskmanager.channel import Message, WorkerChannel
+from taskmanager.clients import Clients, KafkaClients, Reader
 from taskmanager.global_stores import GlobalStores
 from taskmanager.query_channel import RemoteQueries
 from taskmanager.standby_task import StandbyTask
@@ -68,7 +69,8 @@ def run(settings: ThreadSettings) -> None:
     if not settings.config.spark.is_local:
         check_writable(settings.config)
     admin = Admin(settings.config)
-    reader = fetcher(settings.config, admin)
+    clients = KafkaClients(settings.config, admin)
+    reader = fetcher(settings.config, clients)
     cluster_id = admin.check_broker()
     tm_id, thread = settings.tm_id, settings.thread
     context = TaskContext(
@@ -76,9 +78,9 @@ def run(settings: ThreadSettings) -> None:
         tm_id,
         thread,
         cluster_id,
-        admin,
+        clients,
         reader,
-        GlobalStores(settings.config, tm_id, thread, admin),
+        GlobalStores(settings.config, tm_id, thread, clients),
         RemoteQueries(settings.queries, settings.authkey),
     )
     # Now that nothing is left to wait for, since the driver counts from the hello on.
@@ -87,9 +89,9 @@ def run(settings: ThreadSettings) -> None:
         PipelineThread(context, channel).loop()
 
 
-def fetcher(config: Config, admin: Admin) -> PartitionReader:
+def fetcher(config: Config, clients: Clients) -> Reader:
     """Return a reader for the input of tasks."""
-    return PartitionReader(config, TopicNames.of(config).fetch_group, admin)
+    return clients.reader(TopicNames.of(config).fetch_group, is_watched=True)
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class _Trouble:
 class _Lane:
     """A consumer and the tasks that it fetches for, no two of them with an input in common."""
 
-    reader: PartitionReader
+    reader: Reader
     owners: dict[Partition, AssignedTask] = field(default_factory=dict)
 
     def pause_full(self) -> None:
@@ -269,7 +271,7 @@ class PipelineThread:
         for lane in self._lanes:
             if lane.owners.keys().isdisjoint(task.partitions):
                 return lane
-        self._lanes.append(_Lane(fetcher(self._config, self._context.admin)))
+        self._lanes.append(_Lane(fetcher(self._config, self._context.clients)))
         return self._lanes[-1]
 
     def _work(self) -> None:

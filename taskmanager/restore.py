@@ -8,11 +8,10 @@ from collections.abc import Callable
 import structlog
 
 from common.clock import wall_clock_ms
-from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
-from common.kafka.data import PartitionReader
 from common.topics import TOMBSTONES_KEPT_MS
 from streams.stores.bytes_store import BytesStore
+from taskmanager.clients import Brokers, Reader
 
 STALL_TIMEOUT_S = 60
 _REQUEST_TIMEOUT_S = 30
@@ -29,8 +28,8 @@ logger = structlog.get_logger()
 def restore(
     store: BytesStore,
     partition: Partition,
-    reader: PartitionReader,
-    admin: Admin,
+    reader: Reader,
+    brokers: Brokers,
     progress: Callable[[int, int], None],
 ) -> int:
     """Apply the committed records of a state topic partition that are not in `store` yet.
@@ -41,11 +40,11 @@ def restore(
     as it takes; raises `TransactionFailedError` when the brokers bring nothing for 60 s, or have
     deleted meanwhile what is to be read, and `HopelessError` where they refuse to bring it.
     """
-    end = admin.high_watermarks([partition])[partition]
+    end = brokers.high_watermarks([partition])[partition]
     begin, _ = reader.watermarks(partition, _REQUEST_TIMEOUT_S)
     position = store.offset
     if position is not None:
-        problem = _problem(position, begin, end, partition, admin)
+        problem = _problem(position, begin, end, partition, brokers)
         if problem:
             logger.warning(f"state wiped: {problem}", offset=position)
             store.wipe()
@@ -86,7 +85,7 @@ def restore(
     return records
 
 
-def _problem(position: int, begin: int, end: int, partition: Partition, admin: Admin) -> str:
+def _problem(position: int, begin: int, end: int, partition: Partition, brokers: Brokers) -> str:
     """Return why a store that is at `position` cannot be brought up to its topic from there."""
     if not begin <= position <= end:
         return "its offset is outside the state topic"
@@ -94,7 +93,7 @@ def _problem(position: int, begin: int, end: int, partition: Partition, admin: A
     if end - position <= 1:
         return ""
     oldest_ms = wall_clock_ms() - TOMBSTONES_KEPT_MS + _CLOCKS_DIFFER_MS
-    sure = admin.offsets_at([partition], oldest_ms)[partition]
+    sure = brokers.offsets_at([partition], oldest_ms)[partition]
     if sure is None or sure - position > 1:
         return "so old that Kafka may have forgotten which keys were deleted since"
     return ""

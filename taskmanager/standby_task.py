@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from common.kafka.clients import Partition, TransactionFailedError
-from common.kafka.data import PartitionReader
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
@@ -47,7 +46,7 @@ class StandbyTask(AssignedTask):
         kept = [b for b in self._node_group().stores if b.logged and b.persistent]
         self._stores = TaskStores(kept, replica.state_topics)
         group = TopicNames.of(self._context.config).consumer_group(replica.task.processor)
-        with closing(PartitionReader(self._context.config, group)) as reader:
+        with closing(self._context.clients.reader(group)) as reader:
             read = self._restore(self._stores, reader)
         self.positions = self._stores.positions(number)
         self.partitions = tuple(self.positions)

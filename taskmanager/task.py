@@ -12,10 +12,7 @@ from typing import Any
 from common.clock import wall_clock_ms
 from common.errors import EngineError
 from common.fault_points import reach
-from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
-from common.kafka.data import PartitionReader
-from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
 from common.nodes import OnError
 from common.record_batch import RecordBatch
@@ -33,6 +30,7 @@ from taskmanager.assigned_task import (
     AssignedTask,
     TaskContext,
 )
+from taskmanager.clients import Brokers, Reader, TransactionalProducer
 from taskmanager.task_stores import TaskStores
 
 REFRESH_INTERVAL_S = 12 * 3600
@@ -44,9 +42,9 @@ _REFRESH_TIMEOUT_S = 3
 class _Outlet:
     """What a task must know about the topics that it writes to; see `Outlet`."""
 
-    def __init__(self, producer: TaskProducer, admin: Admin) -> None:
+    def __init__(self, producer: TransactionalProducer, brokers: Brokers) -> None:
         self._producer = producer
-        self._admin = admin
+        self._brokers = brokers
         self._partitions: dict[str, int] = {}
         self._doubted_s: dict[str, float] = {}
 
@@ -60,7 +58,7 @@ class _Outlet:
         try:
             return self._producer.size_limit(topic)
         except KeyError:
-            self._producer.learn_size_limit(topic, self._admin.size_limits([topic])[topic])
+            self._producer.learn_size_limit(topic, self._brokers.size_limits([topic])[topic])
             return self._producer.size_limit(topic)
 
     def doubt(self, topic: str) -> None:
@@ -68,7 +66,7 @@ class _Outlet:
         if now_s - self._doubted_s.get(topic, float("-inf")) < DOUBT_INTERVAL_S:
             return
         self._doubted_s[topic] = now_s
-        limit = self._admin.size_limits([topic])[topic]
+        limit = self._brokers.size_limits([topic])[topic]
         if not self._producer.knows_size_limit(topic, limit):
             raise TransactionFailedError(f"max.message.bytes of topic {topic} has changed")
 
@@ -87,7 +85,7 @@ class Task(AssignedTask):
         self.partitions = tuple((topic, replica.task.partition) for topic in replica.in_topics)
         self._transactional_id = names.transactional_id(replica.task)
         self._group = names.consumer_group(replica.task.processor)
-        self._producer: TaskProducer | None = None
+        self._producer: TransactionalProducer | None = None
         self._stores: TaskStores | None = None
         self._nodes: GroupTask | None = None
         self._opened_at: float | None = None
@@ -116,12 +114,13 @@ class Task(AssignedTask):
         group = self._node_group()
         written = self._written_topics()
         followed = [store.topic for store in group.global_stores]
-        self._context.admin.topic_ids([*self.replica.in_topics, *followed, *written])
-        limits = self._context.admin.size_limits(written)
-        self._producer = TaskProducer(self._context.config, self._transactional_id, limits)
+        brokers = self._context.clients.brokers
+        brokers.topic_ids([*self.replica.in_topics, *followed, *written])
+        limits = brokers.size_limits(written)
+        self._producer = self._context.clients.producer(self._transactional_id, limits)
         # Made early: one that is asked while it connects may take 0.7 s to answer. Of its own, as a
         # reader is for one thread.
-        with closing(PartitionReader(self._context.config, self._group)) as reader:
+        with closing(self._context.clients.reader(self._group)) as reader:
             reach("before-fence")
             self._require_wanted()  # others may run it by now
             self._producer.fence(START_TIMEOUT_S)
@@ -336,11 +335,11 @@ class Task(AssignedTask):
         )
 
     def _refresh_failed(self) -> None:
-        config = self._context.config
+        clients = self._context.clients
         try:
             with (
-                closing(TaskProducer(config, self._transactional_id, {})) as producer,
-                closing(PartitionReader(config, self._group)) as reader,
+                closing(clients.producer(self._transactional_id, {})) as producer,
+                closing(clients.reader(self._group)) as reader,
             ):
                 producer.fence(_REFRESH_TIMEOUT_S)
                 positions = reader.committed(self.partitions, _REFRESH_TIMEOUT_S)
@@ -363,7 +362,7 @@ class Task(AssignedTask):
         group: NodeGroup,
         stores: TaskStores,
         global_stores: Mapping[str, StoreBytes],
-        producer: TaskProducer,
+        producer: TransactionalProducer,
     ) -> GroupTask:
         try:
             return GroupTask(
@@ -374,7 +373,7 @@ class Task(AssignedTask):
                 task_id=str(self.replica.task),
                 number=self.replica.task.partition,
                 stores=stores.stores,
-                outlet=_Outlet(producer, self._context.admin),
+                outlet=_Outlet(producer, self._context.clients.brokers),
                 clock_ms=wall_clock_ms,
                 global_stores=global_stores,
             )
@@ -391,7 +390,7 @@ class Task(AssignedTask):
         extra = [dead_letters] if dead_letters else []
         return [*replica.out_topics, *replica.state_topics.values(), *extra]
 
-    def _find_positions(self, group: NodeGroup, reader: PartitionReader) -> dict[Partition, int]:
+    def _find_positions(self, group: NodeGroup, reader: Reader) -> dict[Partition, int]:
         assert self._producer is not None
         positions = reader.committed(self.partitions, START_TIMEOUT_S)
         self._require_settled(positions)

@@ -10,14 +10,12 @@ from typing import Any
 
 from common.config import Config
 from common.errors import UnavailableError
-from common.kafka.admin import Admin
 from common.kafka.clients import Partition
-from common.kafka.data import PartitionReader
-from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
 from streams.stores import StoreBuilder
 from streams.stores.builder import Store
 from streams.stores.bytes_store import BytesStore
+from taskmanager.clients import Brokers, Reader, TransactionalProducer
 from taskmanager.restore import restore
 
 
@@ -52,8 +50,8 @@ class TaskStores:
     def restore(
         self,
         number: int,
-        reader: PartitionReader,
-        admin: Admin,
+        reader: Reader,
+        brokers: Brokers,
         progress: Callable[[int, int], None],
     ) -> int:
         """Bring all stores up to partition `number` of their topics; return the records read.
@@ -65,7 +63,7 @@ class TaskStores:
                 self.stores[builder.name],
                 (self._topics[builder.name], number),
                 reader,
-                admin,
+                brokers,
                 progress,
             )
             for builder in self._builders
@@ -95,7 +93,7 @@ class TaskStores:
         """Whether the open transaction has changed any of them."""
         return any(store.uncommitted for store in self.stores.values())
 
-    def send(self, producer: TaskProducer, number: int) -> None:
+    def send(self, producer: TransactionalProducer, number: int) -> None:
         """Send the changes to partition `number` of the state topics. Raises as `send_state`.
 
         And `StoreCorruptedError` for a store that has closed itself, with what it was to remember,

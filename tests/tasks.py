@@ -28,6 +28,7 @@ from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
 from common.topics import TopicNames, TopicSpec
 from taskmanager.assigned_task import TaskContext
+from taskmanager.clients import KafkaClients, Reader
 from taskmanager.global_stores import GlobalStores
 from taskmanager.pipeline_thread import PipelineThread, fetcher
 from taskmanager.task import Task
@@ -69,7 +70,7 @@ class Job:
         self.names = TopicNames.of(self.config)
         self.admin = Admin(self.config)
         self._offsets = PartitionReader(self.config, self.names.consumer_group("P"))
-        self.readers = [self._offsets]
+        self.readers: list[Reader] = [self._offsets]
         specs = [
             TopicSpec(self.config.source_topic, 2, 1, KEEP),
             TopicSpec(self.config.sink_topic, 2, 1, KEEP),
@@ -132,11 +133,12 @@ class Job:
         )
 
     def context(self, tm_id: int = 0) -> TaskContext:
-        reader = fetcher(self.config, self.admin)
+        clients = KafkaClients(self.config, self.admin)
+        reader = fetcher(self.config, clients)
         self.readers.append(reader)
         cluster_id = self.admin.check_broker()
-        stores = GlobalStores(self.config, tm_id, 0, self.admin)
-        return TaskContext(self.config, tm_id, 0, cluster_id, self.admin, reader, stores)
+        stores = GlobalStores(self.config, tm_id, 0, clients)
+        return TaskContext(self.config, tm_id, 0, cluster_id, clients, reader, stores)
 
     def task(self, replica: ProcessorReplica, tm_id: int = 0) -> Task:
         return Task(replica, self.context(tm_id), epoch=0)

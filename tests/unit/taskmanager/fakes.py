@@ -12,6 +12,7 @@ import structlog
 from common.config import Config
 from common.kafka.clients import Partition
 from common.kafka.data import Fetched
+from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
 from common.nodes import ProcessorType, TaskId
 from common.record_batch import RecordBatch
@@ -79,6 +80,20 @@ class FakeReader:
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
         taken, self.batches = self.batches, []
         return Fetched(taken)
+
+
+class FakeClients:
+    """Clients of a cluster that a test makes: readers by `reader`, answers by `brokers`."""
+
+    def __init__(self, brokers: object, make_reader: Callable[[], object]) -> None:
+        self.brokers: Any = brokers
+        self._make_reader: Callable[[], Any] = make_reader
+
+    def reader(self, group: str, *, is_watched: bool = False) -> Any:
+        return self._make_reader()
+
+    def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> TaskProducer:
+        return TaskProducer(CONFIG, transactional_id, size_limits)
 
 
 class FakeChannel:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ from streams.topology import NodeGroup
 from taskmanager import global_stores as module
 from taskmanager.assigned_task import StartCancelledError
 from taskmanager.global_stores import GlobalStores
-from tests.unit.taskmanager.fakes import CONFIG
+from tests.unit.taskmanager.fakes import CONFIG, FakeClients
 from tests.user_code.lookups import lookup
 
 TOPIC = "names"
@@ -101,17 +100,18 @@ class FakeReader:
 
 
 @pytest.fixture
-def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
-    made = Topic()
-    monkeypatch.setattr(module, "PartitionReader", lambda *_: FakeReader(made))
-    return made
+def topic() -> Topic:
+    return Topic()
 
 
 @pytest.fixture
 def kept(topic: Topic, tmp_path: Path) -> Iterator[GlobalStores]:
-    admin: Any = topic
-    yield GlobalStores(replace(CONFIG, state_dir=tmp_path), 0, 0, admin)
+    yield GlobalStores(replace(CONFIG, state_dir=tmp_path), 0, 0, clients_of(topic))
     assert topic.open_readers == 0, "a test lets go of all that it opens"
+
+
+def clients_of(topic: Topic) -> FakeClients:
+    return FakeClients(topic, lambda: FakeReader(topic))
 
 
 def group(persistent: bool = True) -> NodeGroup:
@@ -360,9 +360,8 @@ def test_a_persistent_copy_has_a_place_of_its_own_for_each_thread(
     topic: Topic, tmp_path: Path
 ) -> None:
     """Two PipelineThreads of a TaskManager would wait for each other's lock else."""
-    admin: Any = topic
     config = replace(CONFIG, state_dir=tmp_path, job_name="shop")
-    both = [GlobalStores(config, 3, thread, admin) for thread in (0, 1)]
+    both = [GlobalStores(config, 3, thread, clients_of(topic)) for thread in (0, 1)]
     for kept in both:
         kept.open("task", group(), "", ignore)
     folders = {path.parent.name for path in tmp_path.rglob("Names_*")}
@@ -373,8 +372,7 @@ def test_a_persistent_copy_has_a_place_of_its_own_for_each_thread(
 
 
 def test_stores_in_memory_leave_nothing_on_the_disk(topic: Topic, tmp_path: Path) -> None:
-    admin: Any = topic
-    kept = GlobalStores(replace(CONFIG, state_dir=tmp_path), 0, 0, admin)
+    kept = GlobalStores(replace(CONFIG, state_dir=tmp_path), 0, 0, clients_of(topic))
     kept.open("task", group(persistent=False), "", ignore)
     kept.release("task")
     assert list(tmp_path.rglob("*")) == []

@@ -23,7 +23,7 @@ from taskmanager.assigned_task import StartCancelledError, TaskContext
 from taskmanager.global_stores import GlobalStores
 from taskmanager.task import Task
 from taskmanager.task_stores import store_identity
-from tests.unit.taskmanager.fakes import CONFIG, batch, replica
+from tests.unit.taskmanager.fakes import CONFIG, FakeClients, batch, replica
 
 
 class NotingProducer:
@@ -94,12 +94,10 @@ def make(notes: list[str], partition: int, monkeypatch: pytest.MonkeyPatch) -> T
     for module in (task_producer, task_module):
         monkeypatch.setattr(module, "reach", lambda point: notes.append(f"({point})"))
     monkeypatch.setattr(task_producer, "Producer", lambda _: NotingProducer(notes))
-    reader: Any = NotingReader()
     shared: Any = SharedReader()
-    admin: Any = Broker()
-    monkeypatch.setattr(task_module, "PartitionReader", lambda *_: reader)
-    stores = GlobalStores(CONFIG, 0, 0, admin)
-    context = TaskContext(CONFIG, 0, 0, "cluster", admin, shared, stores)
+    clients = FakeClients(Broker(), NotingReader)
+    stores = GlobalStores(CONFIG, 0, 0, clients)
+    context = TaskContext(CONFIG, 0, 0, "cluster", clients, shared, stores)
     task = Task(replica(partition), context, epoch=0)
     task.start()
     return task

@@ -1,0 +1,116 @@
+"""The Kafka clients of a PipelineThread, behind interfaces: what makes them can be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from common.config import Config
+from common.kafka.admin import Admin
+from common.kafka.clients import Partition
+from common.kafka.data import Changes, Fetched, PartitionReader
+from common.kafka.task_producer import TaskProducer
+from common.record_batch import Headers, OutputRecord
+
+
+class Reader(Protocol):
+    """Reads committed records of partitions at explicit offsets; see `PartitionReader`."""
+
+    @property
+    def group_metadata(self) -> Any: ...
+    @property
+    def paused(self) -> frozenset[Partition]: ...
+    def assign(self, positions: Mapping[Partition, int]) -> None: ...
+    def unassign(self, partitions: Iterable[Partition]) -> None: ...
+    def pause(self, partitions: Iterable[Partition]) -> None: ...
+    def resume(self, partitions: Iterable[Partition]) -> None: ...
+    def committed(
+        self, partitions: Sequence[Partition], timeout_s: float
+    ) -> dict[Partition, int]: ...
+    def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]: ...
+    def known_end(self, partition: Partition) -> int: ...
+    def fetch(self, max_records: int, wait_s: float) -> Fetched: ...
+    def fetch_changes(self, max_records: int, wait_s: float) -> Changes: ...
+    def close(self) -> None: ...
+
+
+class TransactionalProducer(Protocol):
+    """Writes one transaction after another under a transactional id; see `TaskProducer`."""
+
+    @property
+    def is_doubtful(self) -> bool: ...
+    def fence(self, timeout_s: float) -> None: ...
+    def begin(self) -> None: ...
+    def size_limit(self, topic: str) -> int: ...
+    def learn_size_limit(self, topic: str, limit: int) -> None: ...
+    def knows_size_limit(self, topic: str, limit: int) -> bool: ...
+    def num_partitions(self, topic: str) -> int: ...
+    def send_columns(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None,
+        keyless_partition: int | None,
+    ) -> None: ...
+    def send_records(self, records: Sequence[OutputRecord]) -> None: ...
+    def send_state(
+        self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]
+    ) -> None: ...
+    def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> dict[str, int]: ...
+    def require_undisturbed(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Brokers(Protocol):
+    """Answers questions about topics; see `Admin`."""
+
+    def check_broker(self, timeout_s: float = 20) -> str: ...
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]: ...
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]: ...
+    def size_limits(self, names: Sequence[str]) -> dict[str, int]: ...
+    def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]: ...
+    def offsets_at(
+        self, partitions: Sequence[Partition], timestamp_ms: int
+    ) -> dict[Partition, int | None]: ...
+
+
+class Clients(Protocol):
+    """Makes what a PipelineThread and its tasks talk to the brokers with."""
+
+    @property
+    def brokers(self) -> Brokers:
+        """Shared by all tasks; for any number of threads."""
+
+    def reader(self, group: str, *, is_watched: bool = False) -> Reader:
+        """Connect a reader that takes part in `group`.
+
+        A watched one also reports topics that are deleted, and replaces a consumer that stalls.
+        """
+
+    def producer(
+        self, transactional_id: str, size_limits: Mapping[str, int]
+    ) -> TransactionalProducer:
+        """Connect a producer; `size_limits` has the `max.message.bytes` of what it writes to."""
+
+
+class KafkaClients:
+    """The clients of a real cluster."""
+
+    def __init__(self, config: Config, admin: Admin) -> None:
+        self._config = config
+        self._admin = admin
+
+    @property
+    def brokers(self) -> Admin:
+        """See `Clients.brokers`."""
+        return self._admin
+
+    def reader(self, group: str, *, is_watched: bool = False) -> PartitionReader:
+        """See `Clients.reader`."""
+        return PartitionReader(self._config, group, self._admin if is_watched else None)
+
+    def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> TaskProducer:
+        """See `Clients.producer`."""
+        return TaskProducer(self._config, transactional_id, size_limits)
