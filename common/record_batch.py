@@ -40,6 +40,13 @@ class RecordBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def value_bytes(self) -> int:
+        """Return how many bytes the values have, all together."""
+        try:
+            return len(b"".join(self.values))  # type: ignore[arg-type]
+        except TypeError:  # some are None
+            return sum(map(len, filter(None, self.values)))
+
     def count_before(self, offset: int) -> int:
         """Return how many of the records come before an offset."""
         return bisect_left(self.offsets, offset)

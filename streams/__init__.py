@@ -18,9 +18,11 @@ from streams.errors import (
     TopologyError,
     UnknownTopicError,
 )
-from streams.group_task import GroupSettings
+from streams.group_settings import GroupSettings
 from streams.partitioning import StreamPartitioner
 from streams.processor import (
+    AsyncProcessor,
+    AsyncProcessorContext,
     BatchProcessor,
     Processor,
     ProcessorContext,
@@ -40,6 +42,8 @@ from streams.timestamps import (
 from streams.topology import NodeGroup, Topology
 
 __all__ = [
+    "AsyncProcessor",
+    "AsyncProcessorContext",
     "Batch",
     "BatchProcessor",
     "Cancellable",

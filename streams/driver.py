@@ -23,7 +23,8 @@ from streams.builder import TopologyBuilder
 from streams.driver_groups import FollowedStore, RunningGroup
 from streams.driver_topics import Entry, Piped, TestInputTopic, TestOutputTopic
 from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
-from streams.group_task import Figures, GroupSettings, GroupTask
+from streams.group_settings import GroupSettings
+from streams.group_task import Figures, GroupTask
 from streams.outputs import OutputColumns
 from streams.partitioning import default_partition
 from streams.pipeline.load import load_pipeline

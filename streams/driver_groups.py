@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from common.record_batch import RecordBatch
 from streams.errors import StreamsError
 from streams.global_task import GlobalTask
-from streams.group_task import Figures, GroupSettings, GroupTask, ProcessingFailedError
+from streams.group_settings import GroupSettings
+from streams.group_task import Figures, GroupTask, ProcessingFailedError
 from streams.stores.bytes_store import BytesStore
 from streams.topology import GlobalStore, NodeGroup
 
 if TYPE_CHECKING:
     from streams.driver import TopologyTestDriver
+
+T = TypeVar("T")
 
 _TASK = 0
 
@@ -85,9 +88,8 @@ class RunningGroup:
 
     def turn(self) -> None:
         """Process what can be, and call what is due by the wall clock."""
-        now_ms = self._driver.now_ms
-        self._attempt(lambda: self.task.process(now_ms, self._partitions))
-        self._attempt(lambda: self.task.punctuate(now_ms))
+        while self._attempt(lambda: self.task.step(self._driver.now_ms, self._partitions)).has_more:
+            pass
 
     def close(self) -> None:
         """Close processors and stores. Raises what a processor raises."""
@@ -97,18 +99,19 @@ class RunningGroup:
             for store in self._stores.values():
                 store.close()
 
-    def _attempt(self, action: Callable[[], object]) -> None:
+    def _attempt(self, action: Callable[[], T]) -> T:
         if self.failure is not None:
             raise StreamsError(
                 f"the task {self._task_id} has stopped: {self.failure}"
             ) from self.failure.error
         try:
-            action()
+            result = action()
         except ProcessingFailedError as error:
             self.failure = error
             self._commit()
             raise error.error from error.error.__cause__
         self._commit()
+        return result
 
     def _commit(self) -> None:
         self._commits += 1

@@ -7,6 +7,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from common.record_batch import RecordBatch
+from streams.call_size import CallSize
 from streams.record_queues import Partition
 
 MOST_RECORDS = 100_000
@@ -26,7 +27,7 @@ class Gathering:
     """
 
     def __init__(self) -> None:
-        self.limit = _FEWEST_RECORDS
+        self._call_size = CallSize(_CALL_S, _FEWEST_RECORDS, MOST_RECORDS)
         self._batches: list[RecordBatch] = []
         self._size = 0
         self._bytes = 0
@@ -34,6 +35,11 @@ class Gathering:
 
     def __len__(self) -> int:
         return self._size
+
+    @property
+    def limit(self) -> int:
+        """How many records one call takes at most."""
+        return self._call_size.limit
 
     def add(self, batch: RecordBatch) -> None:
         """Put records behind those of their partition."""
@@ -58,10 +64,7 @@ class Gathering:
 
     def learn(self, records: int, seconds: float) -> bool:
         """Take note how long a call took; tell whether others should have their turn now."""
-        wanted = int(records * _CALL_S / max(seconds, 1e-6))
-        # A small call says nothing about how fast a large one is.
-        if records >= self.limit // 2 or wanted > self.limit:
-            self.limit = max(_FEWEST_RECORDS, min(wanted, 2 * self.limit, MOST_RECORDS))
+        self._call_size.learn(records, seconds)
         return seconds >= _CALL_S / 2
 
     def _are_all(self, ends_reached: Container[Partition]) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 
 from common.record_batch import RecordBatch
-from streams.group_task import GroupSettings, GroupTask
+from streams.group_settings import GroupSettings
+from streams.group_task import GroupTask
 from streams.outputs import Dropped
 from streams.record_queues import Partition
 from streams.stores.bytes_store import BytesStore
@@ -63,6 +64,8 @@ class GlobalTask:
             try:
                 if kept:
                     self.nodes.add(batch if len(kept) == len(batch) else batch.only(kept))
+                    while self.nodes.step(0, ()).has_more:
+                        pass
             finally:
                 self._dropped.update(self.nodes.take()[1].dropped)
                 if self._store.uncommitted:

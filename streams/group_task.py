@@ -7,26 +7,29 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from common.errors import EngineError, PipelineError, shorten
 from common.kafka.record_size import record_size
 from common.nodes import OnError
 from common.record_batch import Headers, OutputRecord, RecordBatch
-from streams.arguments import require_int
-from streams.errors import InvalidArgumentError, StreamsError
+from streams.async_calls import Entry
+from streams.errors import StreamsError
+from streams.event_loop import EventLoop
 from streams.gathering import Gathering
+from streams.group_settings import GroupSettings
 from streams.outputs import Dropped, Outlet, OutputColumns
 from streams.processor import RecordRejectedError
 from streams.punctuation import PunctuationType
 from streams.record_queues import NEVER_WAIT, Partition, RecordQueues, Run
-from streams.running import RecordTooLargeError
-from streams.runtime import GroupRuntime, Rejection
+from streams.running import RecordTooLargeError, RunningSource
+from streams.runtime import Call, GroupRuntime, Rejection
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME, extract_column, stamped
 from streams.topology import NodeGroup
 
-DEFAULT_BUFFERED_RECORDS = 1000
+_GATHERING_MS = 5
 _LONGEST_REASON = 500
 EXPIRED = "expired"
 """The reason under which entries that come too late for a store are counted as dropped."""
@@ -42,33 +45,6 @@ class ProcessingFailedError(Exception):
     def __init__(self, reason: str, error: Exception) -> None:
         super().__init__(reason)
         self.error = error
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """How the tasks of a group run.
-
-    `dead_letter_topic` comes with `OnError.DEAD_LETTER`. `max_task_idle_ms` and `buffered_records`
-    are those of `RecordQueues`. Raises `InvalidArgumentError` for values that cannot be.
-    """
-
-    on_error: OnError = OnError.FAIL
-    dead_letter_topic: str | None = None
-    max_task_idle_ms: int = 0
-    buffered_records: int = DEFAULT_BUFFERED_RECORDS
-    takes_inputs_as_they_come: bool = False
-    """Whether the order of records of different partitions makes no difference to the results."""
-    gathers: bool = False
-    """Whether records wait for more to come, as a call costs much; see `Gathering`."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.on_error, OnError):
-            one = ", ".join(f"OnError.{each.name}" for each in OnError)
-            raise InvalidArgumentError(f"on_error is one of {one}, not {self.on_error!r}")
-        if self.on_error is OnError.DEAD_LETTER and not self.dead_letter_topic:
-            raise InvalidArgumentError("OnError.DEAD_LETTER needs a dead_letter_topic")
-        require_int("max_task_idle_ms", self.max_task_idle_ms, NEVER_WAIT)
-        require_int("buffered_records", self.buffered_records, 1)
 
 
 @dataclass(slots=True)
@@ -115,11 +91,21 @@ class _View:
     headers: Headers
 
 
+class Step(NamedTuple):
+    """What a `GroupTask.step` left undone."""
+
+    has_more: bool
+    """Whether the step ended early, and records may be processed at once by the next one."""
+    wants_commit: bool
+    """Whether a processor has asked for a commit."""
+
+
 class GroupTask:
     """Takes batches in and processes their records in order. No Kafka in here.
 
-    The caller fills it with `add`, calls `process` and `punctuate`, sends what it can `take`, and
-    commits `position` and the stores. One thread at a time.
+    The caller fills it with `add`, calls `step` as long as that `has_more`, sends what it can
+    `take`, and commits `position` and the stores. One thread at a time, but for `call`, `waiting`
+    and `is_gathering`, which any thread may ask.
     """
 
     def __init__(
@@ -135,10 +121,13 @@ class GroupTask:
         outlet: Outlet,
         clock_ms: Callable[[], int],
         global_stores: Mapping[str, StoreBytes] = {},
+        loop: EventLoop | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make the nodes. Raises whatever the user's processors raise in `init`."""
+        """Make the nodes; see `GroupRuntime`. Raises whatever users' processors raise in `init`."""
         self._settings = settings
         self._outlet = outlet
+        self._clock_ms = clock_ms
         self._runtime = GroupRuntime(
             group,
             application_id=application_id,
@@ -148,11 +137,14 @@ class GroupTask:
             outlet=outlet,
             clock_ms=clock_ms,
             global_stores=global_stores,
+            loop=loop,
+            wake=wake,
         )
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
         self._times = dict.fromkeys(partitions, UNKNOWN_TIME)
         """The largest timestamp that was taken in, by partition."""
-        self._queues = RecordQueues(partitions, idle_ms, settings.buffered_records)
+        is_ordered = not settings.takes_inputs_as_they_come
+        self._queues = RecordQueues(partitions, idle_ms, is_ordered)
         self._gathering = Gathering() if settings.gathers else None
         self._figures = Figures()
         self._late: Counter[str] = Counter()
@@ -165,44 +157,63 @@ class GroupTask:
         return self._runtime
 
     @property
-    def wants_commit(self) -> bool:
-        """Whether a processor has asked for a commit; whoever commits sets it back."""
-        return self._runtime.commit_requested
-
-    @wants_commit.setter
-    def wants_commit(self, wants: bool) -> None:
-        self._runtime.commit_requested = wants
+    def call(self) -> Call | None:
+        """The call of user code that goes on; never waits."""
+        return self._runtime.call
 
     @property
-    def needs_turns(self) -> bool:
-        """Whether `process` or `punctuate` may have something to do without new records."""
-        waiting = len(self._queues) > 0 or self.has_gathered
-        return waiting or self._runtime.has_wall_clock_punctuations
+    def has_uncommitted(self) -> bool:
+        """Whether anything was done since the last `take` that can be committed now."""
+        if not all(node.calls.is_committable for node in self._runtime.asynchronous):
+            return False
+        figures = self._figures
+        return bool(self._runtime.outputs or figures.records_in or figures.dropped)
 
     @property
-    def has_gathered(self) -> bool:
-        """Whether records wait that `process` takes as soon as no more come."""
+    def has_calls(self) -> bool:
+        """Whether calls of an `AsyncProcessor` are in flight."""
+        return any(map(len, (node.calls for node in self._runtime.asynchronous)))
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether records wait that `step` processes as soon as no more come."""
         return self._gathering is not None and len(self._gathering) > 0
+
+    def wake_in_ms(self, now_ms: int) -> int | None:
+        """Return in how many ms, 0 or more, `step` has something to do though no record comes.
+
+        `None` if it never has: no records wait for time to pass, and no punctuation is scheduled
+        by the wall clock.
+        """
+        waits = []
+        if self.is_gathering:
+            waits.append(_GATHERING_MS)
+        if (deadline_ms := self._queues.next_deadline_ms) is not None:
+            waits.append(deadline_ms - now_ms)
+        if (due_ms := self._runtime.next_wall_clock_punctuation) is not None:
+            waits.append(due_ms - self._clock_ms())
+        return max(min(waits), 0) if waits else None
 
     def position(self, partition: Partition) -> int | None:
         """Return the offset to commit; `None` if nothing of the partition was read yet."""
+        for node in self._runtime.asynchronous:
+            if (position := node.calls.position(partition)) is not None:
+                return position
         return self._queues.position(partition)
 
-    def is_full(self, partition: Partition) -> bool:
-        """Whether reading of the partition should pause."""
-        return self._queues.is_full(partition)
+    def waiting(self, partition: Partition) -> int:
+        """Return how many records of the partition wait for `step`."""
+        return self._queues.waiting(partition)
 
     def add(self, batch: RecordBatch) -> None:
-        """Take records in that come behind all that was added of their partition.
+        """Take records in that come after all that was added of their partition.
 
-        Raises as `process` where they are processed at once.
+        Runs the timestamp extractor; raises if that loses what it needs, such as a registry.
         """
         if self._gathering is not None:
             self._gathering.add(batch)
         else:
             self._take_in(batch)
-            if self._settings.takes_inputs_as_they_come:
-                self.process(0, ())
 
     def _take_in(self, batch: RecordBatch) -> None:
         partition = (batch.topic, batch.partition)
@@ -211,36 +222,98 @@ class GroupTask:
             self._queues.add(part)
         self._queues.read_up_to(partition, end)
 
-    def process(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
-        """Process what can be; tell whether anything was.
+    def step(self, now_ms: int, ends_reached: Container[Partition], until_s: float = inf) -> Step:
+        """Process what can be processed, then call what is due by the wall clock.
 
-        Where calls take long, the rest is left for the next turn. Raises `ProcessingFailedError`,
+        `now_ms` is of a clock that only goes forward, and `ends_reached` has the partitions of
+        which everything is added that the brokers are known to have; see `RecordQueues`. The step
+        ends early when `until_s` (of `time.monotonic`) has come, or after a record whose processor
+        asked for a commit; it processes one record at least. Raises `ProcessingFailedError`,
         after everything that comes before the record.
         """
-        queues, runtime = self._queues, self._runtime
-        worked = False
-        if self._gathering is not None:
-            for batch in self._gathering.take(ends_reached):
+        self._runtime.commit_requested = False
+        if self._runtime.asynchronous:
+            has_more = self._process_asynchronously(now_ms, ends_reached, until_s)
+        else:
+            has_more = self._process_all(now_ms, ends_reached, until_s) and len(self._queues) > 0
+        self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock_ms())
+        return Step(has_more, self._runtime.commit_requested)
+
+    def _process_all(self, now_ms: int, ends_reached: Container[Partition], until_s: float) -> bool:
+        """Process what can be processed; tell whether that ended early."""
+        queues, runtime, gathering = self._queues, self._runtime, self._gathering
+        if gathering is not None:
+            for batch in gathering.take(ends_reached):
                 self._take_in(batch)
-        while queues.is_processable(now_ms, ends_reached):
-            most = self._gathering.limit if self._gathering is not None else None
+        is_over = False
+        while not is_over and queues.is_processable(now_ms, ends_reached):
+            most = None if gathering is None else gathering.limit
             run = queues.run(most, runtime.next_stream_time_punctuation)
-            if run is None:
-                break
-            worked = True
-            if self._gathering is None:
-                self._process(run)
-            elif self._process_gathered(run, self._gathering):
-                break
+            assert run is not None, "what is processable has a next run"
+            if gathering is None:
+                self._process(run, until_s)
+                is_over = time.monotonic() >= until_s
+            else:
+                is_over = self._process_gathered(run, gathering)
             self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
-        return worked
+            is_over = is_over or runtime.commit_requested
+        return is_over
 
-    def punctuate(self, now_ms: int) -> bool:
-        """Call what is due by the wall clock; tell whether any was.
+    def _process_asynchronously(
+        self, now_ms: int, ends_reached: Container[Partition], until_s: float
+    ) -> bool:
+        """Take what calls have returned, and begin others; tell whether there is more to do now.
 
-        Raises `ProcessingFailedError`.
+        Without a time limit, wait for all of them.
         """
-        return self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
+        calls = [node.calls for node in self._runtime.asynchronous]
+        while True:
+            for each in calls:
+                each.expect()
+            is_over = self._take_results(until_s)
+            has_room = self._submit(now_ms, ends_reached)
+            if is_over:
+                return True
+            if any(each.next_result for each in calls):
+                continue
+            if until_s < inf or not self.has_calls:
+                return has_room and self._queues.is_processable(now_ms, ends_reached)
+            next(each for each in calls if len(each)).wait()
+
+    def _take_results(self, until_s: float) -> bool:
+        """Forward what calls have returned; tell whether something else is to be done first."""
+        runtime = self._runtime
+        for node in runtime.asynchronous:
+            while (entry := node.calls.next_result) is not None:
+                error = entry.error or runtime.emit(node, entry)
+                if isinstance(error, EngineError | PipelineError):
+                    raise error
+                if error is not None:
+                    self._reject(entry.batch, Rejection(entry.index, error))
+                node.calls.remove(entry)
+                self._figures.records_in += 1
+                self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
+                if runtime.commit_requested or time.monotonic() >= until_s:
+                    return True
+        return False
+
+    def _submit(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
+        """Begin calls as long as there is room for them; tell whether there still is."""
+        queues, runtime = self._queues, self._runtime
+        while queues.is_processable(now_ms, ends_reached):
+            run = queues.run()
+            assert run is not None, "what is processable has a next run"
+            source = runtime.source(run.batch.topic)
+            if source.asynchronous is None:
+                self._process(run, inf)
+                continue
+            calls = source.asynchronous.calls
+            stop = min(run.stop, run.start + calls.room)
+            if stop <= run.start:
+                return False
+            calls.submit([_entry(source, run.batch, at) for at in range(run.start, stop)])
+            queues.advance(run.partition, stop - run.start)
+        return True
 
     def take(self) -> tuple[list[OutputRecord | OutputColumns], Figures]:
         """Return what was sent to topics since the last call, and what was done."""
@@ -270,17 +343,18 @@ class GroupTask:
         """Close the processors. Raises what they raise."""
         self._runtime.close()
 
-    def _process(self, run: Run) -> None:
+    def _process(self, run: Run, until_s: float) -> None:
+        """Process a run, or the part of it after which something else is to be done."""
         start = run.start
         while start < run.stop:
-            start, is_done = self._process_from(run, start)
-            if is_done:
+            start, is_done = self._process_from(run, start, until_s)
+            if is_done or time.monotonic() >= until_s:
                 return
 
-    def _process_from(self, run: Run, start: int) -> tuple[int, bool]:
+    def _process_from(self, run: Run, start: int, until_s: float) -> tuple[int, bool]:
         """Process up to the first record that is rejected, that one included, or to the end.
 
-        Return the index behind, and whether it was to the end.
+        Return the index after it, and whether none was rejected.
         """
         batch = run.batch
         end: Rejection | int
@@ -289,7 +363,7 @@ class GroupTask:
             rejected.__cause__ = batch.cause
             end = Rejection(start, rejected)
         else:
-            end = self._runtime.process(batch, start, run.stop)
+            end = self._runtime.process(batch, start, run.stop, until_s)
         if not isinstance(end, Rejection):
             self._advance(run.partition, end - start)
             return end, True
@@ -301,7 +375,7 @@ class GroupTask:
     def _process_gathered(self, run: Run, gathering: Gathering) -> bool:
         """Process up to the first record that is rejected; tell whether that took long enough."""
         started_s = time.perf_counter()
-        end, _ = self._process_from(run, run.start)
+        end, _ = self._process_from(run, run.start, inf)
         return gathering.learn(end - run.start, time.perf_counter() - started_s)
 
     def _punctuate(self, type_: PunctuationType, now_ms: int) -> bool:
@@ -383,6 +457,16 @@ class GroupTask:
             (topic, key, value, partition, batch.timestamps[index], headers)
         )
         self._figures.dead_letters += 1
+
+
+def _entry(source: RunningSource, batch: RecordBatch, index: int) -> Entry:
+    """Return a call to make, or one that has failed as its record cannot be read."""
+    try:
+        if batch.error:
+            raise RecordRejectedError(batch.error) from batch.cause
+        return Entry(batch, index, source.record(batch, index))
+    except Exception as error:
+        return Entry(batch, index, None, error)
 
 
 def reason(error: Exception) -> str:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from streams.partitioning import StreamPartitioner
-from streams.processor import BatchProcessor, Processor
+from streams.processor import AsyncProcessor, BatchProcessor, Processor
 from streams.record import Record
 from streams.serdes import Serde
 from streams.timestamps import TimestampExtractor
 
 OffsetReset = Literal["earliest", "latest"]
-Supplier = Callable[[], Processor | BatchProcessor]
+Supplier = Callable[[], Processor | BatchProcessor | AsyncProcessor]
 """Makes the processor of one task: a class, or a function without arguments."""
 
 TopicChooser = Callable[[Record], str]

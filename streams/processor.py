@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
 
 from streams.errors import StreamsError
 from streams.punctuation import Cancellable, PunctuationType, Punctuator
@@ -128,6 +129,59 @@ class BatchProcessor:
 
     def close(self) -> None:
         """Let go of what `init` took; called once, however the task ends, unless it is killed."""
+
+
+class AsyncProcessorContext(Protocol):
+    """What an `AsyncProcessor` gets to know about where it runs."""
+
+    @property
+    def application_id(self) -> str:
+        """The job's name; empty without one."""
+
+    @property
+    def task_id(self) -> str:
+        """The task, such as `Enrich_0`: the node group and the partition."""
+
+
+class AsyncProcessor:
+    """Processes many records at a time, each by a coroutine, where most of the time is waiting.
+
+        class Enrich(AsyncProcessor):
+            async def process(self, record):
+                price = await self.client.get_price(record.value["id"])
+                return record.with_value({**record.value, "price": price})
+
+    Up to `max_in_flight` calls go on at a time, on an event loop of the worker that all such
+    processors share. What they return is forwarded in the order of the input, and is in Kafka
+    exactly once; a call may be made again for a record whose result was not committed, so what it
+    does elsewhere should bear that. A call that raises, or takes longer than `timeout_ms`, rejects
+    its record; `on_error` then decides. (FLIP-498, KAFKA-6989.)
+
+    It reads from sources that feed nothing else, has no stores, and does not schedule. Never block
+    in it (`time.sleep`, a client that is not made for asyncio): all calls of the worker wait then.
+    """
+
+    max_in_flight: int = 100
+    """How many calls of a task go on at a time, 1 or more."""
+    timeout_ms: int = 60_000
+    """How long one call may take, 1 or more."""
+    ordered: bool | Literal["key"] = True
+    """True: results come in the order of the input. "key": in that order for each key only, and
+    there is one call at a time for a key, so that a slow one holds up no others."""
+
+    def init(self, context: AsyncProcessorContext) -> Any:
+        """Get ready; called once, before anything else. May be a coroutine (`async def`)."""
+        self.context = context
+
+    async def process(self, record: Record) -> Record | Sequence[Record] | None:
+        """Return what to forward: a record, several, or `None` for nothing."""
+        raise StreamsError(
+            f"the class {type(self).__name__} has no method process: write "
+            "async def process(self, record)"
+        )
+
+    def close(self) -> Any:
+        """Let go of what `init` took. May be a coroutine (`async def`)."""
 
 
 class RecordRejectedError(StreamsError):

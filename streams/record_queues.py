@@ -104,20 +104,19 @@ class RecordQueues:
     - more: that long again, once all was read, for what may be produced in the meantime. The
       waits for several partitions pass side by side.
 
-    `buffered_records` is the number of records of a partition from which on its reading should
-    pause.
+    Unless it `is_ordered`, timestamps decide nothing: the partitions take turns, a batch each.
 
     Methods that take a partition raise `ValueError` where it is none of the task's.
     """
 
     def __init__(
-        self, partitions: Sequence[Partition], max_task_idle_ms: int, buffered_records: int
+        self, partitions: Sequence[Partition], max_task_idle_ms: int, is_ordered: bool = True
     ) -> None:
         self._queues = {partition: _Queue(partition) for partition in partitions}
         self._in_order = list(self._queues.values())
         self._waits = max_task_idle_ms != NEVER_WAIT and len(self._in_order) > 1
         self._max_task_idle_ms = max_task_idle_ms
-        self._buffered_records = buffered_records
+        self._is_ordered = is_ordered
         self._size = 0
         self.stream_time = UNKNOWN_TIME
         """The largest timestamp of all records that were taken, in ms; -1 if there is none."""
@@ -150,13 +149,9 @@ class RecordQueues:
         if queue.next_offset is None or queue.next_offset < offset:
             queue.next_offset = offset
 
-    def is_full(self, partition: Partition) -> bool:
-        """Tell whether to pause reading the partition; it may resume when this is false again."""
-        return self._queue(partition).size >= self._buffered_records
-
-    def is_drained(self, partition: Partition) -> bool:
-        """Tell whether all records of the partition that were added have been taken."""
-        return not self._queue(partition).size
+    def waiting(self, partition: Partition) -> int:
+        """Return how many records of the partition wait. May be asked by any thread."""
+        return self._queue(partition).size
 
     # Taking
 
@@ -188,6 +183,19 @@ class RecordQueues:
             return False
         self.enforced_processing_total += enforced
         return True
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the next wait for a partition ends, by the times given to `is_processable`.
+
+        `None` if records wait for nothing that passes by itself.
+        """
+        if not self._waits or not self._size:
+            return None
+        deadlines = [q.deadline_ms for q in self._in_order if not q.size]
+        # One of which the end is not known yet has no deadline, and all must be known.
+        known = [deadline for deadline in deadlines if deadline is not None]
+        return max(known) if len(known) == len(deadlines) and known else None
 
     def run(self, max_records: int | None = None, until_ms: int | None = None) -> Run | None:
         """Return the records that come next, or `None` if there are none; takes nothing.
@@ -224,6 +232,8 @@ class RecordQueues:
         if len(self._in_order) == 1:
             return self._in_order[0], _NO_LIMIT
         filled = [queue for queue in self._in_order if queue.size]
+        if not self._is_ordered:
+            return filled[0], _NO_LIMIT
         chosen = min(filled, key=_head_ms)
         taken_over_ms, behind = _NO_LIMIT, 0
         for queue in filled:
@@ -245,6 +255,9 @@ class RecordQueues:
         if count:
             largest_ms = queue.take(count)
             self._size -= count
+            if not self._is_ordered and count == left:
+                self._in_order.remove(queue)
+                self._in_order.append(queue)
             if largest_ms > self.stream_time:
                 self.stream_time = largest_ms
 

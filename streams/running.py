@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from common.kafka.record_size import MAX_OVERHEAD, record_size, size_bound
 from common.record_batch import Headers, RecordBatch
 from common.topics import name_problem
 from streams import serdes
+from streams.async_calls import AsyncCalls
 from streams.errors import StreamsError
+from streams.event_loop import EventLoop
 from streams.nodes import Sink, Source
 from streams.outputs import Dropped, Outlet, Output, OutputColumns
 from streams.partitioning import choose
-from streams.processor import BatchProcessor, Processor, RecordRejectedError
+from streams.processor import (
+    AsyncProcessor,
+    AsyncProcessorContext,
+    BatchProcessor,
+    Processor,
+    RecordRejectedError,
+)
 from streams.punctuation import Cancellable, PunctuationType, Punctuator
 from streams.record import Batch, Record, items_of
 from streams.sendable import END_OF_TIME, check_timestamps, refuse_timestamp, sendable_headers
@@ -69,14 +78,14 @@ class RunningProcessor(RunningNode):
         else:
             raise StreamsError(
                 f'processor "{name}" is a {type(processor).__name__}: make it a subclass of '
-                "Processor or BatchProcessor"
+                "Processor, BatchProcessor or AsyncProcessor"
             )
         for is_of, kind in _NEVER_RUN:
             if is_of(processor.process):
                 raise StreamsError(
                     f'processor "{name}": process of {type(processor).__name__} is {kind}, and '
                     "calling it runs nothing: make it a plain method that calls "
-                    "self.context.forward"
+                    "self.context.forward, or the class an AsyncProcessor"
                 )
 
     def _receive_each(self, batch: Batch) -> None:
@@ -85,6 +94,65 @@ class RunningProcessor(RunningNode):
 
     def close(self) -> None:
         self.processor.close()
+
+
+class RunningAsync(RunningNode):
+    """An `AsyncProcessor`: its calls go on while other things are done."""
+
+    is_columnar = False
+
+    def __init__(
+        self,
+        name: str,
+        processor: AsyncProcessor,
+        loop: EventLoop,
+        wake: Callable[[], None],
+        children: Sequence[RunningNode],
+    ) -> None:
+        _check_async(name, processor)
+        self.processor = processor
+        self.calls = AsyncCalls(name, processor, loop, wake)
+        self._loop = loop
+        self._receivers = tuple(child.receive for child in children)
+
+    def init(self, context: AsyncProcessorContext) -> None:
+        """Get the processor ready. Raises what it raises."""
+        self._wait_for(self.processor.init(context))
+
+    def emit(self, records: Sequence[Record]) -> None:
+        """Forward what a call has returned."""
+        for record in records:
+            for receive in self._receivers:
+                receive(record)
+
+    def close(self) -> None:
+        self.calls.close()
+        self._wait_for(self.processor.close())
+
+    def _wait_for(self, returned: Any) -> None:
+        if inspect.iscoroutine(returned):
+            self._loop.run(returned, self.processor.timeout_ms / 1000)
+
+
+def _check_async(name: str, processor: AsyncProcessor) -> None:
+    """Raise StreamsError for a processor whose process or settings cannot be."""
+    kind = type(processor).__name__
+    if not inspect.iscoroutinefunction(processor.process):
+        raise StreamsError(
+            f'processor "{name}": process of {kind} is no coroutine: write '
+            "async def process(self, record)"
+        )
+    for setting in ("max_in_flight", "timeout_ms"):
+        value = getattr(processor, setting)
+        if type(value) is not int or value < 1:
+            raise StreamsError(
+                f'processor "{name}": {setting} of {kind} is {value!r}: make it a whole number, '
+                "1 or more"
+            )
+    if processor.ordered is not True and processor.ordered != "key":
+        raise StreamsError(
+            f'processor "{name}": ordered of {kind} is {processor.ordered!r}: make it True or "key"'
+        )
 
 
 class RunningSink(RunningNode):
@@ -203,6 +271,9 @@ class RunningSource:
         self, source: Source, children: Sequence[RunningNode], clock_ms: Callable[[], int]
     ) -> None:
         self.name = source.name
+        self.asynchronous = _only_async(source.name, children)
+        """The child that makes calls of records, if it is one; then nobody receives any."""
+        children = () if self.asynchronous else children
         self.is_columnar = all(child.is_columnar for child in children)
         self.receivers = tuple(child.receive for child in children)
         self.batch_receivers = tuple(child.receive_batch for child in children)
@@ -211,6 +282,16 @@ class RunningSource:
         self.timestamp_extractor = following(source.timestamp_extractor, clock_ms)
         self._reads_keys = source.key_serde is not serdes.bytes
         self._reads_values = source.value_serde is not serdes.bytes
+
+    def record(self, batch: RecordBatch, index: int) -> Record:
+        """Return one record. Raises SerializationError."""
+        key, value = batch.keys[index], batch.values[index]
+        return Record(
+            None if key is None else self.read_key(key),
+            None if value is None else self.read_value(value),
+            batch.timestamps[index],
+            () if batch.headers is None else batch.headers[index] or (),
+        )
 
     def columns(self, batch: RecordBatch, start: int, stop: int) -> Batch:
         """Return the records from `start` to `stop`. Raises SerializationError."""
@@ -222,6 +303,15 @@ class RunningSource:
             part.headers,
             part.offsets,
         )
+
+
+def _only_async(source: str, children: Sequence[RunningNode]) -> RunningAsync | None:
+    found = [child for child in children if isinstance(child, RunningAsync)]
+    if found and len(children) > 1:
+        raise StreamsError(
+            f'source "{source}" feeds an AsyncProcessor and others: give it a source of its own'
+        )
+    return found[0] if found else None
 
 
 class _Nobody(RunningNode):
@@ -236,6 +326,14 @@ class _Nobody(RunningNode):
             f'"{self._parent}" forwards when it is closed, and nobody takes records any more: '
             "forward from process or from a punctuation"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncContext:
+    """An `AsyncProcessor`'s view of its task; see `AsyncProcessorContext`."""
+
+    application_id: str
+    task_id: str
 
 
 class RunningContext:
@@ -334,7 +432,7 @@ class RunningContext:
         return self._runtime.schedule(interval, type, callback)
 
     def commit(self) -> None:
-        self._runtime.commit_requested = True
+        self._runtime.request_commit()
 
     def get_state_store(self, name: str) -> Any:
         store = self._stores.get(name)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 from typing import TypeGuard
 
 from common.errors import EngineError, PipelineError
 from common.record_batch import RecordBatch
+from streams.async_calls import Entry
+from streams.call_size import CallSize
 from streams.errors import InvalidArgumentError, StreamsError, SupplierError
+from streams.event_loop import EventLoop
 from streams.nodes import ProcessorNode, Sink, Source
 from streams.outputs import Outlet, Output
-from streams.processor import BatchProcessor, Processor, RecordRejectedError
+from streams.processor import AsyncProcessor, BatchProcessor, Processor, RecordRejectedError
 from streams.punctuation import (
     Cancellable,
     PunctuationQueue,
@@ -22,6 +27,8 @@ from streams.punctuation import (
 )
 from streams.record import Batch, Record
 from streams.running import (
+    AsyncContext,
+    RunningAsync,
     RunningContext,
     RunningNode,
     RunningProcessor,
@@ -32,6 +39,21 @@ from streams.stores.api import LateCount
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import UNKNOWN_TIME
 from streams.topology import NodeGroup
+
+_CALL_S = 0.05
+"""How long one call of a `BatchProcessor` should take: others of the thread wait meanwhile."""
+_FEWEST_RECORDS = 100
+_MOST_RECORDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of user code that has not returned yet, as another thread sees it."""
+
+    place: str
+    """What was called, and with what: "`process` of orders[3]@1200"."""
+    since_s: float
+    """When, by `time.monotonic`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +82,14 @@ class GroupRuntime:
         outlet: Outlet,
         clock_ms: Callable[[], int],
         global_stores: Mapping[str, StoreBytes] = {},
+        loop: EventLoop | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         """Make the nodes and get the processors ready, children first.
 
         `stores` has the bytes of every store of the group, and `global_stores` those of all that
-        it may only read. Raises what users' code raises.
+        it may only read. `AsyncProcessor`s make their calls on the `loop`, or on one of their own;
+        `wake` is called when one has returned. Raises what users' code raises.
         """
         self.is_global = group.is_global
         """Whether it fills a global store, and is no task."""
@@ -80,8 +105,14 @@ class GroupRuntime:
         self.time = UNKNOWN_TIME
         """Of the punctuation, or of the first record of the batch."""
         self.commit_requested = False
-        self._scheduled = False
-        """Whether a punctuation by stream time is new: it is due behind the record."""
+        """Whether a processor has asked for a commit; the caller sets it back."""
+        self._is_interrupted = False
+        """Whether the caller has something to do after the record: a punctuation by stream time is
+        new, and may be due, or a processor asks for a commit."""
+        self._call_began_s: float | None = None
+        self._called = ("", 0, 0, 0)
+        """What the call is about, if not `batch`: its topic, partition, and the offsets."""
+        self._call_size = CallSize(_CALL_S, _FEWEST_RECORDS, _MOST_RECORDS)
         self._failed: tuple[RecordBatch, int] | None = None
         """A batch, and the index behind the records among which one is known to be rejected."""
         self.stores = {store.name: store.build(stores[store.name]) for store in group.stores}
@@ -99,6 +130,10 @@ class GroupRuntime:
         self._sources: dict[str, RunningSource] = {}
         self._patterns: list[tuple[Source, RunningSource]] = []
         self._contexts: list[RunningContext] = []
+        self._asynchronous: list[RunningAsync] = []
+        self._own_loop = EventLoop() if loop is None else None
+        self._loop = loop or self._own_loop
+        self._wake = wake
         try:
             self._make(group, outlet, partition)
         except BaseException:
@@ -122,14 +157,22 @@ class GroupRuntime:
 
     def _make_processor(
         self, node: ProcessorNode, children: dict[str, RunningNode]
-    ) -> RunningProcessor:
+    ) -> RunningProcessor | RunningAsync:
         processor = self._supplied(node)
+        for child in children.values():
+            if isinstance(child, RunningAsync):
+                raise StreamsError(
+                    f'processor "{node.name}" feeds an AsyncProcessor, which only sources can do: '
+                    "put a topic between them"
+                )
         for name, other in self._nodes.items():
-            if isinstance(other, RunningProcessor) and other.processor is processor:
+            if isinstance(other, RunningProcessor | RunningAsync) and other.processor is processor:
                 raise StreamsError(
                     f'the processors "{node.name}" and "{name}" are one object, a '
                     f"{type(processor).__name__}: a supplier must return a new one each time"
                 )
+        if isinstance(processor, AsyncProcessor):
+            return self._make_async(node, processor, list(children.values()))
         running = RunningProcessor(node.name, processor)
         stores = {**self._global_stores, **{name: self.stores[name] for name in node.stores}}
         context = RunningContext(self, node.name, children, stores)
@@ -137,8 +180,22 @@ class GroupRuntime:
         running.processor.init(context)
         return running
 
+    def _make_async(
+        self, node: ProcessorNode, processor: AsyncProcessor, children: Sequence[RunningNode]
+    ) -> RunningAsync:
+        if node.stores:
+            raise StreamsError(
+                f'the AsyncProcessor "{node.name}" cannot have stores: its calls go on side by '
+                "side. Put a Processor with the stores behind it"
+            )
+        assert self._loop is not None
+        running = RunningAsync(node.name, processor, self._loop, self._wake, children)
+        self._asynchronous.append(running)
+        running.init(AsyncContext(self.application_id, self.task_id))
+        return running
+
     @staticmethod
-    def _supplied(node: ProcessorNode) -> Processor | BatchProcessor:
+    def _supplied(node: ProcessorNode) -> Processor | BatchProcessor | AsyncProcessor:
         try:
             return node.supplier()
         except (EngineError, PipelineError, StreamsError):
@@ -154,24 +211,81 @@ class GroupRuntime:
         return self._queues[PunctuationType.STREAM_TIME].next_ms
 
     @property
-    def has_wall_clock_punctuations(self) -> bool:
-        """Whether any punctuation by the wall clock is scheduled."""
-        return self._queues[PunctuationType.WALL_CLOCK_TIME].next_ms is not None
+    def next_wall_clock_punctuation(self) -> int | None:
+        """When a punctuation by the wall clock is due; `None` if none is scheduled."""
+        return self._queues[PunctuationType.WALL_CLOCK_TIME].next_ms
 
-    def process(self, batch: RecordBatch, start: int, stop: int) -> Rejection | int:
+    def process(
+        self, batch: RecordBatch, start: int, stop: int, until_s: float = inf
+    ) -> Rejection | int:
         """Process the records of a batch from `start` to `stop`, up to the first rejected one.
 
         That one leaves no trace in outputs and stores; the caller deals with it, and calls again
-        with the index behind it. Otherwise returns the index behind the last record processed:
-        `stop`, unless a punctuation was scheduled that may be due before, or some records behind
-        are rejected as a batch: which of them is at fault, the next calls find out.
+        with the index after it. Otherwise returns the index after the last record processed:
+        `stop`, unless the time `until_s` (of `time.monotonic`) has come, a processor asked for a
+        commit, a punctuation was scheduled that may be due before, or some of the next records
+        are rejected as a batch: which of them is at fault, the next calls find out. At least one
+        record is processed.
         """
         source = self.source(batch.topic)
-        if source.is_columnar:
-            self.batch = None
-            return self._process_columns(source, batch, start, stop)
-        self.batch = batch
-        return self._process_records(source, batch, start, stop)
+        try:
+            if source.is_columnar:
+                self.batch = None
+                return self._process_columns(source, batch, start, stop, until_s)
+            self.batch = batch
+            return self._process_records(source, batch, start, stop, until_s)
+        finally:
+            self._call_began_s = None
+
+    @property
+    def call(self) -> Call | None:
+        """The call of user code that goes on; may be asked by any thread, and never waits."""
+        since_s, batch, index = self._call_began_s, self.batch, self.index
+        if since_s is None:
+            return self._oldest_async_call()
+        if batch is not None and index < len(batch):
+            where = f"{batch.topic}[{batch.partition}]@{batch.offsets[index]}"
+            return Call(f"`process` of {where}", since_s)
+        topic, partition, first, last = self._called
+        if not topic:
+            return Call("a punctuation", since_s)
+        return Call(f"`process` of {topic}[{partition}]@{first} to {last}", since_s)
+
+    @property
+    def asynchronous(self) -> Sequence[RunningAsync]:
+        """The nodes whose calls go on while other things are done."""
+        return self._asynchronous
+
+    def emit(self, node: RunningAsync, entry: Entry) -> Exception | None:
+        """Forward what a call has returned; return why that cannot be, with nothing of it left."""
+        self.batch, self.index = entry.batch, entry.index
+        self.stream_time = max(self.stream_time, entry.batch.timestamps[entry.index])
+        for savepoint in self._savepoints:
+            savepoint()
+        mark = len(self.outputs)
+        self._call_began_s = monotonic()
+        try:
+            node.emit(entry.results)
+        except (EngineError, PipelineError):
+            raise
+        except Exception as error:
+            self._undo(mark)
+            return error
+        finally:
+            self._call_began_s = None
+        return None
+
+    def _oldest_async_call(self) -> Call | None:
+        for node in self._asynchronous:
+            entry = node.calls.oldest
+            if entry is not None and not entry.is_done:
+                where = f"{entry.batch.topic}[{entry.batch.partition}]@{entry.offset}"
+                return Call(f"`process` of {where}", entry.began_s)
+        return None
+
+    def request_commit(self) -> None:
+        """Ask for a commit after the record that is being processed."""
+        self.commit_requested = self._is_interrupted = True
 
     def punctuate(self, type_: PunctuationType, now: int) -> bool:
         """Call what is due at `now`, by stream time or by the wall clock; tell whether any was.
@@ -183,6 +297,7 @@ class GroupRuntime:
         if next_ms is None or next_ms > now:
             return False
         self.batch = None
+        self._called = ("", 0, 0, 0)
         for savepoint in self._savepoints:
             savepoint()
         mark = len(self.outputs)
@@ -191,6 +306,8 @@ class GroupRuntime:
         except Exception:
             self._undo(mark)
             raise
+        finally:
+            self._call_began_s = None
 
     def schedule(self, interval: int, type_: PunctuationType, callback: Punctuator) -> Cancellable:
         """Schedule a punctuation; see `ProcessorContext.schedule`."""
@@ -208,7 +325,7 @@ class GroupRuntime:
             raise StreamsError(
                 "the processor of a global store cannot schedule: it belongs to no task"
             )
-        self._scheduled = self._scheduled or type_ is PunctuationType.STREAM_TIME
+        self._is_interrupted |= type_ is PunctuationType.STREAM_TIME
         start = first_due_ms(type_, interval, self.clock_ms())
         return self._queues[type_].schedule(interval, callback, start)
 
@@ -236,6 +353,8 @@ class GroupRuntime:
             except Exception as error:
                 first = first or error
         self._nodes.clear()
+        if self._own_loop is not None:
+            self._own_loop.close()
         for queue in self._queues.values():
             queue.clear()
         if first is not None:
@@ -243,10 +362,11 @@ class GroupRuntime:
 
     def _call(self, callback: Punctuator, time: int) -> None:
         self.time = time
+        self._call_began_s = monotonic()
         callback(time)
 
     def _process_records(
-        self, source: RunningSource, batch: RecordBatch, start: int, stop: int
+        self, source: RunningSource, batch: RecordBatch, start: int, stop: int, until_s: float
     ) -> Rejection | int:
         receivers, read_key, read_value = source.receivers, source.read_key, source.read_value
         savepoints, outputs = self._savepoints, self.outputs
@@ -256,9 +376,11 @@ class GroupRuntime:
             batch.timestamps,
             batch.headers,
         )
-        self._scheduled = False
+        self._is_interrupted = False
+        now_s = monotonic()
         for index in range(start, stop):
             self.index = index
+            self._call_began_s = now_s
             timestamp = timestamps[index]
             if timestamp > self.stream_time:
                 self.stream_time = timestamp
@@ -280,14 +402,20 @@ class GroupRuntime:
             except Exception as error:
                 self._undo(mark)
                 return Rejection(index, error)
-            if self._scheduled:
+            now_s = monotonic()
+            if self._is_interrupted or now_s >= until_s:
                 return index + 1
         return stop
 
     def _process_columns(
-        self, source: RunningSource, batch: RecordBatch, start: int, stop: int
+        self, source: RunningSource, batch: RecordBatch, start: int, stop: int, until_s: float
     ) -> Rejection | int:
-        """Process as many records as can be as one batch, by halving it as long as it fails."""
+        """Process as many records as can be as one batch, by halving it as long as it fails.
+
+        With a time limit, not more than one call should take.
+        """
+        if until_s < inf:
+            stop = min(stop, start + self._call_size.limit)
         failed, self._failed = self._failed, None
         if failed is not None and failed[0] is batch and start < failed[1] < stop:
             stop = failed[1]
@@ -299,10 +427,14 @@ class GroupRuntime:
         while True:
             self.stream_time = max(stream_time, max(batch.timestamps[start:stop]))
             columns = None
+            offsets = batch.offsets
+            self._called = (batch.topic, batch.partition, offsets[start], offsets[stop - 1])
+            began_s = self._call_began_s = monotonic()
             try:
                 columns = source.columns(batch, start, stop)
                 for receive_batch in source.batch_receivers:
                     receive_batch(columns)
+                self._call_size.learn(stop - start, monotonic() - began_s)
                 return stop
             except (EngineError, PipelineError):
                 raise

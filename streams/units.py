@@ -14,11 +14,11 @@ from streams.builder import TopologyBuilder
 from streams.count import COUNTS, CountProcessor
 from streams.errors import TopologyError
 from streams.forward import ForwardProcessor
-from streams.group_task import DEFAULT_BUFFERED_RECORDS, GroupSettings
+from streams.group_settings import DEFAULT_BUFFERED_RECORDS, GroupSettings
 from streams.nodes import Node, ProcessorNode, Sink, Source, Supplier
 from streams.pipeline.sources import extractor_of
 from streams.pipeline.stores import store_of
-from streams.pipeline.user_class import load_class
+from streams.pipeline.user_class import class_supplier
 from streams.pipeline.user_topology import build_topology
 from streams.serdes import Serde
 from streams.spark.spec import Queries, QuerySpec
@@ -125,7 +125,9 @@ def _supplier(unit: Unit, code: UserCode, queries: Queries | None) -> Supplier:
         spec = QuerySpec.of(unit.code, unit.options, unit.config)
         assert queries is not None, "whoever runs such a processor has a Spark"
         return partial(SparkProcessor, spec, queries)
-    make = _BUILT_IN.get(unit.type) or load_class(code, unit.code, unit.config)
+    make = _BUILT_IN.get(unit.type)
+    if make is None:
+        return class_supplier(code, unit.code, unit.config, unit.options.get("async", {}))
     return partial(make, **unit.config)
 
 

@@ -75,6 +75,11 @@ class GlobalStores:
             views[name] = copy.bring_up(progress)
         return views
 
+    @property
+    def are_used(self) -> bool:
+        """Whether any task holds one."""
+        return bool(self._copies)
+
     def release(self, user: object) -> None:
         """Let go of all that a user holds; blocks some ms to close what nobody needs any more."""
         with self._lock:

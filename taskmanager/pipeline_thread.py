@@ -1,51 +1,73 @@
-"""The PipelineThread: a long-running Spark task that loops over its tasks' transactions."""
+"""The PipelineThread: a long-running Spark task that moves its tasks' records and transactions."""
 
 from __future__ import annotations
 
 import faulthandler
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from common import logs
 from common.config import Config
+from common.errors import EngineError
 from common.kafka.admin import Admin
-from common.kafka.clients import FencedError, HopelessError, Partition, TransactionFailedError
-from common.kafka.data import Fetched
-from common.messages import MISSED_BEATS, ProcessorReplica
+from common.messages import ProcessorReplica
 from common.nodes import TaskId
-from common.status import TaskState
-from common.topics import TopicNames
-from streams.group_task import ProcessingFailedError
-from streams.spark.spec import SparkLostError
-from streams.stores.rocksdb import (
-    StoreCorruptedError,
-    StoreLockedError,
-    StoreUnavailableError,
-)
-from taskmanager.assigned_task import AssignedTask, TaskContext
+from common.status import TaskStatus
+from taskmanager.assigned_task import AssignedTask
+from taskmanager.background import Background, Operation, Pool
 from taskmanager.channel import Message, WorkerChannel
-from taskmanager.clients import Clients, KafkaClients, Reader
+from taskmanager.clients import KafkaClients
 from taskmanager.global_stores import GlobalStores
+from taskmanager.lanes import Lanes
 from taskmanager.query_channel import RemoteQueries
-from taskmanager.standby_task import StandbyTask
-from taskmanager.task import Task
+from taskmanager.running_task import RunningTask, TaskContext, Turn
+from taskmanager.task import REFRESH_INTERVAL_S
+from taskmanager.task_start import StartCancelledError, refresh_failed
 from taskmanager.task_stores import check_writable
+from taskmanager.thread_events import (
+    AbandonCall,
+    Assigned,
+    Call,
+    CancelStart,
+    Closed,
+    CloseTask,
+    Command,
+    CommitEnded,
+    CommitTask,
+    Disturbed,
+    EndThread,
+    Event,
+    Fed,
+    ForgetTask,
+    RefreshDue,
+    RefreshTask,
+    ReportFailed,
+    RestartTask,
+    Revoked,
+    RunTurn,
+    Started,
+    StartFailed,
+    StartTask,
+    StopRequested,
+    Tick,
+    TurnEnded,
+)
+from taskmanager.thread_state import Phase, PipelineThreadState
 
 IDLE_WAIT_S = 0.05
-CLOSING_WAIT_S = 0.01
-PARALLEL_CALLS = 16
-STANDBY_STARTS = 2
-FENCED_FOR_GOOD = 2
-FENCED_WAIT_HEARTBEATS = 1.5
-CALM_S = 60
-MAX_RESTART_DELAY_S = 30.0
+"""How long to wait for records, and so how late a command of the driver may be."""
+BUSY_WAIT_S = 0.002
+"""How long to wait for what goes on in other threads before looking for records again."""
+MOST_TURN_MS = 100
+CHECK_INTERVAL_S = 0.2
+GLOBAL_STORES_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,123 +92,114 @@ def run(settings: ThreadSettings) -> None:
         check_writable(settings.config)
     admin = Admin(settings.config)
     clients = KafkaClients(settings.config, admin)
-    reader = fetcher(settings.config, clients)
-    cluster_id = admin.check_broker()
     tm_id, thread = settings.tm_id, settings.thread
     context = TaskContext(
         settings.config,
         tm_id,
         thread,
-        cluster_id,
+        admin.check_broker(),
         clients,
-        reader,
         GlobalStores(settings.config, tm_id, thread, clients),
         RemoteQueries(settings.queries, settings.authkey),
     )
     # Now that nothing is left to wait for, since the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
-    with closing(channel), closing(reader):
+    with closing(channel):
         PipelineThread(context, channel).loop()
 
 
-def fetcher(config: Config, clients: Clients) -> Reader:
-    """Return a reader for the input of tasks."""
-    return clients.reader(TopicNames.of(config).fetch_group, is_watched=True)
+class PipelineThread:
+    """Carries out what `PipelineThreadState` decides, and tells it what happens.
 
-
-@dataclass(slots=True)
-class _Trouble:
-    """How often a task failed lately; decides how long it waits before it starts again.
-
-    What it has committed in between shows that it is not the same failure for ever.
+    The loop fetches records, gives the tasks of built-in types their turns, talks to the driver
+    and reports. It never runs user code, which has a thread of its own, and never waits for a
+    start or a commit.
     """
 
-    failures: int = 0
-    fenced: int = 0
-    last_s: float = 0.0
-
-    def count(self, fenced: bool, has_committed: bool) -> None:
-        now = time.monotonic()
-        if now - self.last_s > CALM_S:
-            self.failures = self.fenced = 0
-        if has_committed:
-            self.failures = 0
-        self.failures += 1
-        self.fenced += fenced
-        self.last_s = now
-
-    @property
-    def delay_s(self) -> float:
-        return (
-            0.0 if self.failures <= 1 else min(0.5 * 2 ** (self.failures - 2), MAX_RESTART_DELAY_S)
-        )
-
-
-@dataclass(slots=True)
-class _Lane:
-    """A consumer and the tasks that it fetches for, no two of them with an input in common."""
-
-    reader: Reader
-    owners: dict[Partition, AssignedTask] = field(default_factory=dict)
-
-    def pause_full(self) -> None:
-        """Pause the partitions of which too many records wait, and resume the others."""
-        full = {partition for partition, task in self.owners.items() if task.is_full(partition)}
-        paused = self.reader.paused
-        if full != paused:
-            self.reader.pause(full - paused)
-            self.reader.resume(paused - full)
-
-
-class PipelineThread:
-    """Fetches records for its tasks, lets each process its own, and commits them side by side."""
-
     def __init__(self, context: TaskContext, channel: WorkerChannel) -> None:
+        config = context.config
         self._context = context
         self._channel = channel
-        # A consumer reads a partition once, but two processors may both read the source.
-        self._lanes = [_Lane(context.reader)]
-        self._config = context.config
-        self._interval_s = context.config.heartbeat_interval_ms / 1000
+        self._report_interval_s = min(0.5, config.heartbeat_interval_ms / 2000)
+        budget_ms = min(config.commit_interval_ms, MOST_TURN_MS)
+        self._state = PipelineThreadState(
+            config.heartbeat_interval_ms, config.commit_interval_ms, budget_ms
+        )
         self._tasks: dict[TaskId, AssignedTask] = {}
-        self._starting: dict[TaskId, Future[None]] = {}
-        self._start_at: dict[TaskId, float] = {}
-        self._trouble: dict[TaskId, _Trouble] = {}
-        self._stopping = False
-        self._report_at = 0.0
-        # Two, as a commit must not wait for a restore.
-        self._starters = ThreadPoolExecutor(PARALLEL_CALLS, thread_name_prefix="start")
-        # Copies can wait for those who need the state at once.
-        self._standby_starters = ThreadPoolExecutor(STANDBY_STARTS, thread_name_prefix="standby")
-        self._committers = ThreadPoolExecutor(PARALLEL_CALLS, thread_name_prefix="commit")
+        self._lanes = Lanes(context)
+        self._background = Background()
+        self._calling: set[TaskId] = set()
+        """The tasks of which calls of an `AsyncProcessor` are in flight."""
+        self._update: Operation | None = None
+        """The update of the global stores that goes on."""
+        self._events: deque[Event] = deque()
+        self._is_handling = False
+        self._has_ended = False
+        self._report_at_s = self._check_at_s = self._update_at_s = 0.0
+        self._reported: dict[TaskId, TaskStatus] = {}
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        """What was assigned, and is not closed yet."""
+        return list(self._tasks)
+
+    def status(self, task_id: TaskId) -> TaskStatus:
+        """Return how a task does. Raises KeyError for one that is not here."""
+        state = self._state
+        return self._tasks[task_id].status(
+            state.phase(task_id), state.restarts(task_id), state.reason(task_id)
+        )
 
     def loop(self) -> None:
         """Run until `stop` comes, then commit and close; give up if the driver is gone."""
         try:
-            while not self._stopping:
-                self._obey()
-                self._watch_lease()
-                self._watch_starts()
-                self._work()
-                self._report()
-            self._release(list(self._tasks.values()))
-            while self._starting:
-                self._watch_starts()
-                time.sleep(CLOSING_WAIT_S)
+            while not self._has_ended:
+                self.step()
             self._channel.send({"type": "stopped"})
         except Exception:
             structlog.get_logger().exception("PipelineThread fails")
             raise
         finally:
-            for pool in (self._starters, self._standby_starters, self._committers):
-                pool.shutdown(wait=True, cancel_futures=True)
-            for task in self._tasks.values():
-                task.drop()
-            for lane in self._lanes[1:]:
-                lane.reader.close()
+            self.close()
 
-    def _obey(self) -> None:
-        wait_s = 0 if any(lane.owners for lane in self._lanes) else IDLE_WAIT_S
+    def step(self) -> None:
+        """Do one round of the loop."""
+        if self._channel.is_lost:
+            raise ConnectionError("the TaskManager's driver is gone")
+        # Whoever has news may wake it: the driver, another thread, or the brokers. Only one of
+        # them can be waited for at a time.
+        is_busy = self._background.is_busy or bool(self._calling)
+        is_hungry = self._lanes.are_hungry
+        wait_s = self._wait_s()
+        self._obey(0 if is_busy or is_hungry else wait_s)
+        if is_busy:
+            wait_s = min(wait_s, BUSY_WAIT_S) if is_hungry else wait_s
+        self._background.settle(wait_s if is_busy else 0)
+        self._fetch(0 if is_busy else wait_s)
+        self._tick()
+        self._report()
+
+    def close(self) -> None:
+        """Let go of everything, without a commit."""
+        for task in self._tasks.values():
+            if task.start is not None:
+                task.start.cancel()
+        self._background.close()
+        self._context.event_loop.close()
+        for task in self._tasks.values():
+            if task.running is not None:
+                task.running.release()
+        self._lanes.close()
+
+    def _wait_s(self) -> float:
+        due_ms = self._state.next_due_ms
+        if due_ms is None:
+            return IDLE_WAIT_S
+        return min(max(due_ms / 1000 - time.monotonic(), 0), IDLE_WAIT_S)
+
+    # What comes from outside
+
+    def _obey(self, wait_s: float) -> None:
         revoked = []
         while (message := self._channel.receive(wait_s)) is not None:
             wait_s = 0
@@ -196,243 +209,269 @@ class PipelineThread:
                 case "revoke":
                     revoked.append(TaskId.parse(message["task"]))
                 case "stop":
-                    self._stopping = True
-        self._release([self._tasks[task_id] for task_id in revoked if task_id in self._tasks])
+                    self._handle(StopRequested())
+        if revoked:
+            self._handle(Revoked(tuple(revoked)))
 
     def _assign(self, message: Message) -> None:
         replica = ProcessorReplica.from_json(message["replica"], message["parameters"])
         if replica.task in self._tasks:
             return
-        make = StandbyTask if replica.task.standby else Task
-        task = make(replica, self._context, message["epoch"])
+        task = AssignedTask(replica, self._context, message["epoch"])
         self._tasks[replica.task] = task
-        self._start_at[replica.task] = 0.0
+        self._handle(Assigned(replica.task, task.is_inline, task.max_process_time_ms))
 
-    def _release(self, tasks: Sequence[AssignedTask]) -> None:
-        """Commit and close tasks, and tell the driver of each that it is free for others."""
-        self._commit([task for task in tasks if task.has_open_transaction])
-        for task in tasks:
-            # A failed commit may have closed it already.
-            if task.replica.task in self._tasks:
+    def _fetch(self, wait_s: float) -> None:
+        fed: dict[TaskId, RunningTask] = {}
+        for task_id, running, deliver in self._lanes.fetch(wait_s):
+            try:
+                deliver()
+                fed[task_id] = running
+            except Exception as error:
+                self._disturb(task_id, error)
+        for task_id, running in fed.items():
+            if task_id in self._tasks and self._tasks[task_id].running is running:
+                self._handle(Fed(task_id, running.has_records, running.is_at_its_end))
+
+    def _tick(self) -> None:
+        now_s = time.monotonic()
+        is_check = now_s >= self._check_at_s
+        heard_ms = int(self._channel.last_heard_s * 1000)
+        self._handle(Tick(int(now_s * 1000), heard_ms, self._calls() if is_check else ()))
+        if is_check:
+            self._check_at_s = now_s + CHECK_INTERVAL_S
+            self._check(now_s)
+        if now_s >= self._update_at_s:
+            self._update_at_s = now_s + GLOBAL_STORES_INTERVAL_S
+            self._update_global_stores()
+
+    def _calls(self) -> tuple[Call, ...]:
+        return tuple(
+            Call(task_id, call.place, int(call.since_s * 1000))
+            for task_id, task in self._tasks.items()
+            if (call := task.call) is not None
+        )
+
+    def _check(self, now_s: float) -> None:
+        """Look after the tasks with which nothing is done.
+
+        All of them at once, not each when its first records come: of those that have lost their
+        connection, the last would begin to start when the others have done so.
+        """
+        for task_id, task in list(self._tasks.items()):
+            phase = self._state.phase(task_id)
+            if phase is Phase.IDLE and task.running is not None:
+                if task.running.has_lost_connection:
+                    error = _attempt(task.running.require_connection)
+                    if isinstance(error, Exception):
+                        self._disturb(task_id, error)
+                elif task.running.needs_refresh:
+                    self._handle(RefreshDue(task_id))
+            elif phase is Phase.FAILED and now_s - task.refreshed_s > REFRESH_INTERVAL_S:
+                task.refreshed_s = now_s
+                self._handle(RefreshDue(task_id))
+
+    def _update_global_stores(self) -> None:
+        """Let tasks see what has come to global topics."""
+        stores = self._context.global_stores
+        if stores.are_used and self._update is None:
+            most = self._context.config.max_batch_records
+            self._update = self._background.submit(
+                Pool.USER, lambda: stores.update(most), self._on_updated
+            )
+
+    def _on_updated(self, failed: Any) -> None:
+        self._update = None
+        for task_id, error in failed.items():
+            if task_id in self._tasks:
+                self._disturb(task_id, error)
+
+    def _disturb(self, task_id: TaskId, error: Exception) -> None:
+        self._handle(Disturbed(task_id, self._tasks[task_id].failure_of(error)))
+
+    # What the core decides
+
+    def _handle(self, event: Event) -> None:
+        """Tell the core of an event, and carry out what it wants, and what follows from that."""
+        self._events.append(event)
+        if self._is_handling:
+            return
+        self._is_handling = True
+        try:
+            while self._events:
+                for command in self._state.handle(self._events.popleft()):
+                    self._execute(command)
+        finally:
+            self._is_handling = False
+
+    def _execute(self, command: Command) -> None:
+        if isinstance(command, EndThread):
+            self._has_ended = True
+            return
+        task = self._tasks[command.task]
+        match command:
+            case RunTurn(budget_ms=budget_ms):
+                self._run_turn(task, budget_ms)
+            case CommitTask():
+                self._commit(task, _running(task).commit)
+            case RefreshTask():
+                self._refresh(task)
+            case StartTask():
+                self._start(task)
+            case CancelStart():
+                if task.start is not None:
+                    task.start.cancel()
+            case CloseTask():
+                self._close(task)
+            case AbandonCall():
                 self._abandon(task)
-                self._report()
+            case RestartTask(reason=reason, delay_ms=delay_ms):
+                task.log.warning("task starts again", reason=reason, delay_s=delay_ms / 1000)
+                self._report_at_s = 0.0
+            case ReportFailed(reason=reason):
+                task.log.error("task failed", reason=reason)
+                task.refreshed_s = time.monotonic()
+                self._report_at_s = 0.0
+            case ForgetTask(reason=reason):
+                self._forget(task, reason)
+
+    def _start(self, task: AssignedTask) -> None:
+        task_id = task.replica.task
+
+        def then(result: Any) -> None:
+            if isinstance(result, RunningTask):
+                task.running = result
+                self._lanes.add(task_id, result)
+                self._handle(Started(task_id, result.wake_in_ms()))
+            elif isinstance(result, StartCancelledError):
+                self._handle(StartFailed(task_id, None))
+            else:
+                self._handle(StartFailed(task_id, task.failure_of(result)))
+
+        def late(result: Any) -> None:
+            if isinstance(result, RunningTask):
+                result.close()
+
+        def on_call_returned() -> None:
+            if task.running is not None:
+                self._handle(Fed(task_id, True, task.running.is_at_its_end))
+
+        start = task.new_start(lambda: self._background.wake(on_call_returned))
+        pool = Pool.STANDBY_START if task_id.standby else Pool.START
+        task.operation = self._background.submit(pool, start.run, then, late)
+
+    def _run_turn(self, task: AssignedTask, budget_ms: int) -> None:
+        running = _running(task)
+
+        def turn() -> Turn:
+            return running.turn(time.monotonic() + budget_ms / 1000)
+
+        def then(result: Any) -> None:
+            is_turn = isinstance(result, Turn)
+            turn = result if is_turn else Turn(has_more=False, wants_commit=False)
+            if running.has_calls:
+                self._calling.add(task.replica.task)
+            else:
+                self._calling.discard(task.replica.task)
+            self._handle(
+                TurnEnded(
+                    task.replica.task,
+                    has_more=turn.has_more or running.has_news,
+                    wants_commit=turn.wants_commit,
+                    has_uncommitted=running.has_uncommitted,
+                    is_at_its_end=running.is_at_its_end,
+                    wake_in_ms=running.wake_in_ms(),
+                    failure=None if is_turn else task.failure_of(result),
+                )
+            )
+
+        if task.is_inline:
+            then(_attempt(turn))
+        else:
+            self._update_global_stores()
+            task.operation = self._background.submit(Pool.USER, turn, then)
+
+    def _commit(self, task: AssignedTask, commit: Callable[[], None]) -> None:
+        def then(result: Any) -> None:
+            failure = task.failure_of(result) if isinstance(result, Exception) else None
+            self._handle(CommitEnded(task.replica.task, failure))
+
+        task.operation = self._background.submit(Pool.COMMIT, commit, then)
+
+    def _refresh(self, task: AssignedTask) -> None:
+        if task.running is not None:
+            self._commit(task, task.running.refresh)
+            return
+
+        def refresh() -> None:
+            try:
+                refresh_failed(task.replica, self._context, task.memory)
+            except EngineError as error:
+                task.log.warning("the offsets were not committed again", reason=str(error))
+
+        self._background.submit(Pool.COMMIT, refresh, lambda _: None)
+
+    def _close(self, task: AssignedTask) -> None:
+        running = _running(task)
+        self._lanes.remove(task.replica.task, running)
+        self._calling.discard(task.replica.task)
+
+        def then(_: Any) -> None:
+            task.running = None
+            self._handle(Closed(task.replica.task))
+
+        if task.is_inline:
+            then(_attempt(running.close))
+        else:
+            task.operation = self._background.submit(Pool.USER, running.close, then)
 
     def _abandon(self, task: AssignedTask) -> None:
-        """Close a task as it is; one that starts in the background closes when that has ended."""
-        if task.replica.task in self._starting:
-            task.cancel()
-        else:
-            self._forget(task)
+        assert task.operation is not None, "user code runs in other threads only"
+        self._background.abandon(task.operation)
+        if task.operation.pool is Pool.USER:
+            self._update = None
+        self._calling.discard(task.replica.task)
+        if task.running is not None:
+            self._lanes.remove(task.replica.task, task.running)
+            task.running.abandon()
+            task.running = None
 
-    def _forget(self, task: AssignedTask) -> None:
+    def _forget(self, task: AssignedTask, reason: str) -> None:
         task_id = task.replica.task
-        self._detach(task)
-        task.drop()
+        if reason:
+            task.log.warning("task given up", reason=reason)
         del self._tasks[task_id]
-        self._start_at.pop(task_id, None)
+        self._reported.pop(task_id, None)
         self._channel.send({"type": "closed", "task": str(task_id)})
         task.log.info("task closed")
 
-    def _watch_lease(self) -> None:
-        """Stop if the driver is gone; give all tasks up if it is silent for three heartbeats.
-
-        By then the JobManager has given them to others, who have fenced these.
-        """
-        if self._channel.is_lost:
-            raise ConnectionError("the TaskManager's driver is gone")
-        silence_s = time.monotonic() - self._channel.last_heard_s
-        if silence_s > MISSED_BEATS * self._interval_s:
-            for task in [task for task in self._tasks.values() if not task.is_cancelled]:
-                task.log.warning("lease ran out", silent_seconds=round(silence_s, 1))
-                self._abandon(task)
-                self._report()
-
-    def _watch_starts(self) -> None:
-        now = time.monotonic()
-        for task_id in [t for t, due in self._start_at.items() if due <= now]:
-            del self._start_at[task_id]
-            pool = self._standby_starters if task_id.standby else self._starters
-            self._starting[task_id] = pool.submit(self._tasks[task_id].start)
-        for task_id in [t for t, future in self._starting.items() if future.done()]:
-            future, task = self._starting.pop(task_id), self._tasks[task_id]
-            if task.is_cancelled:
-                self._forget(task)
-            elif self._attempt(task, future.result):
-                lane = self._find_lane(task)
-                lane.owners.update((partition, task) for partition in task.partitions)
-                lane.reader.assign(task.positions)
-                task.reader = lane.reader
-
-    def _settled(self) -> list[AssignedTask]:
-        """Return the tasks that do not start: another thread works on those that do."""
-        return [task for task_id, task in self._tasks.items() if task_id not in self._starting]
-
-    def _find_lane(self, task: AssignedTask) -> _Lane:
-        for lane in self._lanes:
-            if lane.owners.keys().isdisjoint(task.partitions):
-                return lane
-        self._lanes.append(_Lane(fetcher(self._config, self._context.clients)))
-        return self._lanes[-1]
-
-    def _work(self) -> None:
-        lanes = [lane for lane in self._lanes if lane.owners]
-        if not lanes:
-            return
-        tasks = self._tasks.values()
-        is_busy = any(task.has_open_transaction or task.has_gathered for task in tasks)
-        wait_s = 0 if is_busy else IDLE_WAIT_S / len(lanes)
-        nothing_came = True
-        for lane in lanes:
-            fetched = lane.reader.fetch(self._config.max_batch_records, wait_s)
-            self._update_global_stores()
-            for batch in fetched.batches:
-                task = lane.owners.get((batch.topic, batch.partition))
-                if task is not None and task.is_running:
-                    nothing_came &= bool(task.replica.task.standby)
-                    self._attempt(task, partial(task.process, batch))
-            self._take_note(lane, fetched)
-        for task in [task for task in self._settled() if task.needs_turns]:
-            if task.is_running:
-                self._attempt(task, task.turn)
-        for lane in lanes:
-            lane.pause_full()
-        self._commit_due(nothing_came)
-
-    def _update_global_stores(self) -> None:
-        """Let tasks see what had come to global topics when their own records came."""
-        failed = self._context.global_stores.update(self._config.max_batch_records)
-        for task in [task for task in self._settled() if task in failed] if failed else ():
-            if task.state is TaskState.RUNNING:
-                self._attempt(task, partial(_throw, failed[task]))
-
-    def _take_note(self, lane: _Lane, fetched: Fetched) -> None:
-        for partition, offset in fetched.ends:
-            if partition in lane.owners:
-                lane.owners[partition].reached_end(partition, offset)
-        for partition, reason in fetched.errors:
-            task = lane.owners.get(partition)
-            if task is not None:
-                where = f"{partition[0]}[{partition[1]}]"
-                self._attempt(task, partial(task.lose_input, f"{where}: {reason}"))
-
-    def _commit_due(self, nothing_came: bool) -> None:
-        """Commit what is due: when the input is drained or the commit interval has passed."""
-        interval_s = self._config.commit_interval_ms / 1000
-        self._commit(
-            [
-                task
-                for task in self._settled()
-                if task.has_open_transaction
-                and (
-                    nothing_came
-                    or task.is_caught_up
-                    or task.wants_commit
-                    or task.transaction_age_s >= interval_s
-                )
-            ]
-        )
-        # All at once, not each when its first records come: those behind others would begin to
-        # start when these have done so.
-        for task in [task for task in self._settled() if task.has_lost_connection]:
-            self._attempt(task, task.require_connection)
-        for task in [task for task in self._settled() if task.needs_refresh]:
-            self._finish_commit(task, task.refresh)
-
-    def _commit(self, tasks: Sequence[AssignedTask]) -> None:
-        """Commit tasks side by side."""
-        if len(tasks) == 1:
-            self._finish_commit(tasks[0], tasks[0].commit)
-            return
-        futures = [(task, self._committers.submit(task.commit)) for task in tasks]
-        for task, future in futures:
-            self._finish_commit(task, future.result)
-
-    def _finish_commit(self, task: AssignedTask, commit: Callable[[], bool]) -> None:
-        def finish() -> None:
-            if not commit():
-                raise TransactionFailedError("a connection broke during the commit")
-
-        self._attempt(task, finish)
-
-    def _attempt(self, task: AssignedTask, action: Callable[[], object]) -> bool:
-        """Do something with a task; the one door by which its errors leave.
-
-        Then report, if that is due: a thread that does much without reporting would look hung.
-        """
-        try:
-            action()
-            return True
-        except (HopelessError, ProcessingFailedError) as error:
-            self._stop_for_good(task, str(error))
-        except FencedError as error:
-            self._start_again(task, f"fenced: {error}", fenced=True)
-        except (
-            TransactionFailedError,
-            StoreLockedError,
-            StoreCorruptedError,
-            StoreUnavailableError,
-            SparkLostError,
-            OSError,
-        ) as error:
-            self._start_again(task, str(error))
-        except Exception as error:
-            task.log.exception("unexpected error")
-            self._start_again(task, f"{type(error).__name__}: {error}")
-        finally:
-            self._report()
-        return False
-
-    def _stop_for_good(self, task: AssignedTask, reason: str) -> None:
-        self._detach(task)
-        task.fail(reason)
-        self._report_at = 0.0
-
-    def _start_again(self, task: AssignedTask, reason: str, fenced: bool = False) -> None:
-        """Drop the task's clients and begin anew from Kafka, after a pause if it keeps failing.
-
-        A task that is fenced again and again belongs to somebody else: it is given up.
-        """
-        self._detach(task)
-        task_id = task.replica.task
-        trouble = self._trouble.setdefault(task_id, _Trouble())
-        # The broker itself fences a transaction that outlives its timeout: no sign of a rival.
-        timeout_s = self._config.transaction_timeout_ms / 1000
-        trouble.count(fenced and task.transaction_age_s < timeout_s, task.has_committed)
-        if trouble.fenced >= FENCED_FOR_GOOD:
-            task.log.warning("task given up", reason=reason)
-            del self._trouble[task_id]
-            self._forget(task)
-            return
-        delay_s = trouble.delay_s
-        if fenced:
-            # If somebody else owns the task, the JobManager revokes it here in the meantime.
-            delay_s = max(delay_s, FENCED_WAIT_HEARTBEATS * self._interval_s)
-        task.log.warning("task starts again", reason=reason, delay_s=delay_s)
-        task.drop()
-        task.state, task.reason = TaskState.STARTING, reason
-        task.restarts += 1
-        self._start_at[task_id] = time.monotonic() + delay_s
-        self._report_at = 0.0
-
-    def _detach(self, task: AssignedTask) -> None:
-        for lane in self._lanes:
-            if task.partitions and lane.owners.get(task.partitions[0]) is task:
-                # A pause outlasts the assignment, whoever gets the partition next.
-                lane.reader.resume(lane.reader.paused.intersection(task.partitions))
-                lane.reader.unassign(task.partitions)
-                for partition in task.partitions:
-                    del lane.owners[partition]
+    # What the driver hears
 
     def _report(self) -> None:
-        now = time.monotonic()
-        if now >= self._report_at:
-            self._report_at = now + min(0.5, self._interval_s / 2)
-            tasks = [task.status().to_json() for task in self._tasks.values()]
-            self._channel.send({"type": "status", "tasks": tasks})
+        """Tell the driver what has changed, now and then; that nothing has is a sign of life."""
+        now_s = time.monotonic()
+        if now_s < self._report_at_s:
+            return
+        self._report_at_s = now_s + self._report_interval_s
+        changed = []
+        for task_id in self._tasks:
+            status = self.status(task_id)
+            if status != self._reported.get(task_id):
+                self._reported[task_id] = status
+                changed.append(status.to_json())
+        self._channel.send({"type": "status", "tasks": changed})
 
 
-def _throw(error: Exception) -> None:
-    raise error
+def _running(task: AssignedTask) -> RunningTask:
+    assert task.running is not None, f"{task.replica.task} has started"
+    return task.running
+
+
+def _attempt(action: Callable[[], Any]) -> Any:
+    try:
+        return action()
+    except Exception as error:
+        return error
 
 
 def spark_body(settings: ThreadSettings) -> Callable[[Iterable[int]], Iterator[int]]:

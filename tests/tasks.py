@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +28,16 @@ from common.kafka.bulk import read_committed
 from common.kafka.data import PartitionReader
 from common.messages import ProcessorReplica
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
-from common.status import TaskState
+from common.status import TaskState, TaskStatus
 from common.topics import TopicNames, TopicSpec
-from taskmanager.assigned_task import TaskContext
-from taskmanager.clients import KafkaClients, Reader
+from streams.group_task import ProcessingFailedError
+from taskmanager.assigned_task import AssignedTask
+from taskmanager.clients import KafkaClients
 from taskmanager.global_stores import GlobalStores
-from taskmanager.pipeline_thread import PipelineThread, fetcher
+from taskmanager.pipeline_thread import PipelineThread
+from taskmanager.running_task import TaskContext
 from taskmanager.task import Task
+from taskmanager.thread_state import Phase
 
 # The records of tests are from 1970, which brokers would delete with their next round of retention.
 KEEP = {"retention.ms": "-1"}
@@ -70,7 +76,7 @@ class Job:
         self.names = TopicNames.of(self.config)
         self.admin = Admin(self.config)
         self._offsets = PartitionReader(self.config, self.names.consumer_group("P"))
-        self.readers: list[Reader] = [self._offsets]
+        self.readers = [self._offsets]
         specs = [
             TopicSpec(self.config.source_topic, 2, 1, KEEP),
             TopicSpec(self.config.sink_topic, 2, 1, KEEP),
@@ -134,14 +140,11 @@ class Job:
 
     def context(self, tm_id: int = 0) -> TaskContext:
         clients = KafkaClients(self.config, self.admin)
-        reader = fetcher(self.config, clients)
-        self.readers.append(reader)
-        cluster_id = self.admin.check_broker()
         stores = GlobalStores(self.config, tm_id, 0, clients)
-        return TaskContext(self.config, tm_id, 0, cluster_id, clients, reader, stores)
+        return TaskContext(self.config, tm_id, 0, self.admin.check_broker(), clients, stores)
 
-    def task(self, replica: ProcessorReplica, tm_id: int = 0) -> Task:
-        return Task(replica, self.context(tm_id), epoch=0)
+    def task(self, replica: ProcessorReplica, tm_id: int = 0) -> SteppedTask:
+        return SteppedTask(replica, self.context(tm_id))
 
     def write(self, *records: Record) -> None:
         errors: list[KafkaError] = []
@@ -189,28 +192,77 @@ class Job:
             done.result(30)
 
 
-def drain(task: Task) -> None:
-    """Let a started task process all that is there, in one transaction, without the commit."""
-    reader = task._context.reader
-    reader.assign(task.positions)
-    try:
-        while not task.is_caught_up:
-            fetched = reader.fetch(1000, 0.2)
-            for batch in fetched.batches:
-                task.process(batch)
-            for partition, offset in fetched.ends:
-                task.reached_end(partition, offset)
-    finally:
-        reader.unassign(task.partitions)
+class SteppedTask:
+    """A task that is started, worked off and committed by hand."""
+
+    def __init__(self, replica: ProcessorReplica, context: TaskContext) -> None:
+        self.assigned = AssignedTask(replica, context, epoch=0)
+        self._context = context
+        self._next_start = self.assigned.new_start()
+
+    @property
+    def running(self) -> Task:
+        assert isinstance(self.assigned.running, Task)
+        return self.assigned.running
+
+    def cancel(self) -> None:
+        self._next_start.cancel()
+
+    def start(self) -> None:
+        self.assigned.start = self._next_start
+        try:
+            self.assigned.running = self._next_start.run()
+        finally:
+            self._next_start, self.assigned.start = self.assigned.new_start(), self._next_start
+
+    def commit(self) -> None:
+        self.running.commit()
+
+    def drop(self) -> None:
+        """Let go of it without a commit."""
+        assert self.assigned.running is not None
+        self.assigned.running.close()
+        self.assigned.running = None
+
+    def status(self) -> TaskStatus:
+        return self.assigned.status(Phase.IDLE, 0, "")
+
+    def drain(self) -> None:
+        """Process all that is there; what a built-in type puts out is sent."""
+        task = self.running
+        names = TopicNames.of(self._context.config)
+        with closing(self._context.clients.reader(names.fetch_group, is_watched=True)) as reader:
+            task.reader = reader
+            reader.assign(task.read)
+            while not task.is_caught_up:
+                fetched = reader.fetch(1000, 0.2)
+                for batch in fetched.batches:
+                    task.add(batch)
+                    while task.turn(inf).has_more:
+                        pass
+                for partition, offset in fetched.ends:
+                    task.reached_end(partition, offset)
 
 
-def run_once(task: Task) -> None:
-    """Start a task, let it process all that is there, commit, and let go of it."""
+def drain(task: SteppedTask) -> None:
+    """Let a started task process all that is there, without the commit."""
+    task.drain()
+
+
+def run_once(task: SteppedTask) -> None:
+    """Start a task, let it process all that is there, commit, and let go of it.
+
+    What came before a record that fails is committed too.
+    """
     task.start()
     try:
-        drain(task)
-        if task.has_open_transaction:
-            assert task.commit()
+        try:
+            drain(task)
+        finally:
+            error = sys.exc_info()[1]
+            is_kept = error is None or isinstance(error, ProcessingFailedError)
+            if is_kept and task.running.has_uncommitted:
+                task.commit()
     finally:
         task.drop()
 
@@ -257,21 +309,20 @@ class Thread:
 
     def close(self) -> None:
         """Let go of all tasks without a commit."""
-        for task in self.thread._tasks.values():
-            self.thread._detach(task)
-            task.drop()
-        self.thread._tasks.clear()
+        self.thread.close()
 
     def step(self) -> None:
-        self.thread._obey()
-        self.thread._watch_lease()
-        self.thread._watch_starts()
-        self.thread._work()
-        self.thread._report()
+        self.thread.step()
+
+    def statuses(self) -> list[TaskStatus]:
+        return [self.thread.status(task_id) for task_id in self.thread.tasks]
+
+    def status(self, task_id: TaskId) -> TaskStatus:
+        return self.thread.status(task_id)
 
     def state(self) -> TaskState | None:
-        for task in self.thread._tasks.values():
-            return task.state
+        for status in self.statuses():
+            return status.state
         return None
 
 
@@ -279,7 +330,7 @@ def step_until(condition: Callable[[], bool], *threads: Thread, timeout_s: float
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:
-            tasks = [task.status() for thread in threads for task in thread.thread._tasks.values()]
+            tasks = [status for thread in threads for status in thread.statuses()]
             raise AssertionError(f"it does not come to that: {tasks}")
         for thread in threads:
             thread.step()

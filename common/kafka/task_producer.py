@@ -73,8 +73,9 @@ class TaskProducer:
             partitioner="murmur2_random",
             # The default of 100 ms is what every transaction after another would wait.
             retry_backoff_ms=_RETRY_BACKOFF_MS,
-            # A transaction sends nothing late; the default of 5 is what each would wait.
-            linger_ms=0,
+            # librdkafka ignores it while it flushes, and a commit flushes: so nothing waits, but a
+            # request of a transaction under load has 1,000 records instead of 100 to 200.
+            linger_ms=5,
             queue_buffering_max_messages=_SEND_QUEUE_RECORDS,
             queue_buffering_max_kbytes=_SEND_QUEUE_KBYTES,
         )

@@ -14,7 +14,8 @@ from streams.backfill.outputs import OutputWriter, Runs
 from streams.backfill.runs import batches
 from streams.backfill.tasks import Done, Place
 from streams.global_task import GlobalTask
-from streams.group_task import GroupSettings, GroupTask
+from streams.group_settings import GroupSettings
+from streams.group_task import GroupTask
 from streams.record_queues import Partition
 from streams.spark.spec import Queries
 from streams.stores.bytes_store import BytesStore
@@ -153,18 +154,19 @@ class StageTask:
     def _feed(
         self, nodes: GroupTask, readers: Mapping[Partition, Iterator[RecordBatch]]
     ) -> Iterator[None]:
-        """Let the nodes process all records; yield after each round."""
+        """Let the nodes process all records, a batch of each input at a time; yield after each."""
         ends: set[Partition] = set()
         while len(ends) < len(readers):
             for partition, reader in readers.items():
-                if partition in ends or nodes.is_full(partition):
+                if partition in ends or nodes.waiting(partition):
                     continue
                 batch = next(reader, None)
                 if batch is None:
                     ends.add(partition)
                 else:
                     nodes.add(batch)
-            nodes.process(self.now_ms, ends)
+            while nodes.step(self.now_ms, ends).has_more:
+                yield
             yield
 
     def _settings(self) -> GroupSettings:
@@ -172,8 +174,6 @@ class StageTask:
         return replace(
             settings,
             max_task_idle_ms=0,
-            # A batch of each input at a time: however large its records are.
-            buffered_records=1,
             takes_inputs_as_they_come=settings.takes_inputs_as_they_come and len(self.inputs) == 1,
             # Batches are large already.
             gathers=False,

@@ -24,11 +24,13 @@ from common.yaml_positions import (
 from streams.pipeline.spark import KEYS as SPARK_KEYS
 from streams.pipeline.spark import read_function, read_spark
 from streams.pipeline.stores import SERDES, read_stores
+from streams.pipeline.user_class import ASYNC_KEYS, read_async
 from streams.user_code import form_problem
 
 _KEYS = ("id", "type", "from", "to", "on_error", "config")
-_CODE_KEYS = ("stores", "serdes", "max_task_idle_ms", "buffered_records_per_partition")
-_TOPOLOGY_KEYS = ("id", "type", "builder", "on_error", "config", *_CODE_KEYS[2:])
+_RUN_KEYS = ("max_task_idle_ms", "buffered_records_per_partition", "max_process_time_ms")
+_CLASS_KEYS = ("stores", "serdes", *ASYNC_KEYS, *_RUN_KEYS)
+_TOPOLOGY_KEYS = ("id", "type", "builder", "on_error", "config", *_RUN_KEYS)
 _SERDE_KEYS = ("key", "value", "out_key", "out_value")
 _NO_LIMIT = 2**31 - 1
 _OR_A_CLASS = ", or package.module:Class"
@@ -119,8 +121,8 @@ def _known(type_: ProcessorType) -> tuple[str, ...]:
     if type_ in BUILT_IN:
         return _KEYS
     if type_ in ON_SPARK:
-        return (*_KEYS, *SPARK_KEYS[type_])
-    return _TOPOLOGY_KEYS if type_ is ProcessorType.TOPOLOGY else (*_KEYS, *_CODE_KEYS)
+        return (*_KEYS, *SPARK_KEYS[type_], "max_process_time_ms")
+    return _TOPOLOGY_KEYS if type_ is ProcessorType.TOPOLOGY else (*_KEYS, *_CLASS_KEYS)
 
 
 def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
@@ -143,9 +145,13 @@ def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
 
 def _options(type_: ProcessorType, fields: Fields, problems: Problems) -> dict[str, Any]:
     """Return how code of the user's is run, as JSON values."""
+    limit: dict[str, Any] = {}
+    if fields.get("max_process_time_ms") is not None:
+        limit["max_process_time_ms"] = fields.number("max_process_time_ms", low=1, high=_NO_LIMIT)
     if type_ in ON_SPARK:
-        return read_spark(type_, fields, problems)
+        return read_spark(type_, fields, problems) | limit
     options: dict[str, Any] = {
+        **limit,
         "max_task_idle_ms": fields.number("max_task_idle_ms", low=-1, high=_NO_LIMIT, default=0),
         "buffered_records": fields.number(
             "buffered_records_per_partition", low=1, high=_NO_LIMIT, default=1000
@@ -153,6 +159,8 @@ def _options(type_: ProcessorType, fields: Fields, problems: Problems) -> dict[s
     }
     if type_ is ProcessorType.TOPOLOGY:
         return options
+    if asynchronous := read_async(fields, problems):
+        options["async"] = asynchronous
     options["stores"] = read_stores(fields.get("stores"), problems)
     serdes = fields.submap("serdes", known=_SERDE_KEYS)
     for name in ("key", "value"):

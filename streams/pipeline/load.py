@@ -26,7 +26,7 @@ from streams.pipeline.file import NEEDS_JSON, PipelineFile, read_pipeline
 from streams.pipeline.graph import check_graph, topological_order
 from streams.pipeline.stores import store_of
 from streams.pipeline.topics import check_topics
-from streams.pipeline.user_class import load_class
+from streams.pipeline.user_class import class_supplier
 from streams.pipeline.user_topology import build_topology
 from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
 from streams.topology import NodeGroup
@@ -91,7 +91,8 @@ def _nodes(
         try:
             UserCode.of(config).require_allowed(entry.code)
             if with_classes and entry.type is ProcessorType.CLASS:
-                load_class(UserCode.of(config), entry.code, entry.config)
+                settings = entry.options.get("async", {})
+                class_supplier(UserCode.of(config), entry.code, entry.config, settings)
         except ConfigError as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
     if entry.type is not ProcessorType.TOPOLOGY:

@@ -23,9 +23,10 @@ from common.kafka.admin import Admin
 from common.kafka.clients import Partition, client_config
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
+from common.topics import TopicNames
 from streams.stores.bytes_store import BytesStore
-from taskmanager.assigned_task import START_TIMEOUT_S
 from taskmanager.task import Task
+from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
 from taskmanager.task_stores import TaskStores
 
 VARIABLE = "CHAOS_BROKEN"
@@ -102,10 +103,10 @@ def offsets_first() -> None:
     """Input offsets are committed before the transaction, not in it."""
     _leave_offsets_out()
 
-    @_instead_of(Task, "commit")
-    def commit(original: Any, self: Any) -> Any:
+    @_instead_of(Task, "_commit")
+    def commit(original: Any, self: Any) -> None:
         _commit_alone(self)
-        return original(self)
+        original(self)
 
 
 @_sabotage("offsets-last", "kill-after-commit", "kill-during-commit")
@@ -184,13 +185,13 @@ def partial_state() -> None:
 def positions_first() -> None:
     """A task looks up where to go on before it has fenced the former owner."""
 
-    @_instead_of(Task, "start")
-    def start(original: Any, self: Any) -> None:
-        with closing(PartitionReader(self._context.config, self._group)) as reader:
-            self._early_positions = reader.committed(self.partitions, START_TIMEOUT_S)
-        original(self)
+    @_instead_of(ProcessorStart, "run")
+    def run(original: Any, self: Any) -> Any:
+        with closing(PartitionReader(self._context.config, _group_of(self))) as reader:
+            self._early_positions = reader.committed(_inputs_of(self), START_TIMEOUT_S)
+        return original(self)
 
-    @_instead_of(Task, "_find_positions")
+    @_instead_of(ProcessorStart, "_find_positions")
     def find(original: Any, self: Any, *args: Any) -> dict[Partition, int]:
         positions: dict[Partition, int] = original(self, *args)
         early: dict[Partition, int] = positions | self._early_positions
@@ -233,10 +234,12 @@ def swapped_sends() -> None:
 def skipped_record() -> None:
     """A task that starts again leaves a record out: it begins at the committed offset plus one."""
 
-    @_instead_of(Task, "_find_positions")
-    def find(original: Any, self: Any, group: Any, reader: Any) -> dict[Partition, int]:
-        positions: dict[Partition, int] = original(self, group, reader)
-        for partition, offset in reader.committed(self.partitions, START_TIMEOUT_S).items():
+    @_instead_of(ProcessorStart, "_find_positions")
+    def find(
+        original: Any, self: Any, group: Any, producer: Any, reader: Any
+    ) -> dict[Partition, int]:
+        positions: dict[Partition, int] = original(self, group, producer, reader)
+        for partition, offset in reader.committed(_inputs_of(self), START_TIMEOUT_S).items():
             if offset < reader.watermarks(partition, START_TIMEOUT_S)[1]:
                 _acts()
                 positions[partition] = offset + 1
@@ -267,11 +270,19 @@ def _leave_offsets_out() -> None:
 
 
 def _commit_offsets_last() -> None:
-    @_instead_of(Task, "commit")
-    def commit(original: Any, self: Any) -> Any:
-        is_sound = original(self)
+    @_instead_of(Task, "_commit")
+    def commit(original: Any, self: Any) -> None:
+        original(self)
         _commit_alone(self)
-        return is_sound
+
+
+def _group_of(task: Any) -> str:
+    names = TopicNames.of(task._context.config)
+    return names.consumer_group(task._replica.task.processor)
+
+
+def _inputs_of(start: Any) -> list[Partition]:
+    return [(topic, start._replica.task.partition) for topic in start._replica.in_topics]
 
 
 _consumers: dict[str, Any] = {}
@@ -281,11 +292,12 @@ _lock = threading.Lock()
 def _commit_alone(task: Any) -> None:
     """Commit the positions of a task as any consumer of its group may."""
     _acts()
+    group = _group_of(task)
     with _lock:
-        if task._group not in _consumers:
+        if group not in _consumers:
             settings = client_config(
-                task._context.config, "consumer", group_id=task._group, enable_auto_commit=False
+                task._context.config, "consumer", group_id=group, enable_auto_commit=False
             )
-            _consumers[task._group] = Consumer(settings)
-    places = [TopicPartition(topic, n, at) for (topic, n), at in task.positions.items()]
-    _consumers[task._group].commit(offsets=places, asynchronous=False)
+            _consumers[group] = Consumer(settings)
+    places = [TopicPartition(topic, n, at) for (topic, n), at in task._positions.items()]
+    _consumers[group].commit(offsets=places, asynchronous=False)

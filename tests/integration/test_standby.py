@@ -24,7 +24,7 @@ def copy_of(replica: ProcessorReplica) -> ProcessorReplica:
 
 
 def status(thread: Thread, replica: ProcessorReplica) -> TaskStatus:
-    return thread.thread._tasks[replica.task].status()
+    return thread.status(replica.task)
 
 
 def write(job: Job, times: int) -> None:
@@ -53,7 +53,7 @@ def test_task_goes_on_where_its_copy_is_and_reads_next_to_nothing(job: Job) -> N
     second.revoke(copy_of(count).task)
     second.assign(count)
     step_until(lambda: second.state() is TaskState.RUNNING, second)
-    assert list(second.thread._tasks) == [count.task]
+    assert second.thread.tasks == [count.task]
     seen = status(second, count)
     assert seen.to_restore <= 2
     write(job, 1)
@@ -68,9 +68,7 @@ def test_copy_shows_nothing_of_a_transaction_that_was_dropped(job: Job) -> None:
     dying = job.task(count)
     dying.start()
     drain(dying)
-    assert dying._stores is not None
-    assert dying._producer is not None
-    dying._stores.send(dying._producer, 0)
+    dying.running._stores.send(dying.running._producer, 0)
     copy, owner = Thread(job, 1), Thread(job, 0)
     copy.assign(copy_of(count))
     step_until(lambda: copy.state() is TaskState.RESTORING, copy)
@@ -79,9 +77,9 @@ def test_copy_shows_nothing_of_a_transaction_that_was_dropped(job: Job) -> None:
     owner.assign(count)
     step_until(lambda: job.committed() == KEYS + 1, owner, copy)
     step_until(lambda: copy.state() is TaskState.STANDBY, owner, copy)
-    task = copy.thread._tasks[copy_of(count).task]
+    task = copy.thread._tasks[copy_of(count).task].running
     assert isinstance(task, StandbyTask)
-    assert task._stores is not None
+    assert isinstance(task, StandbyTask)
     (store,) = task._stores.stores.values()
     step_until(lambda: store.get(b"late") == b"1", copy)
     assert {store.get(b"k%d" % n) for n in range(KEYS)} == {b"1"}
@@ -100,7 +98,7 @@ def test_copy_that_comes_back_reads_the_difference_alone(job: Job) -> None:
     step_until(lambda: copy.state() is TaskState.STANDBY, copy)
     assert status(copy, copy_of(count)).to_restore >= KEYS
     copy.revoke(copy_of(count).task)
-    step_until(lambda: not copy.thread._tasks, copy)
+    step_until(lambda: not copy.thread.tasks, copy)
     copy.assign(copy_of(count))
     step_until(lambda: copy.state() is TaskState.STANDBY, copy)
     assert status(copy, copy_of(count)).to_restore <= 2
@@ -115,9 +113,10 @@ def test_copy_whose_restore_fails_does_not_say_that_a_wiped_store_is_complete(
     count = job.replica(ProcessorType.COUNT)
     write(job, 3)
     run_once(job.task(count))
-    copy = StandbyTask(copy_of(count), job.context(1), 1)
+    copy = job.task(copy_of(count), tm_id=1)
     copy.start()
-    assert copy.positions
+    assert copy.assigned.running is not None
+    assert copy.assigned.running.read
     copy.drop()
     for current in job.config.state_dir.glob("*/taskmanager_1/*/*/CURRENT"):
         current.write_text("damaged")
@@ -129,7 +128,7 @@ def test_copy_whose_restore_fails_does_not_say_that_a_wiped_store_is_complete(
         patch.setattr(Admin, "high_watermarks", fail)
         with pytest.raises(TransactionFailedError, match="no broker"):
             copy.start()
-        copy.drop()
     copy.start()
-    assert copy.status().to_restore >= KEYS
+    assert copy.assigned.start is not None
+    assert copy.assigned.start.to_restore >= KEYS
     copy.drop()

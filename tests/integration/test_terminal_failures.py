@@ -64,7 +64,7 @@ def guarded(tmp_path: Path, guarded_servers: str) -> Iterator[Job]:
 
 
 def status(thread: Thread, partition: int = 0) -> TaskStatus:
-    return thread.thread._tasks[TaskId("P", partition)].status()
+    return thread.status(TaskId("P", partition))
 
 
 def run_until_committed(job: Job, thread: Thread, offset: int, partition: int = 0) -> None:
@@ -107,11 +107,11 @@ def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) 
         thread.close()
         thread = Thread(job, 1)
     else:
-        thread.thread._lanes[0].reader.unassign([(job.config.source_topic, 0)])
+        thread.thread._lanes._lanes[0].reader.unassign([(job.config.source_topic, 0)])
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
     job.admin.delete_before({(job.config.source_topic, 0): 6})
     if has_started:
-        thread.thread._lanes[0].reader.assign({(job.config.source_topic, 0): 3})
+        thread.thread._lanes._lanes[0].reader.assign({(job.config.source_topic, 0): 3})
     else:
         for replica in replicas:
             thread.assign(replica)
@@ -263,7 +263,7 @@ def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) 
     allow(guarded, denied)
     assert guarded.committed() == 3
     thread.revoke(TaskId("P", 0))
-    step_until(lambda: not thread.thread._tasks, thread)
+    step_until(lambda: not thread.thread.tasks, thread)
     thread.assign(guarded.replica(ProcessorType.COUNT))
     run_until_committed(guarded, thread, 6)
     found = [record.value for record in guarded.read(guarded.config.sink_topic)]

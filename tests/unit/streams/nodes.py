@@ -19,7 +19,8 @@ from streams import (
     stores,
 )
 from streams import serdes as serde
-from streams.group_task import GroupSettings, GroupTask
+from streams.group_settings import GroupSettings
+from streams.group_task import GroupTask
 from streams.outputs import Dropped, Output, OutputColumns
 from streams.runtime import GroupRuntime, Rejection
 from streams.stores.bytes_store import BytesStore
@@ -250,7 +251,7 @@ class Tasks:
         """Take batches in and process all that can be; return what was put out."""
         for batch in batches:
             self.task.add(batch)
-        self.task.process(self.clock.now_ms, self.partitions)
+        self.task.step(self.clock.now_ms, self.partitions)
         return self.taken()
 
     def taken(self) -> list[Sent]:

@@ -23,7 +23,7 @@ from streams import (
     serdes,
     stores,
 )
-from streams.group_task import GroupSettings
+from streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, starting
 
 

@@ -16,7 +16,7 @@ from streams import (
     TopologyBuilder,
     TopologyTestDriver,
 )
-from streams.group_task import GroupSettings
+from streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, Whole
 
 RECORDS = [

@@ -17,7 +17,7 @@ from streams import (
     serdes,
     stores,
 )
-from streams.group_task import GroupSettings
+from streams.group_settings import GroupSettings
 from streams.outputs import Dropped, described
 from streams.stores import StoreBuilder, Window, Windowed
 from streams.topology import NodeGroup
@@ -61,11 +61,11 @@ def keeping(store: StoreBuilder[Any, Any]) -> NodeGroup:
 def test_what_comes_too_late_for_a_store_counts_as_expired(store: StoreBuilder[Any, Any]) -> None:
     task = Tasks(keeping(store), SKIP)
     task.task.add(batch([b"1", b"2", b"3"], timestamps=[LATEST, 5, 6]))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     assert task.task.take()[1].dropped == {Dropped("expired", "kept"): 2}
     assert task.task.take()[1].dropped == {}
     task.task.add(batch([b"4"], timestamps=[7], offset=3))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     assert task.task.take()[1].dropped == {Dropped("expired", "kept"): 1}
 
 
@@ -73,7 +73,7 @@ def test_what_comes_too_late_for_a_store_counts_as_expired(store: StoreBuilder[A
 def test_what_a_rejected_record_put_too_late_does_not_count(store: StoreBuilder[Any, Any]) -> None:
     task = Tasks(keeping(store), SKIP)
     task.task.add(batch([b"1", b"bad", b"3"], timestamps=[LATEST, 5, 6]))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     figures = task.task.take()[1]
     assert figures.skipped == 1
     assert figures.dropped_by_reason == {"expired": 1}

@@ -11,10 +11,8 @@ from common.errors import EngineError
 from common.nodes import OnError
 from common.record_batch import RecordBatch
 from streams import (
-    Cancellable,
     LogAndSkipOnInvalidTimestamp,
     ProcessorContext,
-    PunctuationType,
     Record,
     RecordRejectedError,
     TopologyBuilder,
@@ -22,7 +20,8 @@ from streams import (
     serdes,
 )
 from streams.forward import ForwardProcessor
-from streams.group_task import GroupSettings, ProcessingFailedError
+from streams.group_settings import GroupSettings
+from streams.group_task import ProcessingFailedError
 from streams.serdes import Serde
 from streams.topology import NodeGroup
 from tests.unit.streams.nodes import (
@@ -37,7 +36,6 @@ from tests.unit.streams.nodes import (
     chain,
     content,
     sent,
-    starting,
 )
 
 FAIL = GroupSettings()
@@ -74,7 +72,6 @@ def test_fail_stops_in_front_of_the_bad_record_with_all_before_it_done(
     assert str(raised.value) == "record in[2]@12: ValueError: no good"
     assert isinstance(raised.value.error, ValueError)
     assert task.task.position(("in", 2)) == 12
-    assert task.task.needs_turns
     assert content(task.stores["seen"]) == {b"a": b"1", b"b": b"1"}
     outputs, counted = task.task.take()
     assert [value for _, _, value, _ in sent(outputs)] == [b"a", b"b"]
@@ -85,7 +82,7 @@ def test_fail_stops_in_front_of_the_bad_record_with_all_before_it_done(
 def test_skip_leaves_bad_records_out(counting: Any, failing: Any) -> None:
     task = Tasks(chain(counting, failing, uses=[0]), SKIP)
     task.task.add(batch([b"bad", b"a", b"bad", b"bad", b"b"]))
-    assert task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     assert task.task.position(("in", 0)) == 5
     assert content(task.stores["seen"]) == {b"a": b"1", b"b": b"1"}
     assert figures(task) == {"in": 5, "out": 2, "skipped": 3}
@@ -103,7 +100,7 @@ def test_dead_letters_carry_the_record_and_what_was_wrong(counting: Any, failing
         headers=[None, [("h", b"1")], None, None],
     )
     task.task.add(records)
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     outputs, counted = task.task.take()
     letters = [output for output in outputs if isinstance(output, tuple) and output[0] == "dead"]
 
@@ -136,7 +133,7 @@ def test_a_dead_letter_without_key_goes_to_a_partition_that_its_topic_has() -> N
 
     task = Tasks(chain(calling(fail)), DEAD_LETTER, Outlet({"dead": 2}), number=3)
     task.task.add(batch([b"bad"], keys=[None], partition=3))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     ((letter,), _) = task.task.take()
     assert isinstance(letter, tuple)
     assert (letter[0], letter[3]) == ("dead", 1)
@@ -150,7 +147,7 @@ def dead_letter(error: Exception, value: bytes = b"x") -> dict[str, bytes | None
 
     task = Tasks(chain(calling(fail)), DEAD_LETTER)
     task.task.add(batch([value]))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     ((output,), _) = task.task.take()
     assert isinstance(output, tuple)
     return dict(output[5] or [])
@@ -174,7 +171,7 @@ def test_dead_letters_name_the_error(error: Exception, name: bytes, message: byt
 def test_an_output_that_is_too_large_is_a_bad_record(processor: Any) -> None:
     task = Tasks(chain(processor), DEAD_LETTER, Outlet(limits={"out": 100}))
     task.task.add(batch([b"1", b"x" * 50, b"2"]))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     outputs, _ = task.task.take()
     assert [(topic, value) for topic, _, value, _ in sent(outputs)] == [
         ("out", b"1"),
@@ -234,7 +231,7 @@ def test_the_position_is_that_of_the_first_record_that_is_not_processed() -> Non
     assert task.task.position(("a", 0)) is None
     task.task.add(batch([b"1", b"2"], topic="a", offset=7))
     assert task.task.position(("a", 0)) == 7
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     assert task.task.position(("a", 0)) == 9
     assert task.task.position(("b", 0)) is None
 
@@ -247,49 +244,10 @@ def test_offsets_may_have_gaps() -> None:
     assert task.task.position(("in", 0)) == 7
 
 
-def test_reading_should_pause_while_enough_records_wait() -> None:
-    task = Tasks(chain(Each, topics=["a", "b"]), GroupSettings(buffered_records=2))
-    task.task.add(batch([b"1"], topic="a"))
-    assert not task.task.is_full(("a", 0))
-    task.task.add(batch([b"2"], topic="a", offset=1))
-    assert task.task.is_full(("a", 0))
-    task.task.process(0, task.partitions)
-    assert not task.task.is_full(("a", 0))
-
-
-def test_a_task_needs_turns_while_records_wait() -> None:
-    task = Tasks(chain(Each, topics=["a", "b"]), FAIL)
-    assert not task.task.needs_turns
-    task.task.add(batch([b"1"], topic="a"))
-    task.task.process(0, [])
-    assert task.task.needs_turns
-    task.task.process(0, task.partitions)
-    assert not task.task.needs_turns
-
-
-def test_a_task_needs_turns_while_something_may_be_due_by_the_wall_clock() -> None:
-    handles: list[Cancellable] = []
-    wall_clock = PunctuationType.WALL_CLOCK_TIME
-    schedule = starting(lambda c: handles.append(c.schedule(10, wall_clock, lambda time: None)))
-    task = Tasks(chain(schedule), FAIL)
-    assert task.task.needs_turns
-    handles[0].cancel()
-    assert not task.task.needs_turns
-
-
-def test_a_processor_may_ask_for_a_commit() -> None:
-    task = Tasks(chain(calling(lambda context, record: context.commit())), FAIL)
-    assert not task.task.wants_commit
-    task.run(batch([b"1"]))
-    assert task.task.wants_commit
-    task.task.wants_commit = False
-    assert not task.task.wants_commit
-
-
 def test_what_was_taken_is_not_given_again() -> None:
     task = Tasks(chain(Each), SKIP)
     task.task.add(batch([b"1", b"bad"]))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     assert figures(task) == {"in": 2, "out": 1, "skipped": 1}
     assert figures(task) == {}
     assert task.taken() == []
@@ -301,7 +259,7 @@ def test_records_that_a_partitioner_drops_are_counted() -> None:
     builder.add_sink("sink", "out", "source", partitioner=lambda *_: set())
     task = Tasks(builder.build().groups[0], FAIL)
     task.task.add(batch([b"1", b"2"]))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     assert figures(task) == {"in": 2, "partitioner": 2}
 
 
@@ -319,7 +277,7 @@ def at(topic: str, *timestamps: int, offset: int = 0) -> RecordBatch:
 
 
 def worked(task: Tasks, now_ms: int, ends_reached: Sequence[str] = ()) -> list[bytes | None]:
-    task.task.process(now_ms, [(topic, 0) for topic in ends_reached])
+    task.task.step(now_ms, [(topic, 0) for topic in ends_reached])
     return [value for _, _, value, _ in task.taken()]
 
 
@@ -375,17 +333,18 @@ def test_a_late_input_that_comes_in_time_goes_first() -> None:
     assert task.enforced == 0
 
 
-def test_what_takes_inputs_as_they_come_processes_them_when_they_are_added() -> None:
+def test_what_takes_inputs_as_they_come_waits_for_none_and_keeps_batches_whole() -> None:
     task = two(takes_inputs_as_they_come=True, max_task_idle_ms=1000)
-    task.task.add(at("a", 10))
-    task.task.add(at("b", 5))
-    assert [value for _, _, value, _ in task.taken()] == [b"a10", b"b5"]
-    assert not task.task.process(0, [])
+    task.task.add(at("a", 10, 30))
+    task.task.add(at("b", 5, 20))
+    task.task.add(at("a", 1, offset=2))
+    assert worked(task, 0) == [b"a10", b"a30", b"b5", b"b20", b"a1"]
 
 
 def test_a_task_without_records_does_nothing() -> None:
     task = two()
-    assert not task.task.process(0, [("a", 0), ("b", 0)])
+    assert task.task.step(0, [("a", 0), ("b", 0)]) == (False, False)
+    assert not task.task.has_uncommitted
 
 
 def test_a_bad_record_of_one_input_does_not_hold_up_the_other() -> None:
@@ -429,7 +388,7 @@ def test_a_record_without_a_valid_timestamp_fails_by_default() -> None:
 def test_on_error_decides_about_a_record_without_a_valid_timestamp() -> None:
     task = Tasks(chain(Each), DEAD_LETTER)
     task.task.add(batch([b"1", b"2", b"3"], timestamps=[5, -1, 4]))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     outputs, counted = task.task.take()
     assert [
         (output[0], output[2], output[4]) for output in outputs if isinstance(output, tuple)
@@ -444,7 +403,7 @@ def test_on_error_decides_about_a_record_without_a_valid_timestamp() -> None:
 def test_records_may_be_dropped_for_their_timestamps() -> None:
     task = Tasks(with_extractor(LogAndSkipOnInvalidTimestamp()), FAIL)
     task.task.add(batch([b"1", b"2", b"3"], timestamps=[-1, 5, -1]))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     assert task.task.position(("in", 0)) == 3
     assert figures(task) == {"in": 1, "out": 1, "invalid timestamp": 2}
 
@@ -452,7 +411,8 @@ def test_records_may_be_dropped_for_their_timestamps() -> None:
 def test_a_batch_of_which_all_is_dropped_moves_the_position() -> None:
     task = Tasks(with_extractor(LogAndSkipOnInvalidTimestamp()), FAIL)
     task.task.add(batch([b"1"], timestamps=[-1], offset=9))
-    assert not task.task.process(0, task.partitions)
+    assert task.task.step(0, task.partitions) == (False, False)
+    assert task.task.has_uncommitted
     assert task.task.position(("in", 0)) == 10
 
 
@@ -460,7 +420,7 @@ def test_records_may_take_the_largest_timestamp_before_them() -> None:
     task = Tasks(with_extractor(UsePartitionTimeOnInvalidTimestamp()), FAIL)
     task.task.add(batch([b"1", b"2", b"3"], timestamps=[7, -1, 3]))
     task.task.add(batch([b"4"], timestamps=[-1], offset=3))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     assert times(task) == [7, 7, 3, 7]
 
 
@@ -468,7 +428,7 @@ def test_extracted_timestamps_decide_about_the_order_and_go_on_to_the_outputs() 
     group = with_extractor(lambda record, partition_time: record.value["at"], serdes.json)
     task = Tasks(group, FAIL)
     task.task.add(batch([b'{"at":70}', b'{"at":30}'], timestamps=[1, 2]))
-    task.task.process(0, task.partitions)
+    task.task.step(0, task.partitions)
     assert times(task) == [70, 30]
     assert task.task.runtime.stream_time == 70
 
@@ -485,7 +445,7 @@ def test_what_an_extractor_or_its_serde_raises_concerns_one_record(
     records = batch([b"5", b"x", b"6"], timestamps=[0, 0, 0])
     if settings is SKIP:
         task.task.add(records)
-        task.task.process(0, task.partitions)
+        task.task.step(0, task.partitions)
         assert times(task) == [5, 6]
         return
     with pytest.raises(ProcessingFailedError, match=r"record in\[0\]@1: ValueError"):

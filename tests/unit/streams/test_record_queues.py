@@ -25,10 +25,8 @@ def batch(partition: Partition, timestamps: Sequence[int], first_offset: int = 0
     return RecordBatch(topic, number, [None] * size, [b""] * size, timestamps, offsets)
 
 
-def queues_of(
-    *partitions: Partition, max_task_idle_ms: int = NEVER_WAIT, buffered_records: int = 1000
-) -> RecordQueues:
-    return RecordQueues(partitions, max_task_idle_ms, buffered_records)
+def queues_of(*partitions: Partition, max_task_idle_ms: int = NEVER_WAIT) -> RecordQueues:
+    return RecordQueues(partitions, max_task_idle_ms)
 
 
 def filled(a: Sequence[int], b: Sequence[int] | None = None) -> RecordQueues:
@@ -412,33 +410,27 @@ def test_one_partition_to_wait_for_is_enough() -> None:
     assert queues.enforced_processing_total == 0
 
 
-# Pausing
+# What waits
 
 
-def test_partition_is_full_at_the_limit_and_no_more_below() -> None:
-    queues = queues_of(A, B, buffered_records=3)
-    queues.add(batch(A, [10, 20]))
-    queues.add(batch(B, [35, 45, 55]))
-    assert (queues.is_full(A), queues.is_full(B)) == (False, True)
-    queues.add(batch(A, [30, 40, 50], first_offset=2))
-    full = []
-    while take_one(queues):
-        full.append((queues.is_full(A), queues.is_full(B)))
-    assert full == [
-        (True, True),
-        (True, True),
-        (False, True),
-        (False, False),
-        *[(False, False)] * 4,
-    ]
-
-
-def test_partition_is_drained_when_its_last_record_is_taken() -> None:
+def test_waiting_records_are_counted_by_partition() -> None:
     queues = filled([1, 3], [2])
-    seen = [(queues.is_drained(A), queues.is_drained(B))]
+    seen = [(queues.waiting(A), queues.waiting(B))]
     while take_one(queues):
-        seen.append((queues.is_drained(A), queues.is_drained(B)))
-    assert seen == [(False, False), (False, False), (False, True), (True, True)]
+        seen.append((queues.waiting(A), queues.waiting(B)))
+    assert seen == [(2, 1), (1, 1), (1, 0), (0, 0)]
+
+
+def test_partitions_take_turns_where_timestamps_decide_nothing() -> None:
+    queues = RecordQueues([A, B], NEVER_WAIT, is_ordered=False)
+    queues.add(batch(A, [10, 1]))
+    queues.add(batch(A, [2], first_offset=2))
+    queues.add(batch(B, [5]))
+    runs = []
+    while (run := queues.run()) is not None:
+        runs.append((run.partition, run.stop - run.start))
+        queues.advance(run.partition, run.stop - run.start)
+    assert runs == [(A, 2), (B, 1), (A, 1)]
 
 
 # Starting anew
@@ -465,8 +457,7 @@ UNKNOWN: Partition = ("unknown", 0)
     [
         lambda queues: queues.add(batch(UNKNOWN, [1])),
         lambda queues: queues.advance(UNKNOWN, 0),
-        lambda queues: queues.is_drained(UNKNOWN),
-        lambda queues: queues.is_full(UNKNOWN),
+        lambda queues: queues.waiting(UNKNOWN),
         lambda queues: queues.partition_time(UNKNOWN),
         lambda queues: queues.position(UNKNOWN),
         lambda queues: queues.read_up_to(UNKNOWN, 1),

@@ -19,7 +19,8 @@ from streams import (
     StreamsError,
 )
 from streams.forward import ForwardProcessor
-from streams.group_task import GroupSettings, ProcessingFailedError
+from streams.group_settings import GroupSettings
+from streams.group_task import ProcessingFailedError
 from tests.unit.streams.nodes import (
     CountSeen,
     Each,
@@ -99,8 +100,7 @@ def test_it_is_called_once_after_a_gap_and_stays_on_its_grid() -> None:
 def test_without_records_it_is_not_called() -> None:
     task = Tasks(chain(every(1, tick)), DEFAULT)
     task.clock.now_ms = 1_000_000
-    task.task.process(1_000_000, task.partitions)
-    task.task.punctuate(1_000_000)
+    task.task.step(1_000_000, task.partitions)
     assert task.taken() == []
 
 
@@ -154,7 +154,7 @@ def test_wall_clock_time_counts_from_the_moment_of_scheduling() -> None:
     )
     for now_ms in (5, 14, 15, 35, 40):
         task.clock.now_ms = now_ms
-        task.task.punctuate(now_ms)
+        task.task.step(0, task.partitions)
     assert fired == [14, 35, 40]
 
 
@@ -307,16 +307,18 @@ def test_one_that_raises_fails_the_task_and_leaves_no_trace() -> None:
 
 def test_one_that_raises_by_the_wall_clock_fails_the_task_as_well() -> None:
     task = Tasks(chain(lambda: Storing(ValueError("broken")), uses=[0]), DEFAULT)
+    task.clock.now_ms += 10
     with pytest.raises(ProcessingFailedError, match="a punctuation: ValueError: broken"):
-        task.task.punctuate(10)
+        task.task.step(0, task.partitions)
     assert task.taken() == []
     assert content(task.stores["seen"]) == {}
 
 
 def test_errors_of_the_engine_pass_through_a_punctuation() -> None:
     task = Tasks(chain(lambda: Storing(EngineError("gone")), uses=[0]), DEFAULT)
+    task.clock.now_ms += 10
     with pytest.raises(EngineError, match="gone"):
-        task.task.punctuate(10)
+        task.task.step(0, task.partitions)
 
 
 def test_one_that_succeeds_keeps_what_it_stored_when_a_record_fails_afterwards() -> None:

@@ -19,7 +19,7 @@ from streams import (
     TopologyBuilder,
     TopologyTestDriver,
 )
-from streams.group_task import GroupSettings
+from streams.group_settings import GroupSettings
 from streams.outputs import OutputColumns
 from tests.unit.streams.nodes import Each, Nodes, Tasks, batch, calling, calling_whole, chain
 

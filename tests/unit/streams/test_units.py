@@ -17,7 +17,7 @@ from common.topics import TopicNames
 from streams import serdes, stores
 from streams.count import COUNTS
 from streams.errors import TopologyError
-from streams.group_task import GroupSettings
+from streams.group_settings import GroupSettings
 from streams.nodes import ProcessorNode, Sink, Source
 from streams.pipeline.load import load_pipeline
 from streams.timestamps import (

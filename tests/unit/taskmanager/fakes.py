@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-import structlog
 
 from common.config import Config
-from common.kafka.clients import Partition
+from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
 from common.nodes import ProcessorType, TaskId
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
+from streams.event_loop import EventLoop
+from streams.runtime import Call
 from taskmanager import pipeline_thread
+from taskmanager.assigned_task import AssignedTask
 from taskmanager.pipeline_thread import PipelineThread
+from taskmanager.running_task import RunningTask, TaskMemory, Turn
+from taskmanager.task_start import TaskStart
 
 TIMEOUT_S = 20
 CONFIG = Config(
@@ -32,14 +36,16 @@ CONFIG = Config(
 )
 
 
-def replica(partition: int) -> ProcessorReplica:
+def replica(partition: int, type_: ProcessorType | None = None) -> ProcessorReplica:
+    """Return a replica of the processor P; of the type `forward`, unless it says otherwise."""
+    type_ = type_ or ProcessorType.FORWARD
     return ProcessorReplica(
-        TaskId("P", partition), ProcessorType.FORWARD, ("source",), ("sink",), ("in",), ("out",)
+        TaskId("P", partition), type_, ("source",), ("sink",), ("in",), ("out",)
     )
 
 
-def batch(partition: int) -> RecordBatch:
-    return RecordBatch("in", partition, [b"k"], [b"v"], [1], [0])
+def batch(partition: int, offset: int = 0) -> RecordBatch:
+    return RecordBatch("in", partition, [b"k"], [b"v"], [1], [offset])
 
 
 class Clock:
@@ -57,6 +63,8 @@ class FakeReader:
 
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
+        self.has_ends = True
+        """Whether the end of a partition is reached with the last record that came."""
         self.assigned: set[Partition] = set()
         self.paused: set[Partition] = set()
         """As librdkafka has it: unassigning and assigning does not resume."""
@@ -79,7 +87,14 @@ class FakeReader:
 
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
         taken, self.batches = self.batches, []
-        return Fetched(taken)
+        ends = [((b.topic, b.partition), b.offsets[-1] + 1) for b in taken]
+        return Fetched(taken, ends if self.has_ends else [])
+
+    def known_end(self, partition: Partition) -> int:
+        return -1001
+
+    def close(self) -> None:
+        pass
 
 
 class FakeClients:
@@ -120,131 +135,165 @@ class FakeChannel:
         return sum(message["type"] == kind for message in self.sent)
 
 
-class FakeTask:
-    """A task whose `on_start`, `on_process` and `on_commit` are the test's."""
+class FakeTask(RunningTask):
+    """A running task whose start, turns, commits and end are the test's.
 
-    def __init__(self, replica: ProcessorReplica) -> None:
-        self.replica = replica
-        self.partitions = (("in", replica.task.partition),)
-        self.positions = dict.fromkeys(self.partitions, 0)
-        self.state = TaskState.STARTING
-        self.reason = ""
-        self.restarts = 0
-        self.is_cancelled = False
-        self.is_caught_up = False
-        self.needs_refresh = False
-        self.needs_turns = False
-        self.has_lost_connection = False
-        self.on_lost_connection: Callable[[], object] = lambda: None
-        self.has_gathered = False
-        self.wants_commit = False
-        self.has_open_transaction = False
-        self.has_committed = False
-        self.transaction_age_s = 0.0
-        self.log = structlog.get_logger()
+    What a test gives it to do may raise, and may wait.
+    """
+
+    state = TaskState.RUNNING
+
+    def __init__(self, task_id: TaskId) -> None:
+        super().__init__({("in", task_id.partition): 0})
+        self.task_id = task_id
         self.on_start: Callable[[], object] = lambda: None
-        self.on_process: Callable[[], object] = lambda: None
-        self.on_commit: Callable[[], object] = lambda: None
         self.on_turn: Callable[[], object] = lambda: None
+        self.on_commit: Callable[[], object] = lambda: None
+        self.on_close: Callable[[], object] = lambda: None
+        self.records: list[RecordBatch] = []
+        self.uncommitted = 0
+        self.committed = 0
+        self.turns = 0
         self.fills_up = False
+        self.loses_connection = False
+        self.calls: list[Call] = []
+        """The call of user code that goes on, if there is any."""
+        self.is_released = False
+
+    def add(self, batch: RecordBatch) -> None:
+        self.records.append(batch)
+
+    def lose_input(self, reason: str) -> None:
+        raise HopelessError(reason)
 
     @property
-    def is_running(self) -> bool:
-        return self.state is TaskState.RUNNING
+    def has_records(self) -> bool:
+        return bool(self.records)
 
-    def start(self) -> None:
-        self.on_start()
-        self.has_committed = False
-        self.state = TaskState.RUNNING
+    has_news = has_records
 
-    def require_connection(self) -> None:
-        self.on_lost_connection()
-
-    def process(self, batch: RecordBatch) -> None:
-        self.has_open_transaction = True
-        self.on_process()
+    @property
+    def call(self) -> Call | None:
+        return self.calls[-1] if self.calls else None
 
     def is_full(self, partition: Partition) -> bool:
         return self.fills_up
 
-    def turn(self) -> None:
+    is_overfull = is_full
+
+    @property
+    def has_lost_connection(self) -> bool:
+        return self.loses_connection
+
+    def require_connection(self) -> None:
+        raise TransactionFailedError("a connection broke")
+
+    def turn(self, until_s: float) -> Turn:
+        self.turns += 1
+        taken, self.records = self.records, []
         self.on_turn()
+        self.uncommitted += len(taken)
+        return Turn(has_more=False, wants_commit=False)
 
-    def commit(self) -> bool:
+    @property
+    def has_uncommitted(self) -> bool:
+        return self.uncommitted > 0
+
+    def commit(self) -> None:
         self.on_commit()
-        self.has_open_transaction, self.has_committed = False, True
-        return True
+        self.committed += self.uncommitted
+        self.uncommitted = 0
 
-    def drop(self) -> None:
-        self.has_open_transaction = False
+    def close(self) -> None:
+        self.on_close()
+        self.release()
 
-    def fail(self, reason: str) -> None:
-        self.state, self.reason = TaskState.FAILED, reason
+    def release(self) -> None:
+        self.is_released = True
 
-    def cancel(self) -> None:
-        self.is_cancelled = True
 
-    def status(self) -> TaskStatus:
-        return TaskStatus(self.replica.task, self.state, restarts=self.restarts)
+class FakeStart(TaskStart):
+    """A start that gives the test's task."""
+
+    def __init__(self, task: FakeTask) -> None:
+        super().__init__(replica(0), cast(Any, None), TaskMemory(), None)
+        self._task = task
+
+    def run(self) -> RunningTask:
+        self._task.on_start()
+        self._require_wanted()
+        self._task.is_released = False
+        self._task.uncommitted = 0
+        return self._task
 
 
 class Rig:
-    """A PipelineThread with fake tasks, stepped by hand."""
+    """A PipelineThread with fake tasks, stepped by hand; its other threads are real ones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock()
-        self.tasks: dict[int, FakeTask] = {}
+        self.tasks: dict[TaskId, FakeTask] = {}
         self.reader = FakeReader()
         self.channel = FakeChannel(self.clock)
         monkeypatch.setattr(pipeline_thread, "time", self.clock)
-        monkeypatch.setattr(pipeline_thread, "Task", self._task)
+        monkeypatch.setattr(
+            AssignedTask, "new_start", lambda assigned, wake: self._new_start(assigned)
+        )
         self.failed_stores: dict[object, Exception] = {}
         """What global stores say at their next update: which tasks cannot go on, and why."""
         self.updates = 0
-        stores = SimpleNamespace(update=self._update)
-        context: Any = SimpleNamespace(config=CONFIG, reader=self.reader, global_stores=stores)
+        stores = SimpleNamespace(update=self._update, are_used=False)
+        self.stores = stores
+        context: Any = SimpleNamespace(
+            config=CONFIG,
+            tm_id=0,
+            thread=0,
+            clients=FakeClients(None, lambda: self.reader),
+            global_stores=stores,
+            event_loop=EventLoop(),
+        )
         self.thread = PipelineThread(context, self.channel)  # type: ignore[arg-type]
 
-    def _task(self, replica: ProcessorReplica, _context: object, _epoch: int) -> FakeTask:
-        return self.tasks[replica.task.partition]
+    def _new_start(self, assigned: AssignedTask) -> TaskStart:
+        assigned.start = FakeStart(self.tasks[assigned.replica.task])
+        return assigned.start
 
     def _update(self, _max_records: int) -> dict[object, Exception]:
         self.updates += 1
         return self.failed_stores
 
-    def assign(self, partition: int) -> FakeTask:
+    def assign(self, partition: int, type_: ProcessorType | None = None) -> FakeTask:
         """Let the driver assign a task; return it."""
-        task = self.tasks[partition] = FakeTask(replica(partition))
+        given = replica(partition, type_)
+        task = self.tasks[given.task] = FakeTask(given.task)
         self.channel.commands.append(
             {
                 "type": "assign",
-                "replica": task.replica.to_json(),
-                "parameters": task.replica.parameters(),
+                "replica": given.to_json(),
+                "parameters": given.parameters(),
                 "epoch": 0,
             }
         )
         return task
 
-    def revoke(self, *partitions: int) -> None:
+    def revoke(self, *tasks: FakeTask) -> None:
         """Let the driver revoke tasks, all at once."""
-        self.channel.commands += [
-            {"type": "revoke", "task": str(TaskId("P", partition))} for partition in partitions
-        ]
+        self.channel.commands += [{"type": "revoke", "task": str(t.task_id)} for t in tasks]
+
+    def status(self, task: FakeTask) -> TaskStatus:
+        return self.thread.status(task.task_id)
 
     def step(self) -> None:
-        """Do one turn of the loop."""
-        self.thread._obey()
-        self.thread._watch_starts()
-        self.thread._work()
-        self.thread._report()
+        """Do one round of the loop."""
+        self.thread.step()
 
     def step_until(self, condition: Callable[[], bool]) -> None:
         """Turn until what goes on in the background has come so far; its time limit is pytest's."""
         while not condition():
             self.step()
 
-    def run(self, *partitions: int) -> list[FakeTask]:
+    def run(self, *partitions: int, type_: ProcessorType | None = None) -> list[FakeTask]:
         """Assign tasks and turn until they run and are read."""
-        tasks = [self.assign(partition) for partition in partitions]
+        tasks = [self.assign(partition, type_) for partition in partitions]
         self.step_until(lambda: {p for t in tasks for p in t.partitions} <= self.reader.assigned)
         return tasks

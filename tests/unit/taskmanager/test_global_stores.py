@@ -21,8 +21,8 @@ from streams.stores.bytes_store import StoreBytes
 from streams.stores.rocksdb import RocksDBStore, StoreCorruptedError
 from streams.topology import NodeGroup
 from taskmanager import global_stores as module
-from taskmanager.assigned_task import StartCancelledError
 from taskmanager.global_stores import GlobalStores
+from taskmanager.task_start import StartCancelledError
 from tests.unit.taskmanager.fakes import CONFIG, FakeClients
 from tests.user_code.lookups import lookup
 

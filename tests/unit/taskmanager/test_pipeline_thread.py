@@ -1,163 +1,87 @@
-"""A PipelineThread's loop with fake tasks: whom it waits for, and when it gives a task up."""
+"""A PipelineThread's loop with fake tasks: what it lets wait for what, and what it tells."""
 
 from __future__ import annotations
 
 import threading
-from functools import partial
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
+from common.nodes import ProcessorType
 from common.status import TaskState
+from streams.group_task import ProcessingFailedError
+from streams.runtime import Call
 from streams.stores.rocksdb import StoreCorruptedError
-from taskmanager.pipeline_thread import PARALLEL_CALLS
+from taskmanager.background import PARALLEL_CALLS
+from taskmanager.pipeline_thread import CHECK_INTERVAL_S
 from tests.unit.taskmanager.fakes import TIMEOUT_S, FakeTask, Rig, batch
 
-TRANSACTION_TIMEOUT_S = 15.0
+USER = ProcessorType.CLASS
+BOTH = pytest.mark.parametrize("type_", [ProcessorType.FORWARD, USER], ids=["inline", "user"])
 
 
 @pytest.fixture
-def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
-    return Rig(monkeypatch)
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    made = Rig(monkeypatch)
+    yield made
+    made.thread.close()
 
 
-def be_fenced() -> None:
-    raise FencedError("fenced")
+def feed(rig: Rig, *tasks: FakeTask) -> None:
+    """Let a record of each task come."""
+    for task in tasks:
+        ((_, number),) = task.partitions
+        rig.reader.batches.append(batch(number))
 
 
-def fence(rig: Rig, task: FakeTask, transaction_age_s: float) -> None:
-    """Let a task be fenced at its next commit, and turn until it runs again or is closed."""
-    task.on_commit = be_fenced
-    task.has_open_transaction, task.transaction_age_s = True, transaction_age_s
-    rig.step()
-    rig.clock.now_s += 2
-    closed = rig.channel.count("closed")
-    rig.step_until(lambda: bool(rig.reader.assigned) or closed > 0)
+def raise_(error: Exception) -> Any:
+    def fail() -> None:
+        raise error
+
+    return fail
 
 
-def test_task_that_is_fenced_twice_in_a_minute_is_given_up(rig: Rig) -> None:
+@BOTH
+def test_records_are_processed_and_committed(rig: Rig, type_: ProcessorType) -> None:
+    (task,) = rig.run(0, type_=type_)
+    feed(rig, task)
+    rig.step_until(lambda: task.committed == 1)
+    assert task.turns == 1
+
+
+def test_what_may_come_soon_is_committed_together_when_the_interval_is_over(rig: Rig) -> None:
+    """A backlog is not committed because the brokers bring nothing for a moment."""
     (task,) = rig.run(0)
-    fence(rig, task, transaction_age_s=0.1)
-    assert (task.restarts, rig.channel.count("closed")) == (1, 0)
-    fence(rig, task, transaction_age_s=0.1)
-    assert rig.channel.count("closed") == 1
-
-
-def test_task_whose_transactions_time_out_is_never_given_up(rig: Rig) -> None:
-    """The broker fenced it, and nobody else wants it."""
-    (task,) = rig.run(0)
-    for restarts in range(1, 5):
-        fence(rig, task, transaction_age_s=TRANSACTION_TIMEOUT_S + 5)
-        assert (task.restarts, rig.channel.count("closed")) == (restarts, 0)
-
-
-def test_one_hang_does_not_count_towards_a_fence_that_follows_it(rig: Rig) -> None:
-    (task,) = rig.run(0)
-    fence(rig, task, transaction_age_s=TRANSACTION_TIMEOUT_S + 5)
-    fence(rig, task, transaction_age_s=0.1)
-    assert (task.restarts, rig.channel.count("closed")) == (2, 0)
-
-
-def test_partition_that_was_paused_is_read_again_after_a_restart(rig: Rig) -> None:
-    task, sibling = rig.run(0, 1)
-    task.fills_up = True
+    rig.reader.has_ends = False
+    feed(rig, task)
     rig.step()
-    assert rig.reader.paused == set(task.partitions)
-    task.fills_up, task.has_open_transaction, task.on_commit = False, True, fail_to_commit
-    rig.step()
-    assert rig.reader.assigned == set(sibling.partitions)
-    assert not rig.reader.paused
-
-
-def test_tasks_that_lost_their_connection_start_again_all_at_once(rig: Rig) -> None:
-    tasks = rig.run(0, 1, 2)
-
-    def mend(task: FakeTask) -> None:
-        task.has_lost_connection = False
-
-    for task in tasks[1:]:
-        task.has_lost_connection, task.on_start = True, partial(mend, task)
-        task.on_lost_connection = fail_to_commit
-    rig.step()
-    assert [task.restarts for task in tasks] == [0, 1, 1]
-    rig.step_until(lambda: len(rig.reader.assigned) == 3)
-    assert [task.restarts for task in tasks] == [0, 1, 1]
-
-
-def test_task_that_starts_is_left_alone(rig: Rig) -> None:
-    """Else it could be dropped, and adopted as well when its start has ended."""
-    (sibling,) = rig.run(0)
-    task = rig.assign(1)
-    has_started, may_go_on = threading.Event(), threading.Event()
-    turned = []
-
-    def start() -> None:
-        task.state, task.needs_turns = TaskState.RUNNING, True
-        has_started.set()
-        may_go_on.wait(TIMEOUT_S)
-
-    task.on_start, task.on_turn = start, lambda: turned.append(task.partitions)
-    rig.step()
-    assert has_started.wait(TIMEOUT_S)
-    rig.thread._work()
-    assert turned == []
-    may_go_on.set()
-    rig.step_until(lambda: bool(turned))
-    assert sibling.restarts == task.restarts == 0
-
-
-def fail_to_commit() -> None:
-    raise TransactionFailedError("no")
-
-
-def pause_after_failure_s(rig: Rig, task: FakeTask) -> float:
-    """Let a task fail at its next commit; return how long it waits before it starts again."""
-    task.on_commit, task.has_open_transaction = fail_to_commit, True
-    rig.step()
-    pause_s = rig.thread._start_at[task.replica.task] - rig.clock.now_s
-    rig.clock.now_s += pause_s
-    rig.step_until(lambda: bool(rig.reader.assigned))
-    return pause_s
-
-
-def test_task_that_fails_again_and_again_waits_before_it_starts(rig: Rig) -> None:
-    (task,) = rig.run(0)
-    assert [pause_after_failure_s(rig, task) for _ in range(4)] == pytest.approx([0, 0.5, 1, 2])
-
-
-def test_task_that_committed_meanwhile_starts_again_at_once(rig: Rig) -> None:
-    """Brokers that restart one after the other are not one failure that goes on for ever."""
-    (task,) = rig.run(0)
-    for _ in range(3):
-        assert pause_after_failure_s(rig, task) == 0
-        task.on_commit, task.has_open_transaction = lambda: None, True
+    for _ in range(5):
         rig.step()
+    assert (task.uncommitted, task.committed) == (1, 0)
+    rig.clock.now_s += 0.1
+    rig.step_until(lambda: task.committed == 1)
 
 
-def test_thread_that_works_off_slow_batches_reports_after_each(rig: Rig) -> None:
-    """A driver that hears nothing takes it for hung."""
-
-    def process() -> None:
-        rig.clock.now_s += 30
-
-    for task in rig.run(0, 1, 2):
-        task.on_process = process
-    before = rig.channel.count("status")
-    rig.reader.batches = [batch(0), batch(1), batch(2)]
-    rig.thread._work()
-    assert rig.channel.count("status") == before + 3
-
-
-def test_thread_that_commits_for_long_reports_after_each(rig: Rig) -> None:
-    def commit() -> None:
-        rig.clock.now_s += 30
-
-    (task,) = rig.run(0)
-    task.on_commit = commit
-    task.has_open_transaction = True
-    before = rig.channel.count("status")
-    rig.thread._work()
-    assert rig.channel.count("status") == before + 1
+@BOTH
+def test_revoked_tasks_commit_side_by_side_before_they_close(
+    rig: Rig, type_: ProcessorType
+) -> None:
+    tasks = rig.run(0, 1, 2, type_=type_)
+    together = threading.Barrier(3)
+    rig.reader.has_ends = False
+    feed(rig, *tasks)
+    rig.step_until(lambda: all(task.turns for task in tasks))
+    for task in tasks:
+        task.on_commit = lambda: together.wait(TIMEOUT_S)
+    rig.revoke(*tasks)
+    rig.step_until(lambda: rig.channel.count("closed") == 3)
+    assert not together.broken
+    assert [(task.committed, task.is_released) for task in tasks] == [(1, True)] * 3
+    assert rig.reader.is_idle
+    assert rig.thread.tasks == []
 
 
 def test_commits_do_not_wait_for_tasks_that_start(rig: Rig) -> None:
@@ -167,71 +91,251 @@ def test_commits_do_not_wait_for_tasks_that_start(rig: Rig) -> None:
     for partition in range(2, 2 + 2 * PARALLEL_CALLS):
         rig.assign(partition).on_start = lambda: committed.wait(TIMEOUT_S)
     rig.step()
-    for task in running:
-        task.has_open_transaction = True
-    rig.thread._work()
+    feed(rig, *running)
+    rig.step_until(lambda: all(task.committed for task in running))
     starts_go_on = not committed.is_set() and len(rig.reader.assigned) == 2
     committed.set()
     assert starts_go_on
-    assert not any(task.has_open_transaction for task in running)
 
 
-def test_revoked_tasks_commit_side_by_side_before_they_close(rig: Rig) -> None:
-    tasks = rig.run(0, 1, 2)
-    together = threading.Barrier(3)
-    for task in tasks:
-        task.has_open_transaction = True
-        task.on_commit = lambda: together.wait(TIMEOUT_S)
-    rig.revoke(0, 1, 2)
-    rig.thread._obey()
-    assert not together.broken
-    assert rig.channel.count("closed") == 3
-    assert [task.restarts for task in tasks] == [0, 0, 0]
-    assert rig.reader.is_idle
-
-
-@pytest.mark.parametrize("fences_before", [0, 1])
-def test_revoked_task_that_is_fenced_meanwhile_is_closed_once(fences_before: int, rig: Rig) -> None:
-    """The second fence gives it up, which closes it too."""
-    (task,) = rig.run(0)
-    for _ in range(fences_before):
-        fence(rig, task, transaction_age_s=0.1)
-    task.has_open_transaction = True
-    task.on_commit = be_fenced
-    rig.revoke(0)
-    rig.thread._obey()
-    assert rig.channel.count("closed") == 1
-    assert rig.reader.is_idle
-
-
-def test_global_stores_are_brought_up_to_date_behind_the_fetch_and_before_its_records(
+def test_a_turn_of_user_code_that_takes_long_holds_up_no_built_in_type_and_no_report(
     rig: Rig,
 ) -> None:
-    """So a record sees what had come to a global topic before it."""
-    (task,) = rig.run(0)
-    seen: list[int] = []
-    task.on_process = lambda: seen.append(rig.updates)
-    before = rig.updates
-    rig.reader.batches.append(batch(0))
+    (slow,) = rig.run(0, type_=USER)
+    (fast,) = rig.run(1)
+    may_return = threading.Event()
+    slow.on_turn = lambda: may_return.wait(TIMEOUT_S)
+    feed(rig, slow)
     rig.step()
+    for count in range(1, 4):
+        feed(rig, fast)
+        before = rig.channel.count("status")
+        rig.clock.now_s += 10
+        rig.step_until(lambda count=count: fast.committed == count)  # type: ignore[misc]
+        assert rig.channel.count("status") > before
+    assert slow.turns == 1
+    assert not slow.uncommitted
+    may_return.set()
+    rig.step_until(lambda: slow.committed == 1)
+
+
+def test_tasks_with_user_code_take_turns(rig: Rig) -> None:
+    first, second = rig.run(0, 1, type_=USER)
+    turns: list[int] = []
+    first.on_turn = lambda: turns.append(0)
+    second.on_turn = lambda: turns.append(1)
+    for count in range(1, 4):
+        feed(rig, first, second)
+        rig.step_until(lambda count=count: first.committed == second.committed == count)  # type: ignore[misc]
+    assert turns == [0, 1] * 3
+
+
+def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> None:
+    """The thread that it is on is left to it."""
+    hanging, sibling = rig.run(0, 1, type_=USER)
+    may_return = threading.Event()
+
+    def hang() -> None:
+        hanging.calls.append(Call("`process` of in[0]@7", time.monotonic() + 1000))
+        may_return.wait(TIMEOUT_S)
+
+    # The rig's clock is far from the real one.
+    hanging.on_turn = hang
+    feed(rig, hanging, sibling)
+    rig.step_until(lambda: bool(hanging.calls))
+    hanging.calls[0] = Call("`process` of in[0]@7", rig.clock.now_s)
+    rig.clock.now_s += 299
+    rig.step()
+    assert rig.status(hanging).state is TaskState.RUNNING
+    rig.clock.now_s += 2
+    rig.step()
+    status = rig.status(hanging)
+    assert status.state is TaskState.FAILED
+    assert status.reason == (
+        "`process` of in[0]@7 takes longer than max_process_time_ms (300000): 301 s so far"
+    )
+    assert hanging.is_released
+    rig.step_until(lambda: sibling.committed == 1)
+    may_return.set()
+    feed(rig, sibling)
+    rig.step_until(lambda: sibling.committed == 2)
+    assert rig.reader.assigned == set(sibling.partitions)
+    assert hanging.committed == 0
+
+
+def test_an_init_that_takes_too_long_fails_its_task(rig: Rig) -> None:
+    task = rig.assign(0, USER)
+    may_return = threading.Event()
+
+    def init() -> None:
+        start = rig.thread._tasks[task.task_id].start
+        assert start is not None
+        start.call = Call("`init`", rig.clock.now_s)
+        may_return.wait(TIMEOUT_S)
+
+    task.on_start = init
+    rig.step()
+    rig.step_until(lambda: rig.thread._tasks[task.task_id].call is not None)
+    rig.clock.now_s += 301
+    rig.step_until(lambda: rig.status(task).state is TaskState.FAILED)
+    assert "`init` takes longer" in rig.status(task).reason
+    may_return.set()
+    for _ in range(3):
+        rig.step()
+    assert rig.status(task).state is TaskState.FAILED
+    assert rig.reader.is_idle
+
+
+def test_what_came_before_a_record_that_fails_is_committed(rig: Rig) -> None:
+    (task,) = rig.run(0, type_=USER)
+
+    def turn() -> None:
+        task.uncommitted = 2
+        raise ProcessingFailedError("record in[0]@2: no good", ValueError("no good"))
+
+    task.on_turn = turn
+    feed(rig, task)
+    rig.step_until(lambda: rig.status(task).state is TaskState.FAILED)
+    assert (task.committed, task.is_released) == (2, True)
+    assert rig.status(task).reason == "record in[0]@2: no good"
+    assert rig.reader.is_idle
+
+
+def test_partition_of_which_too_much_waits_is_paused_while_others_are_read(rig: Rig) -> None:
+    full, hungry = rig.run(0, 1)
+    full.fills_up = True
+    feed(rig, full)
+    rig.step()
+    rig.step()
+    assert rig.reader.paused == set(full.partitions)
+    hungry.fills_up = True
+    feed(rig, hungry)
+    rig.step()
+    assert rig.reader.batches, "nobody can take any"
+    full.fills_up = False
+    rig.step()
+    assert not rig.reader.paused
+    assert not rig.reader.batches
+
+
+def test_partition_that_was_paused_is_read_again_after_a_restart(rig: Rig) -> None:
+    task, _ = rig.run(0, 1)
+    task.fills_up = True
+    feed(rig, task)
+    rig.step()
+    rig.step()
+    assert rig.reader.paused == set(task.partitions)
+    task.fills_up = False
+    task.loses_connection = True
+    rig.clock.now_s += CHECK_INTERVAL_S
+    rig.step()
+    assert not rig.reader.paused
+
+
+def test_tasks_that_lost_their_connection_start_again_all_at_once(rig: Rig) -> None:
+    tasks = rig.run(0, 1, 2)
+    starts = threading.Barrier(2)
+
+    def start(task: FakeTask) -> None:
+        starts.wait(TIMEOUT_S)
+        task.loses_connection = False
+
+    for task in tasks[1:]:
+        task.loses_connection = True
+        task.on_start = lambda task=task: start(task)  # type: ignore[misc]
+    rig.clock.now_s += CHECK_INTERVAL_S
+    rig.step()
+    assert [rig.status(task).restarts for task in tasks] == [0, 1, 1]
+    rig.step_until(lambda: len(rig.reader.assigned) == 3)
+    assert [rig.status(task).restarts for task in tasks] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "reason"),
+    [
+        (TransactionFailedError("no"), TaskState.RUNNING, ""),
+        (FencedError("newer"), TaskState.STARTING, "fenced: newer"),
+        (ZeroDivisionError("a bug"), TaskState.RUNNING, ""),
+        (HopelessError("a right is missing"), TaskState.FAILED, "a right is missing"),
+    ],
+)
+def test_a_commit_that_fails_ends_the_run_of_the_task(
+    rig: Rig, error: Exception, state: TaskState, reason: str
+) -> None:
+    (task,) = rig.run(0)
+    task.on_commit = raise_(error)
+    feed(rig, task)
+    rig.step_until(lambda: task.is_released)
+    task.on_commit = lambda: None
+    rig.step_until(lambda: rig.status(task).state is state)
+    assert rig.status(task).reason == reason
+
+
+def test_global_stores_are_brought_up_to_date_before_a_turn_of_user_code(rig: Rig) -> None:
+    """So a record sees what had come to a global topic before it."""
+    rig.stores.are_used = True
+    (task,) = rig.run(0, type_=USER)
+    rig.step_until(lambda: rig.updates > 0 and not rig.thread._background.is_busy)
+    seen: list[int] = []
+    task.on_turn = lambda: seen.append(rig.updates)
+    before = rig.updates
+    feed(rig, task)
+    rig.step_until(lambda: bool(seen))
     assert seen == [before + 1]
 
 
 def test_a_global_store_that_cannot_go_on_fails_the_tasks_that_use_it_and_no_others(
     rig: Rig,
 ) -> None:
-    user, other = rig.run(0, 1)
-    rig.failed_stores[user] = HopelessError('global store "Names": no name')
-    rig.step()
-    assert (user.state, user.reason) == (TaskState.FAILED, 'global store "Names": no name')
-    assert other.state is TaskState.RUNNING
+    rig.stores.are_used = True
+    user, other = rig.run(0, 1, type_=USER)
+    rig.failed_stores[user.task_id] = HopelessError('global store "Names": no name')
+    rig.clock.now_s += 1
+    rig.step_until(lambda: rig.status(user).state is TaskState.FAILED)
+    assert rig.status(user).reason == 'global store "Names": no name'
+    assert rig.status(other).state is TaskState.RUNNING
     assert rig.reader.assigned == set(other.partitions)
 
 
 def test_a_global_store_that_was_lost_lets_the_tasks_that_use_it_start_again(rig: Rig) -> None:
-    (user,) = rig.run(0)
-    rig.failed_stores[user] = StoreCorruptedError("damaged")
-    rig.step()
-    assert (user.restarts, user.reason) == (1, "damaged")
+    rig.stores.are_used = True
+    (user,) = rig.run(0, type_=USER)
+    rig.failed_stores[user.task_id] = StoreCorruptedError("damaged")
+    rig.clock.now_s += 1
+    rig.step_until(lambda: rig.status(user).restarts == 1)
     rig.failed_stores.clear()
-    rig.step_until(lambda: user.state is TaskState.RUNNING)
+    rig.step_until(lambda: rig.status(user).state is TaskState.RUNNING)
+
+
+def test_only_what_has_changed_is_reported_and_that_nothing_has_too(rig: Rig) -> None:
+    """The driver takes a thread that says nothing for hung."""
+    first, _ = rig.run(0, 1)
+    rig.clock.now_s += 1
+    rig.step()
+    rig.channel.sent.clear()
+    rig.clock.now_s += 1
+    rig.step()
+    assert rig.channel.sent == [{"type": "status", "tasks": []}]
+    first.loses_connection = True
+    rig.channel.sent.clear()
+    rig.clock.now_s += 1
+    rig.step()
+    (message,) = (m for m in rig.channel.sent if m["tasks"])
+    assert [task["task"] for task in message["tasks"]] == [str(first.task_id)]
+
+
+def test_stop_closes_all_tasks_and_ends_the_loop(rig: Rig) -> None:
+    tasks = [*rig.run(0), *rig.run(1, type_=USER)]
+    rig.channel.commands.append({"type": "stop"})
+    rig.thread.loop()
+    assert rig.channel.count("closed") == 2
+    assert rig.channel.sent[-1] == {"type": "stopped"}
+    assert all(task.is_released for task in tasks)
+
+
+def test_loop_ends_when_the_driver_is_gone(rig: Rig) -> None:
+    (task,) = rig.run(0)
+    rig.channel.is_lost = True
+    with pytest.raises(ConnectionError, match="driver is gone"):
+        rig.thread.loop()
+    assert task.is_released

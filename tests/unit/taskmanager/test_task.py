@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from common.kafka import task_producer
 from common.kafka.clients import Partition, TransactionFailedError
+from common.nodes import ProcessorType
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
-from streams import LogAndSkipOnInvalidTimestamp, Processor, SupplierError, TopologyBuilder
+from streams import (
+    Batch,
+    BatchProcessor,
+    LogAndSkipOnInvalidTimestamp,
+    Processor,
+    SupplierError,
+    TopologyBuilder,
+)
 from streams.stores.rocksdb import RocksDBStore
 from streams.topology import NodeGroup
 from taskmanager import task as task_module
-from taskmanager.assigned_task import StartCancelledError, TaskContext
+from taskmanager import task_start
+from taskmanager.assigned_task import AssignedTask
 from taskmanager.global_stores import GlobalStores
-from taskmanager.task import Task
+from taskmanager.running_task import TaskContext
+from taskmanager.task import BUFFERED_BYTES, Task
+from taskmanager.task_start import ProcessorStart, StartCancelledError
 from taskmanager.task_stores import store_identity
+from taskmanager.thread_events import Kind
+from taskmanager.thread_state import Phase
 from tests.unit.taskmanager.fakes import CONFIG, FakeClients, batch, replica
 
 
@@ -54,7 +67,7 @@ class NotingProducer:
         pass
 
     def purge(self) -> None:
-        pass
+        self._notes.append("purge")
 
 
 class NotingReader:
@@ -72,13 +85,6 @@ class NotingReader:
         pass
 
 
-class SharedReader:
-    """The reader of the PipelineThread, which would stand still if a start asked it anything."""
-
-    def known_end(self, partition: Partition) -> int:
-        return -1
-
-
 class Broker:
     """What a task asks an `Admin`."""
 
@@ -89,26 +95,42 @@ class Broker:
         return dict.fromkeys(names, 1_000_000)
 
 
-def make(notes: list[str], partition: int, monkeypatch: pytest.MonkeyPatch) -> Task:
-    """Return a started task that writes its steps, and the fault points on its way, to `notes`."""
-    for module in (task_producer, task_module):
+def assigned_to(
+    notes: list[str],
+    partition: int,
+    monkeypatch: pytest.MonkeyPatch,
+    group: Callable[[], NodeGroup] | None = None,
+) -> AssignedTask:
+    """Return a task that writes its steps, and the fault points on its way, to `notes`.
+
+    It has the nodes of `group`, or those of the type `forward`.
+    """
+    for module in (task_producer, task_start, task_module):
         monkeypatch.setattr(module, "reach", lambda point: notes.append(f"({point})"))
     monkeypatch.setattr(task_producer, "Producer", lambda _: NotingProducer(notes))
-    shared: Any = SharedReader()
+    if group is not None:
+        monkeypatch.setattr(ProcessorStart, "_node_group", lambda _: group())
     clients = FakeClients(Broker(), NotingReader)
     stores = GlobalStores(CONFIG, 0, 0, clients)
-    context = TaskContext(CONFIG, 0, 0, "cluster", clients, shared, stores)
-    task = Task(replica(partition), context, epoch=0)
-    task.start()
-    return task
+    context = TaskContext(CONFIG, 0, 0, "cluster", clients, stores)
+    return AssignedTask(replica(partition, ProcessorType.CLASS if group else None), context, 0)
+
+
+def start(task: AssignedTask) -> Task:
+    running = task.new_start().run()
+    assert isinstance(running, Task)
+    task.running = running
+    return running
 
 
 def test_fault_points_lie_before_the_fence_and_between_the_steps_of_a_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     notes: list[str] = []
-    task = make(notes, 0, monkeypatch)
-    task.process(batch(0))
+    task = start(assigned_to(notes, 0, monkeypatch))
+    task.add(batch(0))
+    task.turn(inf)
+    assert notes[-1] == "produce"
     task.commit()
     assert notes == [
         "(before-fence)",
@@ -125,6 +147,72 @@ def test_fault_points_lie_before_the_fence_and_between_the_steps_of_a_transactio
     ]
 
 
+def test_nothing_is_sent_while_user_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that was open meanwhile could outlive its timeout."""
+    notes: list[str] = []
+    task = start(assigned_to(notes, 0, monkeypatch, passing))
+    notes.clear()
+    for number in range(3):
+        task.add(batch(0, offset=number))
+        task.turn(inf)
+    assert (notes, task.has_uncommitted, task.transaction_age_s) == ([], True, 0.0)
+    task.commit()
+    assert [note for note in notes if note[0] != "("] == [
+        "begin",
+        "produce",
+        "produce",
+        "produce",
+        "offsets",
+        "commit",
+    ]
+    assert not task.has_uncommitted
+
+
+def passing() -> NodeGroup:
+    builder = TopologyBuilder()
+    builder.add_source("source", "in")
+    builder.add_sink("sink", "out", "source")
+    return builder.build().groups[0]
+
+
+class Swallowing(BatchProcessor):
+    def process(self, batch: Batch) -> None:
+        """Forward nothing."""
+
+
+def swallowing() -> NodeGroup:
+    builder = TopologyBuilder()
+    builder.add_source("source", "in")
+    builder.add_processor("nothing", Swallowing, "source")
+    return builder.build().groups[0]
+
+
+def test_a_partition_is_full_by_records_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is fetched for it; what waits beyond that comes with what others fetch."""
+    task = start(assigned_to([], 0, monkeypatch, swallowing))
+    partition = ("in", 0)
+
+    def fill(count: int, size: int) -> tuple[bool, bool]:
+        first = task.read[partition]
+        offsets = range(first, first + count)
+        columns = [b"k"] * count, [bytes(size)] * count, [1] * count
+        task.add(RecordBatch("in", 0, *columns, offsets))
+        return task.is_full(partition), task.is_overfull(partition)
+
+    assert not task.is_full(partition)
+    assert fill(999, 1) == (False, False)
+    assert fill(1, 1) == (True, False)
+    assert fill(4 * CONFIG.max_batch_records, 1) == (True, True)
+    assert not task.is_caught_up
+    task.turn(inf)
+    assert (task.is_full(partition), task.is_overfull(partition)) == (False, False)
+    assert fill(1, BUFFERED_BYTES - 1) == (False, False)
+    assert fill(1, 1) == (True, False)
+    assert fill(3, BUFFERED_BYTES) == (True, True)
+    task.turn(inf)
+    assert fill(1, 1) == (False, False)
+
+
 def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -136,13 +224,14 @@ def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
         builder.add_sink("sink", "out", "source")
         return builder.build().groups[0]
 
-    monkeypatch.setattr(Task, "_node_group", lambda _: group())
     with capture_logs() as logs:
-        task = make([], 0, monkeypatch)
-        task.process(RecordBatch("in", 0, [b"k"] * 3, [b"v"] * 3, [-1, 1, -1], [0, 1, 2]))
-    assert task.status().dropped == {}
-    task.commit()
-    assert task.status().dropped == {"invalid timestamp": 2}
+        assigned = assigned_to([], 0, monkeypatch, group)
+        task = start(assigned)
+        task.add(RecordBatch("in", 0, [b"k"] * 3, [b"v"] * 3, [-1, 1, -1], [0, 1, 2]))
+        task.turn(inf)
+        assert assigned.memory.figures.dropped_by_reason == {}
+        task.commit()
+    assert assigned.memory.figures.dropped_by_reason == {"invalid timestamp": 2}
     lines = [entry for entry in logs if entry["event"] == "records dropped"]
     assert [(line["log_level"], line["records"]) for line in lines] == [
         ("warning", {"in: invalid timestamp": 2})
@@ -161,9 +250,10 @@ def test_a_supplier_that_fails_may_succeed_later(monkeypatch: pytest.MonkeyPatch
         builder.add_processor("p", fail, "source")
         return builder.build().groups[0]
 
-    monkeypatch.setattr(Task, "_node_group", lambda _: group())
-    with pytest.raises(SupplierError):
-        make([], 0, monkeypatch)
+    assigned = assigned_to([], 0, monkeypatch, group)
+    with pytest.raises(SupplierError) as raised:
+        start(assigned)
+    assert assigned.failure_of(raised.value).kind is Kind.TRANSIENT
 
 
 @pytest.mark.parametrize(("partition", "position"), [(0, 0), (1, -5)])
@@ -171,15 +261,14 @@ def test_task_starts_at_the_committed_offset_or_at_the_oldest_record(
     partition: int, position: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks for the partition in either case, so that reading begins without a delay."""
-    task = make([], partition, monkeypatch)
-    assert task.positions == {("in", partition): position}
+    task = start(assigned_to([], partition, monkeypatch))
+    assert task.read == {("in", partition): position}
 
 
 def test_status_can_be_told_whatever_its_reason_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as half of an emoji, which JSON can have and UTF-8 cannot."""
-    task = make([], 0, monkeypatch)
-    task.fail("nobody knows \ud83d")
-    told = TaskStatus.from_json(json.loads(json.dumps(task.status().to_json())))
+    status = assigned_to([], 0, monkeypatch).status(Phase.FAILED, 0, "nobody knows \ud83d")
+    told = TaskStatus.from_json(json.loads(json.dumps(status.to_json())))
     assert told.reason == "nobody knows \\ud83d"
 
 
@@ -187,41 +276,38 @@ def test_restore_that_got_more_than_there_was_takes_no_negative_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The owner of a standby's state goes on writing."""
-    task = make([], 0, monkeypatch)
-    task.state = TaskState.RESTORING
+    start = assigned_to([], 0, monkeypatch).new_start()
+    start.state = TaskState.RESTORING
     now_s = iter((100.0, 200.0))
-    monkeypatch.setattr("taskmanager.assigned_task.time.monotonic", lambda: next(now_s, 200.0))
-    task._progress(0, 50)
-    task._progress(100, 50)
-    assert task.status().restore_eta_s == 0
+    monkeypatch.setattr("taskmanager.task_start.time.monotonic", lambda: next(now_s, 200.0))
+    start._progress(0, 50)
+    start._progress(100, 50)
+    assert start.restore_eta_s == 0
 
 
 def test_start_that_was_cancelled_in_time_fences_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
-    task = make(notes, 0, monkeypatch)
-    task.drop()
-    notes.clear()
-    task.cancel()
+    start = assigned_to(notes, 0, monkeypatch).new_start()
+    start.cancel()
     with pytest.raises(StartCancelledError):
-        task.start()
-    assert "init" not in " ".join(notes)
+        start.run()
+    assert notes == ["(before-fence)", "purge"]
 
 
-def test_start_that_fails_counts_as_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a task that fails to start, but has once committed, would never pause."""
-    task = make([], 0, monkeypatch)
-    task.process(batch(0))
-    task.commit()
-    assert task.has_committed
-    task.drop()
+def test_start_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a producer nor an open store; the next start finds both free."""
+    notes: list[str] = []
+    assigned = assigned_to(notes, 0, monkeypatch)
 
-    def fail(*_: object) -> NotingProducer:
+    def fail(*_: object) -> None:
         raise TransactionFailedError("no")
 
-    monkeypatch.setattr(task_producer, "Producer", fail)
-    with pytest.raises(TransactionFailedError):
-        task.start()
-    assert not task.has_committed
+    with monkeypatch.context() as patch:
+        patch.setattr(ProcessorStart, "_make_nodes", fail)
+        with pytest.raises(TransactionFailedError):
+            start(assigned)
+    assert notes[-1] == "purge"
+    start(assigned)
 
 
 def test_store_that_was_copied_from_another_taskmanager_is_wiped(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from common.nodes import OnError
-from streams.group_task import GroupSettings
+from streams.group_settings import GroupSettings
 from streams.spark.processor import SparkProcessor
 from streams.spark.spec import QueryError, QuerySpec, SparkLostError
 from tests.unit.streams.nodes import Tasks, batch, chain
@@ -43,7 +43,7 @@ class Failing:
 def processed(query: Failing, *values: bytes) -> list[bytes | None]:
     task = Tasks(chain(lambda: SparkProcessor(QuerySpec(), query)), SKIPS)
     task.task.add(batch(values))
-    while task.task.process(0, task.partitions):
+    while task.task.step(0, task.partitions).has_more:
         pass
     return [value for _, _, value, _ in task.taken()]
 

@@ -1,0 +1,209 @@
+"""The calls of an `AsyncProcessor` that go on side by side, and the order of their results."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from common.record_batch import RecordBatch
+from streams.errors import StreamsError
+from streams.event_loop import EventLoop
+from streams.processor import AsyncProcessor
+from streams.record import Record
+from streams.record_queues import Partition
+
+MOST_OPEN_S = 0.1
+"""For how long records are taken in between two commits where results come in the order of keys."""
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """One call: the record that it is about, and what has come of it."""
+
+    batch: RecordBatch
+    index: int
+    record: Record | None
+    """`None` if the record could not be read; then there is an `error`."""
+    error: Exception | None = None
+    results: Sequence[Record] = ()
+    is_done: bool = False
+    began_s: float = 0.0
+
+    @property
+    def partition(self) -> Partition:
+        """Where the record comes from."""
+        return self.batch.topic, self.batch.partition
+
+    @property
+    def offset(self) -> int:
+        """Where in its partition the record is."""
+        return self.batch.offsets[self.index]
+
+    @property
+    def key(self) -> bytes | None:
+        """The record's key as bytes."""
+        return self.batch.keys[self.index]
+
+
+class AsyncCalls:
+    """The calls of one processor of one task.
+
+    One thread at a time submits records and takes results; the calls run on the event loop.
+    In input order (`ordered` is true) results wait for those before them, and at any time the
+    offset to commit is that of the first record without a result. In the order of keys
+    (`ordered` is "key") there is one call at a time for each key, and results come as soon as
+    they are there: so what is committed must be all that was submitted.
+    """
+
+    def __init__(
+        self, name: str, processor: AsyncProcessor, loop: EventLoop, wake: Callable[[], None]
+    ) -> None:
+        """`wake` is called by the event loop when there are results to take, once for all."""
+        self._name = name
+        self._process = processor.process
+        self._most = processor.max_in_flight
+        self._timeout_s = processor.timeout_ms / 1000
+        self._by_key = processor.ordered == "key"
+        self._loop = loop
+        self._wake = wake
+        self._entries: deque[Entry] = deque()
+        """Those in flight, oldest first."""
+        self._waiting: dict[bytes, deque[Entry]] = {}
+        """Those that wait for the call before them, by their key; with that one in front."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._has_results = threading.Event()
+        self._open_until_s: float | None = None
+
+    def __len__(self) -> int:
+        """Return how many calls have no result that was taken."""
+        return len(self._entries)
+
+    @property
+    def room(self) -> int:
+        """How many more records can be submitted now."""
+        if self._by_key and self._open_until_s is not None:
+            if not self._entries:
+                self._open_until_s = None
+            elif time.monotonic() >= self._open_until_s:
+                return 0
+        return self._most - len(self._entries)
+
+    @property
+    def is_committable(self) -> bool:
+        """Whether what was taken can be committed now."""
+        return not (self._by_key and self._entries)
+
+    @property
+    def oldest(self) -> Entry | None:
+        """The entry that was submitted first; may be asked by any thread."""
+        try:
+            return self._entries[0]
+        except IndexError:
+            return None
+
+    @property
+    def next_result(self) -> Entry | None:
+        """The entry that is done and whose turn it is; `remove` it to get the next one."""
+        entries = self._entries if self._by_key else islice(self._entries, 1)
+        return next((entry for entry in entries if entry.is_done), None)
+
+    def position(self, partition: Partition) -> int | None:
+        """Return the offset of the partition's first record in flight; `None` without any."""
+        return next((e.offset for e in self._entries if e.partition == partition), None)
+
+    def submit(self, entries: Sequence[Entry]) -> None:
+        """Begin calls, in the order of the input; at most as many as there is `room`."""
+        now_s = time.monotonic()
+        if self._by_key and self._open_until_s is None:
+            self._open_until_s = now_s + MOST_OPEN_S
+        ready = []
+        for entry in entries:
+            entry.began_s = now_s
+            self._entries.append(entry)
+            if entry.record is None:
+                entry.is_done = True
+                self._has_results.set()
+            elif not self._by_key or entry.key is None:
+                ready.append(entry)
+            elif entry.key in self._waiting:
+                self._waiting[entry.key].append(entry)
+            else:
+                self._waiting[entry.key] = deque([entry])
+                ready.append(entry)
+        if ready:
+            self._loop.call_soon(self._start, ready)
+
+    def remove(self, entry: Entry) -> None:
+        """Forget an entry whose result was taken."""
+        self._entries.remove(entry)
+        if entry.key is None or entry.record is None or not self._by_key:
+            return
+        waiting = self._waiting[entry.key]
+        waiting.popleft()
+        if waiting:
+            waiting[0].began_s = time.monotonic()
+            self._loop.call_soon(self._start, [waiting[0]])
+        else:
+            del self._waiting[entry.key]
+
+    def expect(self) -> None:
+        """Let `wake` be called for the next result, and `wait` return; before results are taken."""
+        self._has_results.clear()
+
+    def wait(self) -> None:
+        """Wait until there is a result that came after `expect`."""
+        self._has_results.wait()
+
+    def close(self) -> None:
+        """Cancel all calls."""
+        self._entries.clear()
+        self._loop.call_soon(self._cancel)
+
+    # On the event loop
+
+    def _start(self, entries: Sequence[Entry]) -> None:
+        loop = asyncio.get_running_loop()
+        for entry in entries:
+            task = loop.create_task(self._call(entry))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _call(self, entry: Entry) -> None:
+        assert entry.record is not None
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                entry.results = self._checked(await self._process(entry.record))
+        except TimeoutError as error:
+            entry.error = error
+            if limit.expired():
+                entry.error = StreamsError(
+                    f'processor "{self._name}" took longer than its timeout_ms '
+                    f"({round(self._timeout_s * 1000)})"
+                )
+        except Exception as error:
+            entry.error = error
+        entry.is_done = True
+        if (self._by_key or self.oldest is entry) and not self._has_results.is_set():
+            self._has_results.set()
+            self._wake()
+
+    def _checked(self, returned: object) -> Sequence[Record]:
+        if returned is None:
+            return ()
+        if isinstance(returned, Record):
+            return (returned,)
+        if isinstance(returned, list | tuple) and all(isinstance(r, Record) for r in returned):
+            return returned
+        raise StreamsError(
+            f'processor "{self._name}" returned a {type(returned).__name__}: return a Record, a '
+            "list of them, or None"
+        )
+
+    def _cancel(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()

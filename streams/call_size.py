@@ -1,0 +1,25 @@
+"""How many records one call takes, so that it lasts about as long as it may."""
+
+from __future__ import annotations
+
+
+class CallSize:
+    """A number of records, `limit`, that follows how long calls take.
+
+    It starts with `fewest` (1 or more), since nobody knows yet how long a record takes, at most
+    doubles from call to call, and stays between `fewest` and `most`. `call_s` is how many seconds
+    a call should take.
+    """
+
+    def __init__(self, call_s: float, fewest: int, most: int) -> None:
+        self.limit = fewest
+        self._call_s = call_s
+        self._fewest = fewest
+        self._most = most
+
+    def learn(self, records: int, seconds: float) -> None:
+        """Adjust the limit to a call that took `seconds` for `records`."""
+        wanted = int(records * self._call_s / max(seconds, 1e-6))
+        # A small call says nothing about how fast a large one is.
+        if records >= self.limit // 2 or wanted > self.limit:
+            self.limit = max(self._fewest, min(wanted, 2 * self.limit, self._most))

@@ -1,0 +1,51 @@
+"""An event loop of asyncio on a thread of its own, for the coroutines of user code."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class EventLoop:
+    """Runs coroutines beside everything else. Starts with the first one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call something on the loop's thread, soon; may be called by any thread."""
+        self._running().call_soon_threadsafe(callback, *args)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run a coroutine, and wait for what it returns. Raises what it raises.
+
+        `TimeoutError` after `timeout_s`, if that is given.
+        """
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result(timeout_s)
+
+    def close(self) -> None:
+        """End the thread soon; what still runs on it is left behind."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=_run, args=(self._loop,), name="event-loop", daemon=True
+                )
+                thread.start()
+            return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()

@@ -1,0 +1,42 @@
+"""How the tasks of a node group run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.nodes import OnError
+from streams.arguments import require_int
+from streams.errors import InvalidArgumentError
+from streams.record_queues import NEVER_WAIT
+
+DEFAULT_BUFFERED_RECORDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """How the tasks of a group run.
+
+    `dead_letter_topic` comes with `OnError.DEAD_LETTER`. `max_task_idle_ms` is that of
+    `RecordQueues`. From `buffered_records` on that wait of a partition, no more should be read of
+    it. Raises `InvalidArgumentError` for values that cannot be.
+    """
+
+    on_error: OnError = OnError.FAIL
+    dead_letter_topic: str | None = None
+    max_task_idle_ms: int = 0
+    buffered_records: int = DEFAULT_BUFFERED_RECORDS
+    takes_inputs_as_they_come: bool = False
+    """Whether the order of records of different partitions makes no difference to the results.
+
+    Then no partition is waited for, and batches stay whole."""
+    gathers: bool = False
+    """Whether records wait for more to come, as a call costs much; see `Gathering`."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.on_error, OnError):
+            one = ", ".join(f"OnError.{each.name}" for each in OnError)
+            raise InvalidArgumentError(f"on_error is one of {one}, not {self.on_error!r}")
+        if self.on_error is OnError.DEAD_LETTER and not self.dead_letter_topic:
+            raise InvalidArgumentError("OnError.DEAD_LETTER needs a dead_letter_topic")
+        require_int("max_task_idle_ms", self.max_task_idle_ms, NEVER_WAIT)
+        require_int("buffered_records", self.buffered_records, 1)

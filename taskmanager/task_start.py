@@ -1,0 +1,280 @@
+"""The start of a task: fence the former owner, find the positions, restore, call `init`."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from typing import Any
+
+from common.clock import wall_clock_ms
+from common.errors import ConfigError
+from common.fault_points import reach
+from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.messages import ProcessorReplica
+from common.nodes import OnError
+from common.status import TaskState
+from common.topics import TopicNames
+from streams.errors import StreamsError, SupplierError
+from streams.group_task import GroupTask
+from streams.runtime import Call
+from streams.stores.bytes_store import StoreBytes
+from streams.topology import NodeGroup
+from streams.units import group_of, settings_of, sharing_key
+from streams.user_code import UserCode
+from taskmanager.clients import Reader, TransactionalProducer
+from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
+from taskmanager.task import Outlet, Task
+from taskmanager.task_stores import TaskStores, store_identity, task_directory
+
+START_TIMEOUT_S = 60
+
+
+class StartCancelledError(Exception):
+    """The task was cancelled while it started. The caller did that, and forgets it."""
+
+
+class TaskStart(ABC):
+    """One start of a task. `run` blocks; any thread may ask how far it is, or cancel it."""
+
+    def __init__(
+        self,
+        replica: ProcessorReplica,
+        context: TaskContext,
+        memory: TaskMemory,
+        log: Any,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare it. The task calls `wake`, from any thread, when a call of it has returned."""
+        self.state = TaskState.STARTING
+        self.restored = 0
+        """Offsets of state topics that were read."""
+        self.to_restore = 0
+        self.call: Call | None = None
+        """The `init` of user code that goes on."""
+        self._replica = replica
+        self._context = context
+        self._memory = memory
+        self._log = log
+        self._wake = wake
+        self._is_cancelled = False
+        self._restore_began_s = 0.0
+
+    @abstractmethod
+    def run(self) -> RunningTask:
+        """Return the task, started. Raises with nothing left behind.
+
+        `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError`,
+        `StoreUnavailableError`, `OSError` (the state directory), `StartCancelledError`, what
+        users' processors raise in `init`, or what has stopped a global store.
+        """
+
+    def cancel(self) -> None:
+        """Let `run` end soon, with `StartCancelledError`."""
+        self._is_cancelled = True
+
+    @property
+    def restore_eta_s(self) -> int | None:
+        """In how many seconds the restore ends if it goes on as fast; `None` while unknown."""
+        if self.state is not TaskState.RESTORING or not self.restored:
+            return None
+        # A standby's owner goes on writing, so it may have got more than there was at first.
+        left = max(self.to_restore - self.restored, 0)
+        return round((time.monotonic() - self._restore_began_s) * left / self.restored)
+
+    def _require_wanted(self) -> None:
+        if self._is_cancelled:
+            raise StartCancelledError
+
+    def _node_group(self) -> NodeGroup:
+        try:
+            queries = self._context.queries
+            return group_of(
+                self._replica,
+                UserCode.of(self._context.config),
+                queries and queries.while_waiting(self._require_wanted),
+            )
+        except (ConfigError, StreamsError) as error:
+            raise HopelessError(str(error)) from error
+
+    def _restore(self, stores: TaskStores, reader: Reader) -> int:
+        """Open the stores and bring them up to their state topics; return the records read."""
+        context, replica = self._context, self._replica
+        brokers = context.clients.brokers
+        self.state = TaskState.RESTORING
+        stores.open(
+            task_directory(context.config, context.tm_id, replica),
+            store_identity(replica, context.cluster_id, context.tm_id),
+            brokers.topic_ids([*replica.state_topics.values()]),
+        )
+        return stores.restore(replica.task.partition, reader, brokers, self._progress)
+
+    def _progress(self, restored: int, total: int) -> None:
+        if not restored:
+            self._restore_began_s = time.monotonic()
+        self.restored, self.to_restore = restored, total
+        self._require_wanted()
+
+    def _log_start(
+        self, event: str, positions: Mapping[Partition, int], records: int, began_s: float
+    ) -> None:
+        self._log.info(
+            event,
+            positions={f"{topic}-{number}": at for (topic, number), at in positions.items()},
+            state_records_read=records,
+            seconds=round(time.monotonic() - began_s, 3),
+        )
+
+
+class ProcessorStart(TaskStart):
+    """The start of a task that processes records."""
+
+    def run(self) -> Task:
+        """See `TaskStart.run`."""
+        began_s = time.monotonic()
+        replica, clients = self._replica, self._context.clients
+        names = TopicNames.of(self._context.config)
+        group = self._node_group()
+        written = self._written_topics()
+        followed = [store.topic for store in group.global_stores]
+        clients.brokers.topic_ids([*replica.in_topics, *followed, *written])
+        limits = clients.brokers.size_limits(written)
+        with ExitStack() as undo:
+            producer = clients.producer(names.transactional_id(replica.task), limits)
+            undo.callback(producer.close)
+            # Made early: one that is asked while it connects may take 0.7 s to answer. And a
+            # reader of its own, as each is for one thread.
+            with closing(clients.reader(names.consumer_group(replica.task.processor))) as reader:
+                reach("before-fence")
+                self._require_wanted()  # others may run it by now
+                producer.fence(START_TIMEOUT_S)
+                # Only now: before, the former owner could still commit.
+                positions = self._find_positions(group, producer, reader)
+                stores = TaskStores(group.stores, replica.state_topics)
+                undo.callback(stores.close)
+                read = self._restore(stores, reader) if group.stores else 0
+                group_metadata = reader.group_metadata
+            undo.callback(self._context.global_stores.release, replica.task)
+            views = self._open_global_stores(group)
+            nodes = self._make_nodes(group, stores, views, producer)
+            undo.pop_all()
+        self._log_start("task runs", positions, read, began_s)
+        return Task(
+            replica,
+            self._context,
+            self._memory,
+            self._log,
+            producer=producer,
+            stores=stores,
+            nodes=nodes,
+            positions=positions,
+            group_metadata=group_metadata,
+        )
+
+    def _open_global_stores(self, group: NodeGroup) -> dict[str, StoreBytes]:
+        if not group.global_stores:
+            return {}
+        self.state = TaskState.RESTORING
+        key = sharing_key(self._replica)
+        stores = self._context.global_stores
+        return stores.open(self._replica.task, group, key, self._progress)
+
+    def _make_nodes(
+        self,
+        group: NodeGroup,
+        stores: TaskStores,
+        global_stores: Mapping[str, StoreBytes],
+        producer: TransactionalProducer,
+    ) -> GroupTask:
+        replica = self._replica
+        self.call = Call("`init`", time.monotonic())
+        try:
+            return GroupTask(
+                group,
+                [(topic, replica.task.partition) for topic in replica.in_topics],
+                settings_of(replica),
+                application_id=self._context.config.job_name or "",
+                task_id=str(replica.task),
+                number=replica.task.partition,
+                stores=stores.stores,
+                outlet=Outlet(producer, self._context.clients.brokers),
+                clock_ms=wall_clock_ms,
+                global_stores=global_stores,
+                loop=self._context.event_loop,
+                wake=self._wake,
+            )
+        except SupplierError:
+            raise
+        except StreamsError as error:
+            raise HopelessError(str(error)) from error
+        finally:
+            self.call = None
+
+    def _written_topics(self) -> list[str]:
+        replica = self._replica
+        dead_letters = (
+            replica.dead_letter_topic if replica.on_error is OnError.DEAD_LETTER else None
+        )
+        extra = [dead_letters] if dead_letters else []
+        return [*replica.out_topics, *replica.state_topics.values(), *extra]
+
+    def _find_positions(
+        self, group: NodeGroup, producer: TransactionalProducer, reader: Reader
+    ) -> dict[Partition, int]:
+        """Return where to go on, in the order of the inputs."""
+        partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
+        committed = reader.committed(partitions, START_TIMEOUT_S)
+        require_settled(self._memory, committed)
+        positions: dict[Partition, int] = {}
+        from_end = False
+        for partition in partitions:
+            if partition in committed:
+                positions[partition] = committed[partition]
+                continue
+            oldest, end = reader.watermarks(partition, START_TIMEOUT_S)
+            is_last = group.begins_at_end(partition[0])
+            positions[partition] = end if is_last else oldest
+            from_end |= is_last
+        if from_end:
+            # At once: what comes between now and the first transaction must not be left out.
+            producer.begin()
+            producer.commit(positions, reader.group_metadata)
+        return positions
+
+
+def require_settled(memory: TaskMemory, committed: Mapping[Partition, int]) -> None:
+    """Raise `TransactionFailedError` where less is committed than was; else remember it.
+
+    A group coordinator that is elected, deposed and elected again while it loads answers from
+    what it has read so far (seen with Kafka 4.2): to go on there would repeat records.
+    """
+    for partition, settled in memory.settled.items():
+        found = committed.get(partition)
+        if found is None or found < settled:
+            topic, number = partition
+            raise TransactionFailedError(
+                f"the committed offset of {topic}[{number}] has gone from {settled} back to "
+                f"{found}: the broker has not loaded it yet, or has lost it. "
+                "If it was set back on purpose, start this TaskManager again"
+            )
+    memory.settled.update(committed)
+
+
+def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: TaskMemory) -> None:
+    """Commit the offsets of a task that has FAILED again, before the brokers forget them.
+
+    Raises `EngineError`.
+    """
+    names, clients = TopicNames.of(context.config), context.clients
+    partitions = [(topic, replica.task.partition) for topic in replica.in_topics]
+    with (
+        closing(clients.producer(names.transactional_id(replica.task), {})) as producer,
+        closing(clients.reader(names.consumer_group(replica.task.processor))) as reader,
+    ):
+        producer.fence(START_TIMEOUT_S)
+        positions = reader.committed(partitions, START_TIMEOUT_S)
+        require_settled(memory, positions)
+        if positions:
+            producer.begin()
+            producer.commit(positions, reader.group_metadata)

@@ -1,0 +1,428 @@
+"""A PipelineThread's core: turns, commits, errors and what ends a task, without a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from common.nodes import TaskId
+from taskmanager.thread_events import (
+    AbandonCall,
+    Assigned,
+    Call,
+    CancelStart,
+    Closed,
+    CloseTask,
+    Command,
+    CommitEnded,
+    CommitTask,
+    Disturbed,
+    EndThread,
+    Event,
+    Failure,
+    Fed,
+    ForgetTask,
+    Kind,
+    RefreshDue,
+    RefreshTask,
+    ReportFailed,
+    RestartTask,
+    Revoked,
+    RunTurn,
+    Started,
+    StartFailed,
+    StartTask,
+    StopRequested,
+    Tick,
+    TurnEnded,
+)
+from taskmanager.thread_state import Phase, PipelineThreadState
+
+HEARTBEAT_MS, COMMIT_MS, BUDGET_MS = 1000, 100, 80
+MAX_PROCESS_MS = 5000
+TRANSIENT = Failure(Kind.TRANSIENT, "a broker is away")
+FENCED = Failure(Kind.FENCED, "fenced: newer")
+EXPIRED = Failure(Kind.EXPIRED, "fenced: too old")
+FATAL = Failure(Kind.FATAL, "a right is missing")
+REJECTED = Failure(Kind.FATAL, "record in[0]@2: no good", commits=True)
+
+
+def task(number: int) -> TaskId:
+    return TaskId("P", number)
+
+
+class Host:
+    """A core, and the time; the driver is heard all the time."""
+
+    def __init__(self) -> None:
+        self.core = PipelineThreadState(HEARTBEAT_MS, COMMIT_MS, BUDGET_MS)
+        self.now_ms = 1000
+        self.heard_ms: int | None = None
+        self.take(self.tick(0))
+
+    def tick(self, ms: int, *calls: Call) -> Tick:
+        self.now_ms += ms
+        heard_ms = self.now_ms if self.heard_ms is None else self.heard_ms
+        return Tick(self.now_ms, heard_ms, calls)
+
+    def take(self, *events: Event) -> list[Command]:
+        return [command for event in events for command in self.core.handle(event)]
+
+    def wait(self, ms: int) -> list[Command]:
+        return self.take(self.tick(ms))
+
+    def phase(self, number: int = 0) -> Phase:
+        return self.core.phase(task(number))
+
+
+def running(numbers: Iterable[int] = (0,), is_inline: bool = False) -> Host:
+    """Return a host whose tasks run, and have nothing to do."""
+    host = Host()
+    for number in numbers:
+        started = host.take(Assigned(task(number), is_inline, MAX_PROCESS_MS))
+        assert started == [StartTask(task(number))]
+        assert host.take(Started(task(number))) == []
+    return host
+
+
+def fed(number: int = 0, has_records: bool = True, is_at_its_end: bool = False) -> Fed:
+    return Fed(task(number), has_records, is_at_its_end)
+
+
+def ended(number: int = 0, **others: Any) -> TurnEnded:
+    return TurnEnded(task(number), **({"has_uncommitted": True} | others))
+
+
+# Turns
+
+
+def test_records_lead_to_a_turn_and_a_commit_when_all_is_worked_off() -> None:
+    host = running()
+    assert host.take(fed()) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(ended(is_at_its_end=True)) == [CommitTask(task(0))]
+    assert host.take(CommitEnded(task(0))) == []
+    assert host.phase() is Phase.IDLE
+
+
+def test_a_turn_that_leaves_records_is_followed_by_another_one() -> None:
+    host = running()
+    host.take(fed())
+    assert host.take(ended(has_more=True)) == [RunTurn(task(0), BUDGET_MS)]
+
+
+def test_records_that_come_during_a_commit_wait_for_its_end() -> None:
+    host = running()
+    host.take(fed(), ended(is_at_its_end=True))
+    assert host.take(fed()) == []
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0), BUDGET_MS)]
+
+
+def test_tasks_with_user_code_take_turns_on_one_thread() -> None:
+    host = running(range(3))
+    assert host.take(fed(0), fed(1), fed(2)) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(ended(0, has_more=True)) == [RunTurn(task(1), BUDGET_MS)]
+    assert host.take(ended(1, has_more=True)) == [RunTurn(task(2), BUDGET_MS)]
+    assert host.take(ended(2)) == [RunTurn(task(0), BUDGET_MS)]
+
+
+def test_tasks_of_built_in_types_wait_for_nobody() -> None:
+    host = running(range(2))
+    host.take(Assigned(task(7), True, MAX_PROCESS_MS), Started(task(7)))
+    host.take(fed(0), fed(1))
+    assert host.take(fed(7)) == [RunTurn(task(7), BUDGET_MS)]
+
+
+def test_a_task_is_woken_when_it_wanted_to_be() -> None:
+    host = running()
+    host.take(fed(), ended(has_uncommitted=False, wake_in_ms=30))
+    assert host.core.next_due_ms == host.now_ms + 30
+    assert host.wait(29) == []
+    assert host.wait(1) == [RunTurn(task(0), BUDGET_MS)]
+
+
+# Commits
+
+
+def test_a_backlog_is_committed_when_the_interval_is_over() -> None:
+    host = running()
+    host.take(fed())
+    assert host.take(ended()) == []
+    assert host.wait(COMMIT_MS - 1) == []
+    assert host.wait(1) == [CommitTask(task(0))]
+
+
+def test_the_interval_begins_with_the_turn_and_ends_behind_another_one() -> None:
+    host = running()
+    host.take(fed())
+    assert host.wait(BUDGET_MS) == []
+    assert host.take(ended(has_more=True)) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.wait(COMMIT_MS - BUDGET_MS) == []
+    assert host.take(ended(has_more=True)) == [CommitTask(task(0))]
+
+
+def test_a_processor_that_asks_for_a_commit_gets_it_before_its_next_record() -> None:
+    host = running()
+    host.take(fed())
+    assert host.take(ended(has_more=True, wants_commit=True)) == [CommitTask(task(0))]
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0), BUDGET_MS)]
+
+
+def test_the_end_of_the_input_commits_what_was_processed_before() -> None:
+    host = running()
+    host.take(fed(), ended())
+    assert host.take(fed(has_records=False, is_at_its_end=True)) == [CommitTask(task(0))]
+
+
+def test_a_task_that_has_done_nothing_commits_nothing() -> None:
+    host = running()
+    host.take(fed(), ended(has_uncommitted=False, is_at_its_end=True))
+    assert host.wait(10 * COMMIT_MS) == []
+    assert host.core.next_due_ms is None
+
+
+def test_offsets_are_committed_again_between_transactions() -> None:
+    host = running()
+    assert host.take(RefreshDue(task(0))) == [RefreshTask(task(0))]
+    assert host.take(CommitEnded(task(0))) == []
+    host.take(fed())
+    assert host.take(RefreshDue(task(0)), ended(is_at_its_end=True)) == [CommitTask(task(0))]
+
+
+# Errors
+
+
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_a_task_is_closed_before_it_starts_again(is_inline: bool) -> None:
+    host = running(is_inline=is_inline)
+    host.take(fed())
+    failed = ended(is_at_its_end=True)
+    assert host.take(failed) == [CommitTask(task(0))]
+    assert host.take(CommitEnded(task(0), TRANSIENT)) == [CloseTask(task(0))]
+    assert host.take(Closed(task(0))) == [RestartTask(task(0), TRANSIENT.reason, 0)]
+    assert (host.core.restarts(task(0)), host.core.reason(task(0))) == (1, TRANSIENT.reason)
+    assert host.wait(0) == [StartTask(task(0))]
+    assert host.core.reason(task(0)) == ""
+
+
+def test_what_came_before_a_record_that_is_rejected_is_committed() -> None:
+    host = running()
+    host.take(fed())
+    assert host.take(ended(failure=REJECTED)) == [CommitTask(task(0))]
+    assert host.take(CommitEnded(task(0))) == [CloseTask(task(0))]
+    assert host.take(Closed(task(0))) == [ReportFailed(task(0), REJECTED.reason)]
+    assert host.phase() is Phase.FAILED
+    assert host.take(fed()) == []
+
+
+def test_a_rejected_record_comes_again_if_what_came_before_it_is_not_committed() -> None:
+    host = running()
+    host.take(fed(), ended(failure=REJECTED))
+    assert host.take(CommitEnded(task(0), TRANSIENT)) == [CloseTask(task(0))]
+    assert host.take(Closed(task(0))) == [RestartTask(task(0), TRANSIENT.reason, 0)]
+
+
+def test_nothing_is_committed_after_an_error_of_another_kind() -> None:
+    host = running()
+    host.take(fed())
+    assert host.take(ended(failure=TRANSIENT)) == [CloseTask(task(0))]
+
+
+def restart_delay_ms(host: Host, failure: Failure) -> int:
+    """Let a commit fail; return the pause before the start, which then succeeds."""
+    host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0), failure))
+    (command,) = host.take(Closed(task(0)))
+    assert isinstance(command, RestartTask)
+    if command.delay_ms:
+        assert host.wait(command.delay_ms - 1) == []
+    assert host.wait(1 if command.delay_ms else 0) == [StartTask(task(0))]
+    host.take(Started(task(0)))
+    return command.delay_ms
+
+
+def test_a_task_that_fails_again_and_again_waits_ever_longer() -> None:
+    host = running()
+    assert [restart_delay_ms(host, TRANSIENT) for _ in range(10)] == [
+        *(0, 500, 1000, 2000, 4000, 8000, 16_000),
+        *(30_000, 30_000, 30_000),
+    ]
+
+
+def test_a_task_that_committed_meanwhile_starts_again_at_once() -> None:
+    """Brokers that restart one after the other are not one failure that goes on for ever."""
+    host = running()
+    for _ in range(3):
+        assert restart_delay_ms(host, TRANSIENT) == 0
+        host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)))
+
+
+def test_a_task_that_was_calm_for_a_minute_starts_again_at_once() -> None:
+    host = running()
+    assert [restart_delay_ms(host, TRANSIENT) for _ in range(2)] == [0, 500]
+    host.wait(60_001)
+    assert restart_delay_ms(host, TRANSIENT) == 0
+
+
+def test_a_start_that_fails_waits_too() -> None:
+    """And one that failed has committed nothing, whatever the run before it has."""
+    host = running()
+    host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)))
+    assert restart_delay_ms(host, TRANSIENT) == 0
+    restart_delay_ms(host, TRANSIENT)
+    host.take(Disturbed(task(0), TRANSIENT), Closed(task(0)))
+    host.wait(1000)
+    (again,) = host.take(StartFailed(task(0), TRANSIENT))
+    assert again == RestartTask(task(0), TRANSIENT.reason, 2000)
+
+
+def test_a_start_that_cannot_succeed_fails_the_task() -> None:
+    host = Host()
+    host.take(Assigned(task(0), False, MAX_PROCESS_MS))
+    assert host.take(StartFailed(task(0), FATAL)) == [ReportFailed(task(0), FATAL.reason)]
+
+
+def test_a_task_that_is_fenced_twice_in_a_minute_is_given_up() -> None:
+    host = running()
+    assert restart_delay_ms(host, FENCED) == 1500
+    host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0), FENCED))
+    assert host.take(Closed(task(0))) == [ForgetTask(task(0), FENCED.reason)]
+    assert host.core.tasks == []
+
+
+def test_a_task_whose_transactions_expire_is_never_given_up() -> None:
+    """The brokers fenced it, and nobody else wants it."""
+    host = running()
+    assert [restart_delay_ms(host, EXPIRED) for _ in range(4)] == [1500, 1500, 1500, 2000]
+    assert restart_delay_ms(host, FENCED) == 4000
+
+
+def test_what_a_task_needs_may_fail_while_it_does_something() -> None:
+    host = running()
+    host.take(fed())
+    assert host.take(Disturbed(task(0), FATAL)) == []
+    assert host.take(ended(is_at_its_end=True)) == [CloseTask(task(0))]
+    assert host.take(Closed(task(0))) == [ReportFailed(task(0), FATAL.reason)]
+    assert host.take(Disturbed(task(0), TRANSIENT)) == []
+
+
+def test_a_task_that_failed_can_have_its_offsets_committed_again() -> None:
+    host = running()
+    host.take(Disturbed(task(0), FATAL), Closed(task(0)))
+    assert host.take(RefreshDue(task(0))) == [RefreshTask(task(0))]
+    assert host.take(CommitEnded(task(0), TRANSIENT)) == []
+    assert host.phase() is Phase.FAILED
+
+
+# Calls that take long
+
+
+def test_a_call_that_takes_too_long_fails_its_task_and_frees_the_others() -> None:
+    host = running(range(2))
+    host.take(fed(0), fed(1))
+    call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+    assert host.take(host.tick(MAX_PROCESS_MS, call)) == []
+    reason = "`process` of in[0]@7 takes longer than max_process_time_ms (5000): 5 s so far"
+    assert host.take(host.tick(1, call)) == [
+        AbandonCall(task(0)),
+        ReportFailed(task(0), reason),
+        RunTurn(task(1), BUDGET_MS),
+    ]
+    assert host.phase(0) is Phase.FAILED
+
+
+def test_an_init_that_takes_too_long_fails_its_task() -> None:
+    host = Host()
+    host.take(Assigned(task(0), False, MAX_PROCESS_MS))
+    call = Call(task(0), "`init`", host.now_ms)
+    said = host.take(host.tick(MAX_PROCESS_MS + 1, call))
+    assert said[0] == AbandonCall(task(0))
+    assert host.phase() is Phase.FAILED
+
+
+def test_a_task_that_is_wanted_back_is_given_back_though_its_call_never_returns() -> None:
+    host = running()
+    host.take(fed(), Revoked((task(0),)))
+    call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+    said = host.take(host.tick(MAX_PROCESS_MS + 1, call))
+    assert said == [AbandonCall(task(0)), ForgetTask(task(0))]
+
+
+# What ends a task
+
+
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_a_revoked_task_commits_closes_and_is_forgotten(is_inline: bool) -> None:
+    host = running(is_inline=is_inline)
+    host.take(fed(), ended())
+    assert host.take(Revoked((task(0),))) == [CommitTask(task(0))]
+    assert host.take(CommitEnded(task(0))) == [CloseTask(task(0))]
+    assert host.take(Closed(task(0))) == [ForgetTask(task(0))]
+    assert host.core.tasks == []
+
+
+def test_a_task_that_is_revoked_during_its_turn_has_no_other_one() -> None:
+    host = running()
+    host.take(fed(), Revoked((task(0),)))
+    assert host.take(ended(has_more=True)) == [CommitTask(task(0))]
+
+
+def test_a_revoked_task_that_cannot_commit_is_closed_all_the_same() -> None:
+    host = running()
+    host.take(fed(), ended(), Revoked((task(0),)))
+    assert host.take(CommitEnded(task(0), FENCED)) == [CloseTask(task(0))]
+    assert host.take(Closed(task(0))) == [ForgetTask(task(0))]
+
+
+def test_a_task_that_is_revoked_while_it_starts_is_cancelled() -> None:
+    host = Host()
+    host.take(Assigned(task(0), False, MAX_PROCESS_MS))
+    assert host.take(Revoked((task(0),))) == [CancelStart(task(0))]
+    assert host.take(Revoked((task(0),))) == []
+    assert host.take(StartFailed(task(0), None)) == [ForgetTask(task(0))]
+
+
+def test_a_start_that_is_cancelled_too_late_is_closed() -> None:
+    host = Host()
+    host.take(Assigned(task(0), False, MAX_PROCESS_MS), Revoked((task(0),)))
+    assert host.take(Started(task(0))) == [CloseTask(task(0))]
+
+
+def test_a_task_that_waits_for_its_next_start_is_forgotten_at_once() -> None:
+    host = running()
+    restart_delay_ms(host, TRANSIENT)
+    host.take(Disturbed(task(0), TRANSIENT), Closed(task(0)))
+    assert host.take(Revoked((task(0),))) == [ForgetTask(task(0))]
+    assert host.wait(10_000) == []
+
+
+def test_without_a_sign_of_the_driver_all_tasks_are_given_up_without_a_commit() -> None:
+    """By then others have them."""
+    host = running(range(2))
+    host.take(fed(0), ended(0))
+    host.heard_ms = host.now_ms
+    assert CloseTask(task(0)) not in host.wait(3 * HEARTBEAT_MS)
+    host = running(range(2))
+    host.take(fed(0))
+    host.heard_ms = host.now_ms
+    assert host.wait(3 * HEARTBEAT_MS + 1) == []
+    assert host.take(ended(0)) == [CloseTask(task(1))]
+    said = host.take(Closed(task(1)))
+    assert said[1:] == [CloseTask(task(0))]
+    (forgotten,) = said[:1]
+    assert isinstance(forgotten, ForgetTask)
+    assert "lease" in forgotten.reason
+
+
+def test_stop_ends_the_thread_when_all_is_closed() -> None:
+    host = running(range(2), is_inline=True)
+    host.take(fed(0), ended(0))
+    assert host.take(StopRequested()) == [CommitTask(task(0)), CloseTask(task(1))]
+    assert host.take(Closed(task(1))) == [ForgetTask(task(1))]
+    assert host.take(CommitEnded(task(0))) == [CloseTask(task(0))]
+    assert host.take(Closed(task(0))) == [ForgetTask(task(0)), EndThread()]
+    assert host.take(Assigned(task(3), True, MAX_PROCESS_MS)) == []
+
+
+def test_stop_ends_a_thread_without_tasks_at_once() -> None:
+    assert Host().take(StopRequested()) == [EndThread()]

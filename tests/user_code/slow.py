@@ -1,0 +1,42 @@
+"""Processors that take their time, as those do that call a service or a model."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from streams import AsyncProcessor, Processor, Record
+
+
+class Slow(Processor):
+    """Passes records on, `seconds` after it got each."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def process(self, record: Record) -> None:
+        """Wait, then pass the record on."""
+        time.sleep(self._seconds)
+        self.context.forward(record)
+
+
+class SlowAsync(AsyncProcessor):
+    """The same for many records at a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def process(self, record: Record) -> Record:
+        """Wait, then return the record."""
+        await asyncio.sleep(self._seconds)
+        return record
+
+
+class Stuck(Processor):
+    """Never comes back from a record whose value is "stuck", and passes on the others."""
+
+    def process(self, record: Record) -> None:
+        """Pass the record on, or wait for ever."""
+        while record.value == b"stuck":
+            time.sleep(1)
+        self.context.forward(record)
