@@ -9,7 +9,7 @@ from typing import Any
 
 from common.messages import MISSED_BEATS, JobManagerBeat, Report
 from common.nodes import TaskId
-from common.status import TaskState, TaskStatus, ThreadState
+from common.status import FIGURES, TaskState, TaskStatus, ThreadState
 
 
 class Presence(StrEnum):
@@ -70,9 +70,10 @@ class TaskInfo:
     def restore_percent(self) -> int | None:
         """How much of the state is restored; `None` unless the task is restoring."""
         status = self.status
-        if status is None or status.state is not TaskState.RESTORING or not status.to_restore:
+        to_restore = status.count("to_restore") if status is not None else 0
+        if status is None or status.state is not TaskState.RESTORING or not to_restore:
             return None
-        return 100 * status.restored // status.to_restore
+        return 100 * status.count("restored") // to_restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +135,14 @@ def _task_to_json(info: TaskInfo) -> dict[str, Any]:
         "thread": status.thread if status else None,
         "state": str(status.state) if status else None,
         "reason": info.reason,
-        "records_in": status.records_in if status else None,
-        "records_out": status.records_out if status else None,
-        "dead_letters": status.dead_letters if status else None,
-        "skipped": status.skipped if status else None,
-        "transactions": status.transactions if status else None,
-        "restarts": status.restarts if status else None,
-        "lag": status.lag if status else None,
+        "activity": status.activity if status else None,
+        **{
+            name: status.figures.get(name, missing) if status else None
+            for name, missing in FIGURES.items()
+        },
         "dropped": sum(status.dropped.values()) if status else None,
         "dropped_by_reason": dict(status.dropped) if status else None,
-        "enforced": status.enforced if status else None,
-        "enforced_per_minute": status.enforced_per_minute if status else None,
         "restore_percent": info.restore_percent,
-        "restore_eta_s": status.restore_eta_s if status else None,
     }
 
 

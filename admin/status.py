@@ -21,9 +21,11 @@ from admin.cluster_status import (
 from admin.cluster_watcher import ClusterWatcher
 from common.config import Config
 from common.nodes import TaskId
-from common.status import TaskState
+from common.status import TaskState, TaskStatus
 
 _FOLDED_WIDTH = 4
+
+_OLDEST, _NOTE = "oldest", "note"
 
 _PLACE = ("task", "owner", "thread", "state")
 
@@ -33,6 +35,7 @@ _COLORS: Mapping[str, str] = {
     TaskState.RUNNING: "green",
     TaskState.STANDBY: "green",
     TaskState.STARTING: "yellow",
+    TaskState.RESTARTING: "yellow",
     TaskState.RESTORING: "yellow",
     TaskState.FAILED: "red",
 }
@@ -107,7 +110,7 @@ def task_managers_table(status: ClusterStatus) -> Table:
 
 def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = None) -> Table:
     """Return a table of the tasks; `rates`, in records per second, add a column."""
-    numbers = ["in", "out", "dead\nletters", "skipped", "lag"]
+    numbers = ["in", "out", "dead\nletters", "skipped", "lag", _OLDEST]
     if rates is not None:
         numbers.append("records/s")
     rows = []
@@ -115,9 +118,9 @@ def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = No
         cells = _numbers(info)
         if rates is not None:
             cells.append(f"{rates[info.task]:,.0f}" if info.task in rates else "")
-        rows.append((*_place(info), *map(Text, cells), Text(info.reason)))
-    headers = (*_PLACE, *numbers, "reason")
-    return _table("Tasks", headers, rows, folded={"task", "reason"}, numbers=numbers)
+        rows.append((*_place(info), *map(Text, cells), _note(info)))
+    headers = (*_PLACE, *numbers, _NOTE)
+    return _table("Tasks", headers, rows, folded={"task", _NOTE}, numbers=numbers)
 
 
 def standbys_table(status: ClusterStatus) -> Table:
@@ -126,11 +129,10 @@ def standbys_table(status: ClusterStatus) -> Table:
     rows = []
     for info in status.standbys:
         found = info.status
-        records = "" if found is None else f"{found.records_in:,}"
-        lag = "" if found is None or found.lag is None else f"{found.lag:,}"
-        rows.append((*_place(info), Text(records), Text(lag), Text(info.reason)))
-    headers = (*_PLACE, *numbers, "reason")
-    return _table("Standbys", headers, rows, folded={"task", "reason"}, numbers=numbers)
+        cells = ("", "") if found is None else (f"{found.count('records_in'):,}", _lag(found))
+        rows.append((*_place(info), *map(Text, cells), _note(info)))
+    headers = (*_PLACE, *numbers, _NOTE)
+    return _table("Standbys", headers, rows, folded={"task", _NOTE}, numbers=numbers)
 
 
 def _place(info: TaskInfo) -> tuple[Text, ...]:
@@ -143,10 +145,25 @@ def _place(info: TaskInfo) -> tuple[Text, ...]:
 def _numbers(info: TaskInfo) -> list[str]:
     status = info.status
     if status is None:
-        return [""] * 5
-    counts = (status.records_in, status.records_out, status.dead_letters, status.skipped)
-    lag = "" if status.lag is None else f"{status.lag:,}"
-    return [*(f"{count:,}" for count in counts), lag]
+        return [""] * 6
+    counts = map(status.count, ("records_in", "records_out", "dead_letters", "skipped"))
+    oldest_ms = status.gauge("oldest_waiting_ms")
+    oldest = "" if oldest_ms is None else _duration(oldest_ms)
+    return [*(f"{count:,}" for count in counts), _lag(status), oldest]
+
+
+def _lag(status: TaskStatus) -> str:
+    """Return the lag, with its age where that is old."""
+    lag, age_ms = status.gauge("lag"), status.gauge("lag_age_ms")
+    if lag is None:
+        return ""
+    return f"{lag:,}" if age_ms is None else f"{lag:,} ({_duration(age_ms)} ago)"
+
+
+def _note(info: TaskInfo) -> Text:
+    """Return why a task does not run, or what it is busy with."""
+    activity = info.status.activity if info.status is not None else ""
+    return Text("; ".join(filter(None, (info.reason, activity))))
 
 
 def _state(info: TaskInfo) -> Text:
@@ -155,8 +172,9 @@ def _state(info: TaskInfo) -> Text:
     text = _colored(info.status.state)
     if info.restore_percent is not None:
         text.append(f" {info.restore_percent}%")
-        if info.status.restore_eta_s is not None:
-            text.append(f", {info.status.restore_eta_s} s left")
+        eta_s = info.status.gauge("restore_eta_s")
+        if eta_s is not None:
+            text.append(f", {eta_s} s left")
     return text
 
 
@@ -172,6 +190,16 @@ def _colored(word: str) -> Text:
 
 def _age(age_ms: int | None) -> str:
     return f"{(age_ms or 0) / 1000:.1f} s"
+
+
+def _duration(ms: int) -> str:
+    """Return a time in the unit that suits it, such as `12 s` or `3 h`."""
+    if ms < 10_000:
+        return f"{ms / 1000:.1f} s"
+    for unit, length_ms, most in (("s", 1000, 120), ("min", 60_000, 120), ("h", 3_600_000, 48)):
+        if ms < most * length_ms:
+            return f"{ms // length_ms} {unit}"
+    return f"{ms // 86_400_000:,} d"
 
 
 class _UncutTable(Table):
@@ -191,7 +219,7 @@ def _table(
     folded: Collection[str],
     numbers: Collection[str] = (),
 ) -> Table:
-    """Return a table, without the column `reason` if nothing is in it.
+    """Return a table, without those of the columns `oldest` and `note` that have nothing in them.
 
     Where the terminal is narrow, the columns `folded` break anywhere, and the others between words
     only.
@@ -202,7 +230,7 @@ def _table(
     columns = list(zip(*rows, strict=True)) or [()] * len(headers)
     used = []
     for header, cells in zip(headers, columns, strict=True):
-        if header == "reason" and not any(cells):
+        if header in (_OLDEST, _NOTE) and not any(cells):
             continue
         used.append(cells)
         texts = [header, *(cell.plain for cell in cells)]

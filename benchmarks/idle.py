@@ -56,7 +56,9 @@ def measure(job: Engine, seconds: float) -> tuple[float, float]:
     writer.write((b"%d" % number, b"%d" % number) for number in range(RECORDS))
     writer.flush(60)
     job.wait_until(
-        lambda status: sum(t.status.records_in for t in status.tasks if t.status) == RECORDS
+        lambda status: (
+            sum(t.status.count("records_in") for t in status.tasks if t.status) == RECORDS
+        )
     )
     time.sleep(REST_S)
     before, began = cpu_s(daemon), time.monotonic()

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from common.nodes import TaskId
 from common.wire import JsonObject
 
-_FIGURES = (
-    "records_in",
-    "records_out",
-    "skipped",
-    "dead_letters",
-    "transactions",
-    "restarts",
-    "restored",
-    "to_restore",
-    "enforced",
-    "enforced_per_minute",
-)
+FIGURES: Mapping[str, int | None] = {
+    "records_in": 0,
+    "records_out": 0,
+    "skipped": 0,
+    "dead_letters": 0,
+    "transactions": 0,
+    "restarts": 0,
+    "lag": None,
+    "lag_age_ms": None,
+    "oldest_waiting_ms": None,
+    "enforced": 0,
+    "enforced_per_minute": 0,
+    "restored": 0,
+    "to_restore": 0,
+    "restore_eta_s": None,
+}
+"""The names of all figures of a task, each with what it is where a status does not have it.
+
+A count that is missing is 0, a gauge that is missing is unknown. To add a figure, name it here and
+put it into the status where it is measured: reports and `pipeline status --json` pass all on.
+
+- `lag`: offsets between what the task has committed and the last stable offset of its input, over
+  all partitions. For a standby, between what it has applied and the end of the state topics.
+- `lag_age_ms`: how old `lag` is; only there once that is more than three heartbeats.
+- `oldest_waiting_ms`: the age of the oldest record that waits, as far as that is known.
+- `restored`, `to_restore`: offsets of state topics. `restore_eta_s`: in how many seconds the
+  restore will have ended if it goes on as fast.
+- `enforced`: how often records were processed though another input might still have had older
+  ones; `enforced_per_minute` is that of the last minute.
+"""
 
 
 class TaskState(StrEnum):
@@ -29,15 +47,23 @@ class TaskState(StrEnum):
 
     ::
 
-        STARTING ─▶ RESTORING ─▶ RUNNING ─▶ (closed: no longer listed)
-           ▲            │           │
-           └────────────┴───────────┘   any error that a fresh start may cure
-                        └───────────▶ FAILED: stopped for good, with a reason
+        STARTING ──▶ RESTORING ──▶ RUNNING ──▶ (closed: no longer listed)
+         ▲    │          │            │
+         │    ├──────────┴────────────┤
+         │    ▼                       ▼
+        RESTARTING                 FAILED
+        an error ended its last    stopped for good,
+        run; it starts again       with the reason
+        after a pause, with the
+        reason
 
-    A standby is STANDBY, not RUNNING, once it has its state and follows the task's changes.
+    Any error that a fresh start may cure leads to RESTARTING, the loss of the PipelineThread
+    included. A standby is STANDBY, not RUNNING, once it has its state and follows the task's
+    changes.
     """
 
     STARTING = "STARTING"
+    RESTARTING = "RESTARTING"
     RESTORING = "RESTORING"
     RUNNING = "RUNNING"
     STANDBY = "STANDBY"
@@ -57,55 +83,84 @@ class ThreadState(StrEnum):
 class TaskStatus:
     """A task's state, its PipelineThread (0..), and its figures since it came there.
 
-    `fingerprint` is that of the processor replica that runs.
+    `fingerprint` is that of the processor replica that runs. `activity` says what the task is doing
+    right now if one call of user code takes long, such as "in `process` of orders[3]@1200 for
+    12 s". `figures` has values by the names of `FIGURES`; counts of 0 are left out. `dropped`
+    counts, by the reason, records that went nowhere: as a partitioner or a timestamp extractor
+    said, or as they came too late for a store.
 
-    `lag` counts the records that are not processed yet, as far as the brokers told; `None` while
-    unknown. `restored` and `to_restore` are state topic offsets. `dropped` counts, by the reason,
-    records that went nowhere: as a partitioner or a timestamp extractor said, or as they came too
-    late for a store. `enforced` counts how often records were processed though another input might
-    still have had older ones; `enforced_per_minute` is that of the last minute. `restore_eta_s`
-    says in how many seconds the restore will have ended if it goes on as fast; `None` while
-    unknown.
+    Raises ValueError for a figure that has no name in `FIGURES`.
     """
 
     task: TaskId
     state: TaskState
     reason: str = ""
     thread: int = 0
-    records_in: int = 0
-    records_out: int = 0
-    skipped: int = 0
-    dead_letters: int = 0
-    transactions: int = 0
-    restarts: int = 0
-    lag: int | None = None
-    restored: int = 0
-    to_restore: int = 0
     fingerprint: str = ""
+    activity: str = ""
+    figures: Mapping[str, int] = field(default_factory=dict, hash=False)
     dropped: Mapping[str, int] = field(default_factory=dict, hash=False)
-    enforced: int = 0
-    enforced_per_minute: int = 0
-    restore_eta_s: int | None = None
+
+    def __post_init__(self) -> None:
+        """Leave out what says nothing, so that equal figures are equal."""
+        figures = self.figures
+        if not figures.keys() <= FIGURES.keys():
+            unknown = ", ".join(sorted(figures.keys() - FIGURES.keys()))
+            raise ValueError(f"no figures of a task: {unknown}")
+        told = {name: value for name, value in figures.items() if value != FIGURES[name]}
+        object.__setattr__(self, "figures", told)
+
+    def count(self, name: str) -> int:
+        """Return a count, which is 0 if the status does not have it."""
+        return self.figures.get(name, 0)
+
+    def gauge(self, name: str) -> int | None:
+        """Return a figure that may be unknown."""
+        return self.figures.get(name)
+
+    def with_figures(self, **figures: int) -> TaskStatus:
+        """Return a copy in which some figures have other values."""
+        return replace(self, figures={**self.figures, **figures})
+
+    def after_silence(self, silent_ms: int) -> TaskStatus:
+        """Return what can be said when nothing was heard of the task since: its lag is older."""
+        if "lag" not in self.figures:
+            return self
+        return self.with_figures(lag_age_ms=self.count("lag_age_ms") + silent_ms)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for `json.dumps`."""
-        return asdict(self) | {"task": str(self.task)}
+        """Return plain values for `json.dumps`, without those that are empty."""
+        told = {
+            "reason": self.reason,
+            "activity": self.activity,
+            "figures": dict(self.figures),
+            "dropped": dict(self.dropped),
+        }
+        return {
+            "task": str(self.task),
+            "state": str(self.state),
+            "thread": self.thread,
+            "fingerprint": self.fingerprint,
+            **{name: value for name, value in told.items() if value},
+        }
 
     @classmethod
     def from_json(cls, data: Any) -> TaskStatus:
         """Read what `to_json` wrote. Raises ValueError on anything else."""
-        fields = JsonObject(data)
+        fields = JsonObject(data, _EMPTY)
         return cls(
             task=TaskId.parse(fields.text("task")),
             state=TaskState(fields.text("state")),
-            thread=fields.integer("thread"),
             reason=fields.text("reason"),
+            thread=fields.integer("thread"),
             fingerprint=fields.text("fingerprint"),
-            lag=fields.integer_or_none("lag"),
-            restore_eta_s=fields.integer_or_none("restore_eta_s"),
+            activity=fields.text("activity"),
+            figures=_counts(fields.object("figures")),
             dropped=_counts(fields.object("dropped")),
-            **{name: fields.integer(name) for name in _FIGURES},
         )
+
+
+_EMPTY: Mapping[str, Any] = {"reason": "", "activity": "", "figures": {}, "dropped": {}}
 
 
 def _counts(data: dict[str, Any]) -> dict[str, int]:

@@ -41,6 +41,11 @@ class Gathering:
         """How many records one call takes at most."""
         return self._call_size.limit
 
+    @property
+    def oldest_ms(self) -> int | None:
+        """The smallest timestamp among the first records of the batches, `None` if none waits."""
+        return min((batch.timestamps[0] for batch in self._batches), default=None)
+
     def add(self, batch: RecordBatch) -> None:
         """Put records behind those of their partition."""
         self._batches.append(batch)

@@ -194,6 +194,14 @@ class GroupTask:
             waits.append(due_ms - self._clock_ms())
         return max(min(waits), 0) if waits else None
 
+    @property
+    def oldest_waiting_ms(self) -> int | None:
+        """The timestamp of the oldest record that was added and not processed, `None` if none."""
+        waiting = [self._queues.oldest_ms]
+        if self._gathering is not None:
+            waiting.append(self._gathering.oldest_ms)
+        return min((ms for ms in waiting if ms is not None), default=None)
+
     def position(self, partition: Partition) -> int | None:
         """Return the offset to commit; `None` if nothing of the partition was read yet."""
         for node in self._runtime.asynchronous:

@@ -127,6 +127,11 @@ class RecordQueues:
         """Return how many records are waiting."""
         return self._size
 
+    @property
+    def oldest_ms(self) -> int | None:
+        """The smallest timestamp among the records that are next, `None` if none waits."""
+        return min((queue.head_ms for queue in self._in_order if queue.size), default=None)
+
     # Filling
 
     def add(self, batch: RecordBatch) -> None:

@@ -106,34 +106,47 @@ class AssignedTask:
 
     def status(self, phase: Phase, restarts: int, reason: str) -> TaskStatus:
         """Return what the heartbeat reports."""
-        memory, start = self.memory, self.start
-        figures = memory.figures
         return TaskStatus(
             task=self.replica.task,
-            state=self._state(phase),
+            state=self._state(phase, has_failed=bool(reason)),
             thread=self._context.thread,
             # It may quote what cannot be encoded, such as half of an emoji.
             reason=reason.encode(errors="backslashreplace").decode(),
-            restarts=restarts,
             fingerprint=self._fingerprint,
-            lag=None if self.running is None else self.running.lag(),
-            restored=0 if start is None else start.restored,
-            to_restore=0 if start is None else start.to_restore,
-            restore_eta_s=None if start is None else start.restore_eta_s,
-            records_in=figures.records_in,
-            records_out=figures.records_out,
-            skipped=figures.skipped,
-            dead_letters=figures.dead_letters,
-            dropped=figures.dropped_by_reason,
-            enforced=figures.enforced,
-            enforced_per_minute=memory.enforced_lately.in_window(int(time.monotonic() * 1000)),
-            transactions=memory.transactions,
+            activity=self._activity(),
+            figures=self._figures() | {"restarts": restarts},
+            dropped=self.memory.figures.dropped_by_reason,
         )
 
-    def _state(self, phase: Phase) -> TaskState:
+    def _activity(self) -> str:
+        call = self.call
+        since_s = 0.0 if call is None else time.monotonic() - call.since_s
+        return f"in {call.place} for {since_s:.0f} s" if call and since_s >= LONG_CALL_S else ""
+
+    def _figures(self) -> dict[str, int]:
+        """Return values by the names of `FIGURES`."""
+        memory, start = self.memory, self.start
+        done = memory.figures
+        figures = {
+            "records_in": done.records_in,
+            "records_out": done.records_out,
+            "skipped": done.skipped,
+            "dead_letters": done.dead_letters,
+            "enforced": done.enforced,
+            "enforced_per_minute": memory.enforced_lately.in_window(int(time.monotonic() * 1000)),
+            "transactions": memory.transactions,
+        }
+        if start is not None:
+            figures |= {"restored": start.restored, "to_restore": start.to_restore}
+            if (eta_s := start.restore_eta_s) is not None:
+                figures["restore_eta_s"] = eta_s
+        return figures | self._context.lag_watch.figures(self.replica.task)
+
+    def _state(self, phase: Phase, has_failed: bool) -> TaskState:
         if phase is Phase.FAILED:
             return TaskState.FAILED
         if self.running is not None:
             return self.running.state
-        is_starting = phase is Phase.STARTING and self.start is not None
-        return self.start.state if is_starting and self.start else TaskState.STARTING
+        if phase is Phase.STARTING and self.start and self.start.state is TaskState.RESTORING:
+            return TaskState.RESTORING
+        return TaskState.RESTARTING if has_failed else TaskState.STARTING

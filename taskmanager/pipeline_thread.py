@@ -17,6 +17,7 @@ from common import logs
 from common.config import Config
 from common.errors import EngineError
 from common.kafka.admin import Admin
+from common.kafka.offsets import Offsets
 from common.messages import ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskStatus
@@ -25,6 +26,7 @@ from taskmanager.background import Background, Operation, Pool
 from taskmanager.channel import Message, WorkerChannel
 from taskmanager.clients import KafkaClients
 from taskmanager.global_stores import GlobalStores
+from taskmanager.lag_watch import LagWatch
 from taskmanager.lanes import Lanes
 from taskmanager.query_channel import RemoteQueries
 from taskmanager.running_task import RunningTask, TaskContext, Turn
@@ -100,11 +102,13 @@ def run(settings: ThreadSettings) -> None:
         admin.check_broker(),
         clients,
         GlobalStores(settings.config, tm_id, thread, clients),
+        LagWatch(settings.config, Offsets(settings.config, admin)),
         RemoteQueries(settings.queries, settings.authkey),
     )
     # Now that nothing is left to wait for, since the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
-    with closing(channel):
+    with closing(channel), closing(context.lag_watch):
+        context.lag_watch.start()
         PipelineThread(context, channel).loop()
 
 
@@ -219,6 +223,7 @@ class PipelineThread:
             return
         task = AssignedTask(replica, self._context, message["epoch"])
         self._tasks[replica.task] = task
+        self._context.lag_watch.watch(replica)
         self._handle(Assigned(replica.task, task.is_inline, task.max_process_time_ms))
 
     def _fetch(self, wait_s: float) -> None:
@@ -441,6 +446,7 @@ class PipelineThread:
         if reason:
             task.log.warning("task given up", reason=reason)
         del self._tasks[task_id]
+        self._context.lag_watch.forget(task_id)
         self._reported.pop(task_id, None)
         self._channel.send({"type": "closed", "task": str(task_id)})
         task.log.info("task closed")

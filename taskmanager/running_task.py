@@ -18,6 +18,7 @@ from streams.recent import RecentCount
 from streams.runtime import Call
 from taskmanager.clients import Clients, Reader
 from taskmanager.global_stores import GlobalStores
+from taskmanager.lag_watch import LagWatch
 from taskmanager.query_channel import RemoteQueries
 
 logger = structlog.get_logger()
@@ -33,6 +34,7 @@ class TaskContext:
     cluster_id: str
     clients: Clients
     global_stores: GlobalStores
+    lag_watch: LagWatch
     queries: RemoteQueries | None = None
     """Where the queries of tasks run; `None` if there are no such tasks."""
     event_loop: EventLoop = field(default_factory=EventLoop)
@@ -199,17 +201,6 @@ class RunningTask(ABC):
     def abandon(self) -> None:
         """Close the clients, and leave the rest to a call of user code that does not end."""
         self.release()
-
-    def lag(self) -> int | None:
-        """Return how many offsets are not read yet; `None` while that is unknown."""
-        lag = 0
-        for partition, at in self.read.items():
-            if self._ends.get(partition, -1) < at:
-                end = self.reader.known_end(partition)
-                if end < 0:
-                    return None
-                lag += max(end - at, 0)
-        return lag
 
 
 def count_seen(batch: RecordBatch, position: int) -> int:

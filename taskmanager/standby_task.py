@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -23,6 +23,9 @@ class StandbyStart(TaskStart):
     def run(self) -> StandbyTask:
         """Open the stores and read what they do not have yet; see `TaskStart.run`."""
         began_s = time.monotonic()
+        watch, task = self._context.lag_watch, self._replica.task
+        # Its positions of before are not those of stores that may be new.
+        watch.forget(task)
         replica, number = self._replica, self._replica.task.partition
         kept = [b for b in self._node_group().stores if b.logged and b.persistent]
         stores = TaskStores(kept, replica.state_topics)
@@ -36,7 +39,11 @@ class StandbyStart(TaskStart):
         segmented = {p: s for p, s in built.items() if isinstance(s, SegmentedStore)}
         positions = stores.positions(number)
         self._log_start("standby follows", positions, read, began_s)
-        return StandbyTask(stores, segmented, positions, self._memory, self._log)
+
+        def note(positions: Mapping[Partition, int]) -> None:
+            watch.done_up_to(task, positions)
+
+        return StandbyTask(stores, segmented, positions, note, self._memory, self._log)
 
 
 class StandbyTask(RunningTask):
@@ -55,12 +62,16 @@ class StandbyTask(RunningTask):
         stores: TaskStores,
         segmented: Mapping[Partition, SegmentedStore[Any, Any]],
         positions: dict[Partition, int],
+        note: Callable[[Mapping[Partition, int]], None],
         memory: TaskMemory,
         log: Any,
     ) -> None:
         super().__init__(positions)
         self._stores = stores
         self._segmented = segmented
+        self._note = note
+        """Is told how far it is."""
+        note(positions)
         self._memory = memory
         self._log = log
 
@@ -79,6 +90,7 @@ class StandbyTask(RunningTask):
         changes = {key: value for key, value in last.items() if key is not None}
         self._stores.follow(batch.topic, changes, batch.offsets[-1] + 1)
         self.read[partition] = batch.offsets[-1] + 1
+        self._note(self.read)
         self._memory.figures.records_in += len(batch)
         if partition in self._segmented:
             self._segmented[partition].expire()
@@ -88,6 +100,7 @@ class StandbyTask(RunningTask):
         super().reached_end(partition, offset)
         # Transaction markers are offsets, too.
         self.read[partition] = max(offset, self.read[partition])
+        self._note(self.read)
 
     def lose_input(self, reason: str) -> None:
         """Raise `TransactionFailedError`: a new start finds out what the topics still have."""

@@ -341,9 +341,7 @@ class TaskManagerState:
             return
         number = self._thread_for(replica.task)
         reason = _WAITS if self._threads[number].waits else ""
-        status = TaskStatus(
-            replica.task, TaskState.STARTING, reason, number, fingerprint=replica.fingerprint
-        )
+        status = TaskStatus(replica.task, TaskState.STARTING, reason, number, replica.fingerprint)
         self._tasks[replica.task] = _Task(replica, number, status)
         if self._threads[number].state in _ALIVE:
             self._commands.append(AssignTask(number, replica, self._epoch))
@@ -401,8 +399,8 @@ class TaskManagerState:
             task = self._tasks.get(status.task)
             if task is not None and task.thread == number:
                 if task.former_restarts:
-                    restarts = status.restarts + task.former_restarts
-                    status = replace(status, restarts=restarts)
+                    restarts = status.count("restarts") + task.former_restarts
+                    status = status.with_figures(restarts=restarts)
                 task.status = status
 
     def _on_closed(self, number: int, task_id: TaskId) -> None:
@@ -437,13 +435,9 @@ class TaskManagerState:
             if task.closing:
                 self._on_closed(number, task_id)
             else:
-                task.former_restarts = task.status.restarts + was_up
-                task.status = replace(
-                    task.status,
-                    state=TaskState.STARTING,
-                    reason=reason,
-                    restarts=task.former_restarts,
-                )
+                task.former_restarts = task.status.count("restarts") + was_up
+                status = task.status.with_figures(restarts=task.former_restarts)
+                task.status = replace(status, state=TaskState.RESTARTING, reason=reason)
         self._beat()
 
     def _launch(self, number: int) -> None:
@@ -488,6 +482,11 @@ class TaskManagerState:
         self._heartbeat_at_ms = self._now_ms + self._interval_ms
         self._commands.append(Heartbeat(self._report()))
 
+    def _status(self, task: _Task) -> TaskStatus:
+        silent_ms = self._now_ms - self._threads[task.thread].heard_at_ms
+        says_nothing = silent_ms > SILENCE_BEATS * self._interval_ms
+        return task.status.after_silence(silent_ms) if says_nothing else task.status
+
     def _report(self) -> Report:
         self._beats += 1
         return replace(
@@ -496,5 +495,5 @@ class TaskManagerState:
             epoch=self._epoch,
             sequence=self._sequence,
             thread_states=tuple(thread.state for thread in self._threads.values()),
-            tasks=tuple([task.status for task in self._tasks.values()]),
+            tasks=tuple([self._status(task) for task in self._tasks.values()]),
         )

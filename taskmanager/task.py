@@ -153,6 +153,13 @@ class Task(RunningTask):
         """The call of user code that goes on."""
         return self._closing or self._nodes.call
 
+    def reached_end(self, partition: Partition, offset: int) -> None:
+        """Note that the partition had nothing to read at `offset` and after it."""
+        super().reached_end(partition, offset)
+        # Committed offsets do not step over the markers of transactions.
+        watch, task = self._context.lag_watch, self._replica.task
+        watch.nothing_between(task, partition, self.read[partition], offset)
+
     def lose_input(self, reason: str) -> None:
         """Raise `HopelessError`: nothing is skipped."""
         raise HopelessError(reason)
@@ -204,11 +211,14 @@ class Task(RunningTask):
             batch = self._inbox.popleft()
             self._nodes.add(batch)
             self._taken_in[batch.topic, batch.partition] += len(batch)
+        self._note_oldest()
         try:
             step = self._nodes.step(_monotonic_ms(), self._partitions_at_end(), until_s)
         except ProcessingFailedError:
             self._send_early()
             raise
+        finally:
+            self._note_oldest()
         self._send_early()
         return Turn(step.has_more, step.wants_commit)
 
@@ -306,6 +316,7 @@ class Task(RunningTask):
         self._stores.send(self._producer, self._replica.task.partition)
         state_offsets = self._producer.commit(self._positions, self._group_metadata)
         memory.settled.update(self._positions)
+        self._context.lag_watch.done_up_to(self._replica.task, self._positions)
         reach("after-commit")
         self._opened_at_s, self._committed_at_s = None, time.monotonic()
         memory.transactions += 1
@@ -314,6 +325,10 @@ class Task(RunningTask):
         self._figures = Figures()
         if not self._stores.commit(state_offsets) or self._producer.is_doubtful:
             raise TransactionFailedError("a connection broke during the commit")
+
+    def _note_oldest(self) -> None:
+        oldest_ms = self._nodes.oldest_waiting_ms
+        self._context.lag_watch.oldest_waits_since(self._replica.task, oldest_ms)
 
     def _partitions_at_end(self) -> list[Partition]:
         """Return the partitions of which all was read that the brokers were known to have."""

@@ -151,6 +151,7 @@ class ProcessorStart(TaskStart):
                 producer.fence(START_TIMEOUT_S)
                 # Only now: before, the former owner could still commit.
                 positions = self._find_positions(group, producer, reader)
+                self._context.lag_watch.done_up_to(replica.task, positions)
                 stores = TaskStores(group.stores, replica.state_topics)
                 undo.callback(stores.close)
                 read = self._restore(stores, reader) if group.stores else 0

@@ -274,7 +274,7 @@ class PipelineThreadState:
 
     def _on_due(self, slot: _Slot) -> None:
         if slot.phase is Phase.WAITING:
-            slot.phase, slot.reason = Phase.STARTING, ""
+            slot.phase = Phase.STARTING
             slot.begin()
             self._commands.append(StartTask(slot.task))
             return
@@ -307,6 +307,7 @@ class PipelineThreadState:
 
     def _on_started(self, slot: _Slot, wake_in_ms: int | None) -> None:
         self._move(slot, Phase.STARTING, Phase.IDLE)
+        slot.reason = ""
         self._wake_in(slot, wake_in_ms)
         self._consider(slot)
 

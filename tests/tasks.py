@@ -26,6 +26,7 @@ from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.bulk import read_committed
 from common.kafka.data import PartitionReader
+from common.kafka.offsets import Offsets
 from common.messages import ProcessorReplica
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
@@ -34,6 +35,7 @@ from streams.group_task import ProcessingFailedError
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.clients import KafkaClients
 from taskmanager.global_stores import GlobalStores
+from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import TaskContext
 from taskmanager.task import Task
@@ -141,7 +143,9 @@ class Job:
     def context(self, tm_id: int = 0) -> TaskContext:
         clients = KafkaClients(self.config, self.admin)
         stores = GlobalStores(self.config, tm_id, 0, clients)
-        return TaskContext(self.config, tm_id, 0, self.admin.check_broker(), clients, stores)
+        watch = LagWatch(self.config, Offsets(self.config, self.admin))
+        cluster_id = self.admin.check_broker()
+        return TaskContext(self.config, tm_id, 0, cluster_id, clients, stores, watch)
 
     def task(self, replica: ProcessorReplica, tm_id: int = 0) -> SteppedTask:
         return SteppedTask(replica, self.context(tm_id))

@@ -39,7 +39,7 @@ class Progress:
     def lag(self) -> int:
         """Records that wait in front of all tasks whose lag is known."""
         statuses = [info.status for info in self.status.tasks if info.status is not None]
-        return sum(status.lag or 0 for status in statuses)
+        return sum(status.count("lag") for status in statuses)
 
     @property
     def task_managers_up(self) -> str:

@@ -34,7 +34,7 @@ class TaskRates:
     def update(self, now_s: float, status: ClusterStatus) -> dict[TaskId, float]:
         """Take a status in; return the rates of the tasks that were reported twice by one owner."""
         for info in status.tasks:
-            count = info.status.records_in if info.status else None
+            count = info.status.count("records_in") if info.status else None
             owner, then_s, before = self._last.get(info.task, (None, 0.0, 0))
             if count is None or owner != info.owner or count < before:
                 self._rates.pop(info.task, None)

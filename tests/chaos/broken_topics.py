@@ -103,7 +103,7 @@ def _expect_failed(job: Engine, failed: set[str], *words: str, writes: bool = Tr
 def _others_go_on(status: ClusterStatus, failed: set[str]) -> bool:
     others = [task for task in status.tasks if task.task.processor not in failed]
     return all(
-        task.status and task.status.state is TaskState.RUNNING and task.status.lag == 0
+        task.status and task.status.state is TaskState.RUNNING and task.status.gauge("lag") == 0
         for task in others
     )
 

@@ -68,8 +68,8 @@ def _placement(status: ClusterStatus, processor: str) -> dict[str, tuple[int | N
     return {
         str(task.task): (
             task.owner,
-            task.status.restarts if task.status else -1,
-            task.status.transactions if task.status else -1,
+            task.status.count("restarts") if task.status else -1,
+            task.status.count("transactions") if task.status else -1,
         )
         for task in status.tasks
         if task.task.processor == processor or not processor
@@ -379,10 +379,14 @@ class Rig:
     def drain(self) -> None:
         """Stop writing, and wait until no task has anything left to do."""
         self.settle()
-        # What was said before may be older than the last records.
-        time.sleep(2 * HEARTBEAT_S)
+        # What is said before then may be older than the last records: the brokers are asked once
+        # per heartbeat, then the thread reports it, then the TaskManager.
+        time.sleep(4 * HEARTBEAT_S)
         self.engine.wait_until(
-            lambda status: all(task.status and task.status.lag == 0 for task in status.tasks), 60
+            lambda status: all(
+                task.status and task.status.gauge("lag") == 0 for task in status.tasks
+            ),
+            60,
         )
 
     def settle(self) -> Tally:

@@ -68,9 +68,9 @@ def explain(rig: Rig) -> list[str]:
 def busy_tasks(rig: Rig) -> list[str]:
     """Return which tasks do not run, or have records before them."""
     return [
-        f"{task.task}: {task.status.state}, lag {task.status.lag}, {task.status.reason}"
+        f"{task.task}: {task.status.state}, lag {task.status.gauge('lag')}, {task.status.reason}"
         for task in rig.now().tasks
-        if task.status and (task.status.state is not TaskState.RUNNING or task.status.lag)
+        if task.status and (task.status.state is not TaskState.RUNNING or task.status.count("lag"))
     ]
 
 

@@ -250,8 +250,10 @@ def test_processors_that_read_the_same_input_run_on_one_thread(
         same.wait_until_done({same.config.sink_topic: 150})
         values = Counter(value for _, value in same.read(same.config.sink_topic))
         assert values == Counter([b"101"] * 50 + [b"%d" % n for n in range(1, 51)] * 2)
-        status = same.wait_until(lambda s: all(t.status and t.status.lag == 0 for t in s.tasks))
-        assert [task.status.restarts for task in status.tasks if task.status] == [0, 0, 0]
+        status = same.wait_until(
+            lambda s: all(t.status and t.status.gauge("lag") == 0 for t in s.tasks)
+        )
+        assert [task.status.count("restarts") for task in status.tasks if task.status] == [0, 0, 0]
 
 
 def test_a_poison_record_stops_its_task_with_the_reason_and_nothing_else(
@@ -279,7 +281,7 @@ def _worker_pids(log_file: Path) -> list[int]:
 
 
 def _records_in(status: ClusterStatus) -> int:
-    return sum(task.status.records_in for task in status.tasks if task.status)
+    return sum(task.status.count("records_in") for task in status.tasks if task.status)
 
 
 def _wait_for_end(daemon: Daemon) -> None:
@@ -324,8 +326,8 @@ def _by_id(status: ClusterStatus) -> dict[str, tuple[int | None, int, int, int]]
         str(info.task): (
             info.owner,
             info.status.thread,
-            info.status.restarts,
-            info.status.records_in,
+            info.status.count("restarts"),
+            info.status.count("records_in"),
         )
         for info in status.tasks
         if info.status is not None

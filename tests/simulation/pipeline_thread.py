@@ -228,7 +228,7 @@ class FakePipelineThread:
             if state is TaskState.RUNNING:
                 running.append(instance)
             elif state is not TaskState.FAILED and now_ms >= instance.due_ms:
-                if state is TaskState.STARTING:
+                if state in (TaskState.STARTING, TaskState.RESTARTING):
                     self._fences.take(instance)
                     self._enter(instance, TaskState.RESTORING)
                     instance.due_ms = now_ms + self._random.randrange(self._pace.start_ms + 1)
@@ -248,5 +248,5 @@ class FakePipelineThread:
         if instance.fenced >= FENCED_FOR_GOOD:
             self._close(instance)
         else:
-            self._enter(instance, TaskState.STARTING)
+            self._enter(instance, TaskState.RESTARTING)
             instance.due_ms = now_ms + FENCED_WAIT_MS

@@ -6,7 +6,6 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -58,8 +57,15 @@ def ruling(owners: dict[TaskId, int | None], age_ms: int = 100, epoch: int = 7) 
     return Beat(NOW_MS - age_ms, JobManagerBeat(epoch, NOW_MS - age_ms, owners))
 
 
-def running(task: TaskId, **figures: Any) -> TaskStatus:
-    return TaskStatus(task, TaskState.RUNNING, **figures)
+def running(task: TaskId, **figures: int) -> TaskStatus:
+    return TaskStatus(task, TaskState.RUNNING, figures=figures)
+
+
+RESTORING = TaskStatus(
+    COUNT,
+    TaskState.RESTORING,
+    figures={"restored": 1, "to_restore": 4, "restore_eta_s": 12},
+)
 
 
 def look(*beats: Beat, tm_number: int = 2) -> ClusterStatus:
@@ -182,7 +188,7 @@ def test_without_a_job_manager_the_owner_is_who_runs_the_task() -> None:
 def test_the_restore_percentage_is_that_of_a_task_that_restores(
     state: TaskState, restored: int, to_restore: int, percent: int | None
 ) -> None:
-    task = TaskStatus(COUNT, state, restored=restored, to_restore=to_restore)
+    task = TaskStatus(COUNT, state, figures={"restored": restored, "to_restore": to_restore})
     assert look(ruling({COUNT: 0}), report(0, task)).tasks[0].restore_percent == percent
 
 
@@ -201,9 +207,10 @@ def rows(found: ClusterStatus) -> list[str]:
 
 
 def test_the_tables_show_daemons_and_tasks() -> None:
-    restoring = TaskStatus(COUNT, TaskState.RESTORING, restored=1, to_restore=4, restore_eta_s=12)
-    failed = TaskStatus(FORWARD, TaskState.FAILED, "record [red]src[/red][0]@12", 1, 1200)
-    shown = rows(look(ruling({FORWARD: 0, COUNT: 0}), report(0, failed, restoring)))
+    failed = TaskStatus(
+        FORWARD, TaskState.FAILED, "record [red]src[/red][0]@12", 1, figures={"records_in": 1200}
+    )
+    shown = rows(look(ruling({FORWARD: 0, COUNT: 0}), report(0, failed, RESTORING)))
     for row in (
         "JobManager: epoch 7, last heartbeat 0.1 s ago",
         "0 UP host0 100 1 RUNNING, 1 DEAD 0.2 s ago",
@@ -220,11 +227,13 @@ LONG_NAME = TaskId("JoinFlightsWithAirports", 12)
 
 def large_figures(reason: str = "") -> ClusterStatus:
     copy = replace(COUNT, standby=1)
-    follows = TaskStatus(copy, TaskState.STANDBY, records_in=34_567_890, lag=45_678_901)
+    applied = {"records_in": 34_567_890, "lag": 45_678_901}
+    follows = TaskStatus(copy, TaskState.STANDBY, figures=applied)
+    counting = running(COUNT, dead_letters=56_789, skipped=67_890, **LARGE)
     return look(
         ruling({COUNT: 0, LONG_NAME: 1, copy: 1}),
-        report(0, running(COUNT, thread=5, dead_letters=56_789, skipped=67_890, **LARGE)),
-        report(1, running(LONG_NAME, reason=reason, **LARGE), follows),
+        report(0, replace(counting, thread=5)),
+        report(1, replace(running(LONG_NAME, **LARGE), reason=reason), follows),
     )
 
 
@@ -240,10 +249,9 @@ def test_no_figure_and_no_state_is_cut(width: int, reason: str) -> None:
 
 
 def test_a_state_breaks_between_words() -> None:
-    restoring = TaskStatus(COUNT, TaskState.RESTORING, restored=1, to_restore=4, restore_eta_s=12)
     found = look(
         ruling({COUNT: 0, LONG_NAME: 1}),
-        report(0, restoring),
+        report(0, RESTORING),
         report(1, running(LONG_NAME, **LARGE)),
     )
     words = text(found, 80).split()
@@ -266,9 +274,63 @@ def test_a_long_name_and_a_reason_are_folded_and_complete() -> None:
     assert first[-1] + "".join(words[-1] for words in rest if words[-1] in reason) == reason
 
 
-def test_the_column_of_reasons_is_there_if_there_are_any() -> None:
-    assert "reason" in text(large_figures("why"))
-    assert "reason" not in text(large_figures())
+def test_the_column_of_notes_is_there_if_there_are_any() -> None:
+    assert "note" in text(large_figures("why"))
+    assert "note" not in text(large_figures())
+
+
+def cells_of(task: TaskStatus, width: int = 200) -> str:
+    """Return the row of a task, as words."""
+    lines = text(look(ruling({COUNT: 0}), report(0, task)), width).splitlines()
+    return next(" ".join(line.split()) for line in lines if line.startswith("Count_0"))
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "shown"),
+    [
+        (0, "0.0 s"),
+        (9_999, "10.0 s"),
+        (10_000, "10 s"),
+        (119_999, "119 s"),
+        (120_000, "2 min"),
+        (7_199_999, "119 min"),
+        (7_200_000, "2 h"),
+        (172_799_999, "47 h"),
+        (172_800_000, "2 d"),
+        (100_000_000_000, "1,157 d"),
+    ],
+)
+def test_the_age_of_the_oldest_record_that_waits_is_behind_the_lag(age_ms: int, shown: str) -> None:
+    """Records of 1970 are old."""
+    row = cells_of(running(COUNT, lag=5000, oldest_waiting_ms=age_ms))
+    assert row == f"Count_0 0 0 RUNNING 0 0 0 0 5,000 {shown}"
+
+
+def test_the_column_of_ages_is_there_if_something_waits() -> None:
+    assert "oldest" not in text(look(ruling({COUNT: 0}), report(0, running(COUNT, lag=0))))
+
+
+def test_a_lag_that_is_old_says_how_old() -> None:
+    assert cells_of(running(COUNT, lag=5000, lag_age_ms=75_300)).endswith("5,000 (75 s ago)")
+    standby = TaskStatus(
+        replace(COUNT, standby=1), TaskState.STANDBY, figures={"lag": 7, "lag_age_ms": 4000}
+    )
+    assert "7 (4.0 s ago)" in text(look(ruling({standby.task: 0}), report(0, standby)))
+
+
+def test_what_a_task_is_busy_with_is_shown() -> None:
+    activity = "in `process` of orders[3]@1200 for 12 s"
+    busy = replace(running(COUNT), activity=activity)
+    assert cells_of(busy).endswith(f"RUNNING 0 0 0 0 {activity}")
+    assert cells_of(replace(busy, reason="why")).endswith(f"why; {activity}")
+
+
+def test_a_task_that_starts_again_is_shown_with_its_reason() -> None:
+    again = TaskStatus(COUNT, TaskState.RESTARTING, "ValueError: no", figures={"restarts": 7})
+    found = look(ruling({COUNT: 0}), report(0, again))
+    assert not found.all_run
+    assert cells_of(again) == "Count_0 0 0 RESTARTING 0 0 0 0 ValueError: no"
+    assert json.loads(status.as_json(found))["tasks"][0]["restarts"] == 7
 
 
 def test_a_table_without_rows_has_its_headers() -> None:
@@ -304,7 +366,11 @@ def test_missing_job_manager_and_owners_are_said() -> None:
 
 
 def test_the_json_has_every_key_whatever_the_state() -> None:
-    counting = running(COUNT, lag=2, dropped={"expired": 3, "partitioner": 2})
+    counting = replace(
+        running(COUNT, lag=2, oldest_waiting_ms=1500),
+        activity="in `process` of orders[3]@1200 for 12 s",
+        dropped={"expired": 3, "partitioner": 2},
+    )
     full = look(ruling({FORWARD: None, COUNT: 0}), report(0, counting))
     data = json.loads(status.as_json(full))
     assert data["job_manager"] == {"state": "UP", "epoch": 7, "age_ms": 100}
@@ -322,6 +388,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "thread": 0,
         "state": "RUNNING",
         "reason": "",
+        "activity": "in `process` of orders[3]@1200 for 12 s",
         "records_in": 0,
         "records_out": 0,
         "dead_letters": 0,
@@ -329,10 +396,14 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "transactions": 0,
         "restarts": 0,
         "lag": 2,
+        "lag_age_ms": None,
+        "oldest_waiting_ms": 1500,
         "dropped": 5,
         "dropped_by_reason": {"expired": 3, "partitioner": 2},
         "enforced": 0,
         "enforced_per_minute": 0,
+        "restored": 0,
+        "to_restore": 0,
         "restore_percent": None,
         "restore_eta_s": None,
     }
@@ -343,7 +414,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
 
 def test_copies_of_state_are_told_apart_from_tasks() -> None:
     copy = replace(COUNT, standby=1)
-    follows = TaskStatus(copy, TaskState.STANDBY, records_in=1234, lag=5)
+    follows = TaskStatus(copy, TaskState.STANDBY, figures={"records_in": 1234, "lag": 5})
     found = look(ruling({COUNT: 0, copy: 1}), report(0, running(COUNT)), report(1, follows))
     assert found.all_run
     assert [(info.task, info.owner) for info in found.tasks] == [(COUNT, 0)]

@@ -36,7 +36,7 @@ from common.nodes import (
     TaskId,
     Topology,
 )
-from common.status import TaskState, TaskStatus, ThreadState
+from common.status import FIGURES, TaskState, TaskStatus, ThreadState
 from common.topics import TopicNames
 from jobmanager import state as jobmanager
 from taskmanager import state as taskmanager
@@ -60,15 +60,11 @@ statuses = st.builds(
     tasks,
     st.sampled_from(TaskState),
     texts,
-    *[numbers] * 7,
-    st.none() | numbers,
-    numbers,
     numbers,
     texts,
+    texts,
+    st.dictionaries(st.sampled_from(sorted(FIGURES)), numbers, max_size=4),
     st.dictionaries(texts, numbers, max_size=3),
-    numbers,
-    numbers,
-    st.none() | numbers,
 )
 reports = st.builds(
     Report,
@@ -129,7 +125,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(HeartbeatEvent, tm_ids, st.booleans()),
 )
 
-RUNNING = TaskStatus(TaskId("Counter", 0), TaskState.RUNNING, records_in=3)
+RUNNING = TaskStatus(TaskId("Counter", 0), TaskState.RUNNING, figures={"records_in": 3})
 REPORT = Report(1, "a1b2", 4, 7, 2, 3, False, "host", 99, (ThreadState.RUNNING,), (RUNNING,))
 REPLICA = ProcessorReplica(
     TaskId("Counter", 0),
@@ -251,11 +247,24 @@ def test_report_is_json_of_all_it_tells() -> None:
     assert dict(record.headers)["report"] == (
         b'{"tm_id":1,"incarnation":"a1b2","threads":4,"beat":7,"epoch":2,"sequence":3,'
         b'"leaving":false,"host":"host","pid":99,"thread_states":["RUNNING"],'
-        b'"tasks":[{"task":"Counter_0","state":"RUNNING","reason":"","thread":0,"records_in":3,'
-        b'"records_out":0,"skipped":0,"dead_letters":0,"transactions":0,"restarts":0,'
-        b'"lag":null,"restored":0,"to_restore":0,"fingerprint":"",'
-        b'"dropped":{},"enforced":0,"enforced_per_minute":0,"restore_eta_s":null}]}'
+        b'"tasks":[{"task":"Counter_0","state":"RUNNING","thread":0,"fingerprint":"",'
+        b'"figures":{"records_in":3},"reason":""}]}'
     )
+
+
+def test_figures_that_say_nothing_are_not_sent() -> None:
+    task = TaskStatus(TaskId("P", 0), TaskState.RUNNING, figures={"records_in": 0, "lag": 0})
+    assert task.to_json()["figures"] == {"lag": 0}
+    assert task == TaskStatus(TaskId("P", 0), TaskState.RUNNING, figures={"lag": 0})
+
+
+def test_figure_without_a_name_of_its_own_is_refused() -> None:
+    with pytest.raises(ValueError, match="no figures of a task: lags"):
+        TaskStatus(TaskId("P", 0), TaskState.RUNNING, figures={"lags": 1})
+    (record,) = encode(Heartbeat(REPORT))
+    body = REPORT.to_json()
+    body["tasks"][0]["figures"] = {"lags": 1}
+    assert is_malformed(with_headers(record, report=json.dumps(body).encode()))
 
 
 # There and back.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ import pytest
 from common.config import Config
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
+from common.kafka.offsets import FirstRecord
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
 from common.nodes import ProcessorType, TaskId
@@ -20,6 +21,7 @@ from streams.event_loop import EventLoop
 from streams.runtime import Call
 from taskmanager import pipeline_thread
 from taskmanager.assigned_task import AssignedTask
+from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import RunningTask, TaskMemory, Turn
 from taskmanager.task_start import TaskStart
@@ -135,6 +137,34 @@ class FakeChannel:
         return sum(message["type"] == kind for message in self.sent)
 
 
+class FakeBrokers:
+    """Knows the ends of partitions, committed offsets and first records that a test gives it."""
+
+    def __init__(self) -> None:
+        self.ends: dict[Partition, int] = {}
+        self.groups: dict[str, dict[Partition, int]] = {}
+        self.firsts: dict[Partition, FirstRecord] = {}
+        self.asked: list[tuple[str, object]] = []
+        """What was asked, and for what."""
+
+    def stable_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        self.asked.append(("ends", set(partitions)))
+        return {p: end for p, end in self.ends.items() if p in partitions}
+
+    def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
+        self.asked.append((group, set(partitions)))
+        return {p: o for p, o in self.groups.get(group, {}).items() if p in partitions}
+
+    def first_records(self, positions: Mapping[Partition, int]) -> dict[Partition, FirstRecord]:
+        self.asked.append(("first records", dict(positions)))
+        return {p: first for p, first in self.firsts.items() if p in positions}
+
+
+def quiet_watch() -> LagWatch:
+    """Return a LagWatch that knows nothing of brokers."""
+    return LagWatch(CONFIG, FakeBrokers())
+
+
 class FakeTask(RunningTask):
     """A running task whose start, turns, commits and end are the test's.
 
@@ -244,8 +274,11 @@ class Rig:
         self.updates = 0
         stores = SimpleNamespace(update=self._update, are_used=False)
         self.stores = stores
+        self.brokers = FakeBrokers()
+        self.lag_watch = LagWatch(CONFIG, self.brokers)
         context: Any = SimpleNamespace(
             config=CONFIG,
+            lag_watch=self.lag_watch,
             tm_id=0,
             thread=0,
             clients=FakeClients(None, lambda: self.reader),

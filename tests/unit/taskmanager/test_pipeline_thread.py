@@ -245,16 +245,16 @@ def test_tasks_that_lost_their_connection_start_again_all_at_once(rig: Rig) -> N
         task.on_start = lambda task=task: start(task)  # type: ignore[misc]
     rig.clock.now_s += CHECK_INTERVAL_S
     rig.step()
-    assert [rig.status(task).restarts for task in tasks] == [0, 1, 1]
+    assert [rig.status(task).count("restarts") for task in tasks] == [0, 1, 1]
     rig.step_until(lambda: len(rig.reader.assigned) == 3)
-    assert [rig.status(task).restarts for task in tasks] == [0, 1, 1]
+    assert [rig.status(task).count("restarts") for task in tasks] == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
     ("error", "state", "reason"),
     [
         (TransactionFailedError("no"), TaskState.RUNNING, ""),
-        (FencedError("newer"), TaskState.STARTING, "fenced: newer"),
+        (FencedError("newer"), TaskState.RESTARTING, "fenced: newer"),
         (ZeroDivisionError("a bug"), TaskState.RUNNING, ""),
         (HopelessError("a right is missing"), TaskState.FAILED, "a right is missing"),
     ],
@@ -269,6 +269,42 @@ def test_a_commit_that_fails_ends_the_run_of_the_task(
     task.on_commit = lambda: None
     rig.step_until(lambda: rig.status(task).state is state)
     assert rig.status(task).reason == reason
+
+
+def test_task_that_fails_at_its_start_says_why_until_it_starts_again(rig: Rig) -> None:
+    """As one does whose `init` raises: it comes to nothing, again and again."""
+    task = rig.assign(0)
+    task.on_start = raise_(KeyError("x"))
+    rig.step()
+    for restarts in range(1, 4):
+        rig.step_until(lambda n=restarts: rig.status(task).count("restarts") == n)  # type: ignore[misc]
+        status = rig.status(task)
+        assert (status.state, status.reason) == (TaskState.RESTARTING, "KeyError: 'x'")
+        rig.clock.now_s += 10
+    task.on_start = lambda: None
+    rig.step_until(lambda: rig.status(task).state is TaskState.RUNNING)
+
+
+def test_lag_of_a_task_is_watched_from_its_assignment_until_it_is_closed(rig: Rig) -> None:
+    rig.brokers.ends["in", 0] = 10
+    task = rig.assign(0)
+    rig.step()
+    rig.lag_watch.done_up_to(task.task_id, {("in", 0): 4})
+    rig.lag_watch.look()
+    assert rig.lag_watch.figures(task.task_id) == {"lag": 6}
+    rig.step_until(lambda: rig.status(task).state is TaskState.RUNNING)
+    rig.revoke(task)
+    rig.step_until(lambda: rig.channel.count("closed") == 1)
+    assert rig.lag_watch.figures(task.task_id) == {}
+
+
+def test_a_call_that_takes_long_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taskmanager.assigned_task.time", rig.clock)
+    (task,) = rig.run(0, type_=USER)
+    task.calls.append(Call("`process` of in[0]@7", rig.clock.now_s - 0.9))
+    assert rig.status(task).activity == ""
+    rig.clock.now_s += 11.1
+    assert rig.status(task).activity == "in `process` of in[0]@7 for 12 s"
 
 
 def test_global_stores_are_brought_up_to_date_before_a_turn_of_user_code(rig: Rig) -> None:
@@ -302,7 +338,7 @@ def test_a_global_store_that_was_lost_lets_the_tasks_that_use_it_start_again(rig
     (user,) = rig.run(0, type_=USER)
     rig.failed_stores[user.task_id] = StoreCorruptedError("damaged")
     rig.clock.now_s += 1
-    rig.step_until(lambda: rig.status(user).restarts == 1)
+    rig.step_until(lambda: rig.status(user).count("restarts") == 1)
     rig.failed_stores.clear()
     rig.step_until(lambda: rig.status(user).state is TaskState.RUNNING)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -30,13 +31,23 @@ from taskmanager import task as task_module
 from taskmanager import task_start
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.global_stores import GlobalStores
+from taskmanager.lag_watch import LagWatch
 from taskmanager.running_task import TaskContext
 from taskmanager.task import BUFFERED_BYTES, Task
 from taskmanager.task_start import ProcessorStart, StartCancelledError
 from taskmanager.task_stores import store_identity
 from taskmanager.thread_events import Kind
 from taskmanager.thread_state import Phase
-from tests.unit.taskmanager.fakes import CONFIG, FakeClients, batch, replica
+from tests.unit.taskmanager.fakes import (
+    CONFIG,
+    FakeBrokers,
+    FakeClients,
+    batch,
+    quiet_watch,
+    replica,
+)
+
+TASK = replica(0).task
 
 
 class NotingProducer:
@@ -100,6 +111,8 @@ def assigned_to(
     partition: int,
     monkeypatch: pytest.MonkeyPatch,
     group: Callable[[], NodeGroup] | None = None,
+    watch: LagWatch | None = None,
+    topics: tuple[str, ...] = ("in",),
 ) -> AssignedTask:
     """Return a task that writes its steps, and the fault points on its way, to `notes`.
 
@@ -112,8 +125,9 @@ def assigned_to(
         monkeypatch.setattr(ProcessorStart, "_node_group", lambda _: group())
     clients = FakeClients(Broker(), NotingReader)
     stores = GlobalStores(CONFIG, 0, 0, clients)
-    context = TaskContext(CONFIG, 0, 0, "cluster", clients, stores)
-    return AssignedTask(replica(partition, ProcessorType.CLASS if group else None), context, 0)
+    context = TaskContext(CONFIG, 0, 0, "cluster", clients, stores, watch or quiet_watch())
+    given = replica(partition, ProcessorType.CLASS if group else None)
+    return AssignedTask(replace(given, in_topics=topics), context, 0)
 
 
 def start(task: AssignedTask) -> Task:
@@ -327,3 +341,63 @@ def test_store_that_was_copied_from_another_taskmanager_is_wiped(tmp_path: Path)
     assert (original.offset, original.get(b"key")) == (7, b"value")
     copied.close()
     original.close()
+
+
+def watch_of(end: int) -> LagWatch:
+    """Return a LagWatch of the task's partition, which ends there."""
+    brokers = FakeBrokers()
+    brokers.ends["in", 0] = end
+    watch = LagWatch(CONFIG, brokers)
+    watch.watch(replica(0))
+    watch.look()
+    return watch
+
+
+def test_lag_falls_with_the_commit_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = watch_of(3)
+    task = start(assigned_to([], 0, monkeypatch, watch=watch))
+    task.add(RecordBatch("in", 0, [b"k"] * 3, [b"v"] * 3, [1, 2, 3], [0, 1, 2]))
+    assert watch.figures(TASK)["lag"] == 3
+    task.turn(inf)
+    assert watch.figures(TASK)["lag"] == 3
+    task.commit()
+    assert watch.figures(TASK)["lag"] == 0
+
+
+def test_lag_does_not_count_markers_that_the_task_has_read_past(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether the end is reached before the commit or after it."""
+    watch = watch_of(5)
+    task = start(assigned_to([], 0, monkeypatch, watch=watch))
+    task.add(RecordBatch("in", 0, [b"k"] * 3, [b"v"] * 3, [1, 2, 3], [0, 1, 2]))
+    task.reached_end(("in", 0), 4)
+    task.turn(inf)
+    assert watch.figures(TASK)["lag"] == 5
+    task.commit()
+    assert watch.figures(TASK)["lag"] == 1
+    task.reached_end(("in", 0), 5)
+    assert watch.figures(TASK)["lag"] == 0
+
+
+def test_record_that_waits_for_another_input_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    def group() -> NodeGroup:
+        builder = TopologyBuilder()
+        builder.add_source("source", ["in", "other"])
+        builder.add_sink("sink", "out", "source")
+        return builder.build().groups[0]
+
+    brokers = FakeBrokers()
+    brokers.ends |= {("in", 0): 3, ("other", 0): 0}
+    watch = LagWatch(CONFIG, brokers, now_ms=lambda: 5000)
+    assigned = assigned_to([], 0, monkeypatch, group, watch, ("in", "other"))
+    watch.watch(assigned.replica)
+    watch.look()
+    task = start(assigned)
+    task.add(RecordBatch("in", 0, [b"k"] * 2, [b"v"] * 2, [1500, 1600], [0, 1]))
+    task.turn(inf)
+    figures = watch.figures(TASK)
+    assert (figures["lag"], figures["oldest_waiting_ms"]) == (3, 3500)
+    task.reached_end(("other", 0), 0)
+    task.turn(inf)
+    assert watch.figures(TASK) == {"lag": 3}

@@ -33,7 +33,7 @@ def test_lost_thread_is_told_at_once_and_started_again() -> None:
     host = running_host(threads=2, assign=[0, 1])
     (report,) = reports(host.take(ThreadLost(1)))
     assert report.thread_states == (ThreadState.RUNNING, ThreadState.DEAD)
-    assert listed(report) == {0: TaskState.RUNNING, 1: TaskState.STARTING}
+    assert listed(report) == {0: TaskState.RUNNING, 1: TaskState.RESTARTING}
     assert "PipelineThread" in next(s.reason for s in report.tasks if s.task == task(1))
     assert others(host.tick()) == [LaunchThread(1)]
 
@@ -106,7 +106,31 @@ def test_last_words_of_a_lost_thread_do_not_make_it_look_alive() -> None:
     host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING),)))
     report = host.report()
     assert report.thread_states != (ThreadState.RUNNING,)
-    assert listed(report) == {0: TaskState.STARTING}
+    assert listed(report) == {0: TaskState.RESTARTING}
+
+
+def test_lag_says_how_old_it_is_when_the_thread_says_nothing() -> None:
+    host = running_host(assign=[0, 1])
+    known = TaskStatus(task(0), TaskState.RUNNING, figures={"lag": 5, "records_in": 3})
+    host.take(ThreadReported(0, (known, TaskStatus(task(1), TaskState.RUNNING))))
+    reports_of_silence = [host.report() for _ in range(7)]
+    ages = [report.tasks[0].gauge("lag_age_ms") for report in reports_of_silence]
+    assert ages == [None] * 5 + [6000, 7000]
+    assert [report.tasks[1].figures for report in reports_of_silence] == [{}] * 7
+    host.take(ThreadReported(0, (known,)))
+    assert host.report().tasks[0] == known
+
+
+def test_lag_of_tasks_whose_thread_is_lost_grows_old() -> None:
+    host = running_host(assign=[0])
+    status = TaskStatus(task(0), TaskState.RUNNING, figures={"lag": 5, "lag_age_ms": 4000})
+    host.take(ThreadReported(0, (status,)))
+    host.take(ThreadLost(0))
+    for _ in range(6):
+        report = host.report()
+    (told,) = report.tasks
+    assert told.state is TaskState.RESTARTING
+    assert told.figures == {"restarts": 1, "lag": 5, "lag_age_ms": 10_000}
 
 
 # Threads that hang.
@@ -180,7 +204,7 @@ def test_ended_thread_starts_again_with_its_tasks_and_the_reason_is_told() -> No
     (report,) = reports(host.take(ThreadLost(0)))
     (status,) = report.tasks
     assert "hung and was ended" in status.reason
-    assert status.restarts == 1
+    assert status.count("restarts") == 1
     assert others(host.tick()) == [LaunchThread(0)]
     assert others(host.take(ThreadConnected(0))) == [AssignTask(0, replica(0), EPOCH)]
 
@@ -209,12 +233,14 @@ def test_started_again_thread_is_not_killed_in_the_place_of_its_predecessor() ->
 def test_restarts_add_up_over_the_workers_of_a_task() -> None:
     host = running_host(assign=[0])
     for worker in range(1, 4):
-        host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING, restarts=2),)))
+        host.take(
+            ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING, figures={"restarts": 2}),))
+        )
         host.take(ThreadLost(0))
-        assert host.report().tasks[0].restarts == 3 * worker
+        assert host.report().tasks[0].count("restarts") == 3 * worker
         host.tick(32_000)
         host.take(ThreadConnected(0))
-        assert host.report().tasks[0].restarts == 3 * worker
+        assert host.report().tasks[0].count("restarts") == 3 * worker
 
 
 def test_thread_that_does_not_come_up_restarts_nothing() -> None:
@@ -222,7 +248,7 @@ def test_thread_that_does_not_come_up_restarts_nothing() -> None:
     host.take(ThreadLost(0))
     host.tick()
     host.take(ThreadLost(0))
-    assert host.report().tasks[0].restarts == 1
+    assert host.report().tasks[0].count("restarts") == 1
 
 
 @pytest.mark.parametrize("pause_s", [4, 3600])

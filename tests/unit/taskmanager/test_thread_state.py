@@ -203,6 +203,8 @@ def test_a_task_is_closed_before_it_starts_again(is_inline: bool) -> None:
     assert host.take(Closed(task(0))) == [RestartTask(task(0), TRANSIENT.reason, 0)]
     assert (host.core.restarts(task(0)), host.core.reason(task(0))) == (1, TRANSIENT.reason)
     assert host.wait(0) == [StartTask(task(0))]
+    assert host.core.reason(task(0)) == TRANSIENT.reason, "until it runs"
+    host.take(Started(task(0)))
     assert host.core.reason(task(0)) == ""
 
 

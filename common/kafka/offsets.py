@@ -1,0 +1,83 @@
+"""What brokers say of offsets, for whoever only watches: no answer is no error here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import CancelledError
+from contextlib import closing, suppress
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+
+from common.config import Config
+from common.errors import EngineError
+from common.kafka.admin import Admin
+from common.kafka.clients import Partition
+from common.kafka.data import PartitionReader
+from common.topics import TopicNames
+
+ANSWER_S = 4.0
+_FETCH_WAIT_S = 0.1
+_MOST_RECORDS = 1000
+
+
+class FirstRecord(NamedTuple):
+    """The first committed record at or after an offset.
+
+    `timestamp_ms` is `None` where there is no such record yet; `offset` is then the end.
+    """
+
+    offset: int
+    timestamp_ms: int | None
+
+
+class Offsets:
+    """Asks brokers for offsets. What they do not answer within four seconds is left out.
+
+    For one thread at a time.
+    """
+
+    def __init__(self, config: Config, admin: Admin) -> None:
+        self._config = config
+        self._admin = admin
+
+    def stable_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the last stable offset of partitions: where a reader of committed records ends."""
+        deadline_s = time.monotonic() + ANSWER_S
+        ends: dict[Partition, int] = {}
+        for partition, answer in self._admin.request_stable_ends(partitions).items():
+            with suppress(KafkaException, TimeoutError, CancelledError):
+                ends[partition] = int(answer.result(max(deadline_s - time.monotonic(), 0)).offset)
+        return ends
+
+    def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the committed offsets of a group; partitions never committed are left out."""
+        # Not by the admin client: its requests to a coordinator that is slow to answer can abort
+        # the process (librdkafka 4605, 5397).
+        with closing(PartitionReader(self._config, group)) as reader, suppress(EngineError):
+            return reader.committed(list(partitions), ANSWER_S)
+        return {}
+
+    def first_records(self, positions: Mapping[Partition, int]) -> dict[Partition, FirstRecord]:
+        """Return the first record at or after an offset of each partition.
+
+        Reads up to a megabyte of each.
+        """
+        group = TopicNames.of(self._config).fetch_group
+        deadline_s = time.monotonic() + ANSWER_S
+        found: dict[Partition, FirstRecord] = {}
+        missing = set(positions)
+        with closing(PartitionReader(self._config, group)) as reader:
+            reader.assign(positions)
+            while missing and time.monotonic() < deadline_s:
+                fetched = reader.fetch(_MOST_RECORDS, _FETCH_WAIT_S)
+                for batch in fetched.batches:
+                    first = FirstRecord(batch.offsets[0], batch.timestamps[0])
+                    found.setdefault((batch.topic, batch.partition), first)
+                for partition, end in fetched.ends:
+                    found.setdefault(partition, FirstRecord(end, None))
+                done = missing & {*found, *(partition for partition, _ in fetched.errors)}
+                reader.unassign(done)
+                missing -= done
+        return found

@@ -1,0 +1,261 @@
+"""How much waits before each task of a PipelineThread, asked outside of the thread that works."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from common.clock import wall_clock_ms
+from common.config import Config
+from common.kafka.clients import Partition
+from common.kafka.offsets import FirstRecord
+from common.messages import MISSED_BEATS, ProcessorReplica
+from common.nodes import TaskId
+from common.topics import TopicNames
+
+LEAST_INTERVAL_S = 1.0
+CLOSE_LOOK_S = 10.0
+_MOST_GROUPS = 5
+_MOST_RECORDS = 20
+
+
+class Brokers(Protocol):
+    """Answers what brokers know of offsets, and leaves out what they do not; see `Offsets`."""
+
+    def stable_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Return the last stable offset of partitions."""
+
+    def committed(self, group: str, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Return the committed offsets of a group."""
+
+    def first_records(self, positions: Mapping[Partition, int]) -> Mapping[Partition, FirstRecord]:
+        """Return the first record at or after an offset of each partition."""
+
+
+@dataclass(slots=True)
+class _Input:
+    """What is known of a partition that a task reads."""
+
+    done: int | None = None
+    """Nothing before this offset waits; `None` while unknown."""
+    empty_from: int = -1
+    empty_to: int = -1
+    """Between these two offsets there are no records: only markers, or what was aborted."""
+    looked_at: int | None = None
+    """Where the task was at the last close look."""
+    first: FirstRecord | None = None
+    """The first record at or after where the task was then."""
+
+    @property
+    def position(self) -> int | None:
+        """The offset from which on records may wait."""
+        if self.done is not None and self.empty_from <= self.done < self.empty_to:
+            return self.empty_to
+        return self.done
+
+    @property
+    def first_ms(self) -> int | None:
+        """The timestamp of the record at the position; `None` while unknown."""
+        is_it = self.first is not None and self.first.offset == self.position
+        return self.first.timestamp_ms if is_it and self.first is not None else None
+
+    def skip(self, start: int, stop: int) -> None:
+        """Take note that there are no records from `start` up to, without, `stop`."""
+        if start >= stop:
+            return
+        if self.empty_from <= start <= self.empty_to:
+            self.empty_to = max(self.empty_to, stop)
+        else:
+            self.empty_from, self.empty_to = start, stop
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A task; `group` has its committed offsets, `None` for a standby."""
+
+    group: str | None
+    since_s: float
+    inputs: dict[Partition, _Input] = field(default_factory=dict)
+    oldest_ms: int | None = None
+    """The timestamp of the oldest record that the task has read and not processed."""
+
+
+class LagWatch:
+    """Knows what waits before the tasks of a PipelineThread, whatever these are doing.
+
+    Lag is the last stable offset of each input partition, less what the task has committed. What an
+    open transaction of somebody else has written does not wait yet: nobody may read it. Lag is in
+    offsets, so markers and aborted records count until a reader has found that nothing else is
+    there; then they do not.
+
+    A thread of its own asks the brokers once per heartbeat, at most once a second, for all tasks in
+    one go. Tasks tell what they have committed. The group of a task that has told nothing for ten
+    seconds is asked, as it may not come so far.
+
+    The timestamp of the oldest record that waits is told by the task, which has it in its queue. If
+    it has none and did not move for ten seconds, that one record is read.
+
+    Any thread may call any method; only `look` blocks.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        brokers: Brokers,
+        clock: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._names = TopicNames.of(config)
+        self._brokers = brokers
+        self._clock = clock
+        self._now_ms = now_ms
+        self._interval_s = max(config.heartbeat_interval_ms / 1000, LEAST_INTERVAL_S)
+        self._changing = threading.Lock()
+        self._tasks: dict[TaskId, _Watched] = {}
+        self._ends: dict[Partition, tuple[int, float]] = {}
+        """The end of each partition, and when it was asked for."""
+        self._close_look_at_s = 0.0
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Begin to ask the brokers, in a thread of its own."""
+        threading.Thread(target=self._run, name="lag", daemon=True).start()
+
+    def close(self) -> None:
+        """End after the look that is under way; does not wait."""
+        self._stopped.set()
+
+    def watch(self, replica: ProcessorReplica) -> None:
+        """Begin to watch a task that is assigned; a standby is, once it says where it is."""
+        task = replica.task
+        if task.standby:
+            return
+        inputs = {(topic, task.partition): _Input() for topic in replica.in_topics}
+        group = self._names.consumer_group(task.processor)
+        with self._changing:
+            self._tasks[task] = _Watched(group, self._clock(), inputs)
+
+    def forget(self, task: TaskId) -> None:
+        """Stop watching a task."""
+        with self._changing:
+            self._tasks.pop(task, None)
+
+    def done_up_to(self, task: TaskId, positions: Mapping[Partition, int]) -> None:
+        """Take note of what a task has committed, or of where it begins; of what a copy applied."""
+        with self._changing:
+            watched = self._tasks.get(task)
+            if watched is None:
+                if not task.standby:
+                    return
+                watched = self._tasks[task] = _Watched(None, self._clock())
+            for partition, offset in positions.items():
+                watched.inputs.setdefault(partition, _Input()).done = offset
+
+    def nothing_between(self, task: TaskId, partition: Partition, start: int, stop: int) -> None:
+        """Take note that a reader went from `start` to `stop` and met no record."""
+        with self._changing:
+            watched = self._tasks.get(task)
+            if watched is not None and partition in watched.inputs:
+                watched.inputs[partition].skip(start, stop)
+
+    def oldest_waits_since(self, task: TaskId, timestamp_ms: int | None) -> None:
+        """Take note of the timestamp of the oldest record in a task's queue, `None` if empty."""
+        with self._changing:
+            watched = self._tasks.get(task)
+            if watched is not None:
+                watched.oldest_ms = timestamp_ms
+
+    def figures(self, task: TaskId) -> dict[str, int]:
+        """Return those of `FIGURES` that are about what waits, as far as they are known."""
+        with self._changing:
+            watched = self._tasks.get(task)
+            if watched is None or not watched.inputs:
+                return {}
+            lag, asked_s = 0, self._clock()
+            timestamps = []
+            for partition, entry in watched.inputs.items():
+                position, known = entry.position, self._ends.get(partition)
+                if position is None or known is None:
+                    return {}
+                waiting = max(known[0] - position, 0)
+                lag += waiting
+                asked_s = min(asked_s, known[1])
+                if waiting and entry.first_ms is not None:
+                    timestamps.append(entry.first_ms)
+            # The queue has what comes before all else; a record need not have a time.
+            oldest_ms = min(timestamps, default=-1)
+            if watched.oldest_ms is not None:
+                oldest_ms = watched.oldest_ms
+        age_s = self._clock() - asked_s
+        figures = {"lag": lag}
+        if age_s > MISSED_BEATS * self._interval_s:
+            figures["lag_age_ms"] = int(age_s * 1000)
+        if lag and oldest_ms >= 0:
+            figures["oldest_waiting_ms"] = max(self._now_ms() - oldest_ms, 0)
+        return figures
+
+    def look(self) -> None:
+        """Ask the brokers; blocks for some milliseconds, for seconds if they are slow to answer."""
+        now_s = self._clock()
+        with self._changing:
+            wanted = {p for watched in self._tasks.values() for p in watched.inputs}
+        found = self._brokers.stable_ends(wanted) if wanted else {}
+        with self._changing:
+            self._ends |= {partition: (end, now_s) for partition, end in found.items()}
+            for partition in self._ends.keys() - wanted:
+                del self._ends[partition]
+        self._ask_groups(now_s)
+        if now_s >= self._close_look_at_s:
+            self._close_look_at_s = now_s + CLOSE_LOOK_S
+            self._look_closely()
+
+    def _ask_groups(self, now_s: float) -> None:
+        wanted: dict[str, set[Partition]] = {}
+        with self._changing:
+            for watched in self._tasks.values():
+                unknown = {p for p, entry in watched.inputs.items() if entry.done is None}
+                is_due = bool(unknown) and now_s - watched.since_s >= CLOSE_LOOK_S
+                if watched.group and is_due and len({*wanted, watched.group}) <= _MOST_GROUPS:
+                    watched.since_s = now_s
+                    wanted.setdefault(watched.group, set()).update(unknown)
+        for group, partitions in wanted.items():
+            committed = self._brokers.committed(group, partitions)
+            with self._changing:
+                for watched in self._tasks.values():
+                    for partition, entry in watched.inputs.items():
+                        # If the task has told it meanwhile, it knows better.
+                        if watched.group == group and entry.done is None:
+                            entry.done = committed.get(partition)
+
+    def _look_closely(self) -> None:
+        """Read the first record before tasks that have one and stand still."""
+        with self._changing:
+            standing = [place for task in self._tasks.values() for place in self._standing(task)]
+        positions = dict(standing[:_MOST_RECORDS])
+        found = self._brokers.first_records(positions) if positions else {}
+        with self._changing:
+            for watched in self._tasks.values():
+                for partition, first in found.items():
+                    entry = watched.inputs.get(partition)
+                    if entry is None or entry.position != positions[partition]:
+                        continue
+                    entry.skip(positions[partition], first.offset)
+                    entry.first = first
+
+    def _standing(self, watched: _Watched) -> list[tuple[Partition, int]]:
+        """Return where a task has waiting records whose timestamp nobody knows."""
+        standing = []
+        for partition, entry in watched.inputs.items():
+            position, (end, _) = entry.position, self._ends.get(partition, (-1, 0.0))
+            moves, entry.looked_at = entry.looked_at != position, position
+            is_known = entry.first_ms is not None
+            if position is not None and position < end and not moves and not is_known:
+                standing.append((partition, position))
+        return standing if watched.group and watched.oldest_ms is None else []
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            self.look()
