@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from streams import AsyncProcessor, Processor, Record
+from streams import AsyncProcessor, Processor, ProcessorContext, Record
 
 
 class Slow(Processor):
@@ -40,3 +40,16 @@ class Stuck(Processor):
         while record.value == b"stuck":
             time.sleep(1)
         self.context.forward(record)
+
+
+class NeverReady(Processor):
+    """Looks for something in `init` that is not there."""
+
+    def init(self, context: ProcessorContext) -> None:
+        """Raise."""
+        super().init(context)
+        raise KeyError("model")
+
+    def process(self, record: Record) -> None:
+        """Never be called."""
+        raise AssertionError("it is never ready")

@@ -1,0 +1,211 @@
+"""What waits before tasks, on a real Kafka: no record less, and no marker for a record."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from admin.cluster_status import ClusterStatus
+from common.kafka.offsets import FirstRecord, Offsets
+from common.messages import ProcessorReplica
+from common.nodes import ProcessorType, TaskId
+from common.status import TaskState, TaskStatus
+from taskmanager import lag_watch
+from tests.engine import engine
+from tests.tasks import Job, Record, Thread, step_until
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+TASK = TaskId("P", 0)
+
+
+@pytest.fixture
+def close_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look is a close one."""
+    monkeypatch.setattr(lag_watch, "CLOSE_LOOK_S", 0.0)
+
+
+def figures(thread: Thread) -> Mapping[str, int]:
+    """Let the brokers be asked; return what the task tells then."""
+    thread.thread._context.lag_watch.look()
+    return thread.status(TASK).figures
+
+
+def lag(thread: Thread) -> int | None:
+    return figures(thread).get("lag")
+
+
+def end(job: Job) -> int:
+    place = (job.config.source_topic, 0)
+    return Offsets(job.config, job.admin).stable_ends([place])[place]
+
+
+def write_transactions(job: Job, *records: int) -> None:
+    """Write so many records to the source in each transaction; each ends with a marker."""
+    servers = job.config.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": job.config.source_topic})
+    producer.init_transactions(30)
+    for count in records:
+        producer.begin_transaction()
+        for _ in range(count):
+            producer.produce(job.config.source_topic, b"1", b"k", 0, timestamp=1)
+        producer.commit_transaction(30)
+
+
+def test_lag_counts_what_waits_and_no_markers_behind_it(job: Job) -> None:
+    thread = Thread(job, 0)
+    thread.assign(job.replica(ProcessorType.FORWARD))
+    step_until(lambda: thread.state() is TaskState.RUNNING, thread)
+    step_until(lambda: lag(thread) == 0, thread)
+    write_transactions(job, 3, 2)
+    step_until(lambda: end(job) == 7)  # the markers may be a moment late
+    assert lag(thread) == 7
+    step_until(lambda: lag(thread) == 0, thread)
+    assert job.committed() == 6
+    thread.close()
+    # Nor those before the next owner, which begins between them.
+    owner = Thread(job, 1)
+    owner.assign(job.replica(ProcessorType.FORWARD))
+    step_until(lambda: owner.state() is TaskState.RUNNING, owner)
+    step_until(lambda: lag(owner) == 0, owner)
+    owner.close()
+
+
+def test_lag_does_not_count_what_an_open_transaction_has_written(job: Job) -> None:
+    """Nobody may read it yet."""
+    thread = Thread(job, 0)
+    thread.assign(job.replica(ProcessorType.FORWARD))
+    step_until(lambda: thread.state() is TaskState.RUNNING, thread)
+    step_until(lambda: lag(thread) == 0, thread)
+    servers = job.config.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": job.config.source_topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(job.config.source_topic, b"1", b"k", 0)
+    assert producer.flush(30) == 0
+    assert job.admin.high_watermarks([(job.config.source_topic, 0)]).popitem()[1] == 1
+    assert lag(thread) == 0
+    producer.commit_transaction(30)
+    step_until(lambda: end(job) == 2)
+    assert lag(thread) == 2
+    step_until(lambda: lag(thread) == 0, thread)
+    thread.close()
+
+
+@pytest.mark.usefixtures("close_looks")
+def test_lag_of_a_task_that_has_failed_goes_on_to_grow(job: Job) -> None:
+    """And the record that it failed at is the oldest that waits."""
+    now_ms = int(time.time() * 1000)
+    job.write(Record(b"k", b"1", 1), Record(b"k", b"x", now_ms - 60_000), Record(b"k", b"3", 3))
+    thread = Thread(job, 0)
+    thread.assign(job.replica(ProcessorType.SUM))
+    thread.step()
+    step_until(lambda: thread.state() is TaskState.FAILED, thread)
+    assert lag(thread) == 2
+    assert 60_000 <= figures(thread)["oldest_waiting_ms"] < 120_000
+    job.write(*(Record(b"k", b"1", 4) for _ in range(10)))
+    assert lag(thread) == 12
+    thread.close()
+
+
+@pytest.mark.usefixtures("close_looks")
+def test_lag_of_a_task_that_never_came_to_ask_for_its_offset_is_that_of_its_group(job: Job) -> None:
+    job.write(*(Record(b"k", b"1", 1) for _ in range(5)))
+    job.set_committed(2)
+    thread = Thread(job, 0)
+    thread.assign(_without_code(job))
+    thread.step()
+    step_until(lambda: thread.state() is TaskState.FAILED, thread)
+    assert lag(thread) == 3
+    thread.close()
+
+
+def _without_code(job: Job) -> ProcessorReplica:
+    return replace(job.replica(ProcessorType.CLASS), code="no_such_module:Class")
+
+
+def test_first_record_at_or_after_an_offset_is_found(job: Job) -> None:
+    source = job.config.source_topic
+    write_transactions(job, 2, 1)
+    step_until(lambda: end(job) == 5)
+    job.write(Record(b"k", b"1", 77, partition=1))
+    offsets = Offsets(job.config, job.admin)
+    assert offsets.first_records({(source, 0): 2, (source, 1): 0}) == {
+        (source, 0): FirstRecord(3, 1),
+        (source, 1): FirstRecord(0, 77),
+    }
+    assert offsets.first_records({(source, 0): 4}) == {(source, 0): FirstRecord(5, None)}
+    job.admin.delete_before({(source, 1): 1})
+    assert offsets.first_records({(source, 1): 0}) == {}
+
+
+def test_what_brokers_do_not_know_is_left_out(job: Job) -> None:
+    source = (job.config.source_topic, 0)
+    offsets = Offsets(job.config, job.admin)
+    job.write(Record(b"k", b"1", 1))
+    assert offsets.stable_ends([source, ("no_such_topic", 0), (source[0], 99)]) == {source: 1}
+    assert offsets.committed("no_such_group", [source]) == {}
+
+
+@pytest.mark.slow
+def test_lag_is_told_while_records_wait_behind_slow_code_and_is_0_after(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """In the reports, and so in `pipeline status`; a class that never comes up has one, too."""
+    pipeline = """
+- {id: Slow, type: "tests.user_code.slow:Slow", config: {seconds: 0.005}, to: [sink]}
+- {id: Never, type: "tests.user_code.slow:NeverReady", to: [sink]}
+"""
+    name, records = f"lag_{os.getpid()}", 1000
+    settings = {
+        "tm_number": 1,
+        "max_batch_records": 50,
+        "heartbeat_interval_ms": 500,
+        "modules": "[tests.user_code.slow]",
+        "python_path": f"[{ROOT}]",
+    }
+    with engine(tmp_path, bootstrap_servers, name, pipeline, **settings) as made:
+        made.start_job_manager()
+        made.start_task_manager(0)
+        made.wait_until(lambda status: len(of(status, "Slow", TaskState.RUNNING)) == 2)
+        made.write([(b"k%d" % number, b"v") for number in range(records)])
+        waiting = made.wait_until(
+            lambda status: (
+                total(status, "Slow", "records_in") > 0 and total(status, "Slow", "lag") > 0
+            )
+        )
+        assert total(waiting, "Slow", "lag") <= records
+        never = made.wait_until(
+            lambda status: (
+                total(status, "Never", "lag") == records
+                and len(of(status, "Never", TaskState.RESTARTING)) == 2
+            )
+        )
+        for status in of(never, "Never", TaskState.RESTARTING):
+            assert "KeyError: 'model'" in status.reason
+            assert status.count("restarts") >= 1
+        done = made.wait_until(
+            lambda status: (
+                total(status, "Slow", "lag") == 0 and total(status, "Slow", "records_in") == records
+            )
+        )
+        assert [status.gauge("lag") for status in of(done, "Slow", TaskState.RUNNING)] == [0, 0]
+
+
+def of(status: ClusterStatus, processor: str, state: TaskState) -> list[TaskStatus]:
+    """Return what is told of the tasks of a processor that are in a state."""
+    tasks = [task.status for task in status.tasks if task.task.processor == processor]
+    return [task for task in tasks if task is not None and task.state is state]
+
+
+def total(status: ClusterStatus, processor: str, name: str) -> int:
+    """Return the sum of a figure over the tasks of a processor."""
+    tasks = [task.status for task in status.tasks if task.task.processor == processor]
+    return sum(task.count(name) for task in tasks if task is not None)
