@@ -28,12 +28,12 @@ FIGURES: Mapping[str, int | None] = {
 }
 """The names of all figures of a task, each with what it is where a status does not have it.
 
-A count that is missing is 0, a gauge that is missing is unknown. To add a figure, name it here and
-put it into the status where it is measured: reports and `pipeline status --json` pass all on.
+A missing count is 0, a missing gauge is unknown. To add a figure, name it here and put it into the
+status where it is measured: reports and `pipeline status --json` have all of them.
 
 - `lag`: offsets between what the task has committed and the last stable offset of its input, over
   all partitions. For a standby, between what it has applied and the end of the state topics.
-- `lag_age_ms`: how old `lag` is; only there once that is more than three heartbeats.
+- `lag_age_ms`: how old `lag` is; missing up to an age of three heartbeats.
 - `oldest_waiting_ms`: the age of the oldest record that waits, as far as that is known.
 - `restored`, `to_restore`: offsets of state topics. `restore_eta_s`: in how many seconds the
   restore will have ended if it goes on as fast.
@@ -102,7 +102,7 @@ class TaskStatus:
     dropped: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Leave out what says nothing, so that equal figures are equal."""
+        """Leave out counts of 0, so that equal figures compare equal."""
         figures = self.figures
         if not figures.keys() <= FIGURES.keys():
             unknown = ", ".join(sorted(figures.keys() - FIGURES.keys()))
@@ -123,13 +123,13 @@ class TaskStatus:
         return replace(self, figures={**self.figures, **figures})
 
     def after_silence(self, silent_ms: int) -> TaskStatus:
-        """Return what can be said when nothing was heard of the task since: its lag is older."""
+        """Return a copy in which the lag is that much older."""
         if "lag" not in self.figures:
             return self
         return self.with_figures(lag_age_ms=self.count("lag_age_ms") + silent_ms)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for `json.dumps`, without those that are empty."""
+        """Return plain values for `json.dumps`; empty ones are left out."""
         told = {
             "reason": self.reason,
             "activity": self.activity,

@@ -1,4 +1,4 @@
-"""How much waits before each task of a PipelineThread, asked outside of the thread that works."""
+"""How much waits for each task of a PipelineThread, asked outside of the thread that works."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_RECORDS = 20
 
 
 class Brokers(Protocol):
-    """Answers what brokers know of offsets, and leaves out what they do not; see `Offsets`."""
+    """What brokers know of offsets, without what they do not answer; `Offsets` asks them."""
 
     def stable_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the last stable offset of partitions."""
@@ -37,17 +37,17 @@ class Brokers(Protocol):
 
 @dataclass(slots=True)
 class _Input:
-    """What is known of a partition that a task reads."""
+    """A partition that a task reads."""
 
     done: int | None = None
     """Nothing before this offset waits; `None` while unknown."""
     empty_from: int = -1
     empty_to: int = -1
-    """Between these two offsets there are no records: only markers, or what was aborted."""
+    """There are no records between these two offsets: only markers, or what was aborted."""
     looked_at: int | None = None
     """Where the task was at the last close look."""
     first: FirstRecord | None = None
-    """The first record at or after where the task was then."""
+    """The first record at or after the position of the last read."""
 
     @property
     def position(self) -> int | None:
@@ -63,7 +63,7 @@ class _Input:
         return self.first.timestamp_ms if is_it and self.first is not None else None
 
     def skip(self, start: int, stop: int) -> None:
-        """Take note that there are no records from `start` up to, without, `stop`."""
+        """Record that there are no records from `start` up to, without, `stop`."""
         if start >= stop:
             return
         if self.empty_from <= start <= self.empty_to:
@@ -74,31 +74,30 @@ class _Input:
 
 @dataclass(slots=True)
 class _Watched:
-    """A task; `group` has its committed offsets, `None` for a standby."""
+    """A task. Its committed offsets are in `group`, which is `None` for a standby."""
 
     group: str | None
     since_s: float
     inputs: dict[Partition, _Input] = field(default_factory=dict)
     oldest_ms: int | None = None
-    """The timestamp of the oldest record that the task has read and not processed."""
+    """The timestamp of the oldest record that the task has read but not processed."""
 
 
 class LagWatch:
-    """Knows what waits before the tasks of a PipelineThread, whatever these are doing.
+    """Knows the lag of the tasks of a PipelineThread, whatever these are doing.
 
-    Lag is the last stable offset of each input partition, less what the task has committed. What an
-    open transaction of somebody else has written does not wait yet: nobody may read it. Lag is in
-    offsets, so markers and aborted records count until a reader has found that nothing else is
-    there; then they do not.
+    Lag is the last stable offset of each input partition less the committed offset. Records of a
+    transaction that is still open do not count: nobody may read them yet. Lag counts offsets, so
+    markers and aborted records are in it until a reader has found nothing else there.
 
     A thread of its own asks the brokers once per heartbeat, at most once a second, for all tasks in
-    one go. Tasks tell what they have committed. The group of a task that has told nothing for ten
-    seconds is asked, as it may not come so far.
+    one request. Tasks report what they commit. If a task has reported nothing for ten seconds, its
+    group is asked: it may fail before it knows its offsets.
 
-    The timestamp of the oldest record that waits is told by the task, which has it in its queue. If
-    it has none and did not move for ten seconds, that one record is read.
+    A task also reports the timestamp of the oldest record in its queue. If it has none and does not
+    move for ten seconds, the first record that waits is read from the topic.
 
-    Any thread may call any method; only `look` blocks.
+    Any thread may call any method. Only `look` blocks.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class LagWatch:
         self._stopped.set()
 
     def watch(self, replica: ProcessorReplica) -> None:
-        """Begin to watch a task that is assigned; a standby is, once it says where it is."""
+        """Watch a task that was assigned; a standby is watched once it reports its positions."""
         task = replica.task
         if task.standby:
             return
@@ -144,7 +143,7 @@ class LagWatch:
             self._tasks.pop(task, None)
 
     def done_up_to(self, task: TaskId, positions: Mapping[Partition, int]) -> None:
-        """Take note of what a task has committed, or of where it begins; of what a copy applied."""
+        """Record the offsets that a task has committed or begins at, or a standby has applied."""
         with self._changing:
             watched = self._tasks.get(task)
             if watched is None:
@@ -155,21 +154,21 @@ class LagWatch:
                 watched.inputs.setdefault(partition, _Input()).done = offset
 
     def nothing_between(self, task: TaskId, partition: Partition, start: int, stop: int) -> None:
-        """Take note that a reader went from `start` to `stop` and met no record."""
+        """Record that a consumer went from `start` to `stop` and found no record."""
         with self._changing:
             watched = self._tasks.get(task)
             if watched is not None and partition in watched.inputs:
                 watched.inputs[partition].skip(start, stop)
 
     def oldest_waits_since(self, task: TaskId, timestamp_ms: int | None) -> None:
-        """Take note of the timestamp of the oldest record in a task's queue, `None` if empty."""
+        """Record the timestamp of the oldest record in a task's queue, `None` if it is empty."""
         with self._changing:
             watched = self._tasks.get(task)
             if watched is not None:
                 watched.oldest_ms = timestamp_ms
 
     def figures(self, task: TaskId) -> dict[str, int]:
-        """Return those of `FIGURES` that are about what waits, as far as they are known."""
+        """Return `lag`, `lag_age_ms` and `oldest_waiting_ms`, without those that are unknown."""
         with self._changing:
             watched = self._tasks.get(task)
             if watched is None or not watched.inputs:
@@ -185,7 +184,7 @@ class LagWatch:
                 asked_s = min(asked_s, known[1])
                 if waiting and entry.first_ms is not None:
                     timestamps.append(entry.first_ms)
-            # The queue has what comes before all else; a record need not have a time.
+            # The queue comes before what is still in the topic. Not every record has a timestamp.
             oldest_ms = min(timestamps, default=-1)
             if watched.oldest_ms is not None:
                 oldest_ms = watched.oldest_ms
@@ -198,7 +197,7 @@ class LagWatch:
         return figures
 
     def look(self) -> None:
-        """Ask the brokers; blocks for some milliseconds, for seconds if they are slow to answer."""
+        """Ask the brokers. Blocks for some milliseconds, for seconds if they are slow."""
         now_s = self._clock()
         with self._changing:
             wanted = {p for watched in self._tasks.values() for p in watched.inputs}
@@ -226,12 +225,12 @@ class LagWatch:
             with self._changing:
                 for watched in self._tasks.values():
                     for partition, entry in watched.inputs.items():
-                        # If the task has told it meanwhile, it knows better.
+                        # The task may have reported it meanwhile, and knows better.
                         if watched.group == group and entry.done is None:
                             entry.done = committed.get(partition)
 
     def _look_closely(self) -> None:
-        """Read the first record before tasks that have one and stand still."""
+        """Read the first record of partitions where a task stands still though records wait."""
         with self._changing:
             standing = [place for task in self._tasks.values() for place in self._standing(task)]
         positions = dict(standing[:_MOST_RECORDS])
@@ -246,7 +245,7 @@ class LagWatch:
                     entry.first = first
 
     def _standing(self, watched: _Watched) -> list[tuple[Partition, int]]:
-        """Return where a task has waiting records whose timestamp nobody knows."""
+        """Return the positions of a task that stands still, unless the timestamp is known."""
         standing = []
         for partition, entry in watched.inputs.items():
             position, (end, _) = entry.position, self._ends.get(partition, (-1, 0.0))

@@ -1,4 +1,4 @@
-"""What brokers say of offsets, for whoever only watches: no answer is no error here."""
+"""Offsets of partitions, for watching only: a broker that does not answer is not an error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FirstRecord(NamedTuple):
 
 
 class Offsets:
-    """Asks brokers for offsets. What they do not answer within four seconds is left out.
+    """Asks brokers for offsets, and leaves out what they do not answer within four seconds.
 
     For one thread at a time.
     """
@@ -43,7 +43,7 @@ class Offsets:
         self._admin = admin
 
     def stable_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Return the last stable offset of partitions: where a reader of committed records ends."""
+        """Return the last stable offset of partitions: the end for `read_committed`."""
         deadline_s = time.monotonic() + ANSWER_S
         ends: dict[Partition, int] = {}
         for partition, answer in self._admin.request_stable_ends(partitions).items():

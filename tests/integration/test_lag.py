@@ -1,4 +1,4 @@
-"""What waits before tasks, on a real Kafka: no record less, and no marker for a record."""
+"""The lag of tasks on a real Kafka: every record that waits, and no marker in its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much waits before tasks, by what they tell and what brokers answer."""
+"""The lag of tasks, from what they report and what brokers answer."""
 
 from __future__ import annotations
 
