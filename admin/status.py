@@ -25,7 +25,8 @@ from common.status import TaskState, TaskStatus
 
 _FOLDED_WIDTH = 4
 
-_OLDEST, _NOTE = "oldest", "note"
+_NAMED_TASKS = 5
+_OLDEST = "oldest"
 
 _PLACE = ("task", "owner", "thread", "state")
 
@@ -72,6 +73,8 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts += ["", tasks_table(status)]
     if status.standbys:
         parts += ["", standbys_table(status)]
+    if found := notes(status):
+        parts += ["", *found]
     if status.without_owner:
         names = ", ".join(str(task) for task in status.without_owner)
         parts += ["", Text(f"Nobody runs {names}", style="red")]
@@ -118,9 +121,8 @@ def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = No
         cells = _numbers(info)
         if rates is not None:
             cells.append(f"{rates[info.task]:,.0f}" if info.task in rates else "")
-        rows.append((*_place(info), *map(Text, cells), _note(info)))
-    headers = (*_PLACE, *numbers, _NOTE)
-    return _table("Tasks", headers, rows, folded={"task", _NOTE}, numbers=numbers)
+        rows.append((*_place(info), *map(Text, cells)))
+    return _table("Tasks", (*_PLACE, *numbers), rows, folded={"task"}, numbers=numbers)
 
 
 def standbys_table(status: ClusterStatus) -> Table:
@@ -130,9 +132,28 @@ def standbys_table(status: ClusterStatus) -> Table:
     for info in status.standbys:
         found = info.status
         cells = ("", "") if found is None else (f"{found.count('records_in'):,}", _lag(found))
-        rows.append((*_place(info), *map(Text, cells), _note(info)))
-    headers = (*_PLACE, *numbers, _NOTE)
-    return _table("Standbys", headers, rows, folded={"task", _NOTE}, numbers=numbers)
+        rows.append((*_place(info), *map(Text, cells)))
+    return _table("Standbys", (*_PLACE, *numbers), rows, folded={"task"}, numbers=numbers)
+
+
+def notes(status: ClusterStatus) -> list[Text]:
+    """Return a line for each reason or activity, with the tasks that have it.
+
+    Tasks that nobody runs have none.
+    """
+    names: dict[str, list[str]] = {}
+    for info in (*status.tasks, *status.standbys):
+        activity = info.status.activity if info.status is not None else ""
+        for note in filter(None, (info.reason, activity)):
+            if info.owner is not None:
+                names.setdefault(note, []).append(str(info.task))
+    lines = []
+    for note, tasks in names.items():
+        others = len(tasks) - _NAMED_TASKS
+        more = f" and {others:,} more" if others > 0 else ""
+        named = ", ".join(tasks[:_NAMED_TASKS])
+        lines.append(Text.assemble((f"{named}{more}: ", "bold"), note))
+    return lines
 
 
 def _place(info: TaskInfo) -> tuple[Text, ...]:
@@ -158,12 +179,6 @@ def _lag(status: TaskStatus) -> str:
     if lag is None:
         return ""
     return f"{lag:,}" if age_ms is None else f"{lag:,} ({_duration(age_ms)} ago)"
-
-
-def _note(info: TaskInfo) -> Text:
-    """Return why a task does not run, or what it is busy with."""
-    activity = info.status.activity if info.status is not None else ""
-    return Text("; ".join(filter(None, (info.reason, activity))))
 
 
 def _state(info: TaskInfo) -> Text:
@@ -219,7 +234,7 @@ def _table(
     folded: Collection[str],
     numbers: Collection[str] = (),
 ) -> Table:
-    """Return a table, without those of the columns `oldest` and `note` that have nothing in them.
+    """Return a table, without the column `oldest` if nothing is in it.
 
     Where the terminal is narrow, the columns `folded` break anywhere, and the others between words
     only.
@@ -230,7 +245,7 @@ def _table(
     columns = list(zip(*rows, strict=True)) or [()] * len(headers)
     used = []
     for header, cells in zip(headers, columns, strict=True):
-        if header in (_OLDEST, _NOTE) and not any(cells):
+        if header == _OLDEST and not any(cells):
             continue
         used.append(cells)
         texts = [header, *(cell.plain for cell in cells)]

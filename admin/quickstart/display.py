@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from admin.cluster_status import ClusterStatus, Presence
-from admin.status import task_managers_table, tasks_table
+from admin.status import notes, task_managers_table, tasks_table
 from common.nodes import TaskId
 
 _LINE_INTERVAL_S = 1.0
@@ -126,4 +126,5 @@ def _live_view(progress: Progress) -> RenderableType:
         Text(f"{progress.rate:,.0f} records/s out"),
         task_managers_table(progress.status),
         tasks_table(progress.status, progress.task_rates),
+        *notes(progress.status),
     )

@@ -215,7 +215,8 @@ def test_the_tables_show_daemons_and_tasks() -> None:
         "JobManager: epoch 7, last heartbeat 0.1 s ago",
         "0 UP host0 100 1 RUNNING, 1 DEAD 0.2 s ago",
         "1 ABSENT",
-        "Forward_0 0 1 FAILED 1,200 0 0 0 record [red]src[/red][0]@12",
+        "Forward_0 0 1 FAILED 1,200 0 0 0",
+        "Forward_0: record [red]src[/red][0]@12",
         "Count_0 0 0 RESTORING 25%, 12 s left 0 0 0 0",
     ):
         assert row in shown
@@ -262,21 +263,26 @@ def test_large_figures_fit_a_terminal_of_80_columns() -> None:
     assert max(map(len, text(large_figures(), 80).splitlines())) == 80
 
 
-def test_a_long_name_and_a_reason_are_folded_and_complete() -> None:
-    reason = "a,reason,without,a,blank,to,break,it,at"
-    shown = text(large_figures(reason), 100).splitlines()
+def test_a_long_name_is_folded_and_complete() -> None:
+    shown = text(large_figures(), 80).splitlines()
     start = next(i for i, line in enumerate(shown) if line.startswith("JoinF"))
     end = next(i for i, line in enumerate(shown) if line.startswith("Standbys"))
-    first, *rest = (line.split() for line in shown[start:end] if line.strip())
-    assert first[0] + "".join(words[0] for words in rest if words[0] not in reason) == str(
-        LONG_NAME
-    )
-    assert first[-1] + "".join(words[-1] for words in rest if words[-1] in reason) == reason
+    words = [line.split() for line in shown[start:end] if line.strip()]
+    assert "".join(line[0] for line in words) == str(LONG_NAME)
 
 
-def test_the_column_of_notes_is_there_if_there_are_any() -> None:
-    assert "note" in text(large_figures("why"))
-    assert "note" not in text(large_figures())
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_reason_is_below_the_tables_and_complete(width: int) -> None:
+    reason = "record flights[0]@12: the value is no integer, nor anything like it"
+    shown = " ".join(text(large_figures(reason), width).split())
+    assert shown.endswith(f"{LONG_NAME}: {reason}")
+
+
+def test_tasks_with_the_same_reason_share_a_line() -> None:
+    ids = [TaskId("P", number) for number in range(1007)]
+    broken = [TaskStatus(task, TaskState.RESTARTING, "KeyError: 'x'") for task in ids]
+    shown = rows(look(ruling(dict.fromkeys(ids, 0)), report(0, *broken)))
+    assert shown[-1] == "P_0, P_1, P_2, P_3, P_4 and 1,002 more: KeyError: 'x'"
 
 
 def cells_of(task: TaskStatus, width: int = 200) -> str:
@@ -321,15 +327,17 @@ def test_a_lag_that_is_old_says_how_old() -> None:
 def test_what_a_task_is_busy_with_is_shown() -> None:
     activity = "in `process` of orders[3]@1200 for 12 s"
     busy = replace(running(COUNT), activity=activity)
-    assert cells_of(busy).endswith(f"RUNNING 0 0 0 0 {activity}")
-    assert cells_of(replace(busy, reason="why")).endswith(f"why; {activity}")
+    assert rows(look(ruling({COUNT: 0}), report(0, busy)))[-1] == f"Count_0: {activity}"
+    both = rows(look(ruling({COUNT: 0}), report(0, replace(busy, reason="why"))))
+    assert both[-2:] == ["Count_0: why", f"Count_0: {activity}"]
 
 
 def test_a_task_that_starts_again_is_shown_with_its_reason() -> None:
     again = TaskStatus(COUNT, TaskState.RESTARTING, "ValueError: no", figures={"restarts": 7})
     found = look(ruling({COUNT: 0}), report(0, again))
     assert not found.all_run
-    assert cells_of(again) == "Count_0 0 0 RESTARTING 0 0 0 0 ValueError: no"
+    assert cells_of(again) == "Count_0 0 0 RESTARTING 0 0 0 0"
+    assert rows(found)[-1] == "Count_0: ValueError: no"
     assert json.loads(status.as_json(found))["tasks"][0]["restarts"] == 7
 
 
