@@ -11,6 +11,7 @@ Keys and values are the original's, byte for byte; its extra facts ride in these
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from common.messages import (
@@ -36,6 +37,7 @@ from common.wire import JsonObject
 PROTOCOL_VERSION = 1
 MAX_RECORD_BYTES = 1_000_000
 _MAX_BATCHES = 8
+_NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -118,7 +120,7 @@ class Codec:
         if len(record.value) + sum(len(value) for _, value in record.headers) > MAX_RECORD_BYTES:
             raise MalformedMessageError(f"{record.topic}: over {MAX_RECORD_BYTES} bytes")
         headers = dict(record.headers)
-        if int(headers["version"]) != PROTOCOL_VERSION:
+        if _number(headers["version"]) != PROTOCOL_VERSION:
             raise MalformedMessageError(f"{record.topic}: protocol version {headers['version']!r}")
         names = self._names
         if record.topic == names.threads_jm and record.value == b"sos":
@@ -131,19 +133,19 @@ class Codec:
                 owners = JsonObject(body.object("owners"))
                 return JobManagerBeat(
                     body.integer("epoch"),
-                    int(headers["sent_at"]),
+                    _number(headers["sent_at"]),
                     {TaskId.parse(t): owners.integer_or_none(t) for t in body.object("owners")},
                 )
             return Heartbeat(_read_report(record, headers))
         if record.topic == names.heartbeat_events and record.value in (b"up", b"down"):
-            return HeartbeatEvent(int(record.key), record.value == b"up")
-        if record.topic == names.processors(str(int(record.key))):
+            return HeartbeatEvent(_number(record.key), record.value == b"up")
+        if record.topic == names.processors(str(_number(record.key))):
             return self._decode_command(record, headers)
         raise MalformedMessageError(f"{record.topic}: unknown message")
 
     def _decode_command(self, record: ControlRecord, headers: dict[str, bytes]) -> Message | None:
-        tm_id, incarnation = int(record.key), headers["incarnation"].decode()
-        epoch, sequence = int(headers["epoch"]), int(headers["sequence"])
+        tm_id, incarnation = _number(record.key), headers["incarnation"].decode()
+        epoch, sequence = _number(headers["epoch"]), _number(headers["sequence"])
         action = headers["action"]
         if action == _REFUSE:
             return Refused(tm_id, incarnation, epoch, record.value.decode())
@@ -186,9 +188,19 @@ def _dump(body: Any) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
+def _number(data: bytes) -> int:
+    """Return what `b"%d"` wrote of a number from 0 up. Raises ValueError for anything else.
+
+    `int` takes signs, blanks and underscores too.
+    """
+    if _NUMBER.fullmatch(data) is None:
+        raise ValueError("not a number from 0 up")
+    return int(data)
+
+
 def _read_report(record: ControlRecord, headers: dict[str, bytes]) -> Report:
     report = Report.from_json(json.loads(headers["report"]))
-    if report.tm_id != int(record.key):
+    if report.tm_id != _number(record.key):
         raise MalformedMessageError(f"{record.topic}: the key is not the report's id")
     return report
 

@@ -12,7 +12,8 @@ from typing import Literal
 from common.expansion import expand
 from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
-from common.topics import MAX_NAME_LENGTH, TopicNames, collision_key, name_problem
+from common.names import MAX_NAME_LENGTH, name_problem
+from common.topics import TopicNames, collision_key
 from common.yaml_positions import (
     Items,
     Map,

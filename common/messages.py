@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from common.errors import shorten
+from common.names import require_name
 from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
 from common.status import TaskStatus, ThreadState
 from common.topics import TopicNames
@@ -117,15 +118,15 @@ class ProcessorReplica:
             type_ = ProcessorType[fields.text("type")]
         except KeyError as error:
             raise ValueError("unknown processor type") from error
-        from_, in_topics = fields.texts("from"), fields.texts("inTopics")
-        to, out_topics = fields.texts("to"), fields.texts("outTopics")
+        from_, in_topics = fields.names("from"), fields.names("inTopics")
+        to, out_topics = fields.names("to"), fields.names("outTopics")
         if len(from_) != len(in_topics) or len(to) != len(out_topics):
             raise ValueError("from and to must have a topic each")
-        states = JsonObject(extra.object("state_topics"))
-        state_topics = {store: states.text(store) for store in extra.object("state_topics")}
-        "".join(state_topics).encode()
+        state_topics = _topics_of_stores(extra.object("state_topics"))
         if "stateTopic" in data:
-            state_topics[COUNT_STORE] = fields.text("stateTopic")
+            state_topics[COUNT_STORE] = fields.name("stateTopic")
+        options = extra.object("options")
+        _check_names(options)
         return cls(
             task=read_task(fields, extra.integer("standby")),
             type=type_,
@@ -134,17 +135,35 @@ class ProcessorReplica:
             in_topics=in_topics,
             out_topics=out_topics,
             state_topics=state_topics,
-            dead_letter_topic=extra.text_or_none("dead_letter_topic"),
+            dead_letter_topic=extra.name_or_none("dead_letter_topic"),
             on_error=OnError(extra.text("on_error")),
             config=extra.object("config"),
             code=extra.text("code"),
-            options=extra.object("options"),
+            options=options,
         )
 
 
+def _topics_of_stores(data: dict[str, Any]) -> dict[str, str]:
+    """Return topics by the names of stores. Raises ValueError for anything else."""
+    topics = JsonObject(data)
+    return {require_name("the name of a store", store): topics.name(store) for store in data}
+
+
+def _check_names(options: dict[str, Any]) -> None:
+    """Raise ValueError unless what options name can be a store, a topic or a node group."""
+    known = JsonObject(options, {"stores": [], "globals": {}, "internal": {}})
+    for store in known.items("stores"):
+        JsonObject(store).name("name")
+    _topics_of_stores(known.object("globals"))
+    for topic in known.object("internal"):
+        require_name("an internal topic", topic)
+    if "group" in options:
+        known.name("group")
+
+
 def read_task(fields: JsonObject, standby: int) -> TaskId:
-    """Return the task of a message. Raises ValueError for an id whose text nobody could read."""
-    task = TaskId(fields.text("ID"), fields.integer("pipelineID"), standby)
+    """Return the task of a message. Raises ValueError for one that has no valid task id."""
+    task = TaskId(fields.name("ID"), fields.integer("pipelineID"), standby)
     TaskId.parse(str(task))
     return task
 

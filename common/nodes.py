@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from common.names import NAME, REFUSED_NAMES
+
 SOURCE = "source"
 """Stands in `ProcessorNode.from_` for the source topic."""
 
@@ -17,7 +19,8 @@ SINK = "sink"
 COUNT_STORE = "counts"
 """The name of the store of the built-in type `count`."""
 
-_TASK_ID = re.compile(r"(.+)_(0|[1-9][0-9]*)(?:\.standby([1-9][0-9]*))?", re.ASCII)
+# Kafka counts partitions with 32 bits.
+_TASK_ID = re.compile(rf"({NAME})_(0|[1-9][0-9]{{0,9}})(?:\.standby([1-9][0-9]{{0,9}}))?")
 
 
 class ProcessorType(StrEnum):
@@ -144,7 +147,7 @@ class TaskId:
     def parse(cls, text: str) -> TaskId:
         """Return the task whose text this is; ValueError when it is none."""
         match = _TASK_ID.fullmatch(text)
-        if match is None:
+        if match is None or match[1] in REFUSED_NAMES:
             raise ValueError(f'"{text}" is no task id: it must look like "Counter_0"')
         return cls(match[1], int(match[2]), int(match[3] or 0))
 

@@ -21,10 +21,6 @@ from common.nodes import (
 if TYPE_CHECKING:
     from common.config import Config
 
-MAX_NAME_LENGTH = 249
-"""The longest topic name that Kafka takes, in characters."""
-
-_REFUSED_CHARACTER = re.compile(r"[^a-zA-Z0-9._-]")
 _PROCESSORS_PREFIX = "processors_topic_"
 _KAFKA_OWN = (
     "__consumer_offsets",
@@ -69,23 +65,6 @@ _ONE_HOUR = {
     "segment.ms": "3600000",
     "message.timestamp.type": "LogAppendTime",
 }
-
-
-def name_problem(name: str) -> str | None:
-    """Return why Kafka refuses this topic name, as the end of a sentence, or None if it is fine."""
-    if not name:
-        return "is empty"
-    if name in (".", ".."):
-        return "is a name that Kafka refuses"
-    refused = _REFUSED_CHARACTER.search(name)
-    if refused:
-        return (
-            f'has the character "{refused[0]}", which Kafka refuses in topic names: '
-            'use letters, digits, ".", "_" and "-"'
-        )
-    if len(name) > MAX_NAME_LENGTH:
-        return f"has {len(name)} characters, Kafka takes at most {MAX_NAME_LENGTH}"
-    return None
 
 
 def collision_key(name: str) -> str:

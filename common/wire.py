@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from common.names import require_name
+
 
 class JsonObject:
     """Typed access to a parsed JSON object; every method raises ValueError on another type."""
@@ -40,9 +42,17 @@ class JsonObject:
         value.encode()
         return value
 
-    def text_or_none(self, name: str) -> str | None:
-        """Return a string, or None for null."""
-        return None if self.raw(name) is None else self.text(name)
+    def name(self, name: str) -> str:
+        """Return a string that may become part of a topic, a path or a transactional id."""
+        return require_name(name, self.text(name))
+
+    def name_or_none(self, name: str) -> str | None:
+        """Return such a name, or None for null."""
+        return None if self.raw(name) is None else self.name(name)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return a list of such names as a tuple."""
+        return tuple(require_name(name, each) for each in self.texts(name))
 
     def boolean(self, name: str) -> bool:
         """Return a truth value."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Self, get_args
 
-from common.topics import name_problem
+from common.names import name_problem
 from streams import serdes
 from streams.checks import check
 from streams.errors import TopologyError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from common.kafka.record_size import MAX_OVERHEAD, record_size, size_bound
+from common.names import name_problem
 from common.record_batch import Headers, RecordBatch
-from common.topics import name_problem
 from streams import serdes
 from streams.async_calls import AsyncCalls
 from streams.errors import StreamsError

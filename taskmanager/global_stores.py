@@ -24,7 +24,7 @@ from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.topology import GlobalStore, NodeGroup
 from taskmanager.clients import Clients, Reader
 from taskmanager.restore import STALL_TIMEOUT_S
-from taskmanager.task_stores import job_directory
+from taskmanager.task_stores import folder_in, job_directory
 
 _REQUEST_TIMEOUT_S = 30
 _FETCH_RECORDS = 20_000
@@ -65,7 +65,7 @@ class GlobalStores:
         for store in group.global_stores:
             name = store.store.name
             digest = hashlib.sha256(f"{name} {key}".encode()).hexdigest()[:12]
-            directory = self._directory / f"{name}_{digest}"
+            directory = folder_in(self._directory, f"{name}_{digest}")
             with self._lock:
                 copy = self._copies.get(directory.name)
                 if copy is None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from common.config import Config
 from common.errors import UnavailableError
-from common.kafka.clients import Partition
+from common.kafka.clients import HopelessError, Partition
 from common.messages import ProcessorReplica
+from common.names import REFUSED_NAMES
 from streams.stores import StoreBuilder
 from streams.stores.builder import Store
 from streams.stores.bytes_store import BytesStore
@@ -36,12 +37,13 @@ class TaskStores:
         """Open the stores, each in a folder of its own.
 
         `topic_ids` has the ids of the state topics: what a store holds belongs to one of them.
-        Raises `StoreLockedError` or `OSError`.
+        Raises `StoreLockedError`, `OSError`, or `HopelessError` for a store whose name is not that
+        of a folder.
         """
         for builder in self._builders:
             topic_id = topic_ids[self._topics[builder.name]] if builder.logged else ""
             identity = {**identities, "topic": topic_id}
-            store = builder.open(directory / builder.name, identity)
+            store = builder.open(folder_in(directory, builder.name), identity)
             self.stores[builder.name] = store
             if not builder.logged:
                 # What it holds may be of a transaction that was never committed.
@@ -131,8 +133,22 @@ class TaskStores:
 
 
 def task_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Path:
-    """Return the directory of a task's stores, its own per TaskManager; a standby has the same."""
-    return job_directory(config, tm_id) / str(replica.task.active)
+    """Return the directory of a task's stores, its own per TaskManager; a standby has the same.
+
+    Raises `HopelessError` if the task's id is not the name of a folder.
+    """
+    return folder_in(job_directory(config, tm_id), str(replica.task.active))
+
+
+def folder_in(directory: Path, name: str) -> Path:
+    """Return the folder of this name directly in a directory. A store wipes its folder at need.
+
+    Raises `HopelessError` for a name that leads anywhere else. Ids and names are checked where
+    they are read; this holds even if a check was forgotten there.
+    """
+    if Path(name).name != name or name in ("", *REFUSED_NAMES):
+        raise HopelessError(f"{name!r} is not the name of a folder in {directory}")
+    return directory / name
 
 
 def job_directory(config: Config, tm_id: int) -> Path:

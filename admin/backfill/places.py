@@ -11,7 +11,7 @@ from pathlib import Path
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
-from common.topics import name_problem
+from common.names import name_problem
 
 _TOPIC = "topic:"
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.+)", re.DOTALL)

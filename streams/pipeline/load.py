@@ -8,6 +8,7 @@ from typing import Any
 
 from common.config import Config
 from common.errors import ConfigError
+from common.names import name_problem
 from common.nodes import (
     BUILT_IN,
     ON_SPARK,
@@ -18,7 +19,7 @@ from common.nodes import (
     ProcessorType,
     Topology,
 )
-from common.topics import TopicNames, name_problem
+from common.topics import TopicNames
 from common.yaml_positions import Problems, read_yaml
 from streams.errors import StreamsError
 from streams.pipeline.entries import Entry

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from common.config import Config
+from common.names import MAX_NAME_LENGTH
 from common.nodes import OnError, ProcessorNode, ProcessorType
-from common.topics import MAX_NAME_LENGTH, TopicNames, collision_key
+from common.topics import TopicNames, collision_key
 from common.yaml_positions import Located, Problems
 from streams.pipeline.entries import Entry
 from streams.pipeline.file import PipelineFile

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from common.topics import name_problem
+from common.names import name_problem
 from streams.errors import InvalidArgumentError, TopologyError
 from streams.serdes import Serde
 from streams.stores import layout

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.names import name_problem
 from common.nodes import TaskId
 
-processor_ids = st.text(alphabet="ab01_.-", min_size=1, max_size=6)
+processor_ids = st.text(alphabet="ab01_.-", min_size=1, max_size=6).filter(
+    lambda id_: name_problem(id_) is None
+)
 task_ids = st.builds(TaskId, processor_ids, st.integers(0, 300))
 
 
@@ -26,7 +29,22 @@ def test_a_task_id_is_split_at_the_last_underscore() -> None:
     assert TaskId.parse("a_b_0") == TaskId("a_b", 0)
 
 
-@pytest.mark.parametrize("text", ["", "a", "a_", "_0", "a_01", "a_-1", "a_x", "a_٣", "a_0\n"])
+@given(st.text(max_size=8) | st.text(alphabet="a./_\\ \n", max_size=6), st.integers(0, 9))
+def test_the_id_of_a_task_is_that_of_a_processor(processor: str, partition: int) -> None:
+    """Whatever is no name, such as a path, is no id of a task either."""
+    try:
+        parsed = TaskId.parse(f"{processor}_{partition}")
+    except ValueError:
+        assert name_problem(processor) is not None
+    else:
+        assert parsed == TaskId(processor, partition)
+        assert name_problem(processor) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "a_", "_0", "a_01", "a_-1", "a_x", "a_٣", "a_0\n", "a_0.standby0", "a_99999999999"],
+)
 def test_other_texts_are_no_task_ids(text: str) -> None:
     with pytest.raises(ValueError, match="is no task id"):
         TaskId.parse(text)

@@ -26,7 +26,6 @@ from common.topics import (
     control_topics,
     data_topics,
     job_names,
-    name_problem,
 )
 
 CONFIG = Config(
@@ -138,34 +137,6 @@ def test_only_heartbeats_are_deleted_after_a_time() -> None:
     kept = {topic.name: topic.config["retention.ms"] for topic in control_topics(CONFIG)}
     assert kept.pop("heartbeat_topic") == "3600000"
     assert set(kept.values()) == {"-1"}
-
-
-@pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "x" * 249])
-def test_names_that_kafka_takes_are_fine(name: str) -> None:
-    assert name_problem(name) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("", "is empty"),
-        (".", "is a name that Kafka refuses"),
-        ("..", "is a name that Kafka refuses"),
-        (
-            "a b",
-            'has the character " ", which Kafka refuses in topic names: '
-            'use letters, digits, ".", "_" and "-"',
-        ),
-        ("x" * 250, "has 250 characters, Kafka takes at most 249"),
-    ],
-)
-def test_names_that_kafka_refuses_come_with_the_reason(name: str, problem: str) -> None:
-    assert name_problem(name) == problem
-
-
-@pytest.mark.parametrize("letter", ["é", "٣", "\n", "/"])
-def test_letters_and_digits_beyond_ascii_are_refused(letter: str) -> None:
-    assert name_problem(f"a{letter}") is not None
 
 
 @pytest.mark.parametrize(

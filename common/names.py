@@ -1,0 +1,43 @@
+"""The one rule for names that become part of a topic, a path or a transactional id."""
+
+from __future__ import annotations
+
+import re
+
+MAX_NAME_LENGTH = 249
+"""The longest topic name that Kafka takes, in characters."""
+
+NAME = f"[a-zA-Z0-9._-]{{1,{MAX_NAME_LENGTH}}}"
+"""What a name matches, for patterns that names are part of; `REFUSED_NAMES` match it too."""
+
+REFUSED_NAMES = (".", "..")
+
+_REFUSED_CHARACTER = re.compile(r"[^a-zA-Z0-9._-]")
+
+
+def name_problem(name: str) -> str | None:
+    """Return why Kafka refuses this topic name, as the end of a sentence, or None if it is fine.
+
+    A name that Kafka takes is the name of one folder too, and leads to no other one.
+    """
+    if not name:
+        return "is empty"
+    if name in REFUSED_NAMES:
+        return "is a name that Kafka refuses"
+    refused = _REFUSED_CHARACTER.search(name)
+    if refused:
+        return (
+            f'has the character "{refused[0]}", which Kafka refuses in topic names: '
+            'use letters, digits, ".", "_" and "-"'
+        )
+    if len(name) > MAX_NAME_LENGTH:
+        return f"has {len(name)} characters, Kafka takes at most {MAX_NAME_LENGTH}"
+    return None
+
+
+def require_name(what: str, name: str) -> str:
+    """Return a name; `what` says whose it is. Raises ValueError if it has a `name_problem`."""
+    problem = name_problem(name)
+    if problem:
+        raise ValueError(f"{what} {problem}")
+    return name

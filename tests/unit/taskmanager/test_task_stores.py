@@ -1,0 +1,60 @@
+"""Where the stores of tasks are: always inside of the job's directory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.kafka.clients import HopelessError
+from common.messages import ProcessorReplica
+from common.names import name_problem
+from common.nodes import ProcessorType, TaskId
+from taskmanager.task_stores import TaskStores, folder_in, job_directory, task_directory
+from tests.unit.taskmanager.fakes import CONFIG
+
+
+def replica_of(task: TaskId) -> ProcessorReplica:
+    return ProcessorReplica(task, ProcessorType.COUNT, ("source",), ("sink",), ("in",), ("out",))
+
+
+def test_a_task_and_its_copy_have_one_directory(tmp_path: Path) -> None:
+    config = replace(CONFIG, state_dir=tmp_path, job_name="shop")
+    expected = tmp_path / "job_shop" / "taskmanager_3" / "Counter_0"
+    assert task_directory(config, 3, replica_of(TaskId("Counter", 0))) == expected
+    assert task_directory(config, 3, replica_of(TaskId("Counter", 0, standby=1))) == expected
+
+
+@pytest.mark.parametrize("processor", ["../../home", "/etc", "a/b", "..//x"])
+def test_a_task_whose_id_is_a_path_has_no_directory(tmp_path: Path, processor: str) -> None:
+    config = replace(CONFIG, state_dir=tmp_path)
+    with pytest.raises(HopelessError, match=r"not the name of a folder"):
+        task_directory(config, 3, replica_of(TaskId(processor, 0)))
+
+
+@given(st.text(max_size=8) | st.text(alphabet="a./", max_size=6))
+def test_a_folder_is_directly_in_its_directory_or_refused(name: str) -> None:
+    directory = job_directory(CONFIG, 0)
+    try:
+        folder = folder_in(directory, name)
+    except HopelessError:
+        assert name_problem(name) is not None
+    else:
+        assert folder.parent == directory
+        assert folder.name not in ("", "..")
+
+
+def test_a_store_whose_name_is_a_path_is_not_opened(tmp_path: Path) -> None:
+    """No builder of a store takes such a name: it would have to come another way."""
+    opened: list[object] = []
+    builder: Any = SimpleNamespace(
+        name="../precious", logged=False, open=lambda *given: opened.append(given)
+    )
+    with pytest.raises(HopelessError):
+        TaskStores([builder], {}).open(tmp_path / "task", {}, {})
+    assert not opened
