@@ -66,7 +66,11 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
         # Imported late: Spark takes a while, and most commands do not need it.
         from streams.spark.local import LocalQueries
 
-        load_pipeline(pipeline, settings, LocalQueries(UserCode.of(settings), settings.spark.conf))
+        load_pipeline(
+            pipeline,
+            settings,
+            LocalQueries(UserCode.of(settings), settings.tables, settings.spark.conf),
+        )
     topics = (*data_topics(settings, topology), *control_topics(settings))
     tasks = TopicNames.of(settings).tasks(topology, settings.parallelism)
     typer.echo(f"ok: {len(topology.nodes)} processors, {len(tasks)} tasks, {len(topics)} topics")

@@ -13,6 +13,7 @@ from common.expansion import expand
 from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
 from common.names import MAX_NAME_LENGTH, name_problem
+from common.table_settings import TableSettings, read_table_settings
 from common.topics import TopicNames, collision_key
 from common.yaml_positions import (
     Items,
@@ -54,6 +55,7 @@ _OPTIONAL = (
     "modules",
     "python_path",
     "spark",
+    "tables",
     "kafka",
 )
 
@@ -81,7 +83,8 @@ class Config:
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
     a copy of each state on disk. `state_dir` is absolute. `modules` are the Python modules and
     packages with the user's code, all that is ever imported for a pipeline, and `python_path` the
-    folders, absolute, in which they are looked for first. `kafka` holds librdkafka settings,
+    folders, absolute, in which they are looked for first. `tables` says what lookup tables may be
+    read from, whatever a pipeline or a control record says. `kafka` holds librdkafka settings,
     some with the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so it does
     not show in `repr`.
     """
@@ -105,6 +108,7 @@ class Config:
     modules: tuple[str, ...] = ()
     python_path: tuple[Path, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
+    tables: TableSettings = field(default_factory=TableSettings)
     kafka: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
@@ -181,6 +185,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
+        tables=read_table_settings(fields, problems),
         kafka=read_kafka_settings(fields.pairs("kafka"), problems),
     )
     if config.commit_interval_ms >= config.transaction_timeout_ms:

@@ -150,7 +150,7 @@ class TopologyTestDriver:
             # Imported late: Spark takes a while, and most pipelines run without it.
             from streams.spark.local import LocalQueries
 
-            queries = LocalQueries(code, loaded.spark.conf)
+            queries = LocalQueries(code, loaded.tables, loaded.spark.conf)
         driver = cls.__new__(cls)
         driver._start(
             [

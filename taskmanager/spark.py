@@ -39,6 +39,7 @@ class SparkRunner:
         settings = spark_settings(config.spark, threads)
         self._tm_id = tm_id
         self._no_queries = settings.no_queries
+        self._readable = config.tables
         self._stopping = False
         self._was_ended = False
         self._jobs: dict[int, threading.Thread] = {}
@@ -65,7 +66,7 @@ class SparkRunner:
 
     def queries(self, code: UserCode) -> SparkQueries:
         """Return what runs queries of tasks here; `code` has the functions that they may call."""
-        return SparkQueries(self._session, code, self._no_queries)
+        return SparkQueries(self._session, code, self._readable, self._no_queries)
 
     @property
     def is_alive(self) -> bool:

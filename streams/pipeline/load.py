@@ -29,6 +29,7 @@ from streams.pipeline.stores import store_of
 from streams.pipeline.topics import check_topics
 from streams.pipeline.user_class import class_supplier
 from streams.pipeline.user_topology import build_topology
+from streams.spark.access import table_problems
 from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
 from streams.topology import NodeGroup
 from streams.user_code import UserCode, form_problem
@@ -49,8 +50,8 @@ def load_pipeline(
     by_id: dict[str, ProcessorNode] = {}
     for entry in topological_order(pipeline.entries):
         for node in _nodes(entry, pipeline, config, problems, with_classes):
-            if queries is not None and node.type in ON_SPARK:
-                _try_query(node, queries, entry, problems)
+            if node.type in ON_SPARK:
+                _check_query(node, config, queries, entry, problems)
             if by_id.setdefault(node.id, node) is not node:
                 problems.add(
                     entry.at,
@@ -134,7 +135,24 @@ def _followed_topic(topic: str, pipeline: PipelineFile, names: TopicNames) -> st
     return {SOURCE: names.source, SINK: names.sink, **pipeline.topics}.get(topic, topic)
 
 
-def _try_query(node: ProcessorNode, queries: Queries, entry: Entry, problems: Problems) -> None:
+def _check_query(
+    node: ProcessorNode,
+    config: Config,
+    queries: Queries | None,
+    entry: Entry,
+    problems: Problems,
+) -> None:
+    """Report lookup tables that TaskManagers would not read; then have Spark look, if it is there.
+
+    Each TaskManager checks them by its own config.yaml.
+    """
+    tables = node.options["tables"]
+    # One without a format is reported already.
+    refused = table_problems(config.tables, {name: t for name, t in tables.items() if t["format"]})
+    for problem in refused:
+        problems.add(entry.at, f'"{node.id}": {problem}')
+    if queries is None or refused:
+        return
     try:
         queries.open(QuerySpec.of(node.code, node.options, node.config)).close()
     except (QueryError, SparkLostError) as error:

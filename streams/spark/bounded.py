@@ -31,6 +31,7 @@ class BoundedJobs:
         running = SparkSession.getActiveSession()
         self._is_own = running is None
         self._code = UserCode.of(config)
+        self._readable = config.tables
         self._session = running or _start(config)
         self._context = self._session.sparkContext
         self._group = uuid.uuid4().hex
@@ -42,7 +43,7 @@ class BoundedJobs:
 
     def queries(self) -> SparkQueries:
         """Return what runs queries in this process."""
-        return SparkQueries(self._session, self._code)
+        return SparkQueries(self._session, self._code, self._readable)
 
     def run(self, tasks: Sequence[T], body: Callable[[T], R], description: str) -> list[R]:
         """Return what `body` makes of each task; blocks until all are done, or `cancel`."""

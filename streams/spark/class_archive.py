@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from common.table_settings import TableSettings
 from streams.record import Batch
 from streams.spark.columns import table_of
 from streams.spark.environment import (
@@ -45,7 +46,9 @@ def make(archive: Path = CLASS_ARCHIVE) -> None:
     context = session.sparkContext
     gateway: Any = context._gateway
     context.parallelize([0], 1).mapPartitions(list).collect()
-    query = SparkQueries(session, UserCode()).open(QuerySpec("SELECT key, value FROM input"))
+    query = SparkQueries(session, UserCode(), TableSettings()).open(
+        QuerySpec("SELECT key, value FROM input")
+    )
     table, _ = table_of(Batch([b"a"], [b"1"], [0], None, [0]), 0, query.columns, "string")
     query.run(table)
     session.stop()

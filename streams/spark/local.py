@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from common.table_settings import TableSettings
 from streams.spark.environment import LOOPBACK, QUIET, set_environment
 from streams.spark.queries import SparkQueries
 from streams.spark.session import start_session
@@ -27,10 +28,13 @@ class LocalQueries:
     It ends with the process. One that runs already in this process is used as it is.
     """
 
-    def __init__(self, code: UserCode, conf: Mapping[str, str] = {}) -> None:
-        """Take the functions that queries may call, and `spark.conf` of config.yaml."""
+    def __init__(
+        self, code: UserCode, readable: TableSettings, conf: Mapping[str, str] = {}
+    ) -> None:
+        """Take what config.yaml says: code that queries may call, tables, and `spark.conf`."""
         self._code = code
         self._conf = conf
+        self._readable = readable
 
     def open(self, spec: QuerySpec) -> Query:
         """See `Queries.open`. Raises `UnavailableError` without Java 17 as well."""
@@ -40,7 +44,7 @@ class LocalQueries:
             session = start_session(local_settings(self._conf))
         else:
             session = SparkSession(running)
-        return SparkQueries(session, self._code).open(spec)
+        return SparkQueries(session, self._code, self._readable).open(spec)
 
 
 def local_settings(conf: Mapping[str, str]) -> dict[str, str]:

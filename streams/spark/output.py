@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 from streams.spark.spec import Format, QueryError
 
 _OF_RECORDS = ("key", "timestamp", "headers")
+_USER_DEFINED = '"type":"udt"'
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
@@ -47,6 +48,16 @@ def shaped(frame: DataFrame, format_: Format) -> DataFrame:
     if "headers" in names:
         columns.append(F.col(names["headers"]).cast(_HEADERS).alias("headers"))
     return frame.select(*columns)
+
+
+def require_plain_types(frame: DataFrame) -> None:
+    """Raise `QueryError` if a column has a user-defined type; to be called before `frame.schema`.
+
+    PySpark imports the module that such a type names, on no list of config.yaml: a schema, in a
+    query or in a file, would choose what this process runs.
+    """
+    if _USER_DEFINED in frame._jdf.schema().json():
+        raise QueryError("user-defined types cannot be read: make a column of a plain type")
 
 
 def _binary(frame: DataFrame, name: str) -> Column:

@@ -2,7 +2,7 @@
 
 Works on Spark's plans through py4j, by the names of their operators in Spark 4. An analyzed plan is
 walked from the result down to `input`. On that way only operators are let through that make of each
-record its own rows and keep their order; what stands beside it, lookup tables, may be anything.
+record its own rows and keep their order; beside it, any operators on lookup tables may stand.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ _PYTHON_GROUPS = (
     "FlatMapCoGroupsInPandas",
     "FlatMapCoGroupsInArrow",
 )
+_GIVEN = ("LogicalRDD", "LocalRelation", "OneRowRelation", "Range", "UnionLoopRef")
+"""What a query reads without opening anything: its input, the rows of tables, those in its text."""
+
 _MAY_BE_ON_THE_WAY = (
     "WholeStageCodegenExec",
     "InputAdapter",
@@ -98,6 +101,16 @@ def require_narrow(plan: Any, rdd_id: int) -> None:
         step = _step(plan, rdd_id)
         assert step is not None
         plan = step.children[step.index]
+
+
+def require_given(plan: Any) -> None:
+    """Raise `QueryError` unless an analyzed plan reads nothing but the input and lookup tables."""
+    for node in _all_nodes(plan):
+        if node.children().isEmpty() and kind(node) not in _GIVEN:
+            raise QueryError(
+                f"a query reads input and its lookup tables, and nothing else ({kind(node)}): name "
+                "what it needs under tables"
+            )
 
 
 def with_timestamp(plan: Any, rdd_id: int, jvm: Any) -> Any:

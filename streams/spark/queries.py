@@ -28,10 +28,19 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.util import _load_from_socket
 
 from common.errors import ConfigError
+from common.table_settings import TableSettings
+from streams.spark.access import require_readable
 from streams.spark.columns import schema_of
 from streams.spark.messages import may_be_a_records_fault, one_line
-from streams.spark.output import shaped
-from streams.spark.plan import Step, items, require_narrow, way_to_input, with_timestamp
+from streams.spark.output import require_plain_types, shaped
+from streams.spark.plan import (
+    Step,
+    items,
+    require_given,
+    require_narrow,
+    way_to_input,
+    with_timestamp,
+)
 from streams.spark.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
 from streams.spark.tables import Rows, SharedTables, Tables
 from streams.user_code import UserCode
@@ -57,6 +66,8 @@ _SETTINGS = {
         "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
     ),
 }
+# FROM csv.`/path` would read what no TaskManager has agreed to.
+_NO_FILES = {"spark.sql.runSQLOnFiles": "false"}
 _TIME_ZONE = "spark.sql.session.timeZone"
 # It writes every error of a query besides, with the whole stack.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -70,9 +81,12 @@ logger = structlog.get_logger()
 class SparkQueries:
     """The queries that run on one Spark session. Any thread may open some."""
 
-    def __init__(self, session: SparkSession, code: UserCode, refusal: str = "") -> None:
-        """Open queries, or none of them, if there is a reason for that."""
+    def __init__(
+        self, session: SparkSession, code: UserCode, readable: TableSettings, refusal: str = ""
+    ) -> None:
+        """Open queries with lookup tables that are `readable`, or none if there is a `refusal`."""
         self._refusal = refusal
+        self._readable = readable
         self._session = session
         self._code = code
         self._tables = SharedTables(session)
@@ -81,6 +95,7 @@ class SparkQueries:
         """See `Queries.open`."""
         if self._refusal:
             raise QueryError(self._refusal)
+        require_readable(self._readable, spec.tables)
         with _translated():
             tables = self._tables.take(spec.tables)
             try:
@@ -122,7 +137,8 @@ class RunningQuery:
         self._types = from_arrow_schema(self._schema)
         # Of its own, as views and settings belong to a session.
         self._session = session.newSession()
-        for name, value in _SETTINGS.items():
+        settings = _SETTINGS | _NO_FILES if spec.query else _SETTINGS
+        for name, value in settings.items():
             self._session.conf.set(name, value)
         if session.sparkContext.getConf().get(_TIME_ZONE) is None:
             self._session.conf.set(_TIME_ZONE, "UTC")
@@ -213,11 +229,15 @@ class RunningQuery:
             plan = table._jdf.queryExecution().analyzed()
             F.broadcast(self._frame(plan)).createOrReplaceTempView(name)
         records = _parsed(raw, self._spec.schema) if self._spec.schema else raw
+        require_plain_types(records)
         records.createOrReplaceTempView(INPUT)
         analyzed = self._analyze(records)
         rules = self._jvm.org.apache.spark.sql.catalyst
         analyzed = rules.optimizer.InlineCTE(True, False, False).apply(analyzed)
         analyzed = rules.analysis.EliminateSubqueryAliases.apply(analyzed)
+        if self._spec.query:
+            require_given(analyzed)
+            require_plain_types(self._frame(analyzed))
         require_narrow(analyzed, rdd_id)
         if not any(a.name().lower() == "timestamp" for a in items(analyzed.output())):
             analyzed = with_timestamp(analyzed, rdd_id, self._jvm)

@@ -12,6 +12,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from streams.spark.messages import is_mistake, one_line
+from streams.spark.output import require_plain_types
 from streams.spark.spec import QueryError, SparkLostError
 
 _AS_LOCAL_RELATION = str(2**40)
@@ -61,10 +62,11 @@ class Tables:
             if spec.get("schema"):
                 reader = reader.schema(spec["schema"])
             found = reader.load(spec["path"]) if spec.get("path") else reader.load()
+            require_plain_types(found)
             return self._session.createDataFrame(found.toArrow(), found.schema)
         except Exception as error:
             reason = f'table "{name}" cannot be read: {one_line(error)}'
-            if is_mistake(error):
+            if isinstance(error, QueryError) or is_mistake(error):
                 raise QueryError(reason) from error
             raise SparkLostError(reason) from error
 

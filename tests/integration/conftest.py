@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.table_settings import TableSettings
 from streams.spark.spec import Queries
 from streams.user_code import UserCode
 from tests.queries import FUNCTIONS, ROOT
@@ -26,4 +27,4 @@ def queries() -> Queries:
     """Queries on a Spark of this process."""
     from streams.spark.local import LocalQueries  # starts slowly
 
-    return LocalQueries(UserCode([FUNCTIONS], [ROOT]))
+    return LocalQueries(UserCode([FUNCTIONS], [ROOT]), TableSettings())

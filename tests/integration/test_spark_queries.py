@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from admin.cli import app
+from common.table_settings import TableSettings
 from streams import TopologyTestDriver
 from streams.record import Batch
 from streams.spark.columns import batch_of, table_of
@@ -269,7 +270,9 @@ def test_code_that_is_not_allowed_is_not_called(queries: Queries) -> None:
 
 def test_queries_are_refused_where_spark_has_no_slot_for_them(queries: Queries) -> None:
     with pytest.raises(QueryError, match="no slot"):
-        SparkQueries(None, UserCode(), "no slot").open(QuerySpec())  # type: ignore[arg-type]
+        SparkQueries(None, UserCode(), TableSettings(), "no slot").open(  # type: ignore[arg-type]
+            QuerySpec()
+        )
 
 
 def pipeline_with(keys: str, on_error: str) -> str:

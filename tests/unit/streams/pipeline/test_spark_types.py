@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from common.nodes import ProcessorNode, ProcessorType
+from common.table_settings import TableSettings
 from streams.spark.spec import QuerySpec
-from tests.unit.streams.pipeline.loading import load, problems_in
+from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
+
+WITH_DATABASE = replace(CONFIG, tables=TableSettings(jdbc_urls=("jdbc:x:y",)))
 
 
 def node_of(text: str) -> ProcessorNode:
-    return load(text).node("P")
+    return load(text, WITH_DATABASE).node("P")
 
 
 def spec_of(text: str) -> QuerySpec:
@@ -35,7 +40,7 @@ def test_all_that_can_be_said_about_a_query() -> None:
   tables:
     airports:
       {format: csv, path: /a.csv, schema: code STRING, options: {header: true, sep: ";"}}
-    rates: {format: jdbc, options: {url: "jdbc:x", fetchsize: 10}, refresh_interval: 10 min}
+    rates: {format: jdbc, options: {url: "jdbc:x:y", fetchsize: 10}, refresh_interval: 10 min}
   to: [sink]
 """
     assert spec_of(text) == QuerySpec(
@@ -54,7 +59,7 @@ def test_all_that_can_be_said_about_a_query() -> None:
                 "format": "jdbc",
                 "path": "",
                 "schema": "",
-                "options": {"url": "jdbc:x", "fetchsize": "10"},
+                "options": {"url": "jdbc:x:y", "fetchsize": "10"},
                 "refresh_s": 600,
             },
         },
@@ -103,3 +108,22 @@ sources: {s: {topic: t, value: json}}
 processors: [{id: P, type: sql, query: q, from: [s], to: [sink]}]
 """
     assert "sql takes records as they are" in problems_in(text)[0]
+
+
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        (
+            "{t: {format: csv}, rates: {format: jdbc, options: {url: 'jdbc:x:z'}}}",
+            '"P": table "rates": config.yaml does not allow jdbc',
+        ),
+        ("{t: {format: org.foo.Bar}}", '"P": table "t": config.yaml does not allow the format'),
+    ],
+)
+@pytest.mark.parametrize("keys", ["type: sql, query: q", 'type: dataframe, function: "shop:f"'])
+def test_tables_that_config_yaml_does_not_allow_are_reported_without_a_spark(
+    keys: str, tables: str, problem: str
+) -> None:
+    (found,) = problems_in(f"- {{id: P, to: [sink], {keys}, tables: {tables}}}")
+    assert found.startswith("1:8: ")
+    assert problem in found

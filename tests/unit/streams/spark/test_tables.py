@@ -26,6 +26,7 @@ class Database:
         self.asked = threading.Event()
         self.conf = SimpleNamespace(set=lambda *_: None)
         self.schema = None
+        self._jdf = SimpleNamespace(schema=lambda: SimpleNamespace(json=lambda: "{}"))
 
     @property
     def read(self) -> Database:

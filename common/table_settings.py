@@ -1,0 +1,97 @@
+"""The `tables:` section of config.yaml: what the lookup tables of queries may be read from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from common.fields import Fields
+from common.yaml_positions import Problems
+
+FILE_FORMATS = ("parquet", "csv", "json", "orc", "avro", "text")
+JDBC = "jdbc"
+
+# A class name has a dot.
+_FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_CLASS = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+", re.ASCII)
+_URL = re.compile(r"jdbc:[a-z0-9+_-]+:\S+")
+_PREFIX = re.compile(r"jdbc:[a-z0-9+_-]+(?::[a-z0-9+_-]+)*:@?//[^/?#;&@\s]+/")
+_DATABASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_EMBEDDED = re.compile(
+    r"jdbc:(?:derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:)|sqlite:|duckdb:)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """What a process may read: formats by Spark's short names, and databases by their URLs.
+
+    A URL that ends in "/" after the host allows each database there: it may be followed by a name
+    of letters, digits, "_" and "-". All others must be equal, parameters included: these can make
+    a driver load classes, run scripts or connect elsewhere. `jdbc_drivers` are the classes that a
+    table may name as its driver. URLs may hold passwords, so they do not show in `repr`.
+    """
+
+    formats: tuple[str, ...] = FILE_FORMATS
+    jdbc_urls: tuple[str, ...] = field(default=(), repr=False)
+    jdbc_drivers: tuple[str, ...] = ()
+
+    def allows_url(self, url: str) -> bool:
+        """Whether a table may be read from a database with this URL."""
+        return any(
+            url == allowed
+            or (
+                allowed.endswith("/")
+                and url.startswith(allowed)
+                and _DATABASE.fullmatch(url, len(allowed)) is not None
+            )
+            for allowed in self.jdbc_urls
+        )
+
+
+def read_table_settings(fields: Fields, problems: Problems) -> TableSettings:
+    """Return what the section says; each mistake goes to `problems`."""
+    tables = fields.submap("tables", known=("formats", JDBC))
+    formats = FILE_FORMATS if tables.get("formats") is None else tables.texts("formats")
+    for format_ in formats:
+        wrong = _format_problem(format_)
+        if wrong:
+            problems.add(tables.at("formats"), f'formats: "{format_}" {wrong}')
+    jdbc = tables.submap(JDBC, known=("urls", "drivers"))
+    urls, drivers = jdbc.texts("urls"), jdbc.texts("drivers")
+    for number, url in enumerate(urls, 1):
+        wrong = _url_problem(url)
+        if wrong:
+            problems.add(jdbc.at("urls"), f"urls: number {number} {wrong}")
+    for driver in drivers:
+        if _CLASS.fullmatch(driver) is None:
+            problems.add(
+                jdbc.at("drivers"),
+                f'drivers: "{driver}" is not the name of a class, such as org.postgresql.Driver',
+            )
+    return TableSettings(formats, urls, drivers)
+
+
+def _format_problem(format_: str) -> str | None:
+    if format_.lower() == JDBC:
+        return "is allowed by its URLs: list them under jdbc: {urls: […]}"
+    if _FORMAT.fullmatch(format_) is None:
+        return "is not a short name of a source of Spark, such as parquet: classes are not allowed"
+    return None
+
+
+def _url_problem(url: str) -> str | None:
+    """Return what is wrong with a URL, as the end of a sentence; it may hold a password."""
+    if _URL.fullmatch(url) is None:
+        return "is not the URL of a database, such as jdbc:postgresql://host:5432/database"
+    if _EMBEDDED.match(url):
+        return (
+            "is a database inside of the TaskManager's own process, where a query could run code: "
+            "give the URL of a server"
+        )
+    if url.endswith("/") and _PREFIX.fullmatch(url) is None:
+        return (
+            'ends in "/", which allows all databases of a host, and does not name the host: write '
+            "jdbc:postgresql://host:5432/, or the whole URL"
+        )
+    return None

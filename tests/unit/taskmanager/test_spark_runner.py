@@ -1,0 +1,45 @@
+"""The Spark of a TaskManager, as far as it needs none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common.config import Config
+from common.table_settings import TableSettings
+from streams.spark.spec import QueryError, QuerySpec
+from streams.user_code import UserCode
+from taskmanager import spark
+from taskmanager.spark import SparkRunner
+from tests.unit.taskmanager.fakes import CONFIG
+
+URL = "jdbc:postgresql://db.example/shop"
+TABLES = {"t": {"format": "jdbc", "options": {"url": URL, "dbtable": "t"}}}
+
+
+class Asked(Exception):
+    """Spark is asked for the tables."""
+
+
+def ask(*_: object) -> Any:
+    raise Asked
+
+
+def open_query(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = SimpleNamespace(sparkContext=None, newSession=ask)
+    monkeypatch.setattr(spark, "start_spark", lambda *_: session)
+    monkeypatch.setattr(spark, "ship_code", lambda *_: 0)
+    SparkRunner(config, 0, 1).queries(UserCode()).open(QuerySpec("SELECT 1", tables=TABLES))
+
+
+def test_tables_are_read_as_the_taskmanagers_own_config_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(QueryError, match="does not allow jdbc"):
+        open_query(CONFIG, monkeypatch)
+    listed = replace(CONFIG, tables=TableSettings(jdbc_urls=(URL,)))
+    with pytest.raises(Exception, match="Asked"):
+        open_query(listed, monkeypatch)
