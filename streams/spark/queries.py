@@ -66,8 +66,12 @@ _SETTINGS = {
         "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
     ),
 }
-# FROM csv.`/path` would read what no TaskManager has agreed to.
-_NO_FILES = {"spark.sql.runSQLOnFiles": "false"}
+_SETTINGS_OF_SQL = {
+    # FROM csv.`/path` would read what the TaskManager's config.yaml does not allow.
+    "spark.sql.runSQLOnFiles": "false",
+    # '${env:KAFKA_PASSWORD}' would be the password.
+    "spark.sql.variable.substitute": "false",
+}
 _TIME_ZONE = "spark.sql.session.timeZone"
 # It writes every error of a query besides, with the whole stack.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -137,7 +141,7 @@ class RunningQuery:
         self._types = from_arrow_schema(self._schema)
         # Of its own, as views and settings belong to a session.
         self._session = session.newSession()
-        settings = _SETTINGS | _NO_FILES if spec.query else _SETTINGS
+        settings = _SETTINGS | _SETTINGS_OF_SQL if spec.query else _SETTINGS
         for name, value in settings.items():
             self._session.conf.set(name, value)
         if session.sparkContext.getConf().get(_TIME_ZONE) is None:

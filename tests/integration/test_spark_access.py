@@ -132,6 +132,13 @@ def test_a_recursive_query_beside_the_input_is_fine(queries: Queries) -> None:
     assert {value for _, value, _ in results(queries, QuerySpec(text))} == {b"3"}
 
 
+@pytest.mark.parametrize("text", ["${env:PATH}", "${system:java.version}", "${spark.master}"])
+def test_a_query_does_not_see_environment_and_settings(queries: Queries, text: str) -> None:
+    """They may hold passwords."""
+    found = results(queries, QuerySpec(f"SELECT '{text}' AS value FROM input"))
+    assert {value for _, value, _ in found} == {text.encode()}
+
+
 UDT = json.dumps(
     {
         "type": "struct",
