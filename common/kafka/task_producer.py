@@ -40,6 +40,7 @@ _STIR_TIMEOUT_S = 1.0
 _STIRS = 3
 _ROUND_TRIPS = 20
 _SLOW_LINK_S = 0.1
+_ABORT_TIMEOUT_S = 1.0
 _SEND_QUEUE_RECORDS = 500_000
 _SEND_QUEUE_KBYTES = 262_144
 _BATCH_BYTES = 1_000_000
@@ -329,13 +330,14 @@ class TaskProducer:
         sent.result()
 
     def close(self) -> None:
-        """Drop the producer. An open transaction is aborted by the next `fence` of its id."""
-        with suppress(KafkaException):  # what a fenced producer answers to everything
-            self._producer.purge()
-        # It ends with the last reference to it, and waits for its threads then. Nobody else has to.
+        """Abort the transaction that is open, and drop the producer; does not block.
+
+        A thread does both: the one takes up to a second, the other waits for librdkafka's threads.
+        A transaction that could not be aborted is aborted by the next `fence` of its id.
+        """
         last = [self._producer]
         del self._producer
-        threading.Thread(target=last.clear, name="close", daemon=True).start()
+        threading.Thread(target=_abort_and_free, args=(last,), name="close", daemon=True).start()
 
     def _retry(self, call: Callable[[float], T], timeout_s: float) -> T:
         """Make a call as `retry` does; tell what is behind the error."""
@@ -401,6 +403,19 @@ class _Signs:
         message = record.getMessage()
         self.has_disconnected |= message.startswith("FAIL") and "Connect to" not in message
         return True
+
+
+def _abort_and_free(last: list[Producer]) -> None:
+    """Free the producer that is in `last`, the only reference to it.
+
+    librdkafka must not be ended while it registers a partition with the transaction: the failed
+    request may be handled before it is counted, and that is an assertion (`txn_req_cnt > 0` in
+    rdkafka_txnmgr.c) which ends the process. A transaction that is being aborted registers nothing.
+    """
+    # What a fenced producer answers, one without a transaction, or one that waits for its brokers.
+    with suppress(EngineError):
+        retry(last[0].abort_transaction, _ABORT_TIMEOUT_S)
+    last.clear()
 
 
 def _note_offset(offsets: dict[str, int], error: KafkaError | None, message: Message) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -130,3 +132,31 @@ def test_producer_that_was_fenced_says_so_however_that_is_noticed_first(
         producer.require_undisturbed()
     with pytest.raises(FencedError, match="fenced"):
         producer.commit({}, None)
+
+
+@pytest.mark.parametrize("answer", [None, KafkaError._STATE, KafkaError._FENCED])
+def test_closed_producer_aborts_its_transaction_before_it_is_freed(
+    monkeypatch: pytest.MonkeyPatch, answer: int | None
+) -> None:
+    events: list[str] = []
+    was_freed = threading.Event()
+
+    class Client(FakeProducer):
+        def abort_transaction(self, _timeout: float) -> None:
+            events.append("aborted")
+            if answer is not None:
+                raise KafkaException(KafkaError(answer))
+
+    def note_freed() -> None:
+        events.append("freed")
+        was_freed.set()
+
+    def make(_settings: object) -> Client:
+        made = Client(1)
+        weakref.finalize(made, note_freed)
+        return made
+
+    monkeypatch.setattr(task_producer, "Producer", make)
+    TaskProducer(CONFIG, "id", LIMITS).close()
+    assert was_freed.wait(10)
+    assert events == ["aborted", "freed"]
