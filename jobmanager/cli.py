@@ -1,39 +1,15 @@
-"""The `jobmanager` command."""
+"""Where the process of the `jobmanager` command begins."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from common import logs
-from common.cli import run_command
-from common.config import load_config
-from jobmanager.daemon import JobManagerDaemon
-from streams.pipeline.load import load_pipeline
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-@app.command()
-@run_command
-def jobmanager(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Path of config.yaml.")],
-    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE", help="Path of pipeline.yaml.")],
-) -> None:
-    """Run the JobManager: it creates the topics and balances the pipeline over TaskManagers.
-
-    When it ends (SIGTERM, Ctrl-C) the pipeline goes on; the next JobManager adopts what runs.
-    Exit codes: 0 stopped, 2 wrong argument, file or topic, 3 Kafka is not there, 4 another
-    JobManager took over.
-    """
-    settings = load_config(config)
-    topology = load_pipeline(pipeline, settings)
-    logs.configure(settings.log_format, settings.log_level)
-    JobManagerDaemon(settings, topology).run()
+from common.stop_signals import StopSignals
 
 
 def main() -> None:
     """Run the command with the process's arguments."""
-    app()
+    signals = StopSignals()
+    signals.install()
+    # Imported late: it takes half a second, and signals may come meanwhile.
+    from jobmanager.command import app
+
+    app(obj=signals)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 import uuid
 
@@ -29,6 +28,7 @@ from common.messages import (
     replicas,
 )
 from common.nodes import Topology
+from common.stop_signals import StopSignals
 from common.topics import TopicNames, control_topics, data_topics
 from jobmanager.input_watch import InputWatch
 from jobmanager.partitions import check_state_topics, with_partitions
@@ -46,12 +46,13 @@ logger = structlog.get_logger()
 class JobManagerDaemon:
     """Runs one JobManager until it is told to stop or another one takes over."""
 
-    def __init__(self, config: Config, topology: Topology) -> None:
+    def __init__(self, config: Config, topology: Topology, signals: StopSignals) -> None:
         """Connect and create the topics.
 
         Raises `UnavailableError` if no broker answers, `ConfigError` if topics do not fit.
         """
         self._config = config
+        self._signals = signals
         self._names = TopicNames.of(config)
         admin = Admin(config)
         admin.check_broker()
@@ -71,7 +72,6 @@ class JobManagerDaemon:
         self._incarnation = uuid.uuid4().hex[:12]
         self._epoch = -1
         self._rejected = 0
-        self._stopping = False
         self._was_deaf = False
         self._state = JobManagerState(
             replicas(topology, names, config.parallelism, config.num_standby_replicas),
@@ -84,12 +84,11 @@ class JobManagerDaemon:
 
         Raises `SupersededError` when another JobManager of this job has taken over.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        self._signals.hold()
         self._purger.start()
         self._inputs.start()
         try:
-            while not self._stopping:
+            while not self._signals.is_requested:
                 self._send(self._state.handle(Tick(int(time.monotonic() * 1000))))
                 self._tell_if_deaf()
                 if self._writer is None:
@@ -197,9 +196,6 @@ class JobManagerDaemon:
         while time.monotonic() < deadline:
             for record in self._reader.read(POLL_S):
                 self._receive(record)
-
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        self._stopping = True
 
 
 def _log(command: Message) -> None:

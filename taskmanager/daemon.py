@@ -22,6 +22,7 @@ from common.kafka.control import ControlReader, ReportWriter
 from common.messages import Heartbeat, MalformedMessageError, Processors, Refused, Sos, Threads
 from common.nodes import TaskId
 from common.status import TaskStatus
+from common.stop_signals import StopSignals
 from common.topics import TopicNames, control_topics
 from streams.user_code import UserCode
 from taskmanager import channel
@@ -57,7 +58,7 @@ LAST_REPORT_TIMEOUT_S = 2
 class TaskManagerDaemon:
     """Runs one TaskManager until it is told to stop or the JobManager refuses it."""
 
-    def __init__(self, config: Config, tm_id: int, threads: int) -> None:
+    def __init__(self, config: Config, tm_id: int, threads: int, signals: StopSignals) -> None:
         """Import the user's code, connect to Kafka and start Spark.
 
         Raises `ConfigError` for code that cannot be imported, `UnavailableError` if one of the
@@ -67,6 +68,7 @@ class TaskManagerDaemon:
         code.import_all()
         self._config = config
         self._tm_id = tm_id
+        self._signals = signals
         # Bound, as messages also come from threads that have no context of this one's.
         self._log = structlog.get_logger().bind(task_manager=tm_id)
         if config.spark.is_local:
@@ -92,6 +94,8 @@ class TaskManagerDaemon:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+        # From here on, there is a JVM to end.
+        signals.hold()
         self._spark = SparkRunner(config, tm_id, threads)
         self._channel = channel.DriverChannel(self._spark.bind_host, self._on_message)
         self._queries = QueryServer(
@@ -103,11 +107,13 @@ class TaskManagerDaemon:
 
         Raises `SupersededError` when refused.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
         signal.signal(signal.SIGUSR1, self._on_dump)
-        self._log.info("TaskManager runs")
         try:
+            if not self._signals.forward(self._request_stop):
+                # Nobody knows of this TaskManager yet, so there is nothing to give back.
+                self._exit = Exit(None)
+            else:
+                self._log.info("TaskManager runs")
             while self._exit is None:
                 self._tick()
                 if not self._spark.is_alive:
@@ -233,9 +239,7 @@ class TaskManagerDaemon:
             case "stopped":
                 self._events.put(ThreadStopped(thread))
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        for repeated in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(repeated, signal.SIG_DFL)
+    def _request_stop(self) -> None:
         self._events.put(StopRequested())
 
     def _on_dump(self, _number: int, _frame: object) -> None:

@@ -118,6 +118,8 @@ class SparkRunner:
         for job in self._jobs.values():
             job.join(max(deadline_s - time.monotonic(), 0))
         if self.is_alive:
+            # A thread that is just coming up, nobody can stop; what its task misses says nothing.
+            self._context.setLogLevel("OFF")
             self._session.stop()
 
     def _has_ended(self) -> bool:

@@ -102,7 +102,7 @@ def test_only_those_who_run_spark_import_pyspark() -> None:
     assert all(user.startswith("streams/spark/") for user in users), users
 
 
-@pytest.mark.parametrize("entry", ["streams/__init__.py", "jobmanager/cli.py", "admin/cli.py"])
+@pytest.mark.parametrize("entry", ["streams/__init__.py", "jobmanager/command.py", "admin/cli.py"])
 def test_what_needs_no_spark_starts_without_pyspark_and_arrow(entry: str) -> None:
     """Both take a while; whoever needs them imports them late, in a function."""
     seen: set[Path] = set()

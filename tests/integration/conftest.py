@@ -14,6 +14,15 @@ from tests.queries import FUNCTIONS, ROOT
 from tests.tasks import Job
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--moments",
+        type=int,
+        metavar="N",
+        help="at how many moments of its start a daemon is stopped",
+    )
+
+
 @pytest.fixture
 def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
     """Topics of a job of its own, with nothing in them."""

@@ -1,0 +1,55 @@
+"""The `taskmanager` command: its arguments, and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common import logs
+from common.cli import run_command
+from common.config import load_config
+from common.errors import ConfigError, UnavailableError
+from common.stop_signals import StopSignals
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+@run_command
+def taskmanager(
+    context: typer.Context,
+    tm_id: Annotated[int, typer.Argument(metavar="ID", help="0 to tm_number - 1, once each.")],
+    threads_num: Annotated[
+        int, typer.Argument(metavar="THREADS_NUM", help="PipelineThreads of this host, 1 or more.")
+    ],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Path of config.yaml.")],
+) -> None:
+    """Run the TaskManager of this host: it waits for a JobManager and runs what it is given.
+
+    SIGTERM or Ctrl-C: commits, hands its tasks back and ends. SIGUSR1: prints all stacks.
+    Exit codes: 0 stopped, 2 wrong argument or configuration, 3 Kafka, Java or the state
+    directory is not there, 4 the id is taken by a TaskManager that is alive.
+    """
+    signals: StopSignals = context.obj
+    settings = load_config(config)
+    if not 0 <= tm_id < settings.tm_number:
+        raise ConfigError(
+            f"TaskManager id {tm_id} is outside 0..{settings.tm_number - 1}: "
+            f"{config} sets tm_number to {settings.tm_number}."
+        )
+    if threads_num < 1:
+        raise ConfigError(f"threads_num is {threads_num}: a TaskManager needs 1 thread or more.")
+    logs.configure(settings.log_format, settings.log_level)
+    # Imported late: Spark takes a while, and mistakes in the arguments should not wait for it.
+    from taskmanager.daemon import TaskManagerDaemon
+
+    try:
+        daemon = TaskManagerDaemon(settings, tm_id, threads_num, signals)
+    except UnavailableError:
+        # A signal to the whole process group also ends Spark's JVM, if that is just starting.
+        if signals.is_requested:
+            return
+        raise
+    daemon.run()

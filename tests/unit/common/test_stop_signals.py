@@ -1,0 +1,67 @@
+"""What SIGTERM and Ctrl-C do to a daemon: before it has something to end, and afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+BEGIN = """
+import os, signal, sys
+from common.stop_signals import StopSignals
+signals = StopSignals()
+signals.install()
+number = signal.Signals[sys.argv[1]]
+"""
+
+
+def run(code: str, number: str) -> tuple[int, str]:
+    """Return the exit code and the output of a process that sends itself a signal."""
+    command = [sys.executable, "-c", BEGIN + code, number]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_signal_ends_what_has_nothing_to_end_with_0_and_in_silence(number: str) -> None:
+    code = """
+try:
+    signal.raise_signal(number)
+finally:
+    print("goes on")
+"""
+    assert run(code, number) == (0, "")
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_held_signal_is_noted_and_the_second_one_ends_the_process(number: str) -> None:
+    code = """
+signals.hold()
+print(signals.is_requested)
+signal.raise_signal(number)
+print(signals.is_requested, flush=True)
+signal.raise_signal(number)
+print("goes on")
+"""
+    exit_code, output = run(code, number)
+    assert (output, -exit_code) == ("False\nTrue\n", 15 if number == "SIGTERM" else 2)
+
+
+def test_forwarded_signal_calls_back() -> None:
+    code = """
+signals.hold()
+print(signals.forward(lambda: print("asked to stop")))
+signal.raise_signal(number)
+"""
+    assert run(code, "SIGTERM") == (0, "True\nasked to stop\n")
+
+
+def test_signal_that_came_before_it_is_forwarded_is_told_to_the_caller() -> None:
+    code = """
+signals.hold()
+signal.raise_signal(number)
+print(signals.forward(lambda: print("asked to stop")))
+"""
+    assert run(code, "SIGTERM") == (0, "False\n")
