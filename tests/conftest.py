@@ -11,6 +11,7 @@ import structlog
 from hypothesis import settings
 
 from tests.brokers import docker_cluster, local_cluster
+from tests.leftovers import add_option, release_guard, start_guard
 
 # Machines are shared: how long an example takes says nothing.
 settings.register_profile("shared machine", deadline=None)
@@ -27,6 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the Kafka of the integration tests: one started for them on free ports (local, the "
         "default), the containers of docker-compose.yaml (docker), or one that runs already",
     )
+    add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    start_guard(config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    release_guard(config)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,104 @@
+"""What is left of a run of tests that loses a process, or takes too long."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.leftovers_guard import marked
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 240
+CONFTEST = """
+import os, pathlib
+from tests.leftovers import add_option, release_guard, start_guard
+from tests.leftovers_guard import VARIABLE
+
+def pytest_addoption(parser):
+    add_option(parser)
+
+def pytest_configure(config):
+    start_guard(config)
+    if not hasattr(config, "workerinput"):
+        pathlib.Path("mark").write_text(os.environ[VARIABLE])
+
+def pytest_unconfigure(config):
+    release_guard(config)
+"""
+OTHERS = """
+def test_of_another_file():
+    pass
+"""
+STARTS_A_BROKER = """
+import os, pathlib, signal, time
+from admin.processes import Process
+
+def test_that_starts_a_process_in_a_session_of_its_own():
+    Process.spawn(["/bin/sleep", "1000"], log_file=pathlib.Path("log"))
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc shows the marks")
+
+
+def run(folder: Path, last_line: str, *options: str) -> tuple[int, str]:
+    """Run a test that starts a process and then does something; return exit code and output."""
+    (folder / "pytest.ini").touch()
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_a.py").write_text(f"{STARTS_A_BROKER}    {last_line}\n")
+    for letter in "bcd":
+        (folder / f"test_{letter}.py").write_text(OTHERS)
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def options_of_test_sh() -> list[str]:
+    """Return how test.sh runs pytest."""
+    line = (ROOT / "test.sh").read_text().splitlines()[-1]
+    return line.removeprefix("exec .venv/bin/pytest ").removesuffix(' "$@"').split()
+
+
+def assert_nothing_is_left(folder: Path) -> None:
+    assert list(marked((folder / "mark").read_text())) == []
+
+
+@pytest.mark.parametrize("number", ["SIGABRT", "SIGKILL"])
+def test_lost_process_ends_the_run_as_failed(tmp_path: Path, number: str) -> None:
+    last_line = f"os.kill(os.getpid(), signal.{number})"
+    exit_code, output = run(tmp_path, last_line, *options_of_test_sh())
+    assert exit_code != 0, output
+    assert "crashed while running" in output
+    assert_nothing_is_left(tmp_path)
+
+
+def test_nothing_is_left_of_a_run_without_workers_either(tmp_path: Path) -> None:
+    exit_code, output = run(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", "-n", "0")
+    assert exit_code == -9, output
+    assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_run_that_takes_too_long_ends_as_failed(tmp_path: Path, workers: str) -> None:
+    exit_code, output = run(tmp_path, "time.sleep(1000)", "-n", workers, "--run-limit-s", "10")
+    assert exit_code == pytest.ExitCode.INTERRUPTED, output
+    assert "have not ended within 10 s" in output
+    assert_nothing_is_left(tmp_path)
+
+
+def test_what_a_test_forgets_ends_with_the_run(tmp_path: Path) -> None:
+    exit_code, output = run(tmp_path, "pass", "-n", "0")
+    assert exit_code == 0, output
+    assert_nothing_is_left(tmp_path)
