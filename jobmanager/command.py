@@ -10,6 +10,7 @@ import typer
 from common import logs
 from common.cli import run_command
 from common.config import load_config
+from common.open_files import raise_limit
 from jobmanager.daemon import JobManagerDaemon
 from streams.pipeline.load import load_pipeline
 
@@ -32,4 +33,5 @@ def jobmanager(
     settings = load_config(config)
     topology = load_pipeline(pipeline, settings)
     logs.configure(settings.log_format, settings.log_level)
+    raise_limit()
     JobManagerDaemon(settings, topology, context.obj).run()

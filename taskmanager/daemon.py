@@ -21,11 +21,13 @@ from common.kafka.admin import Admin
 from common.kafka.control import ControlReader, ReportWriter
 from common.messages import Heartbeat, MalformedMessageError, Processors, Refused, Sos, Threads
 from common.nodes import TaskId
+from common.open_files import raise_limit
 from common.status import TaskStatus
 from common.stop_signals import StopSignals
 from common.topics import TopicNames, control_topics
 from streams.user_code import UserCode
 from taskmanager import channel
+from taskmanager.open_files import OpenFiles
 from taskmanager.pipeline_thread import ThreadSettings, spark_body
 from taskmanager.query_channel import QueryServer
 from taskmanager.spark import SparkRunner
@@ -69,6 +71,7 @@ class TaskManagerDaemon:
         self._config = config
         self._tm_id = tm_id
         self._signals = signals
+        self._open_files = OpenFiles(threads, raise_limit())
         # Bound, as messages also come from threads that have no context of this one's.
         self._log = structlog.get_logger().bind(task_manager=tm_id)
         if config.spark.is_local:
@@ -94,6 +97,7 @@ class TaskManagerDaemon:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+        self._open_files.check(tasks=0)
         # From here on, there is a JVM to end.
         signals.hold()
         self._spark = SparkRunner(config, tm_id, threads)
@@ -179,6 +183,9 @@ class TaskManagerDaemon:
                 )
             case AssignTask(thread, replica, epoch):
                 self._log.info("task assigned", task=str(replica.task), thread=thread, epoch=epoch)
+                if self._config.spark.is_local:
+                    # Workers elsewhere have a limit of their own.
+                    self._open_files.check(len(self._state.tasks))
                 self._channel.send(
                     thread,
                     {
