@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,8 +12,6 @@ import structlog
 from structlog.typing import Processor
 
 from common.config import LogFormat, LogLevel
-
-_HANDLER_NAME = "kafka-pipeline"
 
 
 class _StandardError:
@@ -27,13 +26,22 @@ class _StandardError:
             sys.stderr.flush()
 
 
-def configure(format: LogFormat, level: LogLevel) -> None:
+class _Handler(logging.StreamHandler[Any]):
+    """Where the standard library's entries go; `modules` have a level of their own."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        super().__init__(_StandardError())
+        self.modules = modules
+
+
+def configure(format: LogFormat, level: LogLevel, modules: Sequence[str] = ()) -> None:
     """Send the logs of this process to stderr; a second call replaces the first.
 
     Each entry has `event`, `level`, an ISO `timestamp` in UTC, and what is bound: `task`,
     `epoch`, `thread`, `task_manager`, by `get_logger().bind(…)` for a logger or
     `structlog.contextvars` for a thread. Colours appear on a terminal only. Libraries that log
-    with the standard library come the same way, from warnings up.
+    with the standard library come the same way, from warnings up; `modules`, which are the user's,
+    and all below them, from `level` on.
     """
     lowest = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
@@ -50,7 +58,14 @@ def configure(format: LogFormat, level: LogLevel) -> None:
         # A cached logger would keep what an earlier call configured.
         cache_logger_on_first_use=False,
     )
-    _route_standard_library(shared, renderers, max(lowest, logging.WARNING))
+    handler = _Handler(modules)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        )
+    )
+    _route_standard_library(handler, lowest)
 
 
 def _renderers(format: LogFormat) -> list[Processor]:
@@ -64,17 +79,13 @@ def _renderers(format: LogFormat) -> list[Processor]:
     ]
 
 
-def _route_standard_library(
-    shared: list[Processor], renderers: list[Processor], lowest: int
-) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.name = _HANDLER_NAME
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
-        )
-    )
+def _route_standard_library(handler: _Handler, lowest: int) -> None:
     root = logging.getLogger()
-    root.handlers = [h for h in root.handlers if h.name != _HANDLER_NAME] + [handler]
-    root.setLevel(lowest)
+    for former in [each for each in root.handlers if isinstance(each, _Handler)]:
+        root.removeHandler(former)
+        for module in former.modules:
+            logging.getLogger(module).setLevel(logging.NOTSET)
+    root.addHandler(handler)
+    root.setLevel(max(lowest, logging.WARNING))
+    for module in handler.modules:
+        logging.getLogger(module).setLevel(lowest)

@@ -32,6 +32,6 @@ def jobmanager(
     """
     settings = load_config(config)
     topology = load_pipeline(pipeline, settings)
-    logs.configure(settings.log_format, settings.log_level)
+    logs.configure(settings.log_format, settings.log_level, settings.modules)
     raise_limit()
     JobManagerDaemon(settings, topology, context.obj).run()

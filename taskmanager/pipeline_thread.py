@@ -87,7 +87,7 @@ class ThreadSettings:
 
 def run(settings: ThreadSettings) -> None:
     """Run a PipelineThread until the driver stops it or is gone. The body of the Spark task."""
-    logs.configure(settings.config.log_format, settings.config.log_level)
+    logs.configure(settings.config.log_format, settings.config.log_level, settings.config.modules)
     structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     if not settings.config.spark.is_local:

@@ -105,6 +105,45 @@ def test_libraries_log_the_same_way_from_warnings_up(
     assert entries[0]["event"] == ("b 2" if level == "debug" else "c")
 
 
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_modules_of_the_user_follow_the_level_and_all_below_them_too(
+    level: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("json", level, ["shop", "till.cash"])  # type: ignore[arg-type]
+    names = ("debug", "info", "warning", "error")
+    for module in ("shop", "shop.orders.prices", "till.cash", "till", "shopping"):
+        for name in names:
+            getattr(logging.getLogger(module), name)(name)
+
+    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    own, others = list(names[names.index(level) :]), list(names[max(2, names.index(level)) :])
+    for module, expected in (
+        ("shop", own),
+        ("shop.orders.prices", own),
+        ("till.cash", own),
+        ("till", others),
+        ("shopping", others),
+    ):
+        found = [entry["event"] for entry in entries if entry["logger"] == module]
+        assert (module, found) == (module, expected)
+
+
+def test_a_level_that_a_module_of_the_user_sets_itself_holds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("json", "debug", ["shop"])
+    logging.getLogger("shop.noisy").setLevel(logging.ERROR)
+    logging.getLogger("shop.noisy").warning("x")
+    assert capsys.readouterr().err == ""
+
+
+def test_modules_of_an_earlier_call_are_as_all_others(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("json", "debug", ["shop"])
+    configure("json", "debug")
+    logging.getLogger("shop").info("x")
+    assert capsys.readouterr().err == ""
+
+
 def fail() -> None:
     password = "hunter2"
     raise ValueError(len(password))
