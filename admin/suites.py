@@ -39,6 +39,7 @@ from streams.pipeline.stores import SERDES
 from streams.serdes import Serde
 from streams.stores import SessionStore, ValueAndTimestamp, VersionedRecord, WindowStore
 from streams.stores.layout import MAX_TIME
+from streams.user_errors import Explanation
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
@@ -370,7 +371,7 @@ def _told(error: Exception) -> str:
     """Return what went wrong, in words."""
     if isinstance(error, _MismatchError):
         return str(error)
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}{Explanation(error).where}"
 
 
 def _to_bytes(value: Any, serde: Serde[Any] | None) -> bytes | None:

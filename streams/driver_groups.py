@@ -12,6 +12,7 @@ from streams.group_settings import GroupSettings
 from streams.group_task import Figures, GroupTask, ProcessingFailedError
 from streams.stores.bytes_store import BytesStore
 from streams.topology import GlobalStore, NodeGroup
+from streams.user_errors import Explanation
 
 if TYPE_CHECKING:
     from streams.driver import TopologyTestDriver
@@ -109,6 +110,8 @@ class RunningGroup:
         except ProcessingFailedError as error:
             self.failure = error
             self._commit()
+            if advice := Explanation(error.error).advice:
+                error.error.add_note(advice)
             raise error.error from error.error.__cause__
         self._commit()
         return result

@@ -10,12 +10,12 @@ from itertools import groupby
 from math import inf
 from typing import Any, NamedTuple
 
-from common.errors import EngineError, PipelineError, shorten
+from common.errors import EngineError, PipelineError
 from common.kafka.record_size import record_size
 from common.nodes import OnError
 from common.record_batch import Headers, OutputRecord, RecordBatch
 from streams.async_calls import Entry
-from streams.errors import StreamsError
+from streams.dead_letters import dead_letter_headers, without_stacktrace
 from streams.event_loop import EventLoop
 from streams.gathering import Gathering
 from streams.group_settings import GroupSettings
@@ -23,14 +23,14 @@ from streams.outputs import Dropped, Outlet, OutputColumns
 from streams.processor import RecordRejectedError
 from streams.punctuation import PunctuationType
 from streams.record_queues import NEVER_WAIT, Partition, RecordQueues, Run
-from streams.running import RecordTooLargeError, RunningSource
+from streams.running import RunningSource
 from streams.runtime import Call, GroupRuntime, Rejection
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME, extract_column, stamped
 from streams.topology import NodeGroup
+from streams.user_errors import Explanation, reason
 
 _GATHERING_MS = 5
-_LONGEST_REASON = 500
 EXPIRED = "expired"
 """The reason under which entries that come too late for a store are counted as dropped."""
 
@@ -123,9 +123,14 @@ class GroupTask:
         global_stores: Mapping[str, StoreBytes] = {},
         loop: EventLoop | None = None,
         wake: Callable[[], None] = lambda: None,
+        on_user_error: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        """Make the nodes; see `GroupRuntime`. Raises whatever users' processors raise in `init`."""
+        """Make the nodes; see `GroupRuntime`. Raises whatever users' processors raise in `init`.
+
+        `on_user_error` gets what they raise later, also where `on_error` lets the task go on.
+        """
         self._settings = settings
+        self._on_user_error = on_user_error
         self._outlet = outlet
         self._clock_ms = clock_ms
         self._runtime = GroupRuntime(
@@ -297,7 +302,7 @@ class GroupTask:
                 if isinstance(error, EngineError | PipelineError):
                     raise error
                 if error is not None:
-                    self._reject(entry.batch, Rejection(entry.index, error))
+                    self._reject(entry.batch, Rejection(entry.index, error, node.name))
                 node.calls.remove(entry)
                 self._figures.records_in += 1
                 self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
@@ -392,6 +397,7 @@ class GroupTask:
         except (EngineError, PipelineError):
             raise
         except Exception as error:
+            self._on_user_error(error)
             raise ProcessingFailedError(f"a punctuation: {reason(error)}", error) from error
 
     def _advance(self, partition: Partition, count: int) -> None:
@@ -438,22 +444,27 @@ class GroupTask:
         index, error = rejection.index, rejection.error
         place = f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
         settings = self._settings
+        explained = Explanation(error, rejection.processor)
+        raised = batch.cause or error
+        # One that a processor rejects on purpose is no error of its code.
+        if not isinstance(raised, RecordRejectedError):
+            self._on_user_error(raised)
         if settings.on_error is OnError.FAIL:
-            raise ProcessingFailedError(f"{place}: {reason(error)}", error) from error
+            raise ProcessingFailedError(f"{place}: {explained.reason}", error) from error
         if settings.on_error is OnError.SKIP:
             self._figures.skipped += 1
             return
         topic = settings.dead_letter_topic
         assert topic is not None, "dead_letter comes with a topic"
         key, value = batch.keys[index], batch.values[index]
-        headers = [
-            *((batch.headers[index] if batch.headers else None) or []),
-            *_error_headers(batch, index, error),
-        ]
+        source = self._runtime.source(batch.topic).name
+        headers = dead_letter_headers(batch, index, error, explained, source)
         limit = self._outlet.size_limit(topic)
         if record_size(key, value, headers) > limit:
+            headers = without_stacktrace(headers)
+        if record_size(key, value, headers) > limit:
             raise ProcessingFailedError(
-                f"{place}: {reason(error)}; and as a dead letter it is larger than the {limit} "
+                f"{place}: {explained.reason}; and as a dead letter it is larger than the {limit} "
                 f"bytes that topic {topic} takes (max.message.bytes)",
                 error,
             ) from error
@@ -475,31 +486,3 @@ def _entry(source: RunningSource, batch: RecordBatch, index: int) -> Entry:
         return Entry(batch, index, source.record(batch, index))
     except Exception as error:
         return Entry(batch, index, None, error)
-
-
-def reason(error: Exception) -> str:
-    """Return what went wrong, in words; not more of them than a header or a status can take."""
-    is_ours = isinstance(error, StreamsError)
-    return shorten(str(error) if is_ours else f"{type(error).__name__}: {error}", _LONGEST_REASON)
-
-
-def _error_headers(
-    batch: RecordBatch, index: int, error: Exception
-) -> list[tuple[str, bytes | None]]:
-    """Return the headers of KIP-1034, as Kafka Streams writes them to its dead letter queues."""
-    return [
-        ("__streams.errors.exception", _error_name(error).encode()),
-        ("__streams.errors.message", reason(error).encode(errors="backslashreplace")),
-        ("__streams.errors.topic", batch.topic.encode()),
-        ("__streams.errors.partition", b"%d" % batch.partition),
-        ("__streams.errors.offset", b"%d" % batch.offsets[index]),
-    ]
-
-
-def _error_name(error: Exception) -> str:
-    match error:
-        case RecordRejectedError():
-            return "RecordRejected"
-        case RecordTooLargeError():
-            return "RecordTooLarge"
-    return f"{type(error).__module__}.{type(error).__qualname__}"

@@ -12,7 +12,7 @@ from common.names import name_problem
 from common.record_batch import Headers, RecordBatch
 from streams import serdes
 from streams.async_calls import AsyncCalls
-from streams.errors import StreamsError
+from streams.errors import SerializationError, StreamsError
 from streams.event_loop import EventLoop
 from streams.nodes import Sink, Source
 from streams.outputs import Dropped, Outlet, Output, OutputColumns
@@ -67,6 +67,7 @@ class RunningProcessor(RunningNode):
     """A `Processor` or `BatchProcessor`; either takes both."""
 
     def __init__(self, name: str, processor: Processor | BatchProcessor) -> None:
+        self.name = name
         self.processor = processor
         self.is_columnar = isinstance(processor, BatchProcessor)
         if isinstance(processor, BatchProcessor):
@@ -110,6 +111,7 @@ class RunningAsync(RunningNode):
         children: Sequence[RunningNode],
     ) -> None:
         _check_async(name, processor)
+        self.name = name
         self.processor = processor
         self.calls = AsyncCalls(name, processor, loop, wake)
         self._loop = loop
@@ -163,6 +165,7 @@ class RunningSink(RunningNode):
     def __init__(
         self, sink: Sink, outputs: list[Output], outlet: Outlet, keyless_partition: int
     ) -> None:
+        self.name = sink.name
         self._where = f'sink "{sink.name}"'
         self._topic = sink.topics[0] if sink.topics else ""
         self._chooser = sink.chooser
@@ -183,8 +186,14 @@ class RunningSink(RunningNode):
         """Take a record. Raises what rejects the input record that it stems from."""
         key, value, timestamp = record.key, record.value, record.timestamp
         topic = self._topic if self._chooser is None else self._chosen(record)
-        key_data = None if key is None else self._serialize_key(key)
-        data = None if value is None else self._serialize_value(value)
+        try:
+            key_data = None if key is None else self._serialize_key(key)
+        except SerializationError as error:
+            raise self._unwritable("key", error) from error
+        try:
+            data = None if value is None else self._serialize_value(value)
+        except SerializationError as error:
+            raise self._unwritable("value", error) from error
         if timestamp.__class__ is not int or not 0 <= timestamp < END_OF_TIME:
             refuse_timestamp(self._where, timestamp)
         headers = sendable_headers(self._where, record.headers) if record.headers else None
@@ -214,8 +223,8 @@ class RunningSink(RunningNode):
         if self._takes_bytes and _are_bytes(batch.keys) and _are_bytes(batch.values):
             keys, values = batch.keys, batch.values
         else:
-            keys = _converted(batch.keys, self._serialize_key)
-            values = _converted(batch.values, self._serialize_value)
+            keys = self._written("key", batch.keys, self._serialize_key)
+            values = self._written("value", batch.values, self._serialize_value)
         timestamps = items_of(batch.timestamps)
         check_timestamps(self._where, timestamps)
         headers: list[Headers] | None = None
@@ -228,6 +237,20 @@ class RunningSink(RunningNode):
                 self._require_fit(topic, key, value, headers[index] if headers else None)
         keyless = self._keyless_in(topic) if None in keys else None
         self._outputs.append(OutputColumns(topic, keys, values, timestamps, headers, keyless))
+
+    def _written(
+        self, what: str, column: Column, serialize: Callable[[Any], bytes]
+    ) -> list[bytes | None]:
+        try:
+            return _converted(column, serialize)
+        except SerializationError as error:
+            raise self._unwritable(what, error) from error
+
+    def _unwritable(self, what: str, error: SerializationError) -> SerializationError:
+        return SerializationError(
+            f"{error}. This is the {what} for {self._where}: give it another serde, by "
+            f"`out_{what}` under serdes: in pipeline.yaml, or {what}_serde in add_sink"
+        )
 
     def _chosen(self, record: Record) -> str:
         assert self._chooser is not None
@@ -282,6 +305,12 @@ class RunningSource:
         self.timestamp_extractor = following(source.timestamp_extractor, clock_ms)
         self._reads_keys = source.key_serde is not serdes.bytes
         self._reads_values = source.value_serde is not serdes.bytes
+        self.bytes_columns = tuple(
+            column
+            for column, is_read in (("key", self._reads_keys), ("value", self._reads_values))
+            if not is_read
+        )
+        """Which of key and value processors get as bytes."""
 
     def record(self, batch: RecordBatch, index: int) -> Record:
         """Return one record. Raises SerializationError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -62,6 +62,8 @@ class Rejection:
 
     index: int
     error: Exception
+    processor: str = ""
+    """Whose call it was, where the exception has come from another thread."""
 
 
 class GroupRuntime:
@@ -165,12 +167,12 @@ class GroupRuntime:
                     f'processor "{node.name}" feeds an AsyncProcessor, which only sources can do: '
                     "put a topic between them"
                 )
-        for name, other in self._nodes.items():
-            if isinstance(other, RunningProcessor | RunningAsync) and other.processor is processor:
-                raise StreamsError(
-                    f'the processors "{node.name}" and "{name}" are one object, a '
-                    f"{type(processor).__name__}: a supplier must return a new one each time"
-                )
+        other = self.name_of(processor)
+        if other is not None:
+            raise StreamsError(
+                f'the processors "{node.name}" and "{other}" are one object, a '
+                f"{type(processor).__name__}: a supplier must return a new one each time"
+            )
         if isinstance(processor, AsyncProcessor):
             return self._make_async(node, processor, list(children.values()))
         running = RunningProcessor(node.name, processor)
@@ -214,6 +216,24 @@ class GroupRuntime:
     def next_wall_clock_punctuation(self) -> int | None:
         """When a punctuation by the wall clock is due; `None` if none is scheduled."""
         return self._queues[PunctuationType.WALL_CLOCK_TIME].next_ms
+
+    @property
+    def only_processor(self) -> str | None:
+        """The name of the processor, where there is one alone."""
+        names = [node.name for node in self._processors]
+        return names[0] if len(names) == 1 else None
+
+    def name_of(self, value: object) -> str | None:
+        """Return the name under which a processor runs; `None` for all other objects."""
+        return next((node.name for node in self._processors if node.processor is value), None)
+
+    @property
+    def _processors(self) -> Iterator[RunningProcessor | RunningAsync]:
+        return (
+            node
+            for node in self._nodes.values()
+            if isinstance(node, RunningProcessor | RunningAsync)
+        )
 
     def process(
         self, batch: RecordBatch, start: int, stop: int, until_s: float = inf

@@ -11,6 +11,7 @@ from typing import Any
 
 from common.config import Config
 from common.errors import ConfigError
+from streams.user_frames import described
 
 _FORM = "write it as package.module:Name"
 
@@ -93,6 +94,4 @@ def _import(module: str) -> ModuleType:
             "installed here"
         ) from error
     except Exception as error:
-        raise ConfigError(
-            f'module "{module}" cannot be imported: {type(error).__name__}: {error}'
-        ) from error
+        raise ConfigError(f'module "{module}" cannot be imported: {described(error)}') from error

@@ -10,6 +10,7 @@ from streams.builder import TopologyBuilder
 from streams.errors import StreamsError
 from streams.topology import Topology
 from streams.user_code import UserCode
+from streams.user_frames import described
 
 
 def build_topology(code: UserCode, reference: str, config: Mapping[str, Any]) -> Topology:
@@ -24,7 +25,7 @@ def build_topology(code: UserCode, reference: str, config: Mapping[str, Any]) ->
     except StreamsError:
         raise
     except Exception as error:
-        raise ConfigError(f"{reference} fails: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{reference} fails: {described(error)}") from error
     if isinstance(built, TopologyBuilder):
         built = built.build()
     if not isinstance(built, Topology):

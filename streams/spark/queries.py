@@ -44,6 +44,7 @@ from streams.spark.plan import (
 from streams.spark.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
 from streams.spark.tables import Rows, SharedTables, Tables
 from streams.user_code import UserCode
+from streams.user_frames import place_of
 
 INPUT = "input"
 
@@ -276,8 +277,10 @@ class RunningQuery:
         try:
             frame = function(records, **spec.config)
         except Exception as error:
+            place = place_of(error)
             raise QueryError(
                 f"{spec.function} fails: {type(error).__name__}: {one_line(error)}"
+                + (f" ({place})" if place else "")
             ) from error
         if not isinstance(frame, DataFrame):
             raise QueryError(

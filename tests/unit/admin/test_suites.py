@@ -139,7 +139,8 @@ def test_a_processor_that_cannot_begin_or_end_fails_the_test_and_the_next_one_ru
 ) -> None:
     (suite.parent / "pipeline.yaml").write_text(BROKEN.replace("PLACE", place))
     suite.write_text("tests: [{name: a, steps: []}, {name: b, steps: []}]")
-    assert run_suite(suite) == [TestResult(name, f"{suite}: {problem}") for name in "ab"]
+    where = '(tests/user_code/broken.py:27 in _fail_in, processor "Broken")'
+    assert run_suite(suite) == [TestResult(name, f"{suite}: {problem} {where}") for name in "ab"]
 
 
 def test_what_a_step_found_comes_before_what_close_raises(suite: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import EngineError
-from common.record_batch import Headers, RecordBatch
+from common.record_batch import Headers, OutputRecord, RecordBatch
 from streams import (
     Batch,
     BatchProcessor,
@@ -229,6 +229,7 @@ class Tasks:
         outlet: Outlet | None = None,
         topics: Sequence[str] | None = None,
         number: int = 0,
+        on_user_error: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         self.clock = Clock()
         self.stores = in_memory(group)
@@ -245,6 +246,7 @@ class Tasks:
             stores=self.stores,
             outlet=outlet or Outlet(),
             clock_ms=self.clock,
+            on_user_error=on_user_error,
         )
 
     def run(self, *batches: RecordBatch) -> list[Sent]:
@@ -275,6 +277,17 @@ def sent(outputs: Sequence[Output]) -> list[Sent]:
             topic, key, value, partition, *_ = output
             records.append((topic, key, value, partition))
     return records
+
+
+def without_place(output: Output) -> OutputRecord:
+    """Return a dead letter that does not say where in the user's code it was rejected."""
+    assert isinstance(output, tuple)
+    headers = [
+        (name, value.split(b" (")[0] if value and name == "__streams.errors.message" else value)
+        for name, value in output[5] or []
+        if name != "__streams.errors.stacktrace"
+    ]
+    return (*output[:5], headers)
 
 
 def batch(

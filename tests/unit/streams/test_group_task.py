@@ -36,6 +36,7 @@ from tests.unit.streams.nodes import (
     chain,
     content,
     sent,
+    without_place,
 )
 
 FAIL = GroupSettings()
@@ -69,7 +70,7 @@ def test_fail_stops_in_front_of_the_bad_record_with_all_before_it_done(
     task = Tasks(chain(counting, failing, uses=[0]), FAIL, number=2)
     with pytest.raises(ProcessingFailedError) as raised:
         task.run(batch([b"a", b"b", b"bad", b"c"], partition=2, offset=10))
-    assert str(raised.value) == "record in[2]@12: ValueError: no good"
+    assert str(raised.value).startswith("record in[2]@12: ValueError: no good (tests/unit/")
     assert isinstance(raised.value.error, ValueError)
     assert task.task.position(("in", 2)) == 12
     assert content(task.stores["seen"]) == {b"a": b"1", b"b": b"1"}
@@ -102,7 +103,7 @@ def test_dead_letters_carry_the_record_and_what_was_wrong(counting: Any, failing
     task.task.add(records)
     task.task.step(0, task.partitions)
     outputs, counted = task.task.take()
-    letters = [output for output in outputs if isinstance(output, tuple) and output[0] == "dead"]
+    letters = [without_place(out) for out in outputs if isinstance(out, tuple) and out[0] == "dead"]
 
     def described(offset: bytes) -> list[tuple[str, bytes]]:
         return [
@@ -111,6 +112,7 @@ def test_dead_letters_carry_the_record_and_what_was_wrong(counting: Any, failing
             ("__streams.errors.topic", b"in"),
             ("__streams.errors.partition", b"3"),
             ("__streams.errors.offset", offset),
+            ("__streams.errors.processor", b"1"),
         ]
 
     assert letters == [
@@ -164,7 +166,7 @@ def dead_letter(error: Exception, value: bytes = b"x") -> dict[str, bytes | None
 def test_dead_letters_name_the_error(error: Exception, name: bytes, message: bytes) -> None:
     headers = dead_letter(error)
     assert headers["__streams.errors.exception"] == name
-    assert headers["__streams.errors.message"] == message
+    assert (headers["__streams.errors.message"] or b"").split(b" (tests/")[0] == message
 
 
 @pytest.mark.parametrize("processor", [Each, ForwardProcessor])
@@ -179,10 +181,10 @@ def test_an_output_that_is_too_large_is_a_bad_record(processor: Any) -> None:
         ("out", b"2"),
     ]
     (letter,) = (each for each in outputs if isinstance(each, tuple) and each[0] == "dead")
-    headers = dict(letter[5] or [])
+    headers = dict(without_place(letter)[5] or [])
     assert headers["__streams.errors.exception"] == b"RecordTooLarge"
     assert headers["__streams.errors.message"] == (
-        b"the output is larger than the 100 bytes that topic out takes (max.message.bytes)"
+        b"the output is larger than the 100 bytes that topic out takes"
     )
 
 
@@ -190,10 +192,8 @@ def test_a_dead_letter_that_is_too_large_itself_stops_the_task() -> None:
     task = Tasks(chain(Each), DEAD_LETTER, Outlet(limits={"dead": 150}))
     with pytest.raises(ProcessingFailedError) as raised:
         task.run(batch([b"a", b"bad"]))
-    assert str(raised.value) == (
-        "record in[0]@1: ValueError: no good; and as a dead letter it is larger than the 150 "
-        "bytes that topic dead takes (max.message.bytes)"
-    )
+    said = "; and as a dead letter it is larger than the 150 bytes that topic dead takes"
+    assert said in str(raised.value)
     assert task.task.position(("in", 0)) == 1
     assert task.taken() == [("out", None, b"a", 0)]
 

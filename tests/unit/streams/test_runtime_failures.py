@@ -112,7 +112,10 @@ def test_a_value_that_a_serde_cannot_write_rejects_the_record(
 
     nodes = Nodes(chain(kind(send)))
     (rejection,) = nodes.process(batch([b"1"]))
-    assert str(rejection.error) == message
+    assert str(rejection.error) == (
+        f'{message}. This is the value for sink "sink": give it another serde, by `out_value` '
+        "under serdes: in pipeline.yaml, or value_serde in add_sink"
+    )
     assert nodes.sent == []
 
 

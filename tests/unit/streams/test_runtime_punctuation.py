@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -298,7 +299,11 @@ def test_one_that_raises_fails_the_task_and_leaves_no_trace() -> None:
     task = Tasks(chain(lambda: Storing(ValueError("broken")), uses=[0]), DEFAULT)
     with pytest.raises(ProcessingFailedError) as raised:
         task.run(batch([b"1", b"2"], timestamps=[5, 6]))
-    assert str(raised.value) == "a punctuation: ValueError: broken"
+    assert re.fullmatch(
+        r"a punctuation: ValueError: broken "
+        r'\(tests/unit/streams/test_runtime_punctuation.py:\d+ in _tick, processor "0"\)',
+        str(raised.value),
+    )
     assert isinstance(raised.value.error, ValueError)
     assert task.taken() == [("out", None, b"1", 0)]
     assert content(task.stores["seen"]) == {b"1": b"1"}

@@ -176,7 +176,8 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
     [
         (
             entry("failing", "reason: no luck"),
-            f'1:8: "W": {MODULE}:failing fails: LookupError: no luck',
+            f'1:8: "W": {MODULE}:failing fails: LookupError: no luck '
+            "(tests/user_code/topologies.py:87 in failing)",
         ),
         (entry("silent"), '1:8: "W": StreamsError'),
         (

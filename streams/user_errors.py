@@ -1,0 +1,154 @@
+"""What is said about an exception in a node: what went wrong, where, in which node, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import dropwhile
+from types import FrameType
+from typing import Any
+
+from common.errors import shorten
+from streams.errors import StreamsError
+from streams.nodes import ProcessorNode
+from streams.processor import RecordRejectedError
+from streams.running import RunningProcessor, RunningSink, RunningSource
+from streams.runtime import GroupRuntime
+from streams.user_frames import Trace, is_engine
+
+_LONGEST_REASON = 500
+_LONGEST_PLACE = 200
+_ABOUT_BYTES = re.compile(r"\b(bytes|byte indices)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that was at work; `kind` is processor, sink or source."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f'{self.kind} "{self.name}"'
+
+
+class Explanation:
+    """An exception that a node raised, explained; each part is found out when it is asked for."""
+
+    def __init__(self, error: Exception, processor: str = "") -> None:
+        """Explain an error; of the `processor`, if that is known and the stack may not tell."""
+        self._error = error
+        self._processor = processor
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Where it came from."""
+        return Trace.of(self._error)
+
+    @cached_property
+    def reason(self) -> str:
+        """What went wrong, in words, and where in the user's code.
+
+        Not more of it than a header or a status can take. A processor that rejects a record on
+        purpose has said all there is to say.
+        """
+        error = self._error
+        is_ours = isinstance(error, StreamsError)
+        words = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        place = "" if isinstance(error, RecordRejectedError) else self.where
+        return shorten(words, _LONGEST_REASON) + place
+
+    @cached_property
+    def where(self) -> str:
+        """What follows a message: ` (shop.py:17 in process, processor "Enrich")`.
+
+        With advice behind it, where there is some. "" for what no user code is to blame for.
+        """
+        frames = self.trace.user_frames
+        if not frames:
+            return ""
+        place = ", ".join(map(str, filter(None, (frames[-1], self.node))))
+        advice = f"; {self.advice}" if self.advice else ""
+        return f" ({shorten(place, _LONGEST_PLACE)}){advice}"
+
+    @cached_property
+    def node(self) -> Node | None:
+        """The node whose code raised it; `None` if the stack does not say.
+
+        That is the node of the innermost line of user code, also where the engine has refused
+        what it did there.
+        """
+        if self._processor:
+            return Node("processor", self._processor)
+        trace = self.trace
+        runtime = _runtime(trace)
+        own = trace.user_entries
+        innermost = own[-1][0] if own else None
+        outwards = (frame for frame, _ in reversed(trace.entries))
+        for frame in dropwhile(lambda frame: innermost not in (None, frame), outwards):
+            if runtime is not None and (name := _processor_in(frame, runtime)):
+                return Node("processor", name)
+            if is_engine(frame) and (node := _node_in(frame)):
+                return node
+        only = runtime.only_processor if runtime is not None else None
+        return None if only is None else Node("processor", only)
+
+    @cached_property
+    def advice(self) -> str:
+        """What to do about user code that fails on bytes, where no serde was given; or ""."""
+        error = self.trace.error
+        if type(error) not in (TypeError, AttributeError) or not _ABOUT_BYTES.search(str(error)):
+            return ""
+        sources = _locals(self.trace, "source")
+        columns = next((s.bytes_columns for s in sources if isinstance(s, RunningSource)), ())
+        if not columns:
+            return ""
+        which = f"the {columns[0]} is" if len(columns) == 1 else "key and value are"
+        keys = ", ".join(f"{column}: …" for column in columns)
+        parameters = " and ".join(f"{column}_serde" for column in columns)
+        return (
+            f"{which} bytes: `serdes` gives none; write serdes: {{{keys}}} in pipeline.yaml, or "
+            f"{parameters} in add_source"
+        )
+
+
+def reason(error: Exception) -> str:
+    """Return what went wrong, in words, and where; see `Explanation.reason`."""
+    return Explanation(error).reason
+
+
+def _runtime(trace: Trace) -> GroupRuntime | None:
+    return next((s for s in _locals(trace, "self") if isinstance(s, GroupRuntime)), None)
+
+
+def _locals(trace: Trace, name: str) -> Iterator[Any]:
+    """Yield the local variables of that name in frames of the engine."""
+    return (frame.f_locals.get(name) for frame, _ in trace.entries if is_engine(frame))
+
+
+def _processor_in(frame: FrameType, runtime: GroupRuntime) -> str | None:
+    """Return the name of a processor that a frame works with: `self` of its methods, as a rule."""
+    for value in frame.f_locals.values():
+        # The arguments of a decorator's wrapper are a tuple.
+        candidate = value[0] if type(value) is tuple and value else value
+        if (name := runtime.name_of(candidate)) is not None:
+            return name
+    return None
+
+
+def _node_in(frame: FrameType) -> Node | None:
+    """Return the node that a frame of the engine works for."""
+    found = frame.f_locals
+    match found.get("self"):
+        case RunningProcessor(name=name):
+            return Node("processor", name)
+        case RunningSink(name=name):
+            return Node("sink", name)
+    match found.get("source"), found.get("node"):
+        case RunningSource(name=name), _:
+            return Node("source", name)
+        case _, ProcessorNode(name=name):
+            return Node("processor", name)
+    return None
