@@ -64,7 +64,7 @@ class AsyncCalls:
         self, name: str, processor: AsyncProcessor, loop: EventLoop, wake: Callable[[], None]
     ) -> None:
         """`wake` is called by the event loop when there are results to take, once for all."""
-        self._name = name
+        self.name = name
         self._process = processor.process
         self._most = processor.max_in_flight
         self._timeout_s = processor.timeout_ms / 1000
@@ -182,7 +182,7 @@ class AsyncCalls:
             entry.error = error
             if limit.expired():
                 entry.error = StreamsError(
-                    f'processor "{self._name}" took longer than its timeout_ms '
+                    f'processor "{self.name}" took longer than its timeout_ms '
                     f"({round(self._timeout_s * 1000)})"
                 )
         except Exception as error:
@@ -200,7 +200,7 @@ class AsyncCalls:
         if isinstance(returned, list | tuple) and all(isinstance(r, Record) for r in returned):
             return returned
         raise StreamsError(
-            f'processor "{self._name}" returned a {type(returned).__name__}: return a Record, a '
+            f'processor "{self.name}" returned a {type(returned).__name__}: return a Record, a '
             "list of them, or None"
         )
 

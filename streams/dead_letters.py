@@ -1,4 +1,4 @@
-"""The headers of dead letters: those of the record, and what went wrong with it."""
+"""The headers of a dead letter: what was wrong with its record, and where that was found."""
 
 from __future__ import annotations
 
@@ -7,38 +7,29 @@ from streams.processor import RecordRejectedError
 from streams.running import RecordTooLargeError
 from streams.user_errors import Explanation
 
-DeadLetterHeaders = list[tuple[str, bytes | None]]
-
-_STACKTRACE = "__streams.errors.stacktrace"
+STACKTRACE = "__streams.errors.stacktrace"
 
 
-def dead_letter_headers(
-    batch: RecordBatch, index: int, error: Exception, explained: Explanation, source: str
-) -> DeadLetterHeaders:
-    """Return a record's headers, then those of KIP-1034, the stack trace at the end.
+def error_headers(
+    batch: RecordBatch, index: int, explained: Explanation, source: str
+) -> list[tuple[str, bytes | None]]:
+    """Return the headers of KIP-1034, as Kafka Streams writes them to its dead letter queues.
 
-    KIP-1034 has none for the node; of the stack trace, only the user's part is shown. `source` is
-    the name of the source that read the record: what never came to a processor has failed there.
+    KIP-1034 has none for the node: what never came to a processor has failed in its `source`. The
+    stack trace comes last; it is that of user code, and is left out where there is none.
     """
-    node, trace = explained.node, explained.trace
-    name = source if node is None else node.name
-    headers: DeadLetterHeaders = [
-        *((batch.headers[index] if batch.headers else None) or []),
-        ("__streams.errors.exception", _error_name(error).encode()),
+    trace, node = explained.trace, explained.node
+    headers: list[tuple[str, bytes | None]] = [
+        ("__streams.errors.exception", _error_name(explained.error).encode()),
         ("__streams.errors.message", explained.reason.encode(errors="backslashreplace")),
         ("__streams.errors.topic", batch.topic.encode()),
         ("__streams.errors.partition", b"%d" % batch.partition),
         ("__streams.errors.offset", b"%d" % batch.offsets[index]),
-        ("__streams.errors.processor", name.encode()),
+        ("__streams.errors.processor", (source if node is None else node.name).encode()),
     ]
     if trace.user_entries:
-        headers.append((_STACKTRACE, trace.text.encode(errors="backslashreplace")))
+        headers.append((STACKTRACE, trace.text.encode(errors="backslashreplace")))
     return headers
-
-
-def without_stacktrace(headers: DeadLetterHeaders) -> DeadLetterHeaders:
-    """Return the headers without the stack trace, for a letter that is too large with it."""
-    return headers[:-1] if headers[-1][0] == _STACKTRACE else headers
 
 
 def _error_name(error: Exception) -> str:

@@ -29,11 +29,11 @@ class EventLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result(timeout_s)
 
     def close(self) -> None:
-        """End the thread soon; what still runs on it is left behind."""
+        """Cancel what still runs, and end the thread when that has ended; does not wait for it."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
+            asyncio.run_coroutine_threadsafe(_end(), loop)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -44,6 +44,14 @@ class EventLoop:
                 )
                 thread.start()
             return self._loop
+
+
+async def _end() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    asyncio.get_running_loop().stop()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

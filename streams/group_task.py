@@ -15,7 +15,7 @@ from common.kafka.record_size import record_size
 from common.nodes import OnError
 from common.record_batch import Headers, OutputRecord, RecordBatch
 from streams.async_calls import Entry
-from streams.dead_letters import dead_letter_headers, without_stacktrace
+from streams.dead_letters import STACKTRACE, error_headers
 from streams.event_loop import EventLoop
 from streams.gathering import Gathering
 from streams.group_settings import GroupSettings
@@ -302,7 +302,7 @@ class GroupTask:
                 if isinstance(error, EngineError | PipelineError):
                     raise error
                 if error is not None:
-                    self._reject(entry.batch, Rejection(entry.index, error, node.name))
+                    self._reject(entry.batch, Rejection(entry.index, error))
                 node.calls.remove(entry)
                 self._figures.records_in += 1
                 self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
@@ -444,7 +444,8 @@ class GroupTask:
         index, error = rejection.index, rejection.error
         place = f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
         settings = self._settings
-        explained = Explanation(error, rejection.processor)
+        source = self._runtime.source(batch.topic)
+        explained = Explanation(error, source)
         raised = batch.cause or error
         # One that a processor rejects on purpose is no error of its code.
         if not isinstance(raised, RecordRejectedError):
@@ -457,12 +458,16 @@ class GroupTask:
         topic = settings.dead_letter_topic
         assert topic is not None, "dead_letter comes with a topic"
         key, value = batch.keys[index], batch.values[index]
-        source = self._runtime.source(batch.topic).name
-        headers = dead_letter_headers(batch, index, error, explained, source)
+        headers = [
+            *((batch.headers[index] if batch.headers else None) or []),
+            *error_headers(batch, index, explained, source.name),
+        ]
         limit = self._outlet.size_limit(topic)
-        if record_size(key, value, headers) > limit:
-            headers = without_stacktrace(headers)
-        if record_size(key, value, headers) > limit:
+        size = record_size(key, value, headers)
+        if size > limit and headers[-1][0] == STACKTRACE:
+            del headers[-1]
+            size = record_size(key, value, headers)
+        if size > limit:
             raise ProcessingFailedError(
                 f"{place}: {explained.reason}; and as a dead letter it is larger than the {limit} "
                 f"bytes that topic {topic} takes (max.message.bytes)",

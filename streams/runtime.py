@@ -62,8 +62,6 @@ class Rejection:
 
     index: int
     error: Exception
-    processor: str = ""
-    """Whose call it was, where the exception has come from another thread."""
 
 
 class GroupRuntime:

@@ -11,10 +11,11 @@ from types import FrameType
 from typing import Any
 
 from common.errors import shorten
+from streams.async_calls import AsyncCalls
 from streams.errors import StreamsError
 from streams.nodes import ProcessorNode
 from streams.processor import RecordRejectedError
-from streams.running import RunningProcessor, RunningSink, RunningSource
+from streams.running import RunningAsync, RunningProcessor, RunningSink, RunningSource
 from streams.runtime import GroupRuntime
 from streams.user_frames import Trace, is_engine
 
@@ -37,15 +38,15 @@ class Node:
 class Explanation:
     """An exception that a node raised, explained; each part is found out when it is asked for."""
 
-    def __init__(self, error: Exception, processor: str = "") -> None:
-        """Explain an error; of the `processor`, if that is known and the stack may not tell."""
-        self._error = error
-        self._processor = processor
+    def __init__(self, error: Exception, source: RunningSource | None = None) -> None:
+        """`source` is what the record came through, if the stack may not say."""
+        self.error = error
+        self._source = source
 
     @cached_property
     def trace(self) -> Trace:
         """Where it came from."""
-        return Trace.of(self._error)
+        return Trace.of(self.error)
 
     @cached_property
     def reason(self) -> str:
@@ -54,7 +55,7 @@ class Explanation:
         Not more of it than a header or a status can take. A processor that rejects a record on
         purpose has said all there is to say.
         """
-        error = self._error
+        error = self.error
         is_ours = isinstance(error, StreamsError)
         words = str(error) if is_ours else f"{type(error).__name__}: {error}"
         place = "" if isinstance(error, RecordRejectedError) else self.where
@@ -80,8 +81,6 @@ class Explanation:
         That is the node of the innermost line of user code, also where the engine has refused
         what it did there.
         """
-        if self._processor:
-            return Node("processor", self._processor)
         trace = self.trace
         runtime = _runtime(trace)
         own = trace.user_entries
@@ -101,10 +100,11 @@ class Explanation:
         error = self.trace.error
         if type(error) not in (TypeError, AttributeError) or not _ABOUT_BYTES.search(str(error)):
             return ""
-        sources = _locals(self.trace, "source")
-        columns = next((s.bytes_columns for s in sources if isinstance(s, RunningSource)), ())
-        if not columns:
+        found = (s for s in _locals(self.trace, "source") if isinstance(s, RunningSource))
+        source = next(found, self._source)
+        if source is None or not source.bytes_columns:
             return ""
+        columns = source.bytes_columns
         which = f"the {columns[0]} is" if len(columns) == 1 else "key and value are"
         keys = ", ".join(f"{column}: …" for column in columns)
         parameters = " and ".join(f"{column}_serde" for column in columns)
@@ -142,7 +142,7 @@ def _node_in(frame: FrameType) -> Node | None:
     """Return the node that a frame of the engine works for."""
     found = frame.f_locals
     match found.get("self"):
-        case RunningProcessor(name=name):
+        case RunningProcessor(name=name) | RunningAsync(name=name) | AsyncCalls(name=name):
             return Node("processor", name)
         case RunningSink(name=name):
             return Node("sink", name)

@@ -26,6 +26,7 @@ from taskmanager.standby_task import StandbyStart
 from taskmanager.task_start import ProcessorStart, TaskStart
 from taskmanager.thread_events import DEFAULT_MAX_PROCESS_TIME_MS, Failure, Kind
 from taskmanager.thread_state import Phase
+from taskmanager.user_errors import UserCodeError
 
 LONG_CALL_S = 1.0
 """From when on a status says which call of user code goes on."""
@@ -36,6 +37,7 @@ _TRANSIENT = (
     StoreCorruptedError,
     StoreUnavailableError,
     SparkLostError,
+    UserCodeError,
     OSError,
 )
 

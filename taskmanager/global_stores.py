@@ -22,9 +22,11 @@ from streams.group_task import ProcessingFailedError
 from streams.outputs import described
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.topology import GlobalStore, NodeGroup
+from streams.user_errors import Explanation, reason
 from taskmanager.clients import Clients, Reader
 from taskmanager.restore import STALL_TIMEOUT_S
 from taskmanager.task_stores import folder_in, job_directory
+from taskmanager.user_errors import log_user_error
 
 _REQUEST_TIMEOUT_S = 30
 _FETCH_RECORDS = 20_000
@@ -174,7 +176,7 @@ class _Copy:
             try:
                 task.close()
             except Exception as error:
-                self._log.warning("a processor did not close cleanly", reason=str(error))
+                self._log.warning("a processor did not close cleanly", reason=reason(error))
         elif store is not None:
             store.close()
 
@@ -228,12 +230,12 @@ class _Copy:
         except SupplierError:
             raise
         except StreamsError as error:
-            raise self._hopeless(str(error)) from error
+            raise self._hopeless(reason(error)) from error
 
     def _take(self, fetched: Fetched) -> None:
         assert self._task is not None
-        for (topic, number), reason in fetched.errors:
-            raise self._hopeless(f"{topic}[{number}]: {reason}")
+        for (topic, number), problem in fetched.errors:
+            raise self._hopeless(f"{topic}[{number}]: {problem}")
         for batch in fetched.batches:
             partition = (batch.topic, batch.partition)
             # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
@@ -244,6 +246,7 @@ class _Copy:
             try:
                 self._task.add(batch.part(seen, len(batch)))
             except ProcessingFailedError as error:
+                log_user_error(Explanation(error.error), self._log)
                 raise self._hopeless(str(error)) from error
         for partition, offset in fetched.ends:
             self._positions[partition] = max(self._positions[partition], offset)

@@ -466,6 +466,7 @@ class PipelineThread:
                 self._reported[task_id] = status
                 changed.append(status.to_json())
         self._channel.send({"type": "status", "tasks": changed})
+        self._context.user_errors.report()
 
 
 def _running(task: AssignedTask) -> RunningTask:

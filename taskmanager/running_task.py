@@ -20,6 +20,7 @@ from taskmanager.clients import Clients, Reader
 from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.query_channel import RemoteQueries
+from taskmanager.user_errors import UserErrorLog
 
 logger = structlog.get_logger()
 
@@ -37,6 +38,7 @@ class TaskContext:
     lag_watch: LagWatch
     queries: RemoteQueries | None = None
     """Where the queries of tasks run; `None` if there are no such tasks."""
+    user_errors: UserErrorLog = field(default_factory=UserErrorLog)
     event_loop: EventLoop = field(default_factory=EventLoop)
     """Where the calls of `AsyncProcessor`s run."""
 

@@ -13,13 +13,15 @@ from common.messages import ProcessorReplica
 from common.nodes import BUILT_IN
 from common.record_batch import RecordBatch
 from common.status import TaskState
-from streams.group_task import Figures, GroupTask, ProcessingFailedError
+from streams.group_task import Figures, GroupTask, ProcessingFailedError, Step
 from streams.outputs import OutputColumns, described
 from streams.runtime import Call
 from streams.units import settings_of
+from streams.user_errors import reason
 from taskmanager.clients import Brokers, TransactionalProducer
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory, Turn, count_seen
 from taskmanager.task_stores import TaskStores
+from taskmanager.user_errors import log_context
 
 REFRESH_INTERVAL_S = 12 * 3600
 DOUBT_INTERVAL_S = 5.0
@@ -207,13 +209,9 @@ class Task(RunningTask):
         and `ProcessingFailedError` for a record that is rejected while `on_error` is `fail`: what
         came before it is done, and may be committed.
         """
-        while self._inbox:
-            batch = self._inbox.popleft()
-            self._nodes.add(batch)
-            self._taken_in[batch.topic, batch.partition] += len(batch)
-        self._note_oldest()
         try:
-            step = self._nodes.step(_monotonic_ms(), self._partitions_at_end(), until_s)
+            with log_context(self._replica.task):
+                step = self._step(until_s)
         except ProcessingFailedError:
             self._send_early()
             raise
@@ -221,6 +219,14 @@ class Task(RunningTask):
             self._note_oldest()
         self._send_early()
         return Turn(step.has_more, step.wants_commit)
+
+    def _step(self, until_s: float) -> Step:
+        while self._inbox:
+            batch = self._inbox.popleft()
+            self._nodes.add(batch)
+            self._taken_in[batch.topic, batch.partition] += len(batch)
+        self._note_oldest()
+        return self._nodes.step(_monotonic_ms(), self._partitions_at_end(), until_s)
 
     @property
     def has_uncommitted(self) -> bool:
@@ -256,9 +262,11 @@ class Task(RunningTask):
         """Close the processors, the clients and the stores, without a commit."""
         self._closing = Call("`close`", time.monotonic())
         try:
-            self._nodes.close()
+            with log_context(self._replica.task):
+                self._nodes.close()
         except Exception as error:
-            self._log.warning("a processor did not close cleanly", reason=str(error))
+            self._context.user_errors.record(error, self._log)
+            self._log.warning("a processor did not close cleanly", reason=reason(error))
         self.release()
 
     def release(self) -> None:

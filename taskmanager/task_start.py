@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 from common.clock import wall_clock_ms
-from common.errors import ConfigError
+from common.errors import ConfigError, EngineError, PipelineError
 from common.fault_points import reach
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.messages import ProcessorReplica
@@ -23,10 +23,12 @@ from streams.stores.bytes_store import StoreBytes
 from streams.topology import NodeGroup
 from streams.units import group_of, settings_of, sharing_key
 from streams.user_code import UserCode
+from streams.user_errors import reason
 from taskmanager.clients import Reader, TransactionalProducer
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from taskmanager.task import Outlet, Task
 from taskmanager.task_stores import TaskStores, store_identity, task_directory
+from taskmanager.user_errors import UserCodeError, log_context
 
 START_TIMEOUT_S = 60
 
@@ -66,8 +68,9 @@ class TaskStart(ABC):
         """Return the task, started. Raises with nothing left behind.
 
         `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError`,
-        `StoreUnavailableError`, `OSError` (the state directory), `StartCancelledError`, what
-        users' processors raise in `init`, or what has stopped a global store.
+        `StoreUnavailableError`, `OSError` (the state directory), `StartCancelledError`,
+        `UserCodeError` for what users' processors raise in `init`, or what has stopped a global
+        store.
         """
 
     def cancel(self) -> None:
@@ -90,11 +93,12 @@ class TaskStart(ABC):
     def _node_group(self) -> NodeGroup:
         try:
             queries = self._context.queries
-            return group_of(
-                self._replica,
-                UserCode.of(self._context.config),
-                queries and queries.while_waiting(self._require_wanted),
-            )
+            with log_context(self._replica.task):
+                return group_of(
+                    self._replica,
+                    UserCode.of(self._context.config),
+                    queries and queries.while_waiting(self._require_wanted),
+                )
         except (ConfigError, StreamsError) as error:
             raise HopelessError(str(error)) from error
 
@@ -179,7 +183,8 @@ class ProcessorStart(TaskStart):
         self.state = TaskState.RESTORING
         key = sharing_key(self._replica)
         stores = self._context.global_stores
-        return stores.open(self._replica.task, group, key, self._progress)
+        with self._making_processors():
+            return stores.open(self._replica.task, group, key, self._progress)
 
     def _make_nodes(
         self,
@@ -189,8 +194,7 @@ class ProcessorStart(TaskStart):
         producer: TransactionalProducer,
     ) -> GroupTask:
         replica = self._replica
-        self.call = Call("`init`", time.monotonic())
-        try:
+        with self._making_processors(), self._calling("`init`"):
             return GroupTask(
                 group,
                 [(topic, replica.task.partition) for topic in replica.in_topics],
@@ -204,13 +208,36 @@ class ProcessorStart(TaskStart):
                 global_stores=global_stores,
                 loop=self._context.event_loop,
                 wake=self._wake,
+                on_user_error=self._note_user_error,
             )
-        except SupplierError:
-            raise
-        except StreamsError as error:
-            raise HopelessError(str(error)) from error
+
+    @contextmanager
+    def _calling(self, place: str) -> Iterator[None]:
+        self.call = Call(place, time.monotonic())
+        try:
+            yield
         finally:
             self.call = None
+
+    def _note_user_error(self, error: Exception) -> None:
+        self._context.user_errors.record(error, self._log)
+
+    @contextmanager
+    def _making_processors(self) -> Iterator[None]:
+        """Let suppliers and `init` run; raises `UserCodeError` or `HopelessError` if one fails."""
+        try:
+            with log_context(self._replica.task):
+                yield
+        except (EngineError, PipelineError):
+            raise
+        except Exception as error:
+            is_user_error = self._context.user_errors.record(error, self._log)
+            if is_user_error or isinstance(error, StreamsError):
+                # What the engine itself refuses to run, it refuses the next time, too.
+                is_hopeless = isinstance(error, StreamsError) and type(error) is not SupplierError
+                kind = HopelessError if is_hopeless else UserCodeError
+                raise kind(reason(error)) from error
+            raise
 
     def _written_topics(self) -> list[str]:
         replica = self._replica

@@ -179,6 +179,7 @@ def test_dead_letter_is_the_record_with_the_reason_in_headers(job: Job) -> None:
         ("__streams.errors.topic", job.config.source_topic.encode()),
         ("__streams.errors.partition", b"0"),
         ("__streams.errors.offset", b"1"),
+        ("__streams.errors.processor", b"P"),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from common.kafka.admin import Admin
-from common.kafka.bulk import BulkWriter
+from common.kafka.bulk import BulkWriter, read_committed
 from common.status import TaskState
 from common.topics import TopicSpec
 from streams import TopologyTestDriver, serdes
 from tests.engine import Engine, all_run, engine
+from tests.user_code import shop
 from tests.user_code.word_count import word_count
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -24,10 +26,12 @@ LINES = [("k", "a b a", 1), ("k", "b", 1_000), ("k", "late", 500), ("k", "c a", 
 
 
 @contextmanager
-def running(folder: Path, servers: str, name: str, pipeline: str) -> Iterator[Engine]:
-    """Run a pipeline with the code of tests/user_code on one TaskManager."""
+def running(
+    folder: Path, servers: str, name: str, pipeline: str, module: str = "word_count", **more: object
+) -> Iterator[Engine]:
+    """Run a pipeline with the code of a module of tests/user_code on one TaskManager."""
     job = f"code_{name}_{os.getpid()}"
-    settings = {"modules": "[tests.user_code.word_count]", "python_path": f"[{ROOT}]"}
+    settings = {"modules": f"[tests.user_code.{module}]", "python_path": f"[{ROOT}]", **more}
     with engine(
         folder, servers, job, pipeline.replace("JOB", job), tm_number=1, **settings
     ) as made:
@@ -176,6 +180,43 @@ def test_class_that_fails_in_init_is_said_in_the_status(
             )
         )
     assert 'has no store "Sums"' in status.tasks[0].reason
+
+
+def test_code_that_fails_is_said_with_its_place_in_dead_letters_and_once_in_the_log(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """And what the user's modules log follows `log_level`, with the id of the task."""
+    pipeline = """
+sinks: {copies: copies_JOB}
+processors:
+- {id: Enrich, type: "tests.user_code.shop:Enrich", to: [sink], on_error: dead_letter}
+- {id: Pass, type: "tests.user_code.shop:Pass", to: [copies]}
+"""
+    logs = {"log_level": "debug", "log_format": "json"}
+    with running(tmp_path, bootstrap_servers, "place", pipeline, "shop", **logs) as made:
+        made.start_job_manager()
+        daemon = made.start_task_manager(0)
+        made.wait_until(all_run([0]))
+        dead_letters = made.names.dead_letter("Enrich")
+        write(made, made.config.source_topic, [(b"k", b"%d" % number) for number in range(50)])
+        made.wait_until_done({dead_letters: 50, f"copies_{made.config.job_name}": 50})
+        batches = read_committed(made.config, dead_letters, made.config.parallelism)
+        log = daemon.log_file.read_text()
+    place = f"tests/user_code/shop.py:{shop.line_of('price')} in price"
+    for found in (found for each in batches for found in each.headers or [None]):
+        headers = dict(found or [])
+        assert (headers["__streams.errors.message"] or b"").endswith(
+            f'({place}, processor "Enrich")'.encode()
+        )
+        assert headers["__streams.errors.processor"] == b"Enrich"
+        assert b"shop.py" in (headers["__streams.errors.stacktrace"] or b"")
+    entries = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    (failed,) = (entry for entry in entries if entry["event"] == "user code failed")
+    assert (failed["place"], failed["node"], failed["error"]) == (place, "Enrich", "KeyError")
+    passed = [entry for entry in entries if entry.get("logger") == "tests.user_code.shop"]
+    assert len(passed) == 50
+    assert {entry["processor"] for entry in passed} == {"Pass"}
+    assert {entry["task"] for entry in passed} <= {"Pass_0", "Pass_1"}
 
 
 def test_source_that_begins_at_its_end_leaves_out_what_was_there(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import logging
 from collections.abc import Callable
 from typing import Any
 
-from streams import Processor, ProcessorContext, PunctuationType, Record
+from streams import (
+    AsyncProcessor,
+    AsyncProcessorContext,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+)
 from streams.timestamps import RecordView
 
 PRICES: dict[str, int] = {}
@@ -92,6 +100,29 @@ class Begin(Processor):
 
     def init(self, context: ProcessorContext) -> None:
         raise FileNotFoundError("model.bin")  # raises: init
+
+
+class BeginAsync(AsyncProcessor):
+    """Fails in an `init` that is a coroutine."""
+
+    async def init(self, context: AsyncProcessorContext) -> None:
+        raise FileNotFoundError("model.bin")  # raises: init of a coroutine
+
+
+class EnrichAsync(AsyncProcessor):
+    """Looks a price up in a coroutine."""
+
+    async def process(self, record: Record) -> Record:
+        await asyncio.sleep(0)
+        return record.with_value(price(record))
+
+
+class PassAsync(AsyncProcessor):
+    """Returns what comes, and logs it."""
+
+    async def process(self, record: Record) -> Record:
+        logger.debug("passed on")
+        return record
 
 
 class Storeless(Processor):

@@ -12,6 +12,7 @@ import pytest
 from common.nodes import OnError
 from common.record_batch import RecordBatch
 from streams import (
+    AsyncProcessor,
     Batch,
     ProcessorContext,
     Record,
@@ -110,6 +111,30 @@ def test_a_batch_processor_is_named_with_the_line_that_rejects_the_record() -> N
     assert said == f"record in[0]@0: KeyError: 'x' {place('price', 'price')}"
 
 
+@pytest.mark.parametrize("ordered", [True, "key"])
+def test_a_coroutine_is_named_with_its_line(ordered: Any) -> None:
+    class Ordered(shop.EnrichAsync):
+        pass
+
+    Ordered.ordered = ordered
+    said = failure(group(Ordered), batch([b"x"], keys=[b"k"]))
+    assert said == f"record in[0]@0: KeyError: 'x' {place('price', 'price')}"
+
+
+def test_a_coroutine_that_fails_on_bytes_is_told_that_a_serde_is_missing() -> None:
+    class Add(AsyncProcessor):
+        async def process(self, record: Record) -> Record:
+            return record.with_value(record.value + "!")
+
+    said = failure(group(Add, source={"value_serde": serdes.bytes, "key_serde": serdes.string}))
+    assert said.endswith("; the value is " + BYTES % ("value: …", "value_serde"))
+
+
+def test_what_a_coroutine_returned_is_named_with_its_sink_where_that_cannot_write_it() -> None:
+    said = failure(group(shop.PassAsync, sink={"value_serde": serdes.int64}))
+    assert 'This is the value for sink "prices"' in said
+
+
 @pytest.mark.parametrize(
     ("nodes", "words", "mark", "function", "node"),
     [
@@ -168,9 +193,9 @@ def test_punctuations_have_a_place_too(
     processor: Callable[[], Any], words: str, mark: str, function: str
 ) -> None:
     task = Tasks(group(processor), FAIL)
-    task.clock.now_ms += 10
+    task.clock.now_ms = 10
     with pytest.raises(ProcessingFailedError) as raised:
-        task.task.step(0, task.partitions)
+        task.run()
     said = place(mark, function)
     assert str(raised.value) == f"a punctuation: RuntimeError: {words} {said}"
 
@@ -354,9 +379,9 @@ def test_errors_are_handed_on_whatever_on_error_says(
 def test_an_error_of_a_punctuation_is_handed_on() -> None:
     seen: list[Exception] = []
     task = Tasks(group(shop.Tick), SKIP, on_user_error=seen.append)
-    task.clock.now_ms += 10
+    task.clock.now_ms = 10
     with pytest.raises(ProcessingFailedError):
-        task.task.step(0, task.partitions)
+        task.run()
     assert [str(error) for error in seen] == ["no flush"]
 
 

@@ -25,6 +25,7 @@ from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import RunningTask, TaskMemory, Turn
 from taskmanager.task_start import TaskStart
+from taskmanager.user_errors import UserErrorLog
 
 TIMEOUT_S = 20
 CONFIG = Config(
@@ -284,6 +285,7 @@ class Rig:
             clients=FakeClients(None, lambda: self.reader),
             global_stores=stores,
             event_loop=EventLoop(),
+            user_errors=UserErrorLog(self.clock.monotonic),
         )
         self.thread = PipelineThread(context, self.channel)  # type: ignore[arg-type]
 

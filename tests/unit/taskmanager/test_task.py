@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from common.kafka import task_producer
 from common.kafka.clients import Partition, TransactionFailedError
+from common.kafka.task_producer import TaskProducer
 from common.nodes import ProcessorType
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
@@ -22,7 +23,6 @@ from streams import (
     BatchProcessor,
     LogAndSkipOnInvalidTimestamp,
     Processor,
-    SupplierError,
     TopologyBuilder,
 )
 from streams.stores.rocksdb import RocksDBStore
@@ -38,6 +38,7 @@ from taskmanager.task_start import ProcessorStart, StartCancelledError
 from taskmanager.task_stores import store_identity
 from taskmanager.thread_events import Kind
 from taskmanager.thread_state import Phase
+from taskmanager.user_errors import UserCodeError
 from tests.unit.taskmanager.fakes import (
     CONFIG,
     FakeBrokers,
@@ -77,8 +78,11 @@ class NotingProducer:
     def poll(self, timeout: float) -> None:
         pass
 
+    def abort_transaction(self, timeout: float) -> None:
+        pass
+
     def purge(self) -> None:
-        self._notes.append("purge")
+        pass
 
 
 class NotingReader:
@@ -265,7 +269,7 @@ def test_a_supplier_that_fails_may_succeed_later(monkeypatch: pytest.MonkeyPatch
         return builder.build().groups[0]
 
     assigned = assigned_to([], 0, monkeypatch, group)
-    with pytest.raises(SupplierError) as raised:
+    with pytest.raises(UserCodeError) as raised:
         start(assigned)
     assert assigned.failure_of(raised.value).kind is Kind.TRANSIENT
 
@@ -305,7 +309,7 @@ def test_start_that_was_cancelled_in_time_fences_nobody(monkeypatch: pytest.Monk
     start.cancel()
     with pytest.raises(StartCancelledError):
         start.run()
-    assert notes == ["(before-fence)", "purge"]
+    assert notes == ["(before-fence)"]
 
 
 def test_start_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,9 +322,10 @@ def test_start_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(ProcessorStart, "_make_nodes", fail)
+        patch.setattr(TaskProducer, "close", lambda _: notes.append("close"))
         with pytest.raises(TransactionFailedError):
             start(assigned)
-    assert notes[-1] == "purge"
+    assert notes[-1] == "close"
     start(assigned)
 
 

@@ -1,0 +1,118 @@
+"""What the log says about errors of user code: one traceback for each, then how often it came."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import structlog
+
+from common.nodes import TaskId
+from streams.user_errors import Explanation
+from streams.user_frames import UserFrame, class_name
+
+REPORT_INTERVAL_S = 60.0
+_MOST_ERRORS = 256
+
+logger = structlog.get_logger()
+
+
+class UserCodeError(Exception):
+    """User code raised outside of a record, as in `init`; the message has the place.
+
+    It is in the log already. The task starts again.
+    """
+
+
+def log_context(task: TaskId) -> AbstractContextManager[None]:
+    """Put the task and its processor on all that this thread logs meanwhile.
+
+    To be entered around all calls that may run user code, in the thread that runs it.
+    """
+    return structlog.contextvars.bound_contextvars(task=str(task), processor=task.processor)
+
+
+@dataclass(slots=True)
+class _Known:
+    """An error that was logged."""
+
+    fields: dict[str, str]
+    logged_s: float
+    total: int = 1
+    pending: int = 0
+    """How often it came since it was last logged."""
+
+
+class UserErrorLog:
+    """Logs each distinct error of user code once, and from then on its count now and then.
+
+    Errors are the same if the class of the exception and the user's frames are. Keeps the 256
+    that came last. For any thread.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._lock = Lock()
+        self._known: OrderedDict[tuple[str, tuple[UserFrame, ...]], _Known] = OrderedDict()
+
+    def record(self, error: Exception, log: Any) -> bool:
+        """Log an error to `log`, or count it; return whether user code was on the stack at all."""
+        explained = Explanation(error)
+        frames = explained.trace.user_frames
+        if not frames:
+            return False
+        key = class_name(explained.trace.error), frames
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                known.total += 1
+                known.pending += 1
+                self._known.move_to_end(key)
+                return True
+            self._known[key] = _Known(_fields(explained), self._clock_s())
+            oldest = self._known.popitem(last=False)[1] if len(self._known) > _MOST_ERRORS else None
+        log_user_error(explained, log)
+        if oldest is not None and oldest.pending:
+            _log_count(oldest)
+        return True
+
+    def report(self) -> None:
+        """Log how often known errors came again, each at most once a minute."""
+        now_s = self._clock_s()
+        with self._lock:
+            due = [
+                known
+                for known in self._known.values()
+                if known.pending and now_s - known.logged_s >= REPORT_INTERVAL_S
+            ]
+            for known in due:
+                _log_count(known)
+                known.logged_s, known.pending = now_s, 0
+
+
+def log_user_error(explained: Explanation, log: Any) -> None:
+    """Log an error of user code with its traceback, of which only the user's part is shown.
+
+    Without its message, which may quote what is in records.
+    """
+    trace = explained.trace
+    if trace.user_entries:
+        log.warning("user code failed", **_fields(explained), exception=trace.text)
+
+
+def _fields(explained: Explanation) -> dict[str, str]:
+    trace, node = explained.trace, explained.node
+    return {
+        "error": class_name(trace.error),
+        "place": str(trace.user_frames[-1]),
+        **({"node": node.name} if node is not None else {}),
+    }
+
+
+def _log_count(known: _Known) -> None:
+    logger.warning("user code failed again", times=known.pending, total=known.total, **known.fields)
