@@ -253,7 +253,7 @@ def test_function_gets_a_dataframe_and_returns_one(queries: Queries) -> None:
     [
         ("counted", "GROUP BY"),
         ("nothing", "returns a NoneType: it must return a DataFrame"),
-        ("failing", "fails: KeyError"),
+        ("failing", "fails: KeyError: 'model' (tests/user_code/frames.py:43 in failing)"),
         ("timeless", "hides which record a row stems from"),
         ("missing", 'has no "missing"'),
     ],

@@ -12,6 +12,7 @@ from admin.suites import TestResult, run_suite
 from common.errors import ConfigError, UnavailableError
 from streams import TopologyTestDriver
 from tests.small_config import SMALL_CONFIG
+from tests.user_code import shop
 
 ROOT = Path(__file__).parents[3]
 CONFIG = (
@@ -22,6 +23,7 @@ modules:
 - tests.user_code.broken
 - tests.user_code.echo
 - tests.user_code.keepers
+- tests.user_code.shop
 python_path: ["{ROOT}"]
 """
 )
@@ -141,6 +143,15 @@ def test_a_processor_that_cannot_begin_or_end_fails_the_test_and_the_next_one_ru
     suite.write_text("tests: [{name: a, steps: []}, {name: b, steps: []}]")
     where = '(tests/user_code/broken.py:27 in _fail_in, processor "Broken")'
     assert run_suite(suite) == [TestResult(name, f"{suite}: {problem} {where}") for name in "ab"]
+
+
+def test_a_record_that_user_code_fails_on_is_said_with_step_and_place(suite: Path) -> None:
+    (suite.parent / "pipeline.yaml").write_text(
+        '[{id: Enrich, type: "tests.user_code.shop:Enrich", to: [sink], serdes: {value: string}}]'
+    )
+    (found,) = problems(suite, "{produce: {key: k, value: x}}")
+    place = f"tests/user_code/shop.py:{shop.line_of('price')} in price"
+    assert found == f""":2: produce: KeyError: 'x' ({place}, processor "Enrich")"""
 
 
 def test_what_a_step_found_comes_before_what_close_raises(suite: Path) -> None:
