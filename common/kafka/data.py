@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import islice, pairwise
 from operator import ge
 from typing import Any, Protocol
 
@@ -26,13 +26,14 @@ from common.kafka.clients import (
 from common.kafka.lifeline import connect_with_lifeline
 from common.kafka.stall_watch import EndsAsker, StallWatch
 from common.kafka.topic_watch import Describer, TopicWatch
-from common.record_batch import RecordBatch
+from common.record_batch import Headers, RecordBatch
 
 # librdkafka's defaults wait up to 1 s where these wait milliseconds.
 _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_error_backoff_ms": 50}
 _LEADER_WAIT_S = 0.01
 # As large as responses can be: the default, 100 MB, would stop at a record of that size for ever.
 _MAX_RESPONSE_BYTES = 2_147_483_647
+_CHUNK_RECORDS = 500
 
 BROKEN_HEADERS = "the name of a header is not UTF-8"
 
@@ -185,20 +186,35 @@ class PartitionReader:
         return int(offsets[1]) if offsets else -1001
 
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
-        """Return what has arrived, at most `max_records`, after waiting up to `wait_s` for it."""
+        """Return what has arrived, at most `max_records`, after waiting up to `wait_s` for it.
+
+        Offsets of a partition ascend from the one at which it was assigned, and each comes once,
+        even if librdkafka delivers records again or the consumer was replaced: the caller need not
+        check that. The records of a partition are one batch, unless the headers of some cannot be
+        read. Records of a partition that is not assigned are left out.
+        """
         fetched = Fetched(errors=self._gone())
-        messages = self._receive(max_records, wait_s, fetched)
-        if messages:
-            single = len(self._assigned) == 1
-            runs = [messages] if single else (list(run) for _, run in groupby(messages, _partition))
-            for run in runs:
-                fetched.batches += _columns(run)
+        found: dict[Partition, _Columns] = {}
+
+        def take(messages: list[Message]) -> None:
+            for partition, run in self._runs(messages):
+                columns = found.get(partition)
+                if columns is None:
+                    begin = self._next.get(partition)
+                    if begin is None:
+                        continue
+                    columns = found[partition] = _Columns(partition, begin)
+                columns.add(run)
+
+        self._receive(max_records, wait_s, fetched, take)
+        for partition, columns in found.items():
+            self._next[partition] = columns.next_offset
+            fetched.batches += columns.batches()
+        for partition, offset in fetched.ends:
+            if partition in self._next:
+                # An end may have been reached before these records came.
+                self._next[partition] = max(self._next[partition], offset)
         if fetched.batches or fetched.ends or fetched.errors:
-            ends = [((b.topic, b.partition), b.offsets[-1] + 1) for b in fetched.batches]
-            for partition, offset in (*ends, *fetched.ends):
-                if partition in self._next:
-                    # An end may have been reached before these records came.
-                    self._next[partition] = max(self._next[partition], offset)
             if self._stall_watch is not None:
                 self._stall_watch.heard(time.monotonic())
         elif self._lifeline.is_lost:
@@ -229,32 +245,73 @@ class PartitionReader:
         Cheaper, for whoever needs no more than the last value of each key.
         """
         fetched = Fetched()
-        messages = self._receive(max_records, wait_s, fetched)
         (partition,) = self._next
-        offsets = _offsets(messages)
-        if _has_repetitions(offsets, self._next[partition]):
-            messages = _without_repetitions(messages, self._next[partition])
-            offsets = _offsets(messages)
-        last: dict[Any, Any] = {message.key(): message.value() for message in messages}
-        last.pop(None, None)
-        positions = [offset for _, offset in fetched.ends]
-        if offsets:
-            self._next[partition] = offsets[-1] + 1
-            positions.append(offsets[-1] + 1)
-        return Changes(last, len(messages), max(positions, default=None), fetched.errors)
+        changes = Changes({}, 0, None, fetched.errors)
+        last: dict[Any, Any] = changes.last
 
-    def _receive(self, max_records: int, wait_s: float, fetched: Fetched) -> list[Message]:
-        """Return the records that have arrived; put ends and errors into `fetched`."""
+        def take(messages: list[Message]) -> None:
+            messages, offsets = _unseen(messages, self._next[partition])
+            if offsets:
+                last.update(
+                    zip(map(Message.key, messages), map(Message.value, messages), strict=True)
+                )
+                changes.records += len(messages)
+                changes.position = self._next[partition] = offsets[-1] + 1
+
+        self._receive(max_records, wait_s, fetched, take)
+        last.pop(None, None)
+        reached = [offset for _, offset in fetched.ends]
+        if changes.position is not None:
+            reached.append(changes.position)
+        changes.position = max(reached, default=None)
+        return changes
+
+    def _receive(
+        self,
+        max_records: int,
+        wait_s: float,
+        fetched: Fetched,
+        take: Callable[[list[Message]], None],
+    ) -> None:
+        """Call `take` with the records that have arrived; put ends and errors into `fetched`.
+
+        It is called with a chunk at a time, which is freed before the next one is made. So all
+        chunks use the same memory, which stays in the processor's cache.
+        """
         first = self._consumer.poll(wait_s)
         if first is None:
-            return []
+            return
         messages = [first]
-        if max_records > 1:
+        del first
+        left = max_records - 1
+        while True:
+            wanted = min(left, _CHUNK_RECORDS - len(messages))
             # A batch call with a timeout would wait for the batch to fill.
-            messages += self._consumer.consume(max_records - 1, 0)
-        if any(map(Message.error, messages)):
-            messages = self._set_aside_errors(messages, fetched)
-        return messages
+            more = self._consumer.consume(wanted, 0) if wanted else []
+            left -= wanted
+            is_last = len(more) < wanted or not left
+            messages += more
+            del more
+            if any(map(Message.error, messages)):
+                messages = self._set_aside_errors(messages, fetched)
+            if messages:
+                take(messages)
+            if is_last:
+                return
+            messages = []
+
+    def _runs(self, messages: list[Message]) -> Iterable[tuple[Partition, list[Message]]]:
+        """Split records into runs of one partition."""
+        partition = _partition(messages[0])
+        if len(self._assigned) == 1:
+            return [(partition, messages)]
+        topics, numbers = list(map(Message.topic, messages)), list(map(Message.partition, messages))
+        size = len(messages)
+        if numbers.count(partition[1]) == size and topics.count(partition[0]) == size:
+            return [(partition, messages)]
+        places = pairwise(zip(topics, numbers, strict=True))
+        starts = [0, *(at for at, (one, other) in enumerate(places, 1) if one != other), size]
+        return [(_partition(messages[at]), messages[at:to]) for at, to in pairwise(starts)]
 
     def _set_aside_errors(self, messages: list[Message], fetched: Fetched) -> list[Message]:
         records = []
@@ -296,74 +353,99 @@ def _partition(message: Message) -> Partition:
     return message.topic(), message.partition()  # type: ignore[return-value]
 
 
-def _columns(messages: list[Message]) -> list[RecordBatch]:
-    """Make batches of the records of one partition: one, unless the headers of some are broken.
+class _Columns:
+    """Makes columns of the records of one partition, as they come from one fetch.
 
-    Such a record is a batch of its own, without its headers. The first call of `headers` for it
-    raises; a second one would return tuples with null pointers in them.
+    A record whose headers are broken is a batch of its own, without its headers. The first call of
+    `headers` for it raises; a second one would return tuples with null pointers in them.
     """
-    offsets = _offsets(messages)
-    if _has_repetitions(offsets, 0):
-        messages = _without_repetitions(messages, 0)
-        offsets = _offsets(messages)
-    batches: list[RecordBatch] = []
-    unread = iter(messages)
-    start = 0
-    while start < len(messages):
-        headers: list[Any] = []
-        try:
-            headers.extend(map(Message.headers, unread))
-        except SystemError:
-            bad = start + len(headers)
-            if headers:
-                batches.append(_batch(messages[start:bad], offsets[start:bad], headers))
-            broken = slice(bad, bad + 1)
-            batches.append(_batch(messages[broken], offsets[broken], [None], BROKEN_HEADERS))
-            start = bad + 1
-        else:
-            batches.append(_batch(messages[start:], offsets[start:], headers))
-            break
-    return batches
+
+    def __init__(self, partition: Partition, begin: int) -> None:
+        self.next_offset = begin
+        """The first offset that is not in here; what comes before it is left out."""
+        self._topic, self._number = partition
+        self._batches: list[RecordBatch] = []
+        self._begin_batch()
+
+    def _begin_batch(self) -> None:
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._timestamps: list[int] = []
+        self._offsets: list[int] = []
+        self._headers: list[Headers] | None = None
+
+    def add(self, messages: list[Message]) -> None:
+        """Add records."""
+        messages, offsets = _unseen(messages, self.next_offset)
+        if offsets:
+            self.next_offset = offsets[-1] + 1
+        unread = iter(messages)
+        start = 0
+        while start < len(messages):
+            headers: list[Any] = []
+            try:
+                headers.extend(map(Message.headers, unread))
+            except SystemError:
+                bad = start + len(headers)
+                self._append(messages[start:bad], offsets[start:bad], headers)
+                self._end_batch()
+                self._append(messages[bad : bad + 1], offsets[bad : bad + 1], [None])
+                self._end_batch(BROKEN_HEADERS)
+                start = bad + 1
+            else:
+                self._append(messages[start:], offsets[start:], headers)
+                break
+
+    def batches(self) -> list[RecordBatch]:
+        """Return all that was added."""
+        self._end_batch()
+        return self._batches
+
+    def _append(self, messages: list[Message], offsets: list[int], headers: list[Any]) -> None:
+        if self._headers is None and any(headers):
+            self._headers = [None] * len(self._offsets)
+        if self._headers is not None:
+            self._headers += headers
+        self._offsets += offsets
+        self._keys += map(Message.key, messages)
+        self._values += map(Message.value, messages)
+        self._timestamps += [time for _, time in map(Message.timestamp, messages)]
+
+    def _end_batch(self, error: str = "") -> None:
+        if self._offsets:
+            self._batches.append(
+                RecordBatch(
+                    self._topic,
+                    self._number,
+                    self._keys,
+                    self._values,
+                    self._timestamps,
+                    self._offsets,
+                    self._headers,
+                    error,
+                )
+            )
+            self._begin_batch()
 
 
-def _has_repetitions(offsets: list[int], begin: int) -> bool:
-    """Whether some offset is before `begin`, or not behind the one before it."""
-    is_late = bool(offsets) and offsets[0] < begin
-    return is_late or any(map(ge, offsets, islice(offsets, 1, None)))
+def _unseen(messages: list[Message], begin: int) -> tuple[list[Message], list[int]]:
+    """Return the records, and their offsets, without what comes before `begin` or came already.
 
-
-def _without_repetitions(messages: list[Message], begin: int) -> list[Message]:
-    """Leave out what comes before `begin`, or came: librdkafka's issues 4637 and 5345."""
+    librdkafka's issues 4637 and 5345.
+    """
+    offsets: list[Any] = list(map(Message.offset, messages))
+    if offsets[0] >= begin and not any(map(ge, offsets, islice(offsets, 1, None))):
+        return messages, offsets
     kept: list[Message] = []
-    end = begin - 1
-    for message in messages:
-        offset = message.offset() or 0
-        if offset > end:
+    end = begin
+    for message, offset in zip(messages, offsets, strict=True):
+        if offset >= end:
             kept.append(message)
-            end = offset
+            end = offset + 1
     logger.warning(
         "records delivered twice are ignored",
         topic=messages[0].topic(),
         partition=messages[0].partition(),
         records=len(messages) - len(kept),
     )
-    return kept
-
-
-def _offsets(messages: list[Message]) -> list[int]:
-    return [message.offset() for message in messages]  # type: ignore[misc]
-
-
-def _batch(
-    messages: list[Message], offsets: list[int], headers: list[Any], error: str = ""
-) -> RecordBatch:
-    return RecordBatch(
-        topic=messages[0].topic() or "",
-        partition=messages[0].partition() or 0,
-        keys=[message.key() for message in messages],
-        values=[message.value() for message in messages],
-        timestamps=[message.timestamp()[1] for message in messages],
-        offsets=offsets,
-        headers=headers if any(headers) else None,
-        error=error,
-    )
+    return kept, [message.offset() for message in kept]  # type: ignore[misc]

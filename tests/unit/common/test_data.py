@@ -17,6 +17,11 @@ from common.kafka.data import PartitionReader
 from common.kafka.lifeline import PATIENCE_S, Lifeline
 
 
+def message(offset: int, topic: str = "lines", partition: int = 0, **others: Any) -> Message:
+    value = b"%d" % offset
+    return Message(topic=topic, partition=partition, offset=offset, key=b"k", value=value, **others)
+
+
 class FakeConsumer:
     """Hands out records that have these offsets, and once."""
 
@@ -26,16 +31,20 @@ class FakeConsumer:
         self.closed = threading.Event()
 
     def bring(self, offsets: Sequence[int]) -> None:
-        self._messages = [
-            Message(topic="lines", partition=0, offset=offset, key=b"k", value=b"%d" % offset)
-            for offset in offsets
-        ]
+        self._messages = [message(offset) for offset in offsets]
+
+    def bring_mixed(self, *places: tuple[str, int, int]) -> None:
+        """Hand out records of these topics, partitions and offsets next."""
+        self._messages = [message(offset, topic, number) for topic, number, offset in places]
 
     def poll(self, _wait_s: float) -> Message | None:
         return self._messages.pop(0) if self._messages else None
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned = [(each.topic, each.partition, each.offset) for each in partitions]
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        pass
 
     def list_topics(self, _topic: str, timeout: float) -> None:
         pass
@@ -58,9 +67,13 @@ def reader_of(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> PartitionReader
     return PartitionReader(unused, "group")
 
 
-def fetched(offsets: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def fetched(
+    offsets: Sequence[int], monkeypatch: pytest.MonkeyPatch, at_least: int = 0
+) -> list[int]:
     consumer: Any = FakeConsumer(offsets)
-    (batch,) = reader_of(consumer, monkeypatch).fetch(100, 0).batches
+    reader = reader_of(consumer, monkeypatch)
+    reader.assign({("lines", 0): 0})
+    (batch,) = reader.fetch(100 + 2 * at_least, 0).batches
     assert batch.values == [b"%d" % offset for offset in batch.offsets]
     return list(batch.offsets)
 
@@ -120,6 +133,112 @@ def test_a_changelog_gives_no_old_value_of_a_key_after_a_new_one(
     assert values[-1] == b"%d" % kept[-1]
     assert sum(each.records for each in changes) == len(kept)
     assert changes[-1].position == position
+
+
+def offsets_by_partition(reader: PartitionReader) -> list[tuple[str, int, list[int]]]:
+    """Fetch; return what came, batch by batch, and check that columns belong together."""
+    batches = reader.fetch(10_000, 0).batches
+    for batch in batches:
+        assert batch.values == [b"%d" % offset for offset in batch.offsets]
+        assert len(batch.keys) == len(batch.timestamps) == len(batch)
+    return [(batch.topic, batch.partition, list(batch.offsets)) for batch in batches]
+
+
+def test_records_of_a_partition_are_one_batch_wherever_they_come_between_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = FakeConsumer([])
+    reader = reader_of(consumer, monkeypatch)
+    reader.assign({("lines", 0): 5, ("lines", 1): 5, ("words", 0): 7})
+    consumer.bring_mixed(
+        ("lines", 0, 5),
+        ("lines", 1, 5),
+        ("lines", 1, 6),
+        ("words", 0, 7),
+        ("lines", 0, 6),
+        ("words", 0, 8),
+    )
+    assert offsets_by_partition(reader) == [
+        ("lines", 0, [5, 6]),
+        ("lines", 1, [5, 6]),
+        ("words", 0, [7, 8]),
+    ]
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_more_records_than_are_decoded_at_once_are_one_batch(
+    monkeypatch: pytest.MonkeyPatch, repeated: bool
+) -> None:
+    size = 3 * data._CHUNK_RECORDS
+    # What comes again may begin anywhere, in the same chunk or in a later one.
+    offsets = [*range(size), *(range(data._CHUNK_RECORDS - 7, size) if repeated else ()), size]
+    assert fetched(offsets, monkeypatch, size) == list(range(size + 1))
+
+
+def test_no_more_records_are_taken_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = FakeConsumer(range(2 * data._CHUNK_RECORDS))
+    reader = reader_of(consumer, monkeypatch)
+    reader.assign({("lines", 0): 0})
+    limits = (1, data._CHUNK_RECORDS - 1, 2, data._CHUNK_RECORDS)
+    found = [[len(batch) for batch in reader.fetch(limit, 0).batches] for limit in limits]
+    assert found == [[1], [data._CHUNK_RECORDS - 1], [2], [data._CHUNK_RECORDS - 2]]
+
+
+def test_headers_of_some_records_are_a_column_with_nothing_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = data._CHUNK_RECORDS
+    consumer = FakeConsumer([])
+    consumer._messages = [message(offset) for offset in range(2 * size)]
+    consumer._messages += [message(2 * size, headers=[("a", b"1")]), message(2 * size + 1)]
+    reader = reader_of(consumer, monkeypatch)
+    reader.assign({("lines", 0): 0})
+    (batch,) = reader.fetch(10_000, 0).batches
+    assert batch.headers == [*([None] * 2 * size), [("a", b"1")], None]
+
+
+def test_records_that_an_earlier_fetch_had_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = FakeConsumer([5, 6])
+    reader = reader_of(consumer, monkeypatch)
+    reader.assign({("lines", 0): 5})
+    assert offsets_by_partition(reader) == [("lines", 0, [5, 6])]
+    consumer.bring([5, 6])
+    assert offsets_by_partition(reader) == []
+    consumer.bring([6, 7])
+    assert offsets_by_partition(reader) == [("lines", 0, [7])]
+    consumer.bring([4, 5])
+    assert offsets_by_partition(reader) == []
+
+
+def test_a_partition_that_is_assigned_again_begins_where_it_is_assigned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = FakeConsumer([5, 6])
+    reader = reader_of(consumer, monkeypatch)
+    reader.assign({("lines", 0): 5, ("lines", 1): 0, ("lines", 2): 0})
+    assert offsets_by_partition(reader) == [("lines", 0, [5, 6])]
+    reader.unassign([("lines", 0)])
+    consumer.bring_mixed(("lines", 0, 7), ("lines", 1, 0))
+    assert offsets_by_partition(reader) == [("lines", 1, [0])]
+    reader.assign({("lines", 0): 6})
+    consumer.bring_mixed(("lines", 0, 5), ("lines", 0, 6), ("lines", 1, 0), ("lines", 1, 1))
+    assert offsets_by_partition(reader) == [("lines", 0, [6]), ("lines", 1, [1])]
+
+
+def test_a_consumer_that_replaces_another_delivers_nothing_a_second_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer, successor = FakeConsumer([3, 4]), FakeConsumer([3, 4, 5])
+    reader = reader_of(consumer, monkeypatch)
+    lifeline = reader._lifeline
+    reader.assign({("lines", 0): 3})
+    assert offsets_by_partition(reader) == [("lines", 0, [3, 4])]
+    monkeypatch.setattr(data, "connect_with_lifeline", lambda *_: (successor, Lifeline()))
+    lifeline.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    lifeline._lost_s = time.monotonic() - PATIENCE_S
+    assert offsets_by_partition(reader) == []
+    assert successor.assigned == [("lines", 0, 5)]
+    assert offsets_by_partition(reader) == [("lines", 0, [5])]
 
 
 def test_consumer_that_lost_all_brokers_is_replaced_five_seconds_later_where_it_was(
