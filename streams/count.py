@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from common.nodes import COUNT_STORE
 from streams import serdes
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from streams.record import Batch
 from streams.stores import KeyValueStore, key_value
 
-COUNTS = key_value(COUNT_STORE, key_serde=serdes.bytes, value_serde=serdes.integer)
+COUNTS = key_value(COUNT_STORE, key_serde=serdes.bytes, value_serde=serdes.bytes)
 """The store that it needs: the counts as decimal text under the records' keys."""
+
+KNOWN_KEYS = 50_000
+"""How many counts it remembers outside of the store."""
 
 
 class CountProcessor(BatchProcessor):
@@ -22,25 +27,39 @@ class CountProcessor(BatchProcessor):
     def init(self, context: ProcessorContext) -> None:
         """Find the store."""
         self.context = context
-        self._counts: KeyValueStore[bytes, int] = context.get_state_store(COUNTS.name)
+        self._store: KeyValueStore[bytes, bytes] = context.get_state_store(COUNTS.name)
+        self._known: dict[bytes, int] = {}
+        """Counts of the store, as long as nothing of it is undone."""
+        self._generation = self._store.generation
 
     def process(self, batch: Batch) -> None:
         """Emit the counts, up to the first record without a key."""
-        counts: dict[bytes, int] = {}
+        keys: Sequence[bytes] = batch.keys
+        size = len(keys)
+        if None in keys:
+            size = next(index for index, key in enumerate(keys) if key is None)
+            keys = keys[:size]
+        if size:
+            values = self._count(keys)
+            self._store.put_all(dict(zip(keys, values, strict=True)))
+            self.context.forward(batch.head(size).with_values(values))
+        if size < len(batch):
+            reason = "the record has no key to count it under"
+            raise RecordRejectedError(reason, batch, size)
+
+    def _count(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Return the counts of records with these keys, the last of which are to be put."""
+        known = self._known
+        if self._generation != self._store.generation or len(known) > KNOWN_KEYS:
+            self._generation = self._store.generation
+            known.clear()
+        if not all(map(known.__contains__, keys)):
+            unknown = set(keys).difference(known)
+            for key, data in zip(unknown, self._store.get_all(unknown), strict=True):
+                known[key] = 0 if data is None else serdes.integer.deserialize(data)
         values: list[bytes] = []
         append = values.append
-        get = self._counts.get
-        for key in batch.keys:
-            if key is None:
-                break
-            count = counts.get(key)
-            if count is None:
-                count = get(key) or 0
-            counts[key] = count = count + 1
+        for key in keys:
+            known[key] = count = known[key] + 1
             append(b"%d" % count)
-        self._counts.put_all(counts.items())
-        if values:
-            self.context.forward(batch.head(len(values)).with_values(values))
-        if len(values) < len(batch):
-            reason = "the record has no key to count it under"
-            raise RecordRejectedError(reason, batch, len(values))
+        return values

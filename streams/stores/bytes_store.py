@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
@@ -29,9 +30,13 @@ class StoreBytes(Protocol):
     def max_timestamp(self) -> int: ...
     @property
     def committed_timestamp(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
     def approximate_num_entries(self) -> int: ...
     def get(self, key: bytes) -> bytes | None: ...
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
     def put(self, key: bytes, value: bytes | None) -> None: ...
+    def put_many(self, changes: Changes) -> None: ...
     def scan(
         self, low: bytes, high: bytes | None, reverse: bool = False
     ) -> StoreIterator[Entry]: ...
@@ -59,7 +64,12 @@ class BytesStore(ABC):
     committed_timestamp: int
     """`max_timestamp` without the open transaction."""
 
-    _undo: Changes
+    generation: int
+    """Grows when writes are taken back, or others come in: what was remembered may be wrong."""
+
+    _undo: list[tuple[bytes | Changes, Any]]
+    """What `uncommitted` had for a key, or for each key of changes, before they were written."""
+
     _readers: Readers[Change]
     _order: SortedKeys | None
 
@@ -73,6 +83,7 @@ class BytesStore(ABC):
         self._segment_of = segment_of
         self._scans: WeakSet[StoreIterator[Entry]] = WeakSet()
         self._closed = False
+        self.generation = 0
         self._begin(NO_TIMESTAMP)
 
     @property
@@ -93,21 +104,38 @@ class BytesStore(ABC):
     def get(self, key: bytes) -> bytes | None:
         """Return the value of `key` as the open transaction sees it, or `None`."""
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return what `get` returns for each of the keys."""
+        return list(map(self.get, keys))
+
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set `key`, or delete it with `None`, in the open transaction."""
-        self.require_open()
+        if self._closed:
+            self.require_open()
         if self._readers.open:
             self._readers.read_all()
         uncommitted = self.uncommitted
-        if key not in self._undo:
-            former = self._undo[key] = uncommitted.get(key, _ABSENT)
-            if former is _ABSENT and self._order is not None:
-                self._order.add(self._local(key))
+        former = uncommitted.get(key, _ABSENT)
+        self._undo.append((key, former))
+        if former is _ABSENT and self._order is not None:
+            self._order.add(self._local(key))
         uncommitted[key] = value
         if self._timestamp_of is not None:
             timestamp = self._timestamp_of(key)
             if timestamp > self.max_timestamp:
                 self.max_timestamp = timestamp
+
+    def put_many(self, changes: Changes) -> None:
+        """Do what `put` does for each of the changes, which the caller hands over."""
+        if self._order is not None or self._timestamp_of is not None:
+            for key, value in changes.items():
+                self.put(key, value)
+            return
+        self.require_open()
+        if self._readers.open:
+            self._readers.read_all()
+        self._undo.append((changes, list(map(self.uncommitted.get, changes, repeat(_ABSENT)))))
+        self.uncommitted.update(changes)
 
     def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:
         """Return the entries with `low <= key < high` in byte order; `None` is no upper end."""
@@ -124,21 +152,29 @@ class BytesStore(ABC):
     def savepoint(self) -> None:
         """Forget how to undo what was written so far."""
         if self._undo:
-            self._undo = {}
+            self._undo = []
             self._saved_timestamp = self.max_timestamp
 
     def undo(self) -> None:
         """Set the open transaction back to what it was at the last savepoint, or at its begin."""
         self._readers.read_all()
-        for key, former in self._undo.items():
-            if former is not _ABSENT:
-                self.uncommitted[key] = former
-                continue
-            del self.uncommitted[key]
-            if self._order is not None:
-                self._order.discard(self._local(key))
-        self._undo = {}
+        self.generation += 1
+        for keys, formers in reversed(self._undo):
+            if isinstance(keys, bytes):
+                self._set_back(keys, formers)
+            else:
+                for key, former in zip(keys, formers, strict=True):
+                    self._set_back(key, former)
+        self._undo = []
         self.max_timestamp = self._saved_timestamp
+
+    def _set_back(self, key: bytes, former: Any) -> None:
+        if former is not _ABSENT:
+            self.uncommitted[key] = former
+            return
+        del self.uncommitted[key]
+        if self._order is not None:
+            self._order.discard(self._local(key))
 
     def commit(self, offset: int) -> None:
         """Apply the open transaction; `offset` is that behind its last state topic record."""
@@ -147,6 +183,7 @@ class BytesStore(ABC):
 
     def rollback(self) -> None:
         """Forget what the open transaction wrote."""
+        self.generation += 1
         self._begin(self.committed_timestamp)
 
     def restore(self, entries: Mapping[bytes, bytes | None], offset: int) -> None:
@@ -154,6 +191,7 @@ class BytesStore(ABC):
 
         Only between transactions, before the first one.
         """
+        self.generation += 1
         latest = self.committed_timestamp
         if self._timestamp_of is not None:
             latest = max(map(self._timestamp_of, entries), default=latest)
@@ -194,7 +232,7 @@ class BytesStore(ABC):
     def _begin(self, timestamp: int) -> None:
         """Open a transaction; `timestamp` is the largest that was committed."""
         self.uncommitted = {}
-        self._undo = {}
+        self._undo = []
         self._readers = Readers()
         self._order = None  # made by the first scan of a transaction: most have none
         self.max_timestamp = self.committed_timestamp = self._saved_timestamp = timestamp
@@ -218,6 +256,7 @@ class BytesStore(ABC):
     def _end(self) -> None:
         """Forget everything that is in memory: the store is closed."""
         self._closed = True
+        self.generation += 1
         self._close_scans()
         self._begin(NO_TIMESTAMP)
 

@@ -60,6 +60,7 @@ class MemoryStore(BytesStore):
     def wipe(self) -> None:
         """Drop the content; the store is as new."""
         self._close_scans()
+        self.generation += 1
         self._forget()
         self._begin(NO_TIMESTAMP)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import NoReturn
 
 from streams.errors import StateStoreError
-from streams.stores.bytes_store import BytesStore, Entry
+from streams.stores.bytes_store import BytesStore, Changes, Entry
 from streams.stores.iterators import StoreIterator
 from streams.stores.rocksdb import StoreCorruptedError
 
@@ -35,6 +35,11 @@ class ReadOnlyBytes:
         """The same: what others write is committed."""
         return self._store.committed_timestamp
 
+    @property
+    def generation(self) -> int:
+        """That of the store."""
+        return self._store.generation
+
     def approximate_num_entries(self) -> int:
         """About how many entries there are."""
         with self._lock:
@@ -47,6 +52,12 @@ class ReadOnlyBytes:
             self._require_open()
             return self._store.get(key)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of several keys, as they are at one moment."""
+        with self._lock:
+            self._require_open()
+            return self._store.get_many(keys)
+
     def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:
         """Return the entries with `low <= key < high` in byte order; `None` is no upper end."""
         with self._lock:
@@ -55,6 +66,10 @@ class ReadOnlyBytes:
         return StoreIterator(self._read(entries), (entries,))
 
     def put(self, key: bytes, value: bytes | None) -> None:
+        """Refuse to write."""
+        self._refuse()
+
+    def put_many(self, changes: Changes) -> None:
         """Refuse to write."""
         self._refuse()
 

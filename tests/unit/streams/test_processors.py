@@ -13,7 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common.nodes import OnError, ProcessorType
-from streams import Batch, BatchProcessor, ProcessorContext, RecordRejectedError, serdes, stores
+from streams import (
+    Batch,
+    BatchProcessor,
+    ProcessorContext,
+    RecordRejectedError,
+    count,
+)
 from streams.count import COUNTS, CountProcessor
 from streams.forward import ForwardProcessor
 from streams.stores.memory import MemoryStore
@@ -36,7 +42,8 @@ class Context:
         self.forwarded.append(batch)
 
     def get_state_store(self, name: str) -> object:
-        return stores.KeyValueStore(name, self.store, serdes.bytes, serdes.integer)
+        assert name == COUNTS.name
+        return COUNTS.build(self.store)
 
     def take(self) -> list[bytes | None]:
         """Return the values that were forwarded since the last call."""
@@ -237,6 +244,21 @@ def test_sum_takes_signs_blanks_and_zeros_and_emits_the_canonical_form(
     assert sums(text) == ([b"%d" % (value + 1)], None)
 
 
+@pytest.mark.parametrize("at", [0, 1, 499, 500, 501, 1_200])
+@pytest.mark.parametrize("value", [None, b"1_0", b"x", b"", b"9" * 5_000])
+def test_sum_of_a_long_batch_goes_up_to_what_is_no_integer(at: int, value: bytes | None) -> None:
+    values: list[bytes | None] = [b"%d" % number for number in range(1_500)]
+    values[at] = value
+    wanted = [b"%d" % (number + 1) for number in range(1_500)]
+    emitted, rejection = sums(*values)
+    if value and len(value) == 5_000:
+        wanted[at] = b"1" + b"0" * 5_000
+        assert (emitted, rejection) == (wanted, None)
+    else:
+        assert emitted == wanted[:at]
+        assert rejection == ("the value is no integer" if value else "the value is empty")
+
+
 def test_sum_of_minus_zero_is_canonical() -> None:
     assert sums(b"-0", b"-1", constant=0) == ([b"0", b"-1"], None)
 
@@ -344,6 +366,22 @@ def test_count_that_was_rolled_back_counts_again_from_the_committed_state() -> N
     processor.process(columns([(b"a", None)] * 3))
     processor.context.store.undo()
     assert processor.process(columns([(b"a", None)])) == ([b"2"], None)
+
+
+def test_count_of_more_keys_than_it_remembers_goes_on_from_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(count, "KNOWN_KEYS", 3)
+    processor = started("count")
+    records: list[Record] = [(b"%d" % number, None) for number in range(5)]
+    for rounds in range(1, 4):
+        assert processor.process(columns(records)) == ([b"%d" % rounds] * 5, None)
+        assert processor.process(columns(records[:1])) == ([b"%d" % (rounds + 1)], None)
+        assert processor.process(columns(records[1:])) == ([b"%d" % (rounds + 1)] * 4, None)
+        processor.context.store.undo()
+        processor.context.store.put(b"0", b"%d" % rounds)
+        processor.context.store.put_many({b"%d" % n: b"%d" % rounds for n in range(1, 5)})
+        processor.context.store.commit(rounds)
 
 
 # The types of pipeline.yaml.

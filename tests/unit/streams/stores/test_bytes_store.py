@@ -413,3 +413,82 @@ def test_segments_order_a_store_but_not_its_state_topic(backend: Backend) -> Non
     assert [backend.store.get(key) for key in (old, new)] == [b"old", b"new"]
     backend.store.drop_range(b"", (1).to_bytes(8, "big"))
     assert [backend.store.get(key) for key in (old, new)] == [None, b"new"]
+
+
+# Many at once.
+
+
+def test_values_of_many_keys_are_those_of_each_wherever_they_are(store: BytesStore) -> None:
+    put_all(store, b"committed", b"changed", b"deleted")
+    store.commit(1)
+    store.put(b"changed", b"new")
+    store.put(b"deleted", None)
+    store.put(b"written", b"w")
+    asked = [b"written", b"none", b"deleted", b"committed", b"changed", b"none", b"committed"]
+    wanted = [b"w", None, None, b"value of committed", b"new", None, b"value of committed"]
+    assert store.get_many(asked) == wanted
+    assert store.get_many(asked) == wanted == [store.get(key) for key in asked]
+    assert store.get_many([]) == []
+
+
+def test_values_of_many_keys_are_read_from_the_disk(backend: Backend) -> None:
+    store = backend.open()
+    put_all(store, *(b"%d" % number for number in range(100)))
+    store.commit(1)
+    store = backend.reopen()
+    asked = [b"%d" % number for number in range(120, -1, -1)]
+    wanted = [b"value of " + key if int(key) < 100 else None for key in asked]
+    assert store.get_many(asked) == wanted
+
+
+def test_many_keys_of_a_segmented_store_are_read_by_their_own_names(backend: Backend) -> None:
+    store = backend.open(time_of, lambda key: key[-8:])
+    store.put_many({at(2): b"2", at(1): b"1"})
+    assert store.max_timestamp == 2
+    store.commit(1)
+    store = backend.reopen()
+    assert store.get_many([at(1), at(2), at(3)]) == [b"1", b"2", None]
+
+
+def test_undo_takes_back_what_was_written_one_by_one_and_many_at_once(store: BytesStore) -> None:
+    put_all(store, b"a", b"b")
+    store.commit(1)
+    store.put(b"b", b"saved")
+    store.savepoint()
+    store.put(b"b", b"1")
+    store.put_many({b"a": b"2", b"b": None, b"c": b"2"})
+    store.put(b"c", b"3")
+    assert keys(store, b"", None) == [b"a", b"c"]
+    store.put_many({b"c": None, b"d": b"4"})
+    assert keys(store, b"", None) == [b"a", b"d"]
+    store.undo()
+    assert content(store) == {b"a": b"value of a", b"b": b"saved"}
+    assert store.uncommitted == {b"b": b"saved"}
+
+
+def test_an_open_scan_does_not_show_what_many_writes_change(store: BytesStore) -> None:
+    put_all(store, b"a", b"b")
+    with store.scan(b"", None) as entries:
+        store.put_many({b"a": b"later", b"c": b"later"})
+        assert [key for key, _ in entries] == [b"a", b"b"]
+    store.rollback()
+    store.put_many({b"a": b"1"})
+    with store.scan(b"", None) as entries:
+        store.put_many({b"a": b"2"})
+        assert list(entries) == [(b"a", b"1")]
+
+
+def test_generation_grows_when_writes_are_taken_back_and_not_when_they_are_made(
+    backend: Backend,
+) -> None:
+    store = backend.open()
+    seen = [store.generation]
+    put_all(store, b"a")
+    store.put_many({b"b": b"1"})
+    store.savepoint()
+    store.commit(1)
+    assert store.generation == seen[0]
+    for take_back in (store.undo, store.rollback, lambda: store.restore({}, 2), store.wipe):
+        take_back()
+        seen.append(store.generation)
+    assert sorted(set(seen)) == seen

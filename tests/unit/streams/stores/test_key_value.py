@@ -80,6 +80,14 @@ def test_values_are_what_was_put_last(numbers: KeyValueStore[int, str]) -> None:
     assert numbers.get(5) is None
 
 
+def test_several_values_are_asked_for_at_once(numbers: KeyValueStore[int, str]) -> None:
+    numbers.put_all(FIVE)
+    assert numbers.get_all(iter([5, 3, 0, 5])) == ["five", None, "zero", "five"]
+    assert numbers.get_all([]) == []
+    with pytest.raises(StateStoreError, match="has no null key"):
+        numbers.get_all([1, None])  # type: ignore[list-item]
+
+
 def test_everything_comes_in_the_order_of_serialized_keys(words: KeyValueStore[str, str]) -> None:
     keys = ["b", "", "ä", "a", "ab", "日本", "z", "\U0001f600"]
     words.put_all((key, key) for key in keys)

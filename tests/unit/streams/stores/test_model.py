@@ -16,7 +16,8 @@ from tests.unit.streams.stores.backends import Backend
 
 KINDS = pytest.mark.parametrize("kind", ["memory", "rocksdb"])
 
-keys = st.sampled_from([b"", b"\x00", b"a", b"a\x00", b"ab", b"\xff", b"\xff\xff"])
+KEYS = [b"", b"\x00", b"a", b"a\x00", b"ab", b"\xff", b"\xff\xff", b"new", b"never"]
+keys = st.sampled_from(KEYS[:7])
 bounds = st.tuples(keys, st.none() | keys, st.booleans())
 no_key, no_bounds = st.just(b""), st.just((b"", None, False))
 transaction_steps = st.sampled_from(["commit", "rollback", "savepoint", "undo", "reopen"])
@@ -24,6 +25,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), keys, st.none() | st.binary(max_size=2), no_bounds),
         st.tuples(st.just("put"), keys, st.binary(max_size=2), no_bounds),
+        st.tuples(st.just("put_many"), keys, st.none() | st.binary(max_size=2), no_bounds),
         st.tuples(st.just("scan"), no_key, st.none(), bounds),
         st.tuples(transaction_steps, no_key, st.none(), no_bounds),
     ),
@@ -73,6 +75,10 @@ def test_bytes_store_behaves_as_dicts(
         if action == "put":
             store.put(key, value)
             model.changes[key] = value
+        elif action == "put_many":
+            changes = {b"a": value, key: None, b"ab": value, b"new": value}
+            model.changes |= changes
+            store.put_many(changes)
         elif action == "scan":
             open_scans.append((store.scan(*scanned), model.scan(*scanned)))
         elif action == "commit":
@@ -84,12 +90,14 @@ def test_bytes_store_behaves_as_dicts(
             store = backend.reopen()
         else:
             getattr(store, action)()
-        if action != "put":
+        if not action.startswith("put"):
             model.step(action)
         assert store.uncommitted == model.changes
+        now = {**model.committed, **model.changes}
+        assert store.get_many(KEYS) == [now.get(each) for each in KEYS]
         with store.scan(b"", None) as entries:
             assert list(entries) == model.scan(b"", None, False)
-    for key in {key for _, key, *_ in steps}:
+    for key in KEYS:
         assert store.get(key) == {**model.committed, **model.changes}.get(key)
     for scan, wanted in open_scans:
         assert list(scan) == wanted

@@ -69,7 +69,7 @@ def test_whatever_writes_is_refused_and_changes_nothing(store: BytesStore) -> No
     for write in writes:
         with pytest.raises(StateStoreError, match='the store "s" is global and only to be read'):
             write()
-    assert (store.uncommitted, view.get(b"a")) == ({}, None)
+    assert (store.uncommitted, view.get_all([b"a", b"b"])) == ({}, [None, None])
 
 
 def test_a_store_that_is_gone_is_no_fault_of_a_record(store: BytesStore) -> None:
