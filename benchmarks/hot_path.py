@@ -38,7 +38,8 @@ from common.kafka.task_producer import TaskProducer
 from streams import TopologyBuilder, serdes, stores
 from streams.count import COUNTS, CountProcessor
 from streams.forward import ForwardProcessor
-from streams.group_task import GroupSettings, GroupTask
+from streams.group_settings import GroupSettings
+from streams.group_task import GroupTask
 from streams.outputs import OutputColumns
 from streams.stores.bytes_store import BytesStore
 from streams.sum import SumProcessor
@@ -204,7 +205,8 @@ class Bench:
     def _process(self, task: GroupTask, batch: Any, watch: Stopwatch, is_first: bool) -> None:
         with watch.part("nodes"):
             task.add(batch)
-            task.process(0, ())
+            while task.step(0, ()).has_more:
+                pass
             outputs, _ = task.take()
         with watch.part("send"):
             if is_first:

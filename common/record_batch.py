@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Headers = list[tuple[str, bytes | None]] | None
 
@@ -36,6 +36,7 @@ class RecordBatch:
     headers: Sequence[Headers] | None = None
     error: str = ""
     cause: Exception | None = None
+    _largest_timestamp: int | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -50,6 +51,17 @@ class RecordBatch:
     def count_before(self, offset: int) -> int:
         """Return how many of the records come before an offset."""
         return bisect_left(self.offsets, offset)
+
+    def largest_timestamp(self, start: int, stop: int) -> int:
+        """Return that of the records from index `start` to `stop`, of which there is one at least.
+
+        That of the whole batch is looked for once.
+        """
+        if stop - start < len(self):
+            return max(self.timestamps[start:stop])
+        if self._largest_timestamp is None:
+            self._largest_timestamp = max(self.timestamps)
+        return self._largest_timestamp
 
     def part(self, start: int, stop: int) -> RecordBatch:
         """Return the records from index `start` to `stop`; the batch itself if that is all."""

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from math import inf
 from typing import Any, NamedTuple
 
@@ -331,17 +330,16 @@ class GroupTask:
     def take(self) -> tuple[list[OutputRecord | OutputColumns], Figures]:
         """Return what was sent to topics since the last call, and what was done."""
         figures, self._figures = self._figures, Figures()
-        outputs: list[OutputRecord | OutputColumns] = []
-        run: Any
-        for kind, run in groupby(self._runtime.outputs, type):
-            if kind is Dropped:
-                figures.dropped.update(run)
-                continue
-            taken = list(run)
-            outputs += taken
-            is_columns = kind is OutputColumns
-            figures.records_out += sum(len(o.keys) for o in taken) if is_columns else len(taken)
+        outputs: list[Any] = self._runtime.outputs.copy()
         self._runtime.outputs.clear()
+        kinds = set(map(type, outputs))
+        if Dropped in kinds:
+            figures.dropped.update(each for each in outputs if type(each) is Dropped)
+            outputs = [each for each in outputs if type(each) is not Dropped]
+        figures.records_out = len(outputs)
+        if OutputColumns in kinds:
+            sizes = [len(each.keys) for each in outputs if type(each) is OutputColumns]
+            figures.records_out += sum(sizes) - len(sizes)
         for store in self._runtime.counting_stores:
             if late := store.dropped - self._late[store.name]:
                 figures.dropped[Dropped(EXPIRED, store.name)] += late

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from common.record_batch import RecordBatch
 from streams.errors import StreamsError
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -74,6 +75,8 @@ class Batch:
     timestamps: Sequence[int]
     headers: Sequence[Headers | None] | None = None
     offsets: Sequence[int] | None = None
+    given: RecordBatch | None = field(default=None, init=False, repr=False, compare=False)
+    """For the engine: what was read, whose columns a sink need not check once more."""
 
     def __post_init__(self) -> None:
         keys, values, size = len(self.keys), len(self.values), len(self.timestamps)
@@ -89,7 +92,9 @@ class Batch:
 
     def with_values(self, values: Sequence[Any]) -> Batch:
         """Return these records with other values, one for each."""
-        return replace(self, values=values)
+        other = replace(self, values=values)
+        other.given = self.given
+        return other
 
     def head(self, count: int) -> Batch:
         """Return the first `count` records, or all if there are no more."""

@@ -79,9 +79,7 @@ class _Queue:
         """Remove records of the first batch, one at least; return their largest timestamp."""
         batch = self.batches[0]
         stop = self.start + count
-        timestamps = batch.timestamps
-        whole = count == len(batch)
-        largest_ms = max(timestamps if whole else timestamps[self.start : stop])
+        largest_ms = batch.largest_timestamp(self.start, stop)
         self.size -= count
         if stop == len(batch):
             self.batches.popleft()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,13 @@ BatchReceiver = Callable[[Batch], None]
 Column = Sequence[Any]
 
 DROPPED_BY_PARTITIONER = "partitioner"
-_BYTES = frozenset((bytes, type(None)))
+_NULL = type(None)
+_BYTES = frozenset((bytes, _NULL))
+_OF_WHOLE_COLUMNS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
+    serdes.string.serialize: str.encode,
+    serdes.string.deserialize: bytes.decode,
+}
+"""What does the same as a function of a serde, but for its errors, without a call of Python's."""
 
 
 class RecordTooLargeError(StreamsError):
@@ -197,21 +204,24 @@ class RunningSink(RunningNode):
         if timestamp.__class__ is not int or not 0 <= timestamp < END_OF_TIME:
             refuse_timestamp(self._where, timestamp)
         headers = sendable_headers(self._where, record.headers) if record.headers else None
-        size = MAX_OVERHEAD + len(key_data or b"") + len(data or b"")
-        if headers or size > self._limit(topic):
+        size = MAX_OVERHEAD
+        if key_data is not None:
+            size += len(key_data)
+        if data is not None:
+            size += len(data)
+        if headers or size > self._limits.get(topic, 0):
             self._require_fit(topic, key_data, data, headers)
-        partitions: tuple[int, ...] | None = None
         if self._partitioner is not None:
             count = self._outlet.num_partitions(topic)
             partitions = choose(self._partitioner, topic, key, value, count)
-        if partitions is None:
-            partition = self._keyless_in(topic) if key_data is None else -1
-            self._outputs.append((topic, key_data, data, partition, timestamp, headers))
-            return
-        if not partitions:
-            self._outputs.append(Dropped(DROPPED_BY_PARTITIONER, topic))
-        for partition in partitions:
-            self._outputs.append((topic, key_data, data, partition, timestamp, headers))
+            if partitions is not None:
+                if not partitions:
+                    self._outputs.append(Dropped(DROPPED_BY_PARTITIONER, topic))
+                for partition in partitions:
+                    self._outputs.append((topic, key_data, data, partition, timestamp, headers))
+                return
+        partition = self._keyless_in(topic) if key_data is None else -1
+        self._outputs.append((topic, key_data, data, partition, timestamp, headers))
 
     def _receive_each(self, batch: Batch) -> None:
         for record in batch.records():
@@ -220,13 +230,21 @@ class RunningSink(RunningNode):
     def _receive_columns(self, batch: Batch) -> None:
         if not len(batch):
             return
-        if self._takes_bytes and _are_bytes(batch.keys) and _are_bytes(batch.values):
-            keys, values = batch.keys, batch.values
-        else:
-            keys = self._written("key", batch.keys, self._serialize_key)
-            values = self._written("value", batch.values, self._serialize_value)
-        timestamps = items_of(batch.timestamps)
-        check_timestamps(self._where, timestamps)
+        given, keys, values = batch.given, batch.keys, batch.values
+        kinds: set[type] = set()
+        is_sendable = False
+        if self._takes_bytes and isinstance(keys, list) and isinstance(values, list):
+            kinds = set(map(type, keys))
+            is_known = given is not None and values is given.values
+            is_sendable = kinds <= _BYTES and (is_known or _BYTES.issuperset(map(type, values)))
+        if not is_sendable:
+            keys = self._written("key", keys, self._serialize_key)
+            values = self._written("value", values, self._serialize_value)
+            kinds = set(map(type, keys))
+        timestamps = batch.timestamps
+        if given is None or timestamps is not given.timestamps:
+            timestamps = items_of(timestamps)
+            check_timestamps(self._where, timestamps)
         headers: list[Headers] | None = None
         if batch.headers is not None:
             where = self._where
@@ -235,7 +253,7 @@ class RunningSink(RunningNode):
         if size_bound(keys, values, headers) > self._limit(topic):
             for index, (key, value) in enumerate(zip(keys, values, strict=True)):
                 self._require_fit(topic, key, value, headers[index] if headers else None)
-        keyless = self._keyless_in(topic) if None in keys else None
+        keyless = self._keyless_in(topic) if _NULL in kinds else None
         self._outputs.append(OutputColumns(topic, keys, values, timestamps, headers, keyless))
 
     def _written(
@@ -325,13 +343,15 @@ class RunningSource:
     def columns(self, batch: RecordBatch, start: int, stop: int) -> Batch:
         """Return the records from `start` to `stop`. Raises SerializationError."""
         part = batch.part(start, stop)
-        return Batch(
+        columns = Batch(
             _converted(part.keys, self.read_key) if self._reads_keys else part.keys,
             _converted(part.values, self.read_value) if self._reads_values else part.values,
             part.timestamps,
             part.headers,
             part.offsets,
         )
+        columns.given = part
+        return columns
 
 
 def _only_async(source: str, children: Sequence[RunningNode]) -> RunningAsync | None:
@@ -430,7 +450,10 @@ class RunningContext:
     def forward(self, record: Record | Batch, child: str | None = None) -> None:
         node = None if child is None else self._child(child)
         try:
-            if isinstance(record, Record):
+            if node is None and record.__class__ is Record:
+                for receive in self._receivers:
+                    receive(record)
+            elif isinstance(record, Record):
                 for receive in self._receivers if node is None else (node.receive,):
                     receive(record)
             elif isinstance(record, Batch):
@@ -473,10 +496,11 @@ class RunningContext:
         return store
 
 
-def _are_bytes(column: Column) -> bool:
-    """Whether a column can be sent as it is; takes some 20 ns per item."""
-    return isinstance(column, list) and _BYTES.issuperset(map(type, column))
-
-
 def _converted(column: Column, convert: Callable[[Any], Any]) -> list[Any]:
-    return [None if item is None else convert(item) for item in items_of(column)]
+    items = items_of(column)
+    whole = _OF_WHOLE_COLUMNS.get(convert)
+    if whole is not None:
+        # What is null or cannot be converted raises here, and is dealt with below.
+        with suppress(Exception):
+            return list(map(whole, items))
+    return [None if item is None else convert(item) for item in items]

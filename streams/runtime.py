@@ -443,7 +443,7 @@ class GroupRuntime:
         stream_time = self.stream_time
         self.time = batch.timestamps[start]
         while True:
-            self.stream_time = max(stream_time, max(batch.timestamps[start:stop]))
+            self.stream_time = max(stream_time, batch.largest_timestamp(start, stop))
             columns = None
             offsets = batch.offsets
             self._called = (batch.topic, batch.partition, offsets[start], offsets[stop - 1])

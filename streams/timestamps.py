@@ -266,8 +266,10 @@ def extract_column(
     Raises `StreamsError` where the extractor does, or fails, or returns what is no timestamp.
     """
     column = batch.timestamps
-    if _takes_the_topics(extractor) and (not column or min(column) >= 0):
-        return Extracted(column, (), max(partition_time, max(column, default=UNKNOWN_TIME)))
+    if _takes_the_topics(extractor) and min(column, default=0) >= 0:
+        if column:
+            partition_time = max(partition_time, batch.largest_timestamp(0, len(batch)))
+        return Extracted(column, (), partition_time)
     timestamps: list[int] = []
     dropped: list[int] = []
     for index in range(len(batch)):

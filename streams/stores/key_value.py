@@ -37,6 +37,9 @@ class KeyValueStore(Generic[K, V]):
         self._get, self._put, self._put_many = store.get, store.put, store.put_many
         self._write_key, self._read_key = key_serde.serialize, key_serde.deserialize
         self._write, self._read = value_serde.serialize, value_serde.deserialize
+        self._last_key: object = object()
+        """What `get` was asked for last, if it is a text: mostly `put` comes with it next."""
+        self._last_key_data = b""
 
     @property
     def generation(self) -> int:
@@ -47,7 +50,10 @@ class KeyValueStore(Generic[K, V]):
         """Return the value of `key`, or `None`."""
         if key is None:
             null_key(self.name)
-        data = self._get(self._write_key(key))
+        key_data = self._write_key(key)
+        if key.__class__ is str:
+            self._last_key, self._last_key_data = key, key_data
+        data = self._get(key_data)
         return None if data is None else self._read(data)
 
     def get_all(self, keys: Iterable[K]) -> list[V | None]:
@@ -64,7 +70,8 @@ class KeyValueStore(Generic[K, V]):
         """Set the value of `key`; `None` deletes it."""
         if key is None:
             null_key(self.name)
-        self._put(self._write_key(key), None if value is None else self._write(value))
+        key_data = self._last_key_data if key is self._last_key else self._write_key(key)
+        self._put(key_data, None if value is None else self._write(value))
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
         """Set the value of `key` if it has none; return the value that it had."""

@@ -126,12 +126,12 @@ class RocksDBStore(BytesStore):
         Raises `StoreCorruptedError` when it turns out that RocksDB cannot read its files, and
         `StoreUnavailableError`.
         """
-        if key in self.uncommitted:
-            return self.uncommitted[key]
-        if key in self._cache:
-            return self._cache[key]
-        value = self._read(_DATA + self._local(key))
-        self._remember(key, value)
+        value: bytes | None = self.uncommitted.get(key, _UNKNOWN)
+        if value is _UNKNOWN:
+            value = self._cache.get(key, _UNKNOWN)
+            if value is _UNKNOWN:
+                value = self._read(_DATA + self._local(key))
+                self._remember(key, value)
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:

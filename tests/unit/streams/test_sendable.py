@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -167,3 +168,35 @@ def test_a_test_cannot_pipe_in_headers_that_kafka_has_not(headers: Any) -> None:
 @pytest.mark.parametrize("given", [{"timestamp": 0}, {"headers": [("h", None)]}, {"headers": ()}])
 def test_a_test_can_pipe_in_what_kafka_takes(given: Any) -> None:
     pipe(**given)
+
+
+@pytest.mark.parametrize("bad", ["text", 1, bytearray(b"1")])
+@pytest.mark.parametrize("column", ["keys", "values"])
+def test_columns_in_place_of_those_that_were_read_are_looked_at(column: str, bad: Any) -> None:
+    def swap(context: ProcessorContext, given: Batch) -> None:
+        other = given.with_values([*given.values])
+        items: Any = [bad if item == b"bad" else item for item in given.values]
+        is_keys = column == "keys"
+        context.forward(replace(other, keys=items) if is_keys else replace(other, values=items))
+
+    tasks = Tasks(chain(calling_whole(swap)), GroupSettings(on_error=OnError.SKIP))
+    values = [b"a", b"bad", None, b"b"]
+    sent = tasks.run(batch(values, keys=[b"k"] * 4))
+    assert len(sent) == 3
+    assert all(type(value) in (bytes, type(None)) for _, *pair, _ in sent for value in pair)
+
+
+def test_timestamps_in_place_of_those_that_were_read_are_looked_at() -> None:
+    def turn_back(context: ProcessorContext, given: Batch) -> None:
+        context.forward(replace(given.with_values(given.values), timestamps=[-1] * len(given)))
+
+    tasks = Tasks(chain(calling_whole(turn_back)), GroupSettings(on_error=OnError.SKIP))
+    assert tasks.run(batch([b"a", b"b"])) == []
+
+
+def test_null_keys_among_columns_as_they_were_read_get_a_partition() -> None:
+    tasks = Tasks(
+        chain(calling_whole(lambda context, given: context.forward(given))), GroupSettings()
+    )
+    sent = tasks.run(batch([b"a", b"b"], keys=[None, b"k"]))
+    assert [(key, partition) for _, key, _, partition in sent] == [(None, 0), (b"k", -1)]
