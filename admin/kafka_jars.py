@@ -1,4 +1,4 @@
-"""The jars of the real Apache Kafka, fetched once with the Ivy that pyspark ships."""
+"""Jars from Maven Central, fetched once with the Ivy that pyspark ships: those of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from admin.locks import exclusive
@@ -17,13 +18,38 @@ from common.java import Java
 KAFKA_VERSION = "4.2.1"
 """The version that ivy.xml asks for."""
 
-_IVY_FILE = Path(__file__).with_name("ivy.xml")
 _NAME_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _USEFUL_LINES = 12
 
 
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """What an ivy.xml asks for, and how to tell that it came."""
+
+    title: str
+    """What the user knows it as: `Kafka 4.2.1`."""
+    folder: str
+    """Its folder in the cache folder: `kafka-4.2.1`."""
+    ivy_file: Path
+    main_jar: str
+    """The file without which the others are of no use."""
+
+
+_BROKER = JarSet(
+    title=f"Kafka {KAFKA_VERSION}",
+    folder=f"kafka-{KAFKA_VERSION}",
+    ivy_file=Path(__file__).with_name("ivy.xml"),
+    main_jar=f"kafka_2.13-{KAFKA_VERSION}.jar",
+)
+
+
 def kafka_jars(java: Java, cache_dir: Path | None = None) -> Path:
-    """Return the folder of Kafka's jars, fetching them first if they are not there.
+    """Return the folder of the broker's jars; see `fetch_jars`."""
+    return fetch_jars(_BROKER, java, cache_dir)
+
+
+def fetch_jars(jar_set: JarSet, java: Java, cache_dir: Path | None = None) -> Path:
+    """Return the folder of a set of jars, fetching them first if they are not there.
 
     Fetching takes about a minute, a network and 100 MB of disk, half of it only meanwhile; it says
     so in one line on stderr. Several processes may call this at once: one fetches, the others
@@ -31,6 +57,7 @@ def kafka_jars(java: Java, cache_dir: Path | None = None) -> Path:
     never counts.
 
     Args:
+        jar_set: what to fetch.
         java: what runs Ivy.
         cache_dir: where to keep the jars; `$XDG_CACHE_HOME/kafka-pipeline` by default.
 
@@ -38,48 +65,49 @@ def kafka_jars(java: Java, cache_dir: Path | None = None) -> Path:
         UnavailableError: no pyspark, no network, or a cache folder that cannot be used.
     """
     cache_dir = cache_home() if cache_dir is None else cache_dir
-    jars = cache_dir / f"kafka-{KAFKA_VERSION}"
+    jars = cache_dir / jar_set.folder
     try:
         if jars.is_dir():
             return jars
-        with exclusive(cache_dir / f"kafka-{KAFKA_VERSION}.lock"):
+        with exclusive(cache_dir / f"{jar_set.folder}.lock"):
             if not jars.is_dir():
                 print(
-                    f"fetching the Kafka {KAFKA_VERSION} jars, once, about a minute…",
+                    f"fetching the {jar_set.title} jars, once, about a minute…",
                     file=sys.stderr,
                     flush=True,
                 )
-                _fetch(java, cache_dir, jars)
+                _fetch(jar_set, java, cache_dir)
     except OSError as error:
         raise UnavailableError(
-            f"The Kafka jars cannot be kept in {cache_dir}: {error}. "
+            f"The {jar_set.title} jars cannot be kept in {cache_dir}: {error}. "
             "Make it writable, or set XDG_CACHE_HOME to a folder that is."
         ) from error
     return jars
 
 
-def _fetch(java: Java, cache_dir: Path, jars: Path) -> None:
-    # Ivy's own cache stays when a download breaks off: the next one goes on from there.
-    ivy_cache = cache_dir / "ivy"
+def _fetch(jar_set: JarSet, java: Java, cache_dir: Path) -> None:
+    # Ivy's own cache stays when a download breaks off: the next one goes on from there. Each set
+    # has its own, since another one may be fetched at the same time.
+    ivy_cache = cache_dir / f"{jar_set.folder}.ivy"
     # What a killed process left: whoever holds the lock is alone here.
-    for leftover in cache_dir.glob(f"{jars.name}.part-*"):
+    for leftover in cache_dir.glob(f"{jar_set.folder}.part-*"):
         shutil.rmtree(leftover)
-    part = Path(tempfile.mkdtemp(prefix=f"{jars.name}.part-", dir=cache_dir))
+    part = Path(tempfile.mkdtemp(prefix=f"{jar_set.folder}.part-", dir=cache_dir))
     try:
-        _run_ivy(java, ivy_cache, part)
+        _run_ivy(jar_set, java, ivy_cache, part)
         # mkdtemp's 0700 would keep the jars from the other users of a shared cache folder.
         part.chmod(0o755)
-        part.rename(jars)
+        part.rename(cache_dir / jar_set.folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     shutil.rmtree(ivy_cache, ignore_errors=True)
 
 
-def _run_ivy(java: Java, ivy_cache: Path, target: Path) -> None:
+def _run_ivy(jar_set: JarSet, java: Java, ivy_cache: Path, target: Path) -> None:
     command = [
         *(str(java.executable), "-jar", str(_find_ivy())),
         *("-cache", str(ivy_cache)),
-        *("-ivy", str(_IVY_FILE)),
+        *("-ivy", str(jar_set.ivy_file)),
         *("-retrieve", f"{target}/{_NAME_PATTERN}"),
         *("-confs", "default"),
     ]
@@ -92,10 +120,10 @@ def _run_ivy(java: Java, ivy_cache: Path, target: Path) -> None:
         errors="replace",
         check=False,
     )
-    if run.returncode == 0 and (target / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
+    if run.returncode == 0 and (target / jar_set.main_jar).is_file():
         return
     raise UnavailableError(
-        f"The Kafka {KAFKA_VERSION} jars could not be fetched. Ivy's last words:\n"
+        f"The {jar_set.title} jars could not be fetched. Ivy's last words:\n"
         f"{_last_words(run.stdout)}\n"
         "Is the network there? Behind a proxy, give Java its address: "
         "JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.kafka_jars import KAFKA_VERSION, kafka_jars
+from admin.kafka_jars import KAFKA_VERSION, JarSet, fetch_jars, kafka_jars
 from common.errors import UnavailableError
 from common.java import Java
 
@@ -63,7 +63,7 @@ def test_ivy_comes_from_pyspark_and_keeps_to_the_cache_folder(tmp_path: Path) ->
 
     (call,) = ivy.calls
     assert "/pyspark/jars/ivy-" in call
-    assert f"-cache {cache}/ivy " in call
+    assert f"-cache {cache}/kafka-{KAFKA_VERSION}.ivy " in call
     assert f"-retrieve {cache}/kafka-{KAFKA_VERSION}.part-" in call
     assert call.endswith("/[artifact]-[revision](-[classifier]).[ext] -confs default")
 
@@ -119,6 +119,28 @@ def test_two_at_once_fetch_once(tmp_path: Path) -> None:
         assert {fetch.result() for fetch in fetches} == {cache / f"kafka-{KAFKA_VERSION}"}
 
     assert len(ivy.calls) == 1
+
+
+def test_two_sets_of_jars_share_neither_folder_nor_ivy_cache(tmp_path: Path) -> None:
+    ivy = Ivy(tmp_path, f'touch "$target/{_NAME}" "$target/other-1.jar"')
+    cache = tmp_path / "cache"
+    ivy_file = tmp_path / "other.xml"
+
+    kafka_jars(ivy.java, cache)
+    other = fetch_jars(JarSet("Other 1", "other-1", ivy_file, "other-1.jar"), ivy.java, cache)
+
+    assert other == cache / "other-1"
+    _, call = ivy.calls
+    assert f"-cache {cache}/other-1.ivy -ivy {ivy_file} " in call
+    assert _entries(cache) == [f"kafka-{KAFKA_VERSION}", "other-1"]
+
+
+def test_a_set_without_its_main_jar_is_a_failure(tmp_path: Path) -> None:
+    ivy = Ivy(tmp_path, 'touch "$target/another-1.jar"')
+    wanted = JarSet("Other 1", "other-1", tmp_path / "other.xml", "other-1.jar")
+
+    with pytest.raises(UnavailableError, match="The Other 1 jars could not be fetched"):
+        fetch_jars(wanted, ivy.java, tmp_path / "cache")
 
 
 def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
