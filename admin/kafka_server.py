@@ -13,7 +13,7 @@ from admin.processes import Process
 from common.errors import UnavailableError
 from common.java import find_java
 
-_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _META_FILE = "meta.properties"
 _HEAP = ("-Xms256m", "-Xmx1g")
 _COLLECTOR = (
@@ -100,7 +100,7 @@ class KafkaServer:
             *options,
             "-Djava.awt.headless=true",
             # As an address, because a plain path with a space in it would not be read.
-            f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+            f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
             *("-cp", f"{self._jars}/*"),
             main_class,
         ]

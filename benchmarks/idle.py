@@ -8,43 +8,20 @@ tasks, so everything is loaded that is loaded late.
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from pathlib import Path
 
 from admin.local_broker import LocalCluster
-from admin.quickstart.daemons import Daemon, session_members
-from benchmarks.latency import PIPELINES
+from benchmarks.peers import this_engine
+from benchmarks.resources import cpu_s, memory_mb
 from common.kafka.bulk import BulkWriter
 from tests.engine import Engine, all_run, engine
 
 PARTITIONS = 4
 RECORDS = 10_000
 REST_S = 10
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def cpu_s(daemon: Daemon) -> float:
-    """Return the CPU time of all processes of a daemon so far, in seconds."""
-    assert daemon.pid is not None
-    ticks = 0
-    for pid in session_members(daemon.pid):
-        # Behind the name: state, ppid, …; utime and stime are the fields 14 and 15 (proc(5)).
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / _TICKS_PER_S
-
-
-def memory_mb(daemon: Daemon) -> float:
-    """Return the resident memory of all processes of a daemon; what they share counts often."""
-    assert daemon.pid is not None
-    pages = [
-        int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        for pid in session_members(daemon.pid)
-    ]
-    return sum(pages) * _PAGE_MB
+PIPELINES = {"forward": this_engine.PIPELINES["forward"], "sql": this_engine.PIPELINES["sql-all"]}
 
 
 def measure(job: Engine, seconds: float) -> tuple[float, float]:
@@ -61,10 +38,12 @@ def measure(job: Engine, seconds: float) -> tuple[float, float]:
         )
     )
     time.sleep(REST_S)
-    before, began = cpu_s(daemon), time.monotonic()
+    assert daemon.pid is not None
+    session = [daemon.pid]
+    before, began = cpu_s(session), time.monotonic()
     time.sleep(seconds)
-    used = cpu_s(daemon) - before
-    return used / (time.monotonic() - began), memory_mb(daemon)
+    used = cpu_s(session) - before
+    return used / (time.monotonic() - began), memory_mb(session)
 
 
 def main() -> None:

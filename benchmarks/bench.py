@@ -1,0 +1,257 @@
+"""One broker, its topics, and the jobs that run on it, one at a time."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from admin.local_broker import LocalCluster
+from benchmarks.contender import Contender, Job, Running
+from benchmarks.records import Check, Numbers, WrongOutputError
+from benchmarks.resources import cpu_s
+from common.config import Config
+from common.errors import PipelineError
+from common.kafka.admin import Admin
+from common.kafka.bulk import BulkWriter, Row
+from common.kafka.data import PartitionReader
+from common.record_batch import RecordBatch
+from common.topics import TopicSpec
+
+PARTITIONS = 2
+FETCH_RECORDS = 20_000
+STALL_S = 120.0
+"""How long an engine may show nothing new before its run has failed."""
+_WAIT_S = 0.2
+_WRITE_TIMEOUT_S = 120
+_DELETE_TIMEOUT_S = 30
+# Sinks and state topics of gigabytes come and go: what is deleted is to be gone at once.
+_BROKER_SETTINGS = {"log.segment.delete.delay.ms": 1_000}
+
+
+class Bench:
+    """A broker of its own, and what all runs need of it."""
+
+    def __init__(self, folder: Path, cluster: LocalCluster) -> None:
+        """Use a cluster that runs; `folder` takes the folders of the jobs."""
+        self.folder = folder
+        self.servers = cluster.bootstrap_servers
+        process = cluster.process(1)
+        assert process is not None
+        self._broker = process.pid
+        host, _, port = self.servers.rpartition(":")
+        self.config = Config(
+            server_ip=host,
+            server_port=int(port),
+            tm_number=1,
+            parallelism=PARTITIONS,
+            replication_factor=1,
+            source_topic="source",
+            sink_topic="sink",
+        )
+        self.admin = Admin(self.config)
+        self._deleter = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        self._numbers = count()
+
+    def broker_cpu_s(self) -> float:
+        """Return the CPU time of the broker so far, in seconds."""
+        return cpu_s([self._broker])
+
+    def make_topic(self, name: str) -> None:
+        """Create a topic with two partitions."""
+        self.admin.ensure_topics([TopicSpec(name, PARTITIONS, 1)])
+
+    def write(self, topic: str, rows: Iterator[Row]) -> None:
+        """Append records to a topic, and wait until the broker has them."""
+        writer = BulkWriter(self.config, topic)
+        writer.write(rows)
+        writer.flush(_WRITE_TIMEOUT_S)
+
+    def written(self, topic: str) -> int:
+        """Return the sum of the ends of a topic's partitions: records and transactions' markers."""
+        places = [(topic, number) for number in range(PARTITIONS)]
+        return sum(self.admin.high_watermarks(places).values())
+
+    @contextmanager
+    def run(
+        self,
+        contender: Contender,
+        kind: str,
+        source: str | None = None,
+        *,
+        instances: int = 1,
+        threads: int = 2,
+    ) -> Iterator[Run]:
+        """Make what a job needs; end its processes and delete its topics afterwards.
+
+        Without a source it gets an empty one of its own. The body starts it.
+        """
+        kept = set(self.admin.topics())
+        name = f"{kind}-{next(self._numbers)}".replace("-", "_")
+        folder = self.folder / name
+        folder.mkdir()
+        job = Job(
+            kind=kind,
+            name=name,
+            servers=self.servers,
+            source=source or f"source_{name}",
+            sink=f"sink_{name}",
+            folder=folder,
+            instances=instances,
+            threads=threads,
+        )
+        run = Run(self, contender, job)
+        try:
+            for topic in {job.source, job.sink} - kept:
+                self.make_topic(topic)
+            yield run
+        except PipelineError as error:
+            raise PipelineError(f"{contender.title}, {kind}: {error}\n{run.logs()}") from error
+        finally:
+            run.close()
+            job.wipe_state()
+            self._delete(set(self.admin.topics()) - kept)
+
+    def _delete(self, topics: set[str]) -> None:
+        deletable = [topic for topic in topics if not topic.startswith("__")]
+        if deletable:
+            for future in self._deleter.delete_topics(deletable).values():
+                future.result(_DELETE_TIMEOUT_S)
+
+
+@dataclass(slots=True)
+class Run:
+    """A job of one contender, which may be started, stopped and started again."""
+
+    bench: Bench
+    contender: Contender
+    job: Job
+    _running: Running | None = field(default=None, init=False)
+
+    @property
+    def running(self) -> Running:
+        """The processes; the job was started."""
+        assert self._running is not None
+        return self._running
+
+    def start(self) -> Running:
+        """Start the job in the background."""
+        self._running = self.contender.start(self.job)
+        return self._running
+
+    def stop(self) -> None:
+        """Let the job finish, and wait for it."""
+        self.running.stop()
+        self._running = None
+
+    def close(self) -> None:
+        """End what still runs, at once."""
+        if self._running is not None:
+            self._running.close()
+
+    def require_alive(self) -> None:
+        """Raise `PipelineError` if a process ended by itself."""
+        if self._running is not None:
+            self._running.require_alive()
+
+    def logs(self) -> str:
+        """Return the ends of the logs of what runs."""
+        return self._running.logs() if self._running is not None else ""
+
+    @contextmanager
+    def sink(self, check: Check) -> Iterator[Sink]:
+        """Read the committed records of the sink from its start."""
+        with closing(PartitionReader(self.bench.config, "benchmark")) as reader:
+            reader.assign({(self.job.sink, number): 0 for number in range(PARTITIONS)})
+            yield Sink(self, reader, check)
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What one fetch brought of one partition, when it was in the reader's hand."""
+
+    batch: RecordBatch
+    numbers: Numbers
+    arrived_ns: int
+    """By `time.time_ns`."""
+
+
+@dataclass(slots=True)
+class Sink:
+    """The outputs of a run, judged as they are read."""
+
+    _run: Run
+    _reader: PartitionReader
+    _check: Check
+    _positions: dict[int, int] = field(default_factory=dict, init=False)
+
+    def read(self) -> list[Outputs]:
+        """Return what has come, after waiting a moment for it."""
+        fetched = self._reader.fetch(FETCH_RECORDS, _WAIT_S)
+        arrived_ns = time.time_ns()
+        for (topic, number), reason in fetched.errors:
+            raise PipelineError(f"{topic}[{number}] cannot be read: {reason}")
+        found = []
+        for batch in fetched.batches:
+            found.append(Outputs(batch, self._check.add(batch), arrived_ns))
+            self._positions[batch.partition] = batch.offsets[-1] + 1
+        for (_, partition), offset in fetched.ends:
+            self._positions[partition] = max(self._positions.get(partition, 0), offset)
+        return found
+
+    def read_until(
+        self,
+        is_done: Callable[[], bool],
+        look: Callable[[Outputs], None] = lambda _: None,
+        stall_s: float = STALL_S,
+    ) -> None:
+        """Show all outputs to `look` until it is done.
+
+        Raises `WrongOutputError` when an output is wrong, or none comes for `stall_s`.
+        """
+        moved_s = time.monotonic()
+        while not is_done():
+            found = self.read()
+            for outputs in found:
+                look(outputs)
+            if found:
+                moved_s = time.monotonic()
+            elif time.monotonic() - moved_s > stall_s:
+                raise WrongOutputError(f"nothing came for {stall_s:.0f} s: {self._check.missing()}")
+            self._run.require_alive()
+
+    def read_complete(self) -> None:
+        """Read until all that should come has come."""
+        self.read_until(lambda: self._check.is_complete)
+
+    def stop_and_read_rest(self) -> None:
+        """Stop the job, and judge whatever it still puts out: nothing more may come."""
+        self._run.stop()
+        places = [(self._run.job.sink, number) for number in range(PARTITIONS)]
+        ends = self._run.bench.admin.high_watermarks(places)
+        deadline_s = time.monotonic() + STALL_S
+        while any(self._positions.get(partition, 0) < end for (_, partition), end in ends.items()):
+            self.read()
+            if time.monotonic() > deadline_s:
+                raise WrongOutputError("the sink cannot be read to its end")
+        if not self._check.is_complete:
+            raise WrongOutputError(self._check.missing())
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """Start a broker in a temporary folder, and delete all of it afterwards."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
+        folder = Path(name)
+        cluster = LocalCluster(folder / "kafka", settings=_BROKER_SETTINGS)
+        cluster.start()
+        try:
+            yield Bench(folder, cluster)
+        finally:
+            cluster.stop()

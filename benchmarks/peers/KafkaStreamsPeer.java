@@ -1,0 +1,125 @@
+import java.util.Properties;
+import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.CloseOptions;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
+
+/**
+ * The jobs of the benchmark on Kafka Streams, exactly once, with its defaults for all else.
+ *
+ * <p>Arguments: job, bootstrap servers, application id, source, sink, state folder, threads. The
+ * jobs are forward, count (without caching), cached-count and processor. It ends on SIGTERM, and
+ * with exit code 1 if Kafka Streams gives up.
+ */
+public final class KafkaStreamsPeer {
+  private static final String COUNTS = "Counts";
+
+  public static void main(String[] args) throws InterruptedException {
+    String job = args[0];
+    Properties settings = new Properties();
+    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[1]);
+    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, args[2]);
+    settings.put(StreamsConfig.STATE_DIR_CONFIG, args[5]);
+    settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, args[6]);
+    settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+    KafkaStreams streams = new KafkaStreams(topology(job, args[3], args[4]), settings);
+    CountDownLatch failed = new CountDownLatch(1);
+    streams.setStateListener(
+        (state, former) -> {
+          if (state == KafkaStreams.State.ERROR) {
+            failed.countDown();
+          }
+        });
+    // Otherwise the next start waits until the broker has missed this one for a session timeout.
+    CloseOptions leaving =
+        CloseOptions.groupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP);
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(leaving)));
+    streams.start();
+    failed.await();
+    System.exit(1);
+  }
+
+  private static Topology topology(String job, String source, String sink) {
+    return switch (job) {
+      case "forward" -> forward(source, sink);
+      case "count" -> count(source, sink, counts().withCachingDisabled());
+      case "cached-count" -> count(source, sink, counts().withCachingEnabled());
+      case "processor" -> processor(source, sink);
+      default -> throw new IllegalArgumentException("no such job: " + job);
+    };
+  }
+
+  private static Topology forward(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    builder
+        .stream(source, Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
+        .to(sink, Produced.with(Serdes.ByteArray(), Serdes.ByteArray()));
+    return builder.build();
+  }
+
+  private static Materialized<String, Long, KeyValueStore<Bytes, byte[]>> counts() {
+    return Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as(COUNTS)
+        .withKeySerde(Serdes.String())
+        .withValueSerde(Serdes.Long());
+  }
+
+  private static Topology count(
+      String source, String sink, Materialized<String, Long, KeyValueStore<Bytes, byte[]>> store) {
+    StreamsBuilder builder = new StreamsBuilder();
+    builder
+        .stream(source, Consumed.with(Serdes.String(), Serdes.ByteArray()))
+        .groupByKey(Grouped.with(Serdes.String(), Serdes.ByteArray()))
+        .count(store)
+        .toStream()
+        .mapValues(count -> Long.toString(count))
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
+  }
+
+  private static Topology processor(String source, String sink) {
+    return new Topology()
+        .addSource("Source", new StringDeserializer(), new StringDeserializer(), source)
+        .addProcessor("Stage", Counting::new, "Source")
+        .addStateStore(
+            Stores.keyValueStoreBuilder(
+                    Stores.persistentKeyValueStore(COUNTS), Serdes.String(), Serdes.Long())
+                .withCachingDisabled(),
+            "Stage")
+        .addSink("Sink", sink, new StringSerializer(), new StringSerializer(), "Stage");
+  }
+
+  /** Counts the records of each key, one by one. */
+  private static final class Counting implements Processor<String, String, String, String> {
+    private ProcessorContext<String, String> context;
+    private KeyValueStore<String, Long> counts;
+
+    @Override
+    public void init(ProcessorContext<String, String> context) {
+      this.context = context;
+      counts = context.getStateStore(COUNTS);
+    }
+
+    @Override
+    public void process(Record<String, String> record) {
+      Long known = counts.get(record.key());
+      long count = known == null ? 1 : known + 1;
+      counts.put(record.key(), count);
+      context.forward(record.withValue(Long.toString(count)));
+    }
+  }
+}

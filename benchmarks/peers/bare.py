@@ -1,0 +1,35 @@
+"""The bare loops as contenders: a process for each partition."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.contender import Job, Running, launch
+
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class BareLoop:
+    """`bare_loop.py` in one of its modes; it has the one job `forward`."""
+
+    mode: str
+
+    @property
+    def title(self) -> str:
+        return f"bare loop, {self.mode}"
+
+    def prepare(self, folder: Path) -> None:
+        """Nothing is needed beyond the environment that runs this."""
+
+    def start(self, job: Job) -> Running:
+        """Start a process for each partition."""
+        command = [sys.executable, "-m", "benchmarks.peers.bare_loop", self.mode]
+        command += [job.servers, job.name, job.source, job.sink]
+        processes = [
+            launch(job, f"{number}_bare", [*command, str(number)], {"PYTHONPATH": str(_ROOT)})
+            for number in range(job.threads)
+        ]
+        return Running([processes])

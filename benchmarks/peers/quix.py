@@ -1,0 +1,87 @@
+"""Quix Streams as a contender, in an environment of its own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from admin.locks import exclusive
+from admin.paths import cache_home
+from benchmarks.contender import Job, Running, launch
+from common.errors import UnavailableError
+
+VERSION = "3.28.1"
+
+_APPLICATION = Path(__file__).with_name("quix_application.py")
+_COMPLETE = "complete"
+_USEFUL_LINES = 12
+
+
+class QuixStreams:
+    """A process for each thread, since an application of Quix Streams has one."""
+
+    title = f"Quix Streams {VERSION}"
+
+    def prepare(self, folder: Path) -> None:
+        """Install Quix Streams into an environment in the cache folder, once."""
+        self._python = quix_environment(cache_home()) / "bin" / "python"
+
+    def start(self, job: Job) -> Running:
+        """Start the processes; those of an instance share its state folder."""
+        instances = [
+            [
+                launch(job, f"{instance}_{thread}_quix", self._command(job, instance))
+                for thread in range(job.threads)
+            ]
+            for instance in range(job.instances)
+        ]
+        return Running(instances)
+
+    def _command(self, job: Job, instance: int) -> list[str]:
+        return [
+            *(str(self._python), str(_APPLICATION)),
+            *(job.kind, job.servers, job.name, job.source, job.sink),
+            str(job.state_dir(instance)),
+        ]
+
+
+def quix_environment(cache_dir: Path) -> Path:
+    """Return a virtual environment with Quix Streams, made first if it is not there.
+
+    Takes half a minute and a network the first time; says so in one line on stderr. One that is
+    not complete, as after a download that broke off, is made again.
+
+    Raises `UnavailableError` when it cannot be made.
+    """
+    folder = cache_dir / f"quix-{VERSION}"
+    with exclusive(cache_dir / f"quix-{VERSION}.lock"):
+        if not (folder / _COMPLETE).is_file():
+            print(f"installing Quix Streams {VERSION}, once…", file=sys.stderr, flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            _run([sys.executable, "-m", "venv", str(folder)])
+            _run([str(folder / "bin" / "python"), *_PIP, f"quixstreams=={VERSION}"])
+            (folder / _COMPLETE).touch()
+    return folder
+
+
+_PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+
+
+def _run(command: list[str]) -> None:
+    run = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if run.returncode != 0:
+        words = "\n".join(f"  {line}" for line in run.stdout.splitlines()[-_USEFUL_LINES:])
+        raise UnavailableError(
+            f"Quix Streams {VERSION} could not be installed:\n{words}\n"
+            "Is the network there? Or leave this peer out (--peer kafka-streams)."
+        )

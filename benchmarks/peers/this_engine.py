@@ -1,0 +1,70 @@
+"""This engine as a contender: its commands, with its defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.contender import Job, Running
+from tests.engine import Engine
+
+ROOT = Path(__file__).parents[2]
+STAGE = "Stage"
+_CLASS = """
+- id: Stage
+  type: benchmarks.counting:{}
+  to: [sink]
+  serdes: {{key: string, value: string, out_value: integer}}
+  stores: [{{name: Counts, key: string, value: int64}}]
+"""
+PIPELINES = {
+    "forward": "- {id: Stage, type: forward, to: [sink]}\n",
+    "sum": "- {id: Stage, type: sum, to: [sink]}\n",
+    "count": "- {id: Stage, type: count, to: [sink]}\n",
+    "chain": (
+        "- {id: First, type: forward, to: [Stage]}\n- {id: Stage, type: count, to: [sink]}\n"
+    ),
+    "sql": """
+- id: Stage
+  type: sql
+  query: SELECT key, value FROM input WHERE value LIKE '%1'
+  to: [sink]
+""",
+    "sql-all": """
+- id: Stage
+  type: sql
+  query: SELECT key, value FROM input WHERE length(value) > 0
+  to: [sink]
+""",
+    "processor": _CLASS.format("Counting"),
+    "batch": _CLASS.format("BatchCounting"),
+}
+
+
+class ThisEngine:
+    """A JobManager, and a TaskManager with its PipelineThreads for each instance."""
+
+    title = "this engine"
+
+    def prepare(self, folder: Path) -> None:
+        """Nothing is needed beyond the environment that runs this."""
+
+    def start(self, job: Job) -> Running:
+        """Start a JobManager, and a TaskManager for each instance."""
+        engine = Engine(
+            job.folder,
+            job.servers,
+            job.name,
+            PIPELINES[job.kind],
+            source_topic=job.source,
+            sink_topic=job.sink,
+            tm_number=job.instances,
+            state_dir=job.state_dir(0),
+            modules="[benchmarks.counting]",
+            python_path=f"[{ROOT}]",
+        )
+        job_manager = engine.start_job_manager()
+        task_managers = [
+            engine.start_task_manager(number, threads=job.threads)
+            for number in range(job.instances)
+        ]
+        return Running([[daemon] for daemon in task_managers], [job_manager])

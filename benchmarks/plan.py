@@ -1,0 +1,99 @@
+"""Which runs a comparison has: its workloads, and who takes part in each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+OURS = "this engine"
+KAFKA_STREAMS = "kafka-streams"
+QUIX = "quix"
+AT_LEAST_ONCE = "at-least-once"
+TRANSACTIONAL = "transactional"
+PEERS = (KAFKA_STREAMS, QUIX)
+LATENCY_RATES = (1_000, 10_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A run of each round: who runs what. Workloads that share one share its figures."""
+
+    contender: str
+    measurement: str
+    kind: str
+    rate: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The entries that are compared in one table; the first is this engine's."""
+
+    title: str
+    entries: Sequence[Entry]
+
+    @property
+    def measurement(self) -> str:
+        return self.entries[0].measurement
+
+
+_JOBS: dict[str, dict[str, Sequence[str]]] = {
+    "forward": {OURS: ["forward"], KAFKA_STREAMS: ["forward"], QUIX: ["forward"]},
+    "count": {OURS: ["count"], KAFKA_STREAMS: ["count", "cached-count"], QUIX: ["count"]},
+    "processor": {OURS: ["processor"], KAFKA_STREAMS: ["processor"], QUIX: ["count"]},
+    "batch": {OURS: ["batch"], KAFKA_STREAMS: ["processor"], QUIX: ["count"]},
+    "sum": {OURS: ["sum"]},
+    "chain": {OURS: ["chain"]},
+    "sql": {OURS: ["sql"]},
+}
+"""The jobs of each throughput workload."""
+_OTHERS: dict[str, dict[str, str]] = {
+    "latency": {OURS: "forward", KAFKA_STREAMS: "forward", QUIX: "forward"},
+    "sql-latency": {OURS: "sql-all"},
+    "restore": {OURS: "count", KAFKA_STREAMS: "count", QUIX: "count"},
+    "failover": {OURS: "count", KAFKA_STREAMS: "count", QUIX: "count"},
+}
+
+WORKLOADS = (*_JOBS, *_OTHERS)
+COMPARED = ("forward", "count", "processor", "batch", "latency", "restore", "failover")
+"""The workloads that peers take part in."""
+
+
+def groups(workloads: Collection[str], peers: Collection[str]) -> Iterator[Group]:
+    """Yield the tables of some workloads, each with this engine, these peers and what limits it."""
+    who = (OURS, *peers)
+    for workload in workloads:
+        if workload in _JOBS:
+            entries = [
+                Entry(contender, "throughput", kind)
+                for contender in who
+                for kind in _JOBS[workload].get(contender, ())
+            ]
+            limits = [
+                Entry(mode, "throughput", "forward") for mode in (TRANSACTIONAL, AT_LEAST_ONCE)
+            ]
+            yield Group(workload, [*entries, *limits])
+        elif workload.endswith("latency"):
+            for rate in LATENCY_RATES:
+                yield Group(f"{workload} at {rate:,} records/s", _others(workload, who, rate))
+        else:
+            yield Group(workload, _others(workload, who))
+
+
+def _others(workload: str, who: Collection[str], rate: int = 0) -> list[Entry]:
+    measurement = "latency" if rate else workload
+    jobs = _OTHERS[workload]
+    return [Entry(name, measurement, jobs[name], rate) for name in who if name in jobs]
+
+
+def distinct(planned: Collection[Group]) -> list[Entry]:
+    """Return the runs of a round: each entry once, in the order of its first table."""
+    return list(dict.fromkeys(entry for group in planned for entry in group.entries))
+
+
+def order_of(entries: Sequence[Entry], round_number: int) -> list[Entry]:
+    """Return the runs of a round in their order: each round begins with another one.
+
+    So none always follows the same one, or is always the first on a machine that was at rest.
+    """
+    start = round_number % len(entries) if entries else 0
+    return [*entries[start:], *entries[:start]]

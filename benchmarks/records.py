@@ -1,0 +1,208 @@
+"""The records of the benchmarks, and models that judge what comes out at the sink.
+
+Record number n has the key `n * STRIDE % keys`, in decimal digits, and a value of 16 digits: n
+itself, or the time at which it was written. So what any engine makes of a record tells its number,
+and records of any count are judged as they come, without a copy of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from common.errors import PipelineError
+from common.kafka.bulk import Row
+from common.record_batch import RecordBatch
+
+KEYS = 10_000
+STRIDE = 7919
+"""A prime: its multiples visit all keys before any comes twice, unless it divides their number."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+class WrongOutputError(PipelineError):
+    """An engine did not put out what it should: its figures do not count."""
+
+
+def rows(first: int, stop: int, keys: int = KEYS) -> Iterator[Row]:
+    """Yield the records `first` up to, without, `stop`, whose values are their numbers."""
+    for number in range(first, stop):
+        yield b"%d" % (number * STRIDE % keys), b"%016d" % number
+
+
+Reading = Callable[[Numbers, Numbers, int], Numbers]
+"""Tells the numbers of records from the keys and values that an engine made of them.
+
+Its third argument is how many keys there are.
+"""
+
+
+def unchanged(_keys: Numbers, values: Numbers, _num_keys: int) -> Numbers:
+    """Read the outputs of `forward`, and of a query that only drops records."""
+    return values
+
+
+def one_more(_keys: Numbers, values: Numbers, _num_keys: int) -> Numbers:
+    """Read the outputs of `sum`, which adds 1 to each value."""
+    return values - 1
+
+
+def counted(keys: Numbers, values: Numbers, num_keys: int) -> Numbers:
+    """Read the outputs of `count`: how often a key came tells which of its records it was."""
+    return (values - 1) * num_keys + first_numbers(keys, num_keys)
+
+
+def first_numbers(keys: Numbers, num_keys: int) -> Numbers:
+    """Return the number of the first record of each key."""
+    return keys * pow(STRIDE, -1, num_keys) % num_keys
+
+
+class Check(Protocol):
+    """Judges the outputs of an engine as they are read from the sink."""
+
+    def add(self, batch: RecordBatch) -> Numbers:
+        """Return the numbers of the records; raises `WrongOutputError` for one that is wrong."""
+        ...
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that should come has come."""
+        ...
+
+    def missing(self) -> str:
+        """Return what has not come yet, in words."""
+        ...
+
+
+class EachOnce:
+    """One output for each record, or for those that end in a digit, in the order of the source."""
+
+    def __init__(
+        self, total: int, read: Reading, keys: int = KEYS, *, last_digit: int | None = None
+    ) -> None:
+        """Expect the records up to, without, `total`; it may be lowered once it is known."""
+        self.total = total
+        self._read = read
+        self._keys = keys
+        self._last_digit = last_digit
+        self._seen = np.zeros(total, np.bool_)
+        self._largest: dict[int, int] = {}
+        """The last number of each partition."""
+        self.found = 0
+
+    @property
+    def expected(self) -> int:
+        """How many outputs there should be."""
+        if self._last_digit is None:
+            return self.total
+        return len(range(self._last_digit, self.total, 10))
+
+    @property
+    def is_complete(self) -> bool:
+        return self.found == self.expected
+
+    def missing(self) -> str:
+        return f"{self.found:,} of {self.expected:,} outputs came"
+
+    def add(self, batch: RecordBatch) -> Numbers:
+        keys = _integers(batch, batch.keys)
+        numbers = self._numbers(batch, keys)
+        _require(batch, numbers, (numbers >= 0) & (numbers < self.total), "is of no record")
+        _require(batch, numbers, numbers * STRIDE % self._keys == keys, "has another key")
+        if self._last_digit is not None:
+            wanted = numbers % 10 == self._last_digit
+            _require(batch, numbers, wanted, "should have been left out")
+        before = np.concatenate(([self._largest.get(batch.partition, -1)], numbers[:-1]))
+        _require(batch, numbers, before < numbers, "came twice or out of order")
+        _require(batch, numbers, ~self._seen[numbers], "came in another partition too")
+        self._seen[numbers] = True
+        self._largest[batch.partition] = int(numbers[-1])
+        self.found += len(numbers)
+        return numbers
+
+    def _numbers(self, batch: RecordBatch, keys: Numbers) -> Numbers:
+        return self._read(keys, _integers(batch, batch.values), self._keys)
+
+
+class EachOnceByKey(EachOnce):
+    """One output for each record, whose value tells nothing of its number: the order of keys does.
+
+    Right as long as a partition lacks fewer records in a row than there are keys: what is missing
+    shows at the end.
+    """
+
+    def __init__(self, total: int, keys: int = KEYS) -> None:
+        super().__init__(total, unchanged, keys)
+
+    def _numbers(self, batch: RecordBatch, keys: Numbers) -> Numbers:
+        places = first_numbers(keys, self._keys)
+        last = self._largest.get(batch.partition, -1)
+        before = np.concatenate(([last % self._keys if last >= 0 else -1], places[:-1]))
+        rounds = max(last, 0) // self._keys + np.cumsum(places <= before)
+        return rounds * self._keys + places
+
+
+class LastOfEachKey:
+    """Counts of which some are left out: those of a key ascend, and its last one comes.
+
+    This is what a cache in front of a store makes of one output per record.
+    """
+
+    def __init__(self, total: int, keys: int = KEYS) -> None:
+        self._keys = keys
+        self._last = np.full(keys, -1, np.int64)
+        """The number of the last record of each key that came."""
+        firsts = first_numbers(np.arange(keys), keys)
+        """The number of the first record of each key."""
+        self._expected = np.where(
+            firsts < total, firsts + (total - 1 - firsts) // keys * keys, np.int64(-1)
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        return bool((self._last == self._expected).all())
+
+    def missing(self) -> str:
+        behind = int((self._last != self._expected).sum())
+        return f"the last counts of {behind:,} keys have not come"
+
+    def add(self, batch: RecordBatch) -> Numbers:
+        keys = _integers(batch, batch.keys)
+        _require(batch, keys, (keys >= 0) & (keys < self._keys), "is the key of no record")
+        numbers = counted(keys, _integers(batch, batch.values), self._keys)
+        # By key, each key's outputs in their order: neighbours with one key must ascend.
+        order = np.argsort(keys, kind="stable")
+        sorted_keys, sorted_numbers = keys[order], numbers[order]
+        is_first = np.concatenate(([True], sorted_keys[1:] != sorted_keys[:-1]))
+        before = np.concatenate(([0], sorted_numbers[:-1]))
+        before[is_first] = self._last[sorted_keys[is_first]]
+        _require(batch, sorted_numbers, before < sorted_numbers, "came twice or out of order")
+        in_range = sorted_numbers <= self._expected[sorted_keys]
+        _require(batch, sorted_numbers, in_range, "is of no record")
+        is_last = np.concatenate((is_first[1:], [True]))
+        self._last[sorted_keys[is_last]] = sorted_numbers[is_last]
+        return numbers
+
+
+def _integers(batch: RecordBatch, column: Sequence[bytes | None]) -> Numbers:
+    try:
+        return np.array(column, np.bytes_).astype(np.int64)
+    except (TypeError, ValueError) as error:
+        raise WrongOutputError(
+            f"{batch.topic}[{batch.partition}] at {batch.offsets[0]}: not decimal digits ({error})"
+        ) from error
+
+
+def _require(
+    batch: RecordBatch, numbers: Numbers, is_right: npt.NDArray[np.bool_], what: str
+) -> None:
+    if not is_right.all():
+        number = int(numbers[int(np.argmin(is_right))])
+        raise WrongOutputError(
+            f"{batch.topic}[{batch.partition}], offsets {batch.offsets[0]} to "
+            f"{batch.offsets[-1]}: the output with number {number} {what}"
+        )

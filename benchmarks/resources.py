@@ -1,0 +1,75 @@
+"""CPU time and memory of everything that daemons started. Linux only."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from admin.quickstart.daemons import session_members
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def cpu_s(sessions: Iterable[int]) -> float:
+    """Return the CPU time of all processes of these sessions so far, in seconds.
+
+    Children that have ended count once their parents have collected them.
+    """
+    ticks = 0
+    for session in sessions:
+        for pid in session_members(session):
+            with suppress(FileNotFoundError, ProcessLookupError):  # It ended just now.
+                ticks += _ticks(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+    return ticks / _TICKS_PER_S
+
+
+def memory_mb(sessions: Iterable[int]) -> float:
+    """Return the resident memory of all processes; what they share counts for each of them."""
+    pages = 0
+    for session in sessions:
+        for pid in session_members(session):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * _PAGE_MB
+
+
+def _ticks(stat: str) -> int:
+    """Return the clock ticks in /proc/<pid>/stat: the process's own and its ended children's."""
+    # After the name: state, ppid, …; utime, stime, cutime and cstime are fields 14 to 17 (proc(5)).
+    return sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+
+
+class PeakMemory:
+    """Samples the memory of sessions in a thread of its own while it is entered."""
+
+    def __init__(self, sessions: Iterable[int], interval_s: float = 1) -> None:
+        self._sessions = list(sessions)
+        self._interval_s = interval_s
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="memory", daemon=True)
+        self.mb = 0.0
+        """The largest sum that was seen."""
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while True:
+            self.mb = max(self.mb, memory_mb(self._sessions))
+            if self._is_over.wait(self._interval_s):
+                return

@@ -1,0 +1,125 @@
+"""How fast an engine works off a backlog, and what that costs.
+
+The source holds records for warming up and those that are measured. A run is measured from the
+moment when the sink has the outputs of the first until it has nearly all: starting, stopping and
+what one partition does after the other has ended are left out. Then the whole sink is judged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.bench import PARTITIONS, STALL_S, Bench, Run
+from benchmarks.contender import Contender
+from benchmarks.records import (
+    Check,
+    EachOnce,
+    LastOfEachKey,
+    WrongOutputError,
+    counted,
+    one_more,
+    unchanged,
+)
+from benchmarks.resources import PeakMemory, cpu_s
+from common.errors import PipelineError
+
+_LEFT_OUT = 0.05
+"""The share of the measured records at the end of the backlog that is not measured."""
+_POLL_S = 0.05
+_REQUEST_TIMEOUT_S = 10
+
+CHECKS: dict[str, Callable[[int], Check]] = {
+    "forward": partial(EachOnce, read=unchanged),
+    "sum": partial(EachOnce, read=one_more),
+    "sql": partial(EachOnce, read=unchanged, last_digit=1),
+    "count": partial(EachOnce, read=counted),
+    "chain": partial(EachOnce, read=counted),
+    "processor": partial(EachOnce, read=counted),
+    "batch": partial(EachOnce, read=counted),
+    "cached-count": LastOfEachKey,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is measured of a backlog: from one count of records to another."""
+
+    start: int
+    stop: int
+
+
+def window_of(warm_up: int, records: int) -> Window:
+    """Return the measured part of a backlog of `warm_up + records` records."""
+    return Window(warm_up, warm_up + records - int(records * _LEFT_OUT))
+
+
+def measure(
+    bench: Bench, contender: Contender, kind: str, source: str, warm_up: int, records: int
+) -> dict[str, float]:
+    """Run a job over the backlog in `source`; return its figures.
+
+    Raises `WrongOutputError` if the sink differs from the model.
+    """
+    total = warm_up + records
+    check = CHECKS[kind](total)
+    window = window_of(warm_up, records)
+    with bench.run(contender, kind, source) as run:
+        progress = _progress(run, check, total)
+        sessions = run.start().sessions
+        with PeakMemory(sessions) as memory:
+            began_s, first = _wait_for(run, progress, window.start)
+            began_cpu_s, began_broker_s = cpu_s(sessions), bench.broker_cpu_s()
+            ended_s, last = _wait_for(run, progress, window.stop)
+            used_s = cpu_s(sessions) - began_cpu_s
+            broker_s = bench.broker_cpu_s() - began_broker_s
+        with run.sink(check) as sink:
+            sink.read_complete()
+            sink.stop_and_read_rest()
+    millions = (last - first) / 1e6
+    return {
+        "records_per_s": (last - first) / (ended_s - began_s),
+        "cpu_s_per_million": used_s / millions,
+        "broker_cpu_s_per_million": broker_s / millions,
+        "peak_mb": memory.mb,
+    }
+
+
+def _progress(run: Run, check: Check, total: int) -> Callable[[], float]:
+    """Return what tells how many records have been processed so far.
+
+    By the outputs, where each record has one; else by the committed offsets, which move once per
+    transaction only.
+    """
+    if isinstance(check, EachOnce):
+        per_output = total / check.expected
+        return lambda: run.bench.written(run.job.sink) * per_output
+    consumer = Consumer({"bootstrap.servers": run.job.servers, "group.id": run.job.name})
+    places = [TopicPartition(run.job.source, number) for number in range(PARTITIONS)]
+
+    def committed() -> float:
+        found = consumer.committed(places, timeout=_REQUEST_TIMEOUT_S)
+        return sum(max(place.offset, 0) for place in found)
+
+    return committed
+
+
+def _wait_for(run: Run, progress: Callable[[], float], records: int) -> tuple[float, float]:
+    """Wait until so many records are processed; return when that was seen, and how many."""
+    before, moved_s = progress(), time.monotonic()
+    if before >= records:
+        raise PipelineError("the backlog was worked off before it was measured: raise --records")
+    while True:
+        time.sleep(_POLL_S)
+        now, now_s = progress(), time.monotonic()
+        if now != before:
+            if now >= records:
+                return now_s, now
+            before, moved_s = now, now_s
+        elif now_s - moved_s > STALL_S:
+            raise WrongOutputError(f"{now:,.0f} records were processed, then no more")
+        run.require_alive()

@@ -1,0 +1,88 @@
+"""A writer at a fixed rate, in a process of its own: it shares no interpreter with a reader."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Producer
+
+from benchmarks.records import KEYS, STRIDE
+
+_TICK_S = 0.001
+_END_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyWriter:
+    """A writer that runs; record numbers go on from those that were there before."""
+
+    _written: Any
+    _is_over: Any
+    _process: Any
+
+    @property
+    def written(self) -> int:
+        """The number of the next record: all before it have been handed to the producer."""
+        return int(self._written.value)
+
+    def stop(self) -> int:
+        """Let it end, with all records in the broker; return how many there are in all."""
+        self._is_over.set()
+        self._process.join(_END_TIMEOUT_S)
+        if self._process.exitcode != 0:
+            raise RuntimeError(f"the writer ended with exit code {self._process.exitcode}")
+        return self.written
+
+
+@contextmanager
+def steady_writer(
+    servers: str, topic: str, first: int, rate: int, *, stamped: bool
+) -> Iterator[SteadyWriter]:
+    """Write `rate` records a second from number `first` on, until it is stopped.
+
+    The values are the numbers, or, if `stamped`, the microseconds since 1970 at the call.
+    """
+    # Not by fork: this process has Kafka clients, whose threads and locks would not survive it.
+    context = multiprocessing.get_context("spawn")
+    written, is_over = context.Value("q", first), context.Event()
+    process = context.Process(
+        target=_write, args=(servers, topic, first, rate, stamped, written, is_over), daemon=True
+    )
+    process.start()
+    try:
+        yield SteadyWriter(written, is_over, process)
+    finally:
+        if process.is_alive():
+            process.kill()
+        process.join()
+
+
+def _write(
+    servers: str, topic: str, first: int, rate: int, stamped: bool, written: Any, is_over: Any
+) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "linger.ms": 0,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+        }
+    )
+    started_s = time.perf_counter()
+    number = first
+    while not is_over.is_set():
+        due = first + int((time.perf_counter() - started_s) * rate)
+        while number < due:
+            value = time.time_ns() // 1000 if stamped else number
+            producer.produce(topic, b"%016d" % value, b"%d" % (number * STRIDE % KEYS))
+            number += 1
+        written.value = number
+        producer.poll(0)
+        time.sleep(_TICK_S)
+    if producer.flush(_END_TIMEOUT_S):
+        raise RuntimeError("the broker has not taken all records")
