@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from admin.local_broker import LocalCluster
@@ -17,7 +18,7 @@ from benchmarks.contender import Contender, Job, Running
 from benchmarks.records import Check, Numbers, WrongOutputError
 from benchmarks.resources import cpu_s
 from common.config import Config
-from common.errors import PipelineError
+from common.errors import EngineError, PipelineError
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row
 from common.kafka.data import PartitionReader
@@ -90,7 +91,8 @@ class Bench:
     ) -> Iterator[Run]:
         """Make what a job needs; end its processes and delete its topics afterwards.
 
-        Without a source it gets an empty one of its own. The body starts it.
+        Without a source it gets an empty one of its own. The body starts it. Whatever fails, Kafka
+        or a contender, raises `PipelineError` with the ends of the logs.
         """
         kept = set(self.admin.topics())
         name = f"{kind}-{next(self._numbers)}".replace("-", "_")
@@ -108,15 +110,16 @@ class Bench:
         )
         run = Run(self, contender, job)
         try:
-            for topic in {job.source, job.sink} - kept:
-                self.make_topic(topic)
-            yield run
-        except PipelineError as error:
-            raise PipelineError(f"{contender.title}, {kind}: {error}\n{run.logs()}") from error
-        finally:
-            run.close()
-            job.wipe_state()
-            self._delete(set(self.admin.topics()) - kept)
+            try:
+                for topic in {job.source, job.sink} - kept:
+                    self.make_topic(topic)
+                yield run
+            finally:
+                run.close()
+                job.wipe_state()
+                self._delete(set(self.admin.topics()) - kept)
+        except (PipelineError, EngineError, KafkaException) as error:
+            raise PipelineError(f"{error}\n{run.logs()}") from error
 
     def _delete(self, topics: set[str]) -> None:
         deletable = [topic for topic in topics if not topic.startswith("__")]

@@ -64,12 +64,17 @@ class Comparison:
     figures: defaultdict[Entry, list[dict[str, float]]]
     failures: list[str]
 
-    def load_backlog(self) -> None:
-        """Write what all throughput runs read."""
-        self.bench.make_topic(BACKLOG)
-        self.bench.write(BACKLOG, rows(0, self.sizes.warm_up_records + self.sizes.records))
+    def run(self, planned: Sequence[Group], rounds: int) -> None:
+        """Write what all throughput runs read, and run every contender once a round."""
+        entries = plan.distinct(planned)
+        if any(entry.measurement == "throughput" for entry in entries):
+            self.bench.make_topic(BACKLOG)
+            total = self.sizes.warm_up_records + self.sizes.records
+            self.bench.write(BACKLOG, rows(0, total))
+        for number in range(rounds):
+            self._run_round(number, entries)
 
-    def run_round(self, number: int, entries: Sequence[Entry]) -> None:
+    def _run_round(self, number: int, entries: Sequence[Entry]) -> None:
         """Run every contender once, and report each on stderr as it ends."""
         for entry in plan.order_of(entries, number):
             load = os.getloadavg()[0]
@@ -80,7 +85,9 @@ class Comparison:
                 self.failures.append(f"{said}: {error}")
                 _say(f"{said}: FAILED: {error}")
                 continue
-            self.figures[entry].append({**figures, "load_before": load})
+            self.figures[entry].append(
+                {**figures, "load_before": load, "load_after": os.getloadavg()[0]}
+            )
             first = COLUMNS[entry.measurement][0]
             value = f"{figures[first.figure]:,.{first.decimals}f} {first.title}"
             _say(f"{said}: {value}, load {load:.1f} before")
@@ -167,10 +174,13 @@ def machine() -> dict[str, Any]:
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Measure and report; return the exit code: 1 if a run failed."""
+    """Measure and report; return the exit code: 1 if a run failed.
+
+    When it is interrupted, it reports the runs that are complete: a comparison takes hours.
+    """
     peers = [] if NONE in arguments.peer else arguments.peer
     planned = list(plan.groups(arguments.workload, peers))
-    entries = plan.distinct(planned)
+    contenders = contenders_of(plan.distinct(planned))
     sizes = Sizes(
         records=arguments.records,
         warm_up_records=arguments.warm_up_records,
@@ -178,23 +188,21 @@ def compare(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
         warm_up_s=arguments.warm_up_seconds,
     )
-    before = machine()
+    before, started_s = machine(), time.monotonic()
+    exit_code = 0
     with bench() as stage:
-        contenders = contenders_of(entries)
         for contender in contenders.values():
             contender.prepare(stage.folder)
         comparison = Comparison(stage, contenders, sizes, defaultdict(list), [])
-        if any(entry.measurement == "throughput" for entry in entries):
-            comparison.load_backlog()
-        started_s = time.monotonic()
-        for number in range(arguments.rounds):
-            comparison.run_round(number, entries)
-        took_s = time.monotonic() - started_s
+        try:
+            comparison.run(planned, arguments.rounds)
+        except Interrupted as interrupt:
+            exit_code = 128 + interrupt.number
     tables = [comparison.table(group) for group in planned]
     everything = {
         "machine": before,
         "arguments": {key: value for key, value in vars(arguments).items() if key != "json"},
-        "seconds": round(took_s),
+        "seconds": round(time.monotonic() - started_s),
         "tables": [as_json(table) for table in tables],
         "failures": comparison.failures,
     }
@@ -204,7 +212,7 @@ def compare(arguments: argparse.Namespace) -> int:
         print("\n\n".join(as_text(table) for table in tables))
         if arguments.json:
             Path(arguments.json).write_text(json.dumps(everything, indent=1) + "\n")
-    return 1 if comparison.failures else 0
+    return exit_code or (1 if comparison.failures else 0)
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:

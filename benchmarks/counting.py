@@ -1,4 +1,4 @@
-"""Code of the user's that counts, for `benchmarks.throughput`: what `count` does, by hand."""
+"""User code that counts, for `benchmarks.compare`: what `count` does, by hand."""
 
 from __future__ import annotations
 

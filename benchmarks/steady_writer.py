@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from benchmarks.records import KEYS, STRIDE
+from common.errors import PipelineError, UnavailableError
 
 _TICK_S = 0.001
 _END_TIMEOUT_S = 60
@@ -35,7 +36,7 @@ class SteadyWriter:
         self._is_over.set()
         self._process.join(_END_TIMEOUT_S)
         if self._process.exitcode != 0:
-            raise RuntimeError(f"the writer ended with exit code {self._process.exitcode}")
+            raise PipelineError(f"the writer ended with exit code {self._process.exitcode}")
         return self.written
 
 
@@ -85,4 +86,4 @@ def _write(
         producer.poll(0)
         time.sleep(_TICK_S)
     if producer.flush(_END_TIMEOUT_S):
-        raise RuntimeError("the broker has not taken all records")
+        raise UnavailableError("the broker has not taken all records")
