@@ -21,6 +21,7 @@ from pathlib import Path
 from admin.quickstart.signals import Interrupted, Signals
 from tests.chaos.campaign import Campaign
 from tests.chaos.catalog import faults
+from tests.chaos.pipelines import Kind
 from tests.chaos.report import Timeline, table
 from tests.chaos.sabotage import sabotages
 
@@ -38,7 +39,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--broken", choices=sabotages(), metavar="NAME", help="sabotage the engine; see --list"
     )
-    parser.add_argument("--sql", action="store_true", help="the auditor is a Spark SQL query")
+    parser.add_argument(
+        "--kind",
+        choices=tuple(Kind),
+        default=Kind.PLAIN,
+        type=Kind,
+        help="sql: the auditor is a Spark SQL query; slow: one processor sleeps, one is async",
+    )
     parser.add_argument("--list", action="store_true", help="list faults and sabotages, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--keep", action="store_true", help="keep logs though all went well")
@@ -69,7 +76,7 @@ def main() -> int:
     logging.getLogger("librdkafka").setLevel(logging.CRITICAL)
     folder = Path(tempfile.mkdtemp(prefix="chaos_"))
     timeline = Timeline()
-    campaign = Campaign(folder, seed, timeline, arguments.broken or "", arguments.sql)
+    campaign = Campaign(folder, seed, timeline, arguments.broken or "", arguments.kind)
     Signals().install()
     try:
         if arguments.soak:

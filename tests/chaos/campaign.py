@@ -11,6 +11,7 @@ from random import Random
 
 from tests.chaos.catalog import Fault, SkippedError
 from tests.chaos.ledger import Tally
+from tests.chaos.pipelines import Kind
 from tests.chaos.report import Row, StandstillWatch, Timeline
 from tests.chaos.rig import Rig
 from tests.chaos.verify import explain, read_again, verify
@@ -23,7 +24,7 @@ class Campaign:
 
     With the name of a sabotage in `broken`, it ends as soon as a result, a state or an offset is
     not what it must be.
-    `with_query`, one of the processors is a query of Spark SQL.
+    `kind` says what the pipeline is made of.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Campaign:
         seed: int,
         timeline: Timeline,
         broken: str = "",
-        with_query: bool = False,
+        kind: Kind = Kind.PLAIN,
     ) -> None:
         self.rows: dict[str, Row] = {}
         self.problems: list[str] = []
@@ -42,7 +43,7 @@ class Campaign:
         self.sabotage_signs = 0
         """How often a sabotage has left its sign."""
         self._broken = broken
-        self._with_query = with_query
+        self._kind = kind
         self._folder = folder
         self._seed = seed
         self._say = timeline.say
@@ -94,7 +95,7 @@ class Campaign:
             self._say(f"cluster {self._clusters} starts: {brokers} broker(s), in {folder}")
             is_whole = True
             random = Random(f"{self._seed} cluster {self._clusters}")
-            rig = Rig(folder, random, self._say, brokers, self._broken, self._with_query)
+            rig = Rig(folder, random, self._say, brokers, self._broken, self._kind)
             with rig.open():
                 while fault is not None and is_whole:
                     is_whole = self._round(rig, fault)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from tests.chaos.ledger import BASE
 
 START = """
@@ -23,11 +25,30 @@ _SUM = f"type: sum, config: {{constant: {BASE}}}"
 _QUERY = f"type: sql, query: 'SELECT key, CAST(value AS BIGINT) + {BASE} AS value FROM input'"
 
 
-def pipeline(start: str, with_query: bool) -> str:
-    """Return a whole pipeline; `with_query`, the auditor is one of Spark SQL."""
+_ASYNC = f"type: 'tests.user_code.slow:AsyncSum', config: {{constant: {BASE}, seconds: 0.005}}"
+_SLOW = "type: 'tests.user_code.slow:Slow', config: {seconds: 0.001}"
+
+
+class Kind(StrEnum):
+    """What the pipelines are made of."""
+
+    PLAIN = "plain"
+    SQL = "sql"
+    """The auditor is a query of Spark SQL."""
+    SLOW = "slow"
+    """The splitter sleeps for each record, and the auditor is an `AsyncProcessor`."""
+
+
+_AUDITORS = {Kind.PLAIN: _SUM, Kind.SQL: _QUERY, Kind.SLOW: _ASYNC}
+
+
+def pipeline(start: str, kind: Kind) -> str:
+    """Return a whole pipeline with this beginning."""
+    if kind is Kind.SLOW:
+        start = start.replace("{id: Splitter, type: forward", f"{{id: Splitter, {_SLOW}")
     return f"""
 {start}
-- {{id: Auditor, {_QUERY if with_query else _SUM}, to: [Merger], on_error: dead_letter}}
+- {{id: Auditor, {_AUDITORS[kind]}, to: [Merger], on_error: dead_letter}}
 - {{id: Merger, type: forward, to: [sink], on_error: dead_letter}}
 - id: Pairer
   type: tests.user_code.pairing:Pairing

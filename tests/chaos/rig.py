@@ -22,7 +22,7 @@ from common.status import TaskState
 from tests.chaos import sabotage
 from tests.chaos.ledger import Ledger, Tally
 from tests.chaos.load import KEYS, Load, SinkReader
-from tests.chaos.pipelines import START, pipeline
+from tests.chaos.pipelines import START, Kind, pipeline
 from tests.chaos.proxy import Link
 from tests.chaos.small_disk import NoSmallDiskError, small_disk
 from tests.engine import Engine, signal_session
@@ -130,7 +130,7 @@ class Rig:
         say: Callable[[str], None],
         brokers: int = 1,
         broken: str = "",
-        with_query: bool = False,
+        kind: Kind = Kind.PLAIN,
     ) -> None:
         """Choose names and ports; `open` starts everything. `broken` names a sabotage."""
         self.folder = folder
@@ -138,7 +138,7 @@ class Rig:
         self.say = say
         self.brokers = brokers
         self._broken = broken
-        self._with_query = with_query
+        self._kind = kind
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
@@ -174,7 +174,7 @@ class Rig:
             heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
             kafka=_servers_setting(servers),
-            modules="[tests.user_code.pairing]",
+            modules="[tests.user_code.pairing, tests.user_code.slow]",
             python_path=f"[{_ROOT}]",
         )
         self._stack.callback(self._end_engine)
@@ -194,7 +194,7 @@ class Rig:
 
     def pipeline(self, start: str) -> str:
         """Return a whole pipeline of a beginning."""
-        return pipeline(start, self._with_query)
+        return pipeline(start, self._kind)
 
     def _make_cluster(self) -> LocalCluster:
         directory = self.folder / "kafka"

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
-from streams import AsyncProcessor, Processor, ProcessorContext, Record
+from streams import (
+    AsyncProcessor,
+    Processor,
+    ProcessorContext,
+    Record,
+    RecordRejectedError,
+)
 
 
 class Slow(Processor):
@@ -30,6 +36,23 @@ class SlowAsync(AsyncProcessor):
         """Wait, then return the record."""
         await asyncio.sleep(self._seconds)
         return record
+
+
+class AsyncSum(AsyncProcessor):
+    """Adds a constant to values, as `type: sum` does, a while after it got them."""
+
+    def __init__(self, constant: int, seconds: float) -> None:
+        self._constant = constant
+        self._seconds = seconds
+
+    async def process(self, record: Record) -> Record:
+        """Wait, then return the sum."""
+        await asyncio.sleep(self._seconds)
+        try:
+            number = int(record.value)
+        except (TypeError, ValueError):
+            raise RecordRejectedError("the value is no integer") from None
+        return record.with_value(b"%d" % (number + self._constant))
 
 
 class Stuck(Processor):
