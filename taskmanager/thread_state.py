@@ -385,7 +385,6 @@ class PipelineThreadState:
         self._wake_in(slot, event.wake_in_ms)
         if event.has_uncommitted and slot.uncommitted_since_ms is None:
             slot.uncommitted_since_ms = slot.turn_began_ms
-            self._timed.add(slot.task)
         if event.failure is not None:
             self._end_by(slot, event.failure)
         self._consider(slot)
@@ -487,10 +486,10 @@ class PipelineThreadState:
 
     def _wake_in(self, slot: _Slot, wake_in_ms: int | None) -> None:
         slot.wake_ms = None if wake_in_ms is None else self._now_ms + wake_in_ms
-        if wake_in_ms is not None:
-            self._timed.add(slot.task)
 
-    @staticmethod
-    def _move(slot: _Slot, before: Phase, after: Phase) -> None:
+    def _move(self, slot: _Slot, before: Phase, after: Phase) -> None:
         assert slot.phase is before, f"{slot.task} is {slot.phase.name}, not {before.name}"
         slot.phase = after
+        if after is Phase.IDLE:
+            # Ticks that came while something was done with it have taken it off.
+            self._timed.add(slot.task)

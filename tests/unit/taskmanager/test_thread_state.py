@@ -145,6 +145,25 @@ def test_a_task_is_woken_when_it_wanted_to_be() -> None:
 # Commits
 
 
+def test_a_task_is_woken_though_time_passed_while_it_committed() -> None:
+    host = running()
+    host.take(fed(), ended(is_at_its_end=True, wake_in_ms=30))
+    assert host.phase() is Phase.COMMITTING
+    host.wait(10)
+    host.take(CommitEnded(task(0)))
+    assert host.core.next_due_ms == host.now_ms + 20
+    assert host.wait(20) == [RunTurn(task(0), BUDGET_MS)]
+
+
+def test_the_interval_goes_on_though_time_passed_during_another_turn() -> None:
+    host = running()
+    host.take(fed(), ended(), fed())
+    host.wait(10)
+    assert host.take(ended()) == []
+    assert host.core.next_due_ms == host.now_ms - 10 + COMMIT_MS
+    assert host.wait(COMMIT_MS - 10) == [CommitTask(task(0))]
+
+
 def test_a_backlog_is_committed_when_the_interval_is_over() -> None:
     host = running()
     host.take(fed())
