@@ -190,6 +190,8 @@ class TaskProducer:
                 headers[index] if headers else None,
                 -1 if keyless_partition is None or keys[index] is not None else keyless_partition,
             )
+        # Delivery reports that gather until the commit make it take more than twice as long.
+        self._poll()
 
     def send_records(self, records: Sequence[OutputRecord]) -> None:
         """Send one record or more, each small enough for its topic. Raises as `commit`."""
@@ -202,6 +204,7 @@ class TaskProducer:
         taken = self._produce_all(topics, values, keys, partitions, no, no, given, headers)
         for topic, key, value, partition, timestamp, each in records[taken:]:
             self.send(topic, key, value, timestamp or _FIRST_MS, each, partition)
+        self._poll()
 
     def send(
         self,
