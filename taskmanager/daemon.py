@@ -9,7 +9,7 @@ import socket
 import time
 import uuid
 from dataclasses import replace
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 import structlog
 
@@ -25,10 +25,7 @@ from common.status import TaskStatus
 from common.topics import TopicNames, control_topics
 from streams.user_code import UserCode
 from taskmanager import channel
-from taskmanager.pipeline_thread import ThreadSettings, spark_body
-from taskmanager.query_channel import QueryServer
-from taskmanager.spark import SparkRunner
-from taskmanager.state import (
+from taskmanager.events import (
     AssignTask,
     Command,
     DumpThread,
@@ -41,13 +38,16 @@ from taskmanager.state import (
     StopRequested,
     StopThread,
     TaskClosed,
-    TaskManagerState,
     ThreadConnected,
     ThreadLost,
     ThreadReported,
     ThreadStopped,
     Tick,
 )
+from taskmanager.pipeline_thread import ThreadSettings, spark_body
+from taskmanager.query_channel import QueryServer
+from taskmanager.spark import SparkRunner
+from taskmanager.state import TaskManagerState
 from taskmanager.task_stores import check_writable
 
 POLL_S = 0.05
@@ -135,11 +135,9 @@ class TaskManagerDaemon:
                 continue
             if isinstance(message, Sos | Processors | Refused):
                 self._handle(message)
-        try:
-            while True:
-                self._handle(self._events.get_nowait())
-        except Empty:
-            pass
+        # Not those that come meanwhile: however much happens, time goes on and reports are sent.
+        for _ in range(self._events.qsize()):
+            self._handle(self._events.get_nowait())
         self._handle(Tick(int(time.monotonic() * 1000)))
         self._ping()
 

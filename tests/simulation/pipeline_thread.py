@@ -9,7 +9,7 @@ from random import Random
 from common.messages import ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
-from taskmanager.state import (
+from taskmanager.events import (
     AssignTask,
     Event,
     RevokeTask,

@@ -18,7 +18,8 @@ from common.messages import (
 from common.nodes import TaskId
 from common.status import TaskState
 from jobmanager import state as jobmanager
-from taskmanager import state as taskmanager
+from taskmanager import events as taskmanager
+from taskmanager.state import TaskManagerState
 from tests.simulation.broker import NAMES, Broker, WriteFailedError, WriterFencedError
 from tests.simulation.ledger import Ledger
 from tests.simulation.pipeline_thread import (
@@ -225,7 +226,7 @@ class TaskManagerProcess(Process):
         self.exits = False
         self.failed_ms: dict[TaskId, int] = {}
         """Since when it has reported a task as FAILED."""
-        self.state = taskmanager.TaskManagerState(tm_id, threads, name, INTERVAL_MS)
+        self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS)
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences

@@ -22,7 +22,8 @@ from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, Topology
 from common.status import TaskState, TaskStatus
 from common.topics import TopicNames
 from jobmanager import state as jobmanager
-from taskmanager import state as taskmanager
+from taskmanager import events as taskmanager
+from taskmanager.state import TaskManagerState
 
 INTERVAL_MS = 1000
 STEP_MS = 500
@@ -172,7 +173,7 @@ class TaskManager(Member):
         super().__init__(wire, (NAMES.threads_jm, NAMES.processors(str(tm_id))))
         self.name = name
         self.paused = False
-        self.state = taskmanager.TaskManagerState(tm_id, threads, name, INTERVAL_MS)
+        self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS)
         self._events: list[taskmanager.Event] = []
         self._running: dict[int, list[TaskStatus]] = {}
 

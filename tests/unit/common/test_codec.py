@@ -39,7 +39,8 @@ from common.nodes import (
 from common.status import TaskState, TaskStatus, ThreadState
 from common.topics import TopicNames
 from jobmanager import state as jobmanager
-from taskmanager import state as taskmanager
+from taskmanager import events as taskmanager
+from taskmanager.state import TaskManagerState
 
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
 SENT_AT_MS = 1_700_000_000_123
@@ -479,7 +480,7 @@ def test_command_that_decodes_can_do_no_harm(
     except MalformedMessageError:
         return
     assert isinstance(decoded, Processors)
-    core = taskmanager.TaskManagerState(1, 1, "me", 1000)
+    core = TaskManagerState(1, 1, "me", 1000)
     core.handle(taskmanager.Tick(0))
     core.handle(taskmanager.ThreadConnected(0))
     for command in core.handle(decoded):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
 from common.nodes import ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
-from taskmanager.state import (
+from taskmanager.events import (
     Command,
     Event,
-    TaskManagerState,
     ThreadConnected,
     ThreadReported,
     Tick,
 )
+from taskmanager.state import TaskManagerState
 
 START_MS = 700_000
 EPOCH = 5
@@ -44,6 +44,10 @@ class Host:
         """Hand events in; return all commands."""
         return [command for event in events for command in self.state.handle(event)]
 
+    def turn(self, *events: Event) -> list[Command]:
+        """Hand events in as a turn of the daemon's loop does: then it ticks, and may report."""
+        return [*self.take(*events), *self.tick(0)]
+
     def tick(self, after_ms: int = 250) -> list[Command]:
         """Let time pass."""
         self.now_ms += after_ms
@@ -57,11 +61,11 @@ class Host:
         sequence: int | None = None,
         incarnation: str = "me",
     ) -> list[Command]:
-        """Take a command of the JobManager in."""
+        """Take a command of the JobManager in, in a turn of its own."""
         if sequence is None:
             self.sequence += 1
             sequence = self.sequence
-        return self.take(
+        return self.turn(
             Processors(
                 3,
                 incarnation,
