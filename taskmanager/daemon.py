@@ -44,6 +44,7 @@ from taskmanager.events import (
     ThreadStopped,
     Tick,
 )
+from taskmanager.leases import LeaseKeeper
 from taskmanager.pipeline_thread import ThreadSettings, spark_body
 from taskmanager.query_channel import QueryServer
 from taskmanager.spark import SparkRunner
@@ -81,7 +82,6 @@ class TaskManagerDaemon:
         self._writer = ReportWriter(config)
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._rejected = 0
-        self._pinged_at = 0.0
         self._exit: Exit | None = None
         self._state = TaskManagerState(
             tm_id,
@@ -94,6 +94,7 @@ class TaskManagerDaemon:
         )
         self._spark = SparkRunner(config, tm_id, threads)
         self._channel = channel.DriverChannel(self._spark.bind_host, self._on_message)
+        self._leases = LeaseKeeper(config.heartbeat_interval_ms, self._channel.ping)
         self._queries = QueryServer(
             self._spark.bind_host, self._channel.authkey, self._spark.queries(code)
         )
@@ -107,6 +108,7 @@ class TaskManagerDaemon:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGUSR1, self._on_dump)
         self._log.info("TaskManager runs")
+        self._leases.start()
         try:
             while self._exit is None:
                 self._tick()
@@ -116,6 +118,7 @@ class TaskManagerDaemon:
                         "Start this TaskManager again."
                     )
         finally:
+            self._leases.stop()
             self._writer.close(LAST_REPORT_TIMEOUT_S)
             self._channel.close()
             self._queries.close()
@@ -139,17 +142,9 @@ class TaskManagerDaemon:
         for _ in range(self._events.qsize()):
             self._handle(self._events.get_nowait())
         self._handle(Tick(int(time.monotonic() * 1000)))
-        self._ping()
-
-    def _ping(self) -> None:
-        """Renew the lease of the PipelineThreads."""
-        now = time.monotonic()
-        if now - self._pinged_at >= self._config.heartbeat_interval_ms / 2000:
-            self._pinged_at = now
-            for thread in self._channel.threads:
-                self._channel.send(thread, {"type": "ping"})
 
     def _handle(self, event: Event) -> None:
+        self._leases.show_life()
         if isinstance(event, StopRequested):
             self._log.info("stopping: PipelineThreads commit and close")
         for command in self._state.handle(event):

@@ -19,6 +19,7 @@ from common.nodes import TaskId
 from common.status import TaskState
 from jobmanager import state as jobmanager
 from taskmanager import events as taskmanager
+from taskmanager.leases import LIFE_BEATS
 from taskmanager.state import TaskManagerState
 from tests.simulation.broker import NAMES, Broker, WriteFailedError, WriterFencedError
 from tests.simulation.ledger import Ledger
@@ -203,7 +204,10 @@ class JobManagerProcess(Process):
 
 
 class TaskManagerProcess(Process):
-    """`taskmanager/daemon.py`, in its order: read, events of the threads, tick, ping."""
+    """`taskmanager/daemon.py`, in its order: read, events of the threads, tick.
+
+    Pings have a thread of their own (`taskmanager/leases.py`).
+    """
 
     def __init__(
         self,
@@ -222,6 +226,8 @@ class TaskManagerProcess(Process):
         self.threads: dict[int, FakePipelineThread] = {}
         self.orphans: list[FakePipelineThread] = []
         self.threads_paused_too = False
+        self.hangs_until_ms = 0
+        """Until then its main loop is stuck in one turn, while the process goes on."""
         self.stops = False
         self.exits = False
         self.failed_ms: dict[TaskId, int] = {}
@@ -231,11 +237,14 @@ class TaskManagerProcess(Process):
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences
         self._pace = pace
+        self._alive_ms = broker.now_ms
+        """When the main loop last showed life."""
 
     def step(self, now_ms: int) -> None:
         """Do one turn of the daemon's loop, and of its threads."""
         paused = self.is_paused(now_ms)
-        if self.alive and not paused:
+        if self.alive and not paused and now_ms >= self.hangs_until_ms:
+            self._alive_ms = now_ms
             for message in self._reader.read():
                 if isinstance(message, Sos | Processors | Refused):
                     self._handle(message, now_ms)
@@ -244,10 +253,11 @@ class TaskManagerProcess(Process):
                 for event in events:
                     self._handle(event, now_ms)
             self._handle(taskmanager.Tick(self.tick_ms(now_ms)), now_ms)
-            for thread in self.threads.values():
-                thread.heard_ms = now_ms
             if self.exits:
                 self.crash(now_ms)
+        if self.alive and not paused and now_ms - self._alive_ms <= LIFE_BEATS * INTERVAL_MS:
+            for thread in self.threads.values():
+                thread.heard_ms = now_ms
         if not (paused and self.threads_paused_too):
             for thread in [*self.threads.values(), *self.orphans]:
                 thread.step(now_ms)

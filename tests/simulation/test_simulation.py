@@ -236,6 +236,24 @@ def test_paused_jobmanager_does_not_disturb_anybody(seed: int) -> None:
     cluster.check_converged()
 
 
+@pytest.mark.parametrize(("hangs_ms", "keeps"), [(3_000, True), (7_000, False)])
+def test_long_turn_costs_no_lease_but_a_dead_main_loop_does(hangs_ms: int, keeps: bool) -> None:
+    cluster = Cluster(Random(0), Scale((1, 1), processors=2, parallelism=4))
+    cluster.start_jobmanager()
+    for tm_id in range(2):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(20)
+    stuck = cluster.live_taskmanagers[0]
+    before = {id(task) for task in stuck.running}
+    # Nobody takes its tasks: all depends on the lease.
+    cluster.jobmanagers[0].paused_until_ms = cluster.now_ms + hangs_ms + 1000
+    stuck.hangs_until_ms = cluster.now_ms + hangs_ms
+    cluster.run(hangs_ms // INTERVAL_MS)
+    assert ({id(task) for task in stuck.running} == before) is keeps
+    cluster.run(20)
+    cluster.check_converged()
+
+
 def test_slow_threads_are_waited_for_when_tasks_move() -> None:
     cluster = Cluster(
         Random(0), Scale((1, 1), processors=2, parallelism=4), Pace(close_ms=8000, start_ms=8000)
