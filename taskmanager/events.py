@@ -33,7 +33,7 @@ class ThreadReported:
 
 @dataclass(frozen=True, slots=True)
 class TaskClosed:
-    """A PipelineThread gave a task up, after a revocation or because it lost it."""
+    """A PipelineThread gave a task up, after a revocation or because it lost it (lease, fence)."""
 
     thread: int
     task: TaskId

@@ -62,7 +62,7 @@ class _Task:
     thread: int
     status: TaskStatus
     former_restarts: int = 0
-    """What its former workers counted, and one for the end of each of them."""
+    """What was counted before its present start: one more for each worker that ended or lost it."""
     closing: bool = False
     successor: ProcessorReplica | None = None
     """Assigned again while it was still closing."""
@@ -95,6 +95,8 @@ class TaskManagerState:
         self._identity = Report(tm_id, incarnation, threads, beat=0, host=host, pid=pid)
         self._threads = {number: _Thread() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}
+        self._given_up: dict[TaskId, int] = {}
+        """How often tasks will have restarted if they come back: their threads lost them."""
         self._epoch = -1
         self._sequence = 0
         self._beats = 0
@@ -232,11 +234,16 @@ class TaskManagerState:
             task.successor = replica if task.closing else None
             return
         number = self._thread_for(replica.task)
-        reason = _WAITS if self._threads[number].waits else ""
+        restarts = self._given_up.pop(replica.task, 0)
         status = TaskStatus(
-            replica.task, TaskState.STARTING, reason, number, fingerprint=replica.fingerprint
+            replica.task,
+            TaskState.STARTING,
+            _WAITS if self._threads[number].waits else "",
+            number,
+            restarts=restarts,
+            fingerprint=replica.fingerprint,
         )
-        self._tasks[replica.task] = _Task(replica, number, status)
+        self._tasks[replica.task] = _Task(replica, number, status, restarts)
         if self._threads[number].state in _ALIVE:
             self._commands.append(AssignTask(number, replica, self._epoch))
 
@@ -302,6 +309,8 @@ class TaskManagerState:
         if task is None or task.thread != number:
             return
         del self._tasks[task_id]
+        if not task.closing:
+            self._given_up[task_id] = task.status.restarts + 1
         if task.successor is not None:
             self._assign(task.successor)
         if self._stop_by_ms is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
 from taskmanager.events import (
     AssignTask,
@@ -117,6 +118,10 @@ def test_last_words_of_a_lost_thread_do_not_make_it_look_alive() -> None:
     assert listed(report) == {0: TaskState.STARTING}
 
 
+def restarts(host: Host) -> dict[TaskId, int]:
+    return {status.task: status.restarts for status in host.report().tasks}
+
+
 # Threads that hang.
 
 HANG_S = 2 * 15 + 10
@@ -223,6 +228,36 @@ def test_restarts_add_up_over_the_workers_of_a_task() -> None:
         host.tick(32_000)
         host.take(ThreadConnected(0))
         assert host.report().tasks[0].restarts == 3 * worker
+
+
+def test_task_that_comes_back_after_a_lost_lease_has_restarted_once_more() -> None:
+    host = running_host(assign=[0, 1])
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING, restarts=2),)))
+    for lost in range(1, 4):
+        host.turn(TaskClosed(0, task(0)))
+        host.command([0])
+        assert restarts(host) == {task(0): 2 + lost, task(1): 0}
+        host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING),)))
+        assert restarts(host) == {task(0): 2 + lost, task(1): 0}
+
+
+def test_task_that_was_lost_counts_on_with_its_next_worker() -> None:
+    host = running_host(assign=[0])
+    host.turn(TaskClosed(0, task(0)))
+    host.command([0])
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING, restarts=1),)))
+    assert restarts(host) == {task(0): 2}
+    host.turn(ThreadLost(0), ThreadConnected(0))
+    assert restarts(host) == {task(0): 3}
+
+
+def test_task_that_was_revoked_and_comes_back_begins_at_zero() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING, restarts=2),)))
+    host.command(revoke=[0])
+    host.turn(TaskClosed(0, task(0)))
+    host.command([0])
+    assert restarts(host) == {task(0): 0}
 
 
 def test_thread_that_does_not_come_up_restarts_nothing() -> None:
