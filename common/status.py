@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from common.nodes import TaskId
@@ -89,7 +90,9 @@ class TaskStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
-        return asdict(self) | {"task": str(self.task)}
+        values = dict(zip(_NAMES, _values(self), strict=True))
+        values["task"], values["dropped"] = str(self.task), dict(self.dropped)
+        return values
 
     @classmethod
     def from_json(cls, data: Any) -> TaskStatus:
@@ -106,6 +109,10 @@ class TaskStatus:
             dropped=_counts(fields.object("dropped")),
             **{name: fields.integer(name) for name in _FIGURES},
         )
+
+
+_NAMES = tuple(field.name for field in fields(TaskStatus))
+_values = attrgetter(*_NAMES)
 
 
 def _counts(data: dict[str, Any]) -> dict[str, int]:

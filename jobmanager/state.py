@@ -15,44 +15,18 @@ from common.messages import (
     Processors,
     Refused,
     Report,
+    ReportRequest,
 )
 from common.nodes import TaskId
+from common.picture import Picture
 from common.status import TaskState, TaskStatus
+from jobmanager.events import Echoed, Event, ReignBegan, Reported, Tick
 from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance, place_standbys
 
 REVOKE_PATIENCE_BEATS = 20
 MOST_FORMER = 1000
 """How many TaskManager processes that are gone are known; a late report of one is ignored."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReignBegan:
-    """The JobManager's `sos` is in Kafka, at offset `epoch`."""
-
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """A TaskManager's report came in, with a heartbeat or as an introduction."""
-
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed. Milliseconds of a clock that only goes forward; several a heartbeat period."""
-
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Echoed:
-    """This JobManager's own heartbeat was read back: Kafka takes and gives messages."""
-
-
-Event = ReignBegan | Reported | Tick | Echoed
 
 
 class TaskPhase(StrEnum):
@@ -89,6 +63,7 @@ class _TaskManager:
     incarnation: str
     threads: int
     beat: int
+    """Of its newest report, be it one that could not be read."""
     sequence: int
     """Of the last command sent."""
     carried_out: int
@@ -96,7 +71,8 @@ class _TaskManager:
     sent_at_ms: int = 0
     tasks: dict[TaskId, _Task] = field(default_factory=dict)
     """What it owns."""
-    reported: frozenset[TaskId] = frozenset()
+    runs: Picture = field(default_factory=Picture)
+    """What it runs, by its reports."""
     strays: dict[TaskId, int | None] = field(default_factory=dict)
     """What it reported and has to close, and when it was last told so."""
 
@@ -132,6 +108,8 @@ class JobManagerState:
         self._down: set[int] = set()
         self._former: dict[str, tuple[int, int]] = {}
         """Beat and sequence of those that are gone, by incarnation, the latest last."""
+        self._asked_ms: dict[str, int] = {}
+        """When incarnations were last asked for a full report, the latest last."""
         self._epoch = -1
         self._now_ms = -1
         self._first_report_ms: int | None = None
@@ -220,26 +198,27 @@ class JobManagerState:
             former = self._former.get(report.incarnation)
             is_news = former is None or report.beat > former[0]
             if is_news and not report.leaving:
-                self._take_in(report, self._admit(report))
+                self._admit(report)
         elif manager.incarnation != report.incarnation:
             if not report.leaving:
                 self._refuse(report, f"id {tm_id} is taken by a TaskManager that is alive")
+        elif not report.leaving:
+            self._take_in(report, manager)
         elif report.beat > manager.beat:
-            if report.leaving:
-                manager.beat = report.beat
-                self._remove(tm_id)
-            else:
-                self._take_in(report, manager)
+            manager.beat = report.beat
+            self._remove(tm_id)
 
     def _refuse(self, report: Report, reason: str) -> None:
         self._commands.append(Refused(report.tm_id, report.incarnation, self._epoch, reason))
 
-    def _admit(self, report: Report) -> _TaskManager:
+    def _admit(self, report: Report) -> None:
+        """Let a TaskManager take part, as soon as it is known what it runs."""
         tm_id = report.tm_id
         carried_out = report.sequence if report.epoch == self._epoch else 0
-        manager = _TaskManager(
-            report.incarnation, report.threads, report.beat, carried_out, carried_out
-        )
+        manager = _TaskManager(report.incarnation, report.threads, -1, carried_out, carried_out)
+        if not manager.runs.take(report):
+            self._ask(report)
+            return
         former = self._former.pop(report.incarnation, None)
         if former is not None:
             # It was wrongly taken for dead, and may still have to read what it was sent then.
@@ -251,38 +230,60 @@ class JobManagerState:
         # An answer even if there is nothing to do, so that it knows that it takes part.
         self._batch(tm_id)
         if self._settled:
-            self._adopt(report)
-            self._mark_strays(report, manager)
+            self._adopt(tm_id, manager)
+            self._mark_strays(manager)
             self._rebalance()
-        return manager
+        self._on_life(report, manager)
+        self._look_at(report, manager)
 
     def _take_in(self, report: Report, manager: _TaskManager) -> None:
+        """Take a report in. One that cannot be read shows that the TaskManager lives, no more."""
+        if report.beat > manager.beat:
+            self._on_life(report, manager)
+        if manager.runs.take(report):
+            self._look_at(report, manager)
+        elif not manager.runs.can_read(report):
+            self._ask(report)
+
+    def _on_life(self, report: Report, manager: _TaskManager) -> None:
         self._controller.beat(report.tm_id)
         manager.beat = report.beat
-        manager.reported = frozenset(status.task for status in report.tasks)
+
+    def _ask(self, report: Report) -> None:
+        """Ask for a full report, once a heartbeat: this one adds to one that was missed."""
+        asked_ms = self._asked_ms.pop(report.incarnation, None)
+        if asked_ms is None or self._now_ms - asked_ms >= self._interval_ms:
+            asked_ms = self._now_ms
+            self._commands.append(ReportRequest(report.tm_id, report.incarnation, self._epoch))
+        self._asked_ms[report.incarnation] = asked_ms
+        if len(self._asked_ms) > MOST_FORMER:
+            del self._asked_ms[next(iter(self._asked_ms))]
+
+    def _look_at(self, report: Report, manager: _TaskManager) -> None:
+        """Compare what a report says with what should be."""
         if report.epoch == self._epoch:
             manager.carried_out = max(manager.carried_out, report.sequence)
         if not self._settled:
-            self._adopt(report)
-        self._mark_strays(report, manager)
+            self._adopt(report.tm_id, manager)
+        self._mark_strays(manager)
         self._reconcile(report.tm_id, manager)
 
-    def _adopt(self, report: Report) -> None:
+    def _adopt(self, tm_id: int, manager: _TaskManager) -> None:
         """Leave tasks that nobody else owns to the one that runs them.
 
         But for failed ones, and those of a pipeline.yaml that has changed: they start again.
         """
-        for status in report.tasks:
+        for status in manager.runs.tasks.values():
             task = self._tasks.get(status.task)
             if task is None or task.phase is not TaskPhase.UNASSIGNED:
                 continue
-            task.home = report.tm_id
+            task.home = tm_id
             is_same = status.fingerprint == task.fingerprint
             if is_same and status.state is not TaskState.FAILED:
-                self._own(task, report.tm_id)
+                self._own(task, tm_id)
                 task.commanded = 0
 
-    def _mark_strays(self, report: Report, manager: _TaskManager) -> None:
+    def _mark_strays(self, manager: _TaskManager) -> None:
         """Note what it has to close; what it had to stays noted until a report shows that it did.
 
         It ignores the assignment of a task that it has. So one that was not adopted, and became
@@ -290,7 +291,7 @@ class JobManagerState:
         """
         manager.strays = {
             status.task: manager.strays.get(status.task)
-            for status in report.tasks
+            for status in manager.runs.tasks.values()
             if self._is_stray(status, manager)
         }
 
@@ -381,7 +382,7 @@ class JobManagerState:
         for task_id, task in list(manager.tasks.items()):
             knows = manager.carried_out >= task.commanded
             # What was freed before may have moved this one on.
-            if task.owner != tm_id or task_id in manager.reported or not knows:
+            if task.owner != tm_id or task_id in manager.runs.tasks or not knows:
                 continue
             if task.phase is TaskPhase.REVOKING:
                 self._free(task)

@@ -19,7 +19,15 @@ from common.config import Config
 from common.errors import PipelineError, SupersededError
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader, ReportWriter
-from common.messages import Heartbeat, MalformedMessageError, Processors, Refused, Sos, Threads
+from common.messages import (
+    Heartbeat,
+    MalformedMessageError,
+    Processors,
+    Refused,
+    ReportRequest,
+    Sos,
+    Threads,
+)
 from common.nodes import TaskId
 from common.status import TaskStatus
 from common.topics import TopicNames, control_topics
@@ -136,7 +144,7 @@ class TaskManagerDaemon:
                 self._rejected += 1
                 self._log.warning("control message rejected", why=str(error), total=self._rejected)
                 continue
-            if isinstance(message, Sos | Processors | Refused):
+            if isinstance(message, Sos | Processors | Refused | ReportRequest):
                 self._handle(message)
         # Not those that come meanwhile: however much happens, time goes on and reports are sent.
         for _ in range(self._events.qsize()):

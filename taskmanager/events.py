@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.messages import Heartbeat, ProcessorReplica, Processors, Refused, Sos, Threads
+from common.messages import (
+    Heartbeat,
+    ProcessorReplica,
+    Processors,
+    Refused,
+    ReportRequest,
+    Sos,
+    Threads,
+)
 from common.nodes import TaskId
 from common.status import TaskStatus
 
@@ -69,6 +77,7 @@ Event = (
     | Sos
     | Processors
     | Refused
+    | ReportRequest
 )
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from common.messages import Heartbeat, ProcessorReplica, Processors, Refused, Report, Sos, Threads
+from common.messages import (
+    Heartbeat,
+    ProcessorReplica,
+    Processors,
+    Refused,
+    Report,
+    ReportRequest,
+    Sos,
+    Threads,
+)
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
 from taskmanager.events import (
@@ -26,6 +35,7 @@ from taskmanager.events import (
     ThreadStopped,
     Tick,
 )
+from taskmanager.reporter import Reporter
 
 REFUSAL_PATIENCE_BEATS = 6
 SILENCE_BEATS = 5
@@ -74,7 +84,8 @@ class TaskManagerState:
     Its reports never claim more than is true: a task is listed from the command that assigned it
     until its PipelineThread has closed it, and a thread is RUNNING only while it says so itself.
     Whatever happens only makes a report due: each tick sends one at most, of all that happened
-    before it.
+    before it. A report says what has changed; a full one comes now and then, when the JobManager
+    asks for it, and after each introduction.
     """
 
     def __init__(
@@ -93,13 +104,13 @@ class TaskManagerState:
         # and each commit. The margin is for closing stores and clients.
         self._hang_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
         self._identity = Report(tm_id, incarnation, threads, beat=0, host=host, pid=pid)
+        self._reporter = Reporter(heartbeat_interval_ms)
         self._threads = {number: _Thread() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}
         self._given_up: dict[TaskId, int] = {}
         """How often tasks will have restarted if they come back: their threads lost them."""
         self._epoch = -1
         self._sequence = 0
-        self._beats = 0
         self._now_ms = 0
         self._next_thread = 0
         self._is_launched = False
@@ -131,6 +142,10 @@ class TaskManagerState:
             case Refused(_, incarnation, epoch, reason):
                 if incarnation == self._identity.incarnation and epoch >= self._epoch:
                     self._on_refused(reason)
+            case ReportRequest(_, incarnation, epoch):
+                if incarnation == self._identity.incarnation and epoch >= self._epoch:
+                    self._reporter.require_full()
+                    self._report_soon()
             case ThreadConnected(thread):
                 self._on_connected(thread)
             case ThreadReported(thread, statuses):
@@ -171,10 +186,11 @@ class TaskManagerState:
         elif self._introduce_at_ms is not None and now_ms >= self._introduce_at_ms:
             self._introduce_at_ms = None
             self._heartbeat_at_ms = now_ms + self._interval_ms
-            self._commands.append(Threads(self._report()))
+            self._commands.append(Threads(self._reporter.full(self._everything())))
         elif self._heartbeat_at_ms is not None and now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = now_ms + self._interval_ms
-            self._commands.append(Heartbeat(self._report()))
+            report = self._reporter.heartbeat(self._everything(), now_ms)
+            self._commands.append(Heartbeat(report))
 
     def _watch(self, number: int, thread: _Thread) -> None:
         """See whether a thread is silent, and end it if that is longer than anything may take."""
@@ -210,6 +226,7 @@ class TaskManagerState:
             return
         if message.epoch > self._epoch:
             self._epoch, self._sequence = message.epoch, 0
+            self._reporter.require_full()
         if message.sequence <= self._sequence or self._stop_by_ms is not None:
             return
         self._sequence = message.sequence
@@ -222,6 +239,7 @@ class TaskManagerState:
 
     def _on_refused(self, reason: str) -> None:
         """Ask again for a while: the id may be that of a predecessor whose death is not known."""
+        self._reporter.require_full()
         if self._refused_since_ms is None:
             self._refused_since_ms = self._now_ms
         patience_ms = REFUSAL_PATIENCE_BEATS * self._interval_ms
@@ -371,7 +389,8 @@ class TaskManagerState:
             self._leave()
 
     def _leave(self) -> None:
-        self._commands.append(Heartbeat(replace(self._report(), leaving=True, tasks=())))
+        report = self._reporter.full(self._everything())
+        self._commands.append(Heartbeat(replace(report, leaving=True, tasks=())))
         self._exit(None)
 
     def _exit(self, refusal: str | None) -> None:
@@ -383,11 +402,9 @@ class TaskManagerState:
         if self._heartbeat_at_ms is not None:
             self._heartbeat_at_ms = self._now_ms
 
-    def _report(self) -> Report:
-        self._beats += 1
+    def _everything(self) -> Report:
         return replace(
             self._identity,
-            beat=self._beats,
             epoch=self._epoch,
             sequence=self._sequence,
             thread_states=tuple(thread.state for thread in self._threads.values()),

@@ -12,12 +12,15 @@ from common.messages import (
     ProcessorReplica,
     Processors,
     Refused,
+    ReportRequest,
     Sos,
     Threads,
 )
 from common.nodes import TaskId
+from common.picture import Picture
 from common.status import TaskState
-from jobmanager import state as jobmanager
+from jobmanager import events as jobmanager
+from jobmanager.state import JobManagerState
 from taskmanager import events as taskmanager
 from taskmanager.leases import LIFE_BEATS
 from taskmanager.state import TaskManagerState
@@ -72,7 +75,7 @@ class JobManagerProcess(Process):
         tm_number: int,
     ) -> None:
         super().__init__(name, random, trace)
-        self.state = jobmanager.JobManagerState(replicas, tm_number, INTERVAL_MS)
+        self.state = JobManagerState(replicas, tm_number, INTERVAL_MS)
         self.commands_sent = 0
         self.refusals = 0
         self.sequences: dict[tuple[int, str], int] = {}
@@ -164,7 +167,7 @@ class JobManagerProcess(Process):
                 self.refusals += 1
                 self.ledger.tell(message, self._ticked_ms)
                 self._broker.report(message)
-            elif isinstance(message, JobManagerBeat):
+            elif isinstance(message, JobManagerBeat | ReportRequest):
                 self._broker.report(message)
             else:
                 decrees.append(message)
@@ -237,6 +240,8 @@ class TaskManagerProcess(Process):
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences
         self._pace = pace
+        self._reported = Picture()
+        """What its reports amount to."""
         self._alive_ms = broker.now_ms
         """When the main loop last showed life."""
 
@@ -246,7 +251,7 @@ class TaskManagerProcess(Process):
         if self.alive and not paused and now_ms >= self.hangs_until_ms:
             self._alive_ms = now_ms
             for message in self._reader.read():
-                if isinstance(message, Sos | Processors | Refused):
+                if isinstance(message, Sos | Processors | Refused | ReportRequest):
                     self._handle(message, now_ms)
             for thread in list(self.threads.values()):
                 events, thread.events = thread.events, []
@@ -284,7 +289,9 @@ class TaskManagerProcess(Process):
         for command in self.state.handle(event):
             match command:
                 case Threads(report) | Heartbeat(report):
-                    failed = [s.task for s in report.tasks if s.state is TaskState.FAILED]
+                    self._reported.take(report)
+                    tasks = self._reported.tasks.values()
+                    failed = [s.task for s in tasks if s.state is TaskState.FAILED]
                     self.failed_ms = {t: self.failed_ms.get(t, now_ms) for t in failed}
                     self._broker.report(command)
                 case taskmanager.LaunchThread(number):

@@ -23,7 +23,8 @@ from common.messages import (
 )
 from common.nodes import TaskId
 from common.topics import TopicNames
-from jobmanager.state import JobManagerState, Reported
+from jobmanager.events import Reported
+from jobmanager.state import JobManagerState
 from taskmanager.events import ThreadConnected, Tick
 from taskmanager.state import TaskManagerState
 from tests.chaos.garbage import HUGE_BYTES, messages
