@@ -25,6 +25,8 @@ from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance, place_standbys
 
 REVOKE_PATIENCE_BEATS = 20
+MOST_MOVES = 32
+"""Tasks of one TaskManager that are asked back at a time so that others get them."""
 MOST_FORMER = 1000
 """How many TaskManager processes that are gone are known; a late report of one is ignored."""
 
@@ -71,6 +73,10 @@ class _TaskManager:
     sent_at_ms: int = 0
     tasks: dict[TaskId, _Task] = field(default_factory=dict)
     """What it owns."""
+    revoking: dict[TaskId, None] = field(default_factory=dict)
+    """What it was asked to give back, in this order."""
+    misplaced: dict[TaskId, None] = field(default_factory=dict)
+    """What it will be asked to give back, as soon as it has given others back."""
     runs: Picture = field(default_factory=Picture)
     """What it runs, by its reports."""
     strays: dict[TaskId, int | None] = field(default_factory=dict)
@@ -114,6 +120,8 @@ class JobManagerState:
         self._now_ms = -1
         self._first_report_ms: int | None = None
         self._settled = False
+        self._is_rebalance_due = False
+        """Whether a task has become free for which there is no place yet."""
         self._beat_at_ms = 0
         self._commands: list[Message] = []
         self._batches: dict[int, _Batch] = {}
@@ -317,7 +325,6 @@ class JobManagerState:
         self._commands.append(HeartbeatEvent(tm_id, is_up=False))
         for task in manager.tasks.values():
             task.phase, task.owner = TaskPhase.UNASSIGNED, None
-        manager.tasks.clear()
         if not self._managers:
             # Rather Kafka or this process was away than all of them at once: wait who comes back.
             self._settled, self._first_report_ms = False, None
@@ -326,7 +333,10 @@ class JobManagerState:
 
     def _rebalance(self) -> None:
         """Give every task without an owner to its place, and start to move those misplaced."""
+        self._is_rebalance_due = False
         targets = self._targets()
+        for manager in self._managers.values():
+            manager.misplaced = {}
         for task_id, task in self._tasks.items():
             target = targets.get(task_id)
             if target is not None or task_id.standby:
@@ -334,12 +344,37 @@ class JobManagerState:
             if task.phase is TaskPhase.UNASSIGNED and target is not None:
                 self._assign(task, target)
             elif task.phase is TaskPhase.ASSIGNED and task.owner != target:
-                self._move(task, target)
+                assert task.owner is not None
+                self._managers[task.owner].misplaced[task_id] = None
+        for manager in self._managers.values():
+            self._move_some(manager)
+
+    def _go_on_moving(self, manager: _TaskManager) -> None:
+        """Move more tasks now that this TaskManager may have given some back."""
+        if self._is_rebalance_due:
+            self._rebalance()
+        else:
+            self._move_some(manager)
+
+    def _move_some(self, manager: _TaskManager) -> None:
+        """Move misplaced tasks, as many at a time as leave the others in peace."""
+        while manager.misplaced and len(manager.revoking) < MOST_MOVES:
+            task_id = next(iter(manager.misplaced))
+            del manager.misplaced[task_id]
+            task = manager.tasks.get(task_id)
+            if task is not None and task.phase is TaskPhase.ASSIGNED:
+                self._move(task, task.home)
 
     def _targets(self) -> dict[TaskId, int]:
         """Return where each task should be, and each standby for which there is a place."""
         threads = {tm_id: manager.threads for tm_id, manager in self._managers.items()}
-        homes = {t: task.home for t, task in self._tasks.items() if task.home is not None}
+        homes = {}
+        for task_id, task in self._tasks.items():
+            # Those that wait for their move stay where they are if there is nowhere to go now.
+            is_lost = task.home not in threads and task.owner is not None
+            home = task.owner if is_lost else task.home
+            if home is not None:
+                homes[task_id] = home
         copies: dict[TaskId, list[int]] = {}
         for standby in self._standbys:
             owner = self._tasks[standby].owner
@@ -356,7 +391,9 @@ class JobManagerState:
 
     def _disown(self, task: _Task) -> None:
         assert task.owner is not None
-        del self._managers[task.owner].tasks[task.replica.task]
+        manager = self._managers[task.owner]
+        del manager.tasks[task.replica.task]
+        manager.revoking.pop(task.replica.task, None)
         task.phase, task.owner = TaskPhase.UNASSIGNED, None
 
     def _assign(self, task: _Task, tm_id: int) -> None:
@@ -375,6 +412,7 @@ class JobManagerState:
                 self._assign(task, target)
         else:
             task.phase, task.revoked_at_ms = TaskPhase.REVOKING, self._now_ms
+            self._managers[task.owner].revoking[task.replica.task] = None
             batch.revoke[task.replica.task] = None
 
     def _reconcile(self, tm_id: int, manager: _TaskManager) -> None:
@@ -384,11 +422,12 @@ class JobManagerState:
             # What was freed before may have moved this one on.
             if task.owner != tm_id or task_id in manager.runs.tasks or not knows:
                 continue
-            if task.phase is TaskPhase.REVOKING:
+            if task.phase is TaskPhase.REVOKING or task_id in manager.misplaced:
                 self._free(task)
             else:
                 # It was given up there, or the command got lost.
                 self._batch(tm_id).assign[task_id] = None
+        self._go_on_moving(manager)
         self._call_back_strays(tm_id, manager)
         if manager.carried_out < manager.sequence and self._is_overdue(manager.sent_at_ms):
             self._repeat(tm_id)
@@ -423,14 +462,18 @@ class JobManagerState:
         if task.home in self._managers:
             self._assign(task, task.home)
         else:
-            self._rebalance()
+            self._is_rebalance_due = True
 
     def _lose_patience(self) -> None:
         """Take tasks by force from an owner that does not give them back: fencing makes it safe."""
         patience_ms = REVOKE_PATIENCE_BEATS * self._interval_ms
-        for task in self._tasks.values():
-            if task.phase is TaskPhase.REVOKING and self._now_ms - task.revoked_at_ms > patience_ms:
+        for manager in self._managers.values():
+            for task_id in list(manager.revoking):
+                task = manager.tasks[task_id]
+                if self._now_ms - task.revoked_at_ms <= patience_ms:
+                    break  # Those after it were asked back later.
                 self._free(task)
+            self._go_on_moving(manager)
 
     def _batch(self, tm_id: int) -> _Batch:
         return self._batches.setdefault(tm_id, _Batch())

@@ -5,6 +5,7 @@ It knows what that JobManager was told, and trusts nothing that the JobManager c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -69,6 +70,12 @@ class Ledger:
         """When that task was asked back which is longest on its way; None if there is none."""
         times = [holding.revoked_at_ms for holding in self._holdings.values()]
         return min((time for time in times if time is not None), default=None)
+
+    @property
+    def most_asked_back(self) -> int:
+        """How many tasks that TaskManager is asked for which is asked for most."""
+        asked = Counter(h.tm_id for h in self._holdings.values() if h.revoked_at_ms is not None)
+        return max(asked.values(), default=0)
 
     def tick(self, now_ms: int) -> None:
         """Let time pass; of a gap in which the JobManager did not run, one interval counts."""
