@@ -24,6 +24,8 @@ PART_BYTES = 500_000
 _LONGEST_REASON = 500
 _ALL_REASONS = 30_000
 _KNOWN_STATUSES = 2**18
+_OWNER_BYTES = 10
+"""What an owner takes in JSON, with its punctuation, as a rule."""
 _ACTED_ON = ("task", "state", "fingerprint")
 
 
@@ -123,7 +125,11 @@ def _decode_statuses(known: Sequence[Sequence[str]], figures: JsonObject) -> tup
 
 def encode_owners(epoch: int, owners: Mapping[TaskId, int | None]) -> list[bytes]:
     """Return the document of each part of the JobManager's heartbeat."""
-    return _encode_owners(epoch, [(str(task), tm_id) for task, tm_id in owners.items()])
+    pairs = [(str(task), tm_id) for task, tm_id in owners.items()]
+    size = sum(len(task) + _OWNER_BYTES for task, _ in pairs)
+    some = max(len(pairs) * PART_BYTES // max(size, 1), 1)
+    documents = [_encode_owners(epoch, pairs[n : n + some]) for n in range(0, len(pairs), some)]
+    return [part for parts in documents for part in parts] or _encode_owners(epoch, ())
 
 
 def _encode_owners(epoch: int, owners: Sequence[tuple[str, int | None]]) -> list[bytes]:

@@ -298,20 +298,20 @@ class JobManagerState:
         its own before it was closed, would stay as it is.
         """
         manager.strays = {
-            status.task: manager.strays.get(status.task)
-            for status in manager.runs.tasks.values()
-            if self._is_stray(status, manager)
+            task_id: manager.strays.get(task_id)
+            for task_id, status in manager.runs.tasks.items()
+            if self._is_stray(task_id, status, manager)
         }
 
-    def _is_stray(self, status: TaskStatus, manager: _TaskManager) -> bool:
+    def _is_stray(self, task_id: TaskId, status: TaskStatus, manager: _TaskManager) -> bool:
         """Whether it is somebody else's task, an unknown one, of another version, or has failed.
 
         A task that fails once it is its own is left alone.
         """
-        task = manager.tasks.get(status.task)
+        task = manager.tasks.get(task_id)
         if task is None or status.fingerprint != task.fingerprint:
             return True
-        return status.state is TaskState.FAILED and status.task in manager.strays
+        return status.state is TaskState.FAILED and task_id in manager.strays
 
     def _remove(self, tm_id: int) -> None:
         """Take a TaskManager that is down or has left out, and give its tasks to others."""
