@@ -23,6 +23,7 @@ from common.messages import (
     Message,
     Processors,
     Refused,
+    ReportRequest,
     Sos,
     Threads,
     replicas,
@@ -30,11 +31,12 @@ from common.messages import (
 from common.nodes import Topology
 from common.stop_signals import StopSignals
 from common.topics import TopicNames, control_topics, data_topics
+from jobmanager.events import Echoed, ReignBegan, Reported, Tick
 from jobmanager.input_watch import InputWatch
 from jobmanager.partitions import check_state_topics, with_partitions
 from jobmanager.patterns import with_topics_of_patterns
 from jobmanager.purge import ArcPurger
-from jobmanager.state import Echoed, JobManagerState, ReignBegan, Reported, Tick
+from jobmanager.state import JobManagerState
 
 POLL_S = 0.05
 RIVAL_WAIT_S = 2.0
@@ -61,7 +63,7 @@ class JobManagerDaemon:
         check_state_topics(topology, config, admin)
         created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))
         logger.info("topics are there", created=created)
-        self._codec = Codec(self._names)
+        self._codec = Codec(self._names, reads_figures=False)
         names = self._names
         topics = [names.threads_jm, names.threads_tm, names.heartbeat]
         self._reader = ControlReader(config, topics, asker=admin)
@@ -172,7 +174,7 @@ class JobManagerDaemon:
         decrees = []
         for command in commands:
             _log(command)
-            if isinstance(command, JobManagerBeat | Refused):
+            if isinstance(command, JobManagerBeat | Refused | ReportRequest):
                 # Repeated anyway, and harmless from a JobManager that no longer rules.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))
             else:
@@ -211,6 +213,12 @@ def _log(command: Message) -> None:
         case HeartbeatEvent(tm_id, is_up):
             logger.warning(
                 "TaskManager is up again" if is_up else "TaskManager is down", task_manager=tm_id
+            )
+        case ReportRequest(tm_id, incarnation):
+            logger.info(
+                "a full report was missed: asked for another one",
+                task_manager=tm_id,
+                incarnation=incarnation,
             )
         case Refused(tm_id, incarnation, _, reason):
             logger.warning(

@@ -12,13 +12,18 @@ from common.messages import (
     ProcessorReplica,
     Processors,
     Refused,
+    ReportRequest,
     Sos,
     Threads,
 )
 from common.nodes import TaskId
+from common.picture import Picture
 from common.status import TaskState
-from jobmanager import state as jobmanager
-from taskmanager import state as taskmanager
+from jobmanager import events as jobmanager
+from jobmanager.state import JobManagerState
+from taskmanager import events as taskmanager
+from taskmanager.leases import LIFE_BEATS
+from taskmanager.state import TaskManagerState
 from tests.simulation.broker import NAMES, Broker, WriteFailedError, WriterFencedError
 from tests.simulation.ledger import Ledger
 from tests.simulation.pipeline_thread import (
@@ -70,7 +75,7 @@ class JobManagerProcess(Process):
         tm_number: int,
     ) -> None:
         super().__init__(name, random, trace)
-        self.state = jobmanager.JobManagerState(replicas, tm_number, INTERVAL_MS)
+        self.state = JobManagerState(replicas, tm_number, INTERVAL_MS)
         self.commands_sent = 0
         self.refusals = 0
         self.sequences: dict[tuple[int, str], int] = {}
@@ -162,7 +167,7 @@ class JobManagerProcess(Process):
                 self.refusals += 1
                 self.ledger.tell(message, self._ticked_ms)
                 self._broker.report(message)
-            elif isinstance(message, JobManagerBeat):
+            elif isinstance(message, JobManagerBeat | ReportRequest):
                 self._broker.report(message)
             else:
                 decrees.append(message)
@@ -202,7 +207,10 @@ class JobManagerProcess(Process):
 
 
 class TaskManagerProcess(Process):
-    """`taskmanager/daemon.py`, in its order: read, events of the threads, tick, ping."""
+    """`taskmanager/daemon.py`, in its order: read, events of the threads, tick.
+
+    Pings have a thread of their own (`taskmanager/leases.py`).
+    """
 
     def __init__(
         self,
@@ -221,32 +229,40 @@ class TaskManagerProcess(Process):
         self.threads: dict[int, FakePipelineThread] = {}
         self.orphans: list[FakePipelineThread] = []
         self.threads_paused_too = False
+        self.hangs_until_ms = 0
+        """Until then its main loop is stuck in one turn, while the process goes on."""
         self.stops = False
         self.exits = False
         self.failed_ms: dict[TaskId, int] = {}
         """Since when it has reported a task as FAILED."""
-        self.state = taskmanager.TaskManagerState(tm_id, threads, name, INTERVAL_MS)
+        self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS)
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences
         self._pace = pace
+        self._reported = Picture()
+        """What its reports amount to."""
+        self._alive_ms = broker.now_ms
+        """When the main loop last showed life."""
 
     def step(self, now_ms: int) -> None:
         """Do one turn of the daemon's loop, and of its threads."""
         paused = self.is_paused(now_ms)
-        if self.alive and not paused:
+        if self.alive and not paused and now_ms >= self.hangs_until_ms:
+            self._alive_ms = now_ms
             for message in self._reader.read():
-                if isinstance(message, Sos | Processors | Refused):
+                if isinstance(message, Sos | Processors | Refused | ReportRequest):
                     self._handle(message, now_ms)
             for thread in list(self.threads.values()):
                 events, thread.events = thread.events, []
                 for event in events:
                     self._handle(event, now_ms)
             self._handle(taskmanager.Tick(self.tick_ms(now_ms)), now_ms)
-            for thread in self.threads.values():
-                thread.heard_ms = now_ms
             if self.exits:
                 self.crash(now_ms)
+        if self.alive and not paused and now_ms - self._alive_ms <= LIFE_BEATS * INTERVAL_MS:
+            for thread in self.threads.values():
+                thread.heard_ms = now_ms
         if not (paused and self.threads_paused_too):
             for thread in [*self.threads.values(), *self.orphans]:
                 thread.step(now_ms)
@@ -273,7 +289,9 @@ class TaskManagerProcess(Process):
         for command in self.state.handle(event):
             match command:
                 case Threads(report) | Heartbeat(report):
-                    failed = [s.task for s in report.tasks if s.state is TaskState.FAILED]
+                    self._reported.take(report)
+                    tasks = self._reported.tasks.values()
+                    failed = [s.task for s in tasks if s.state is TaskState.FAILED]
                     self.failed_ms = {t: self.failed_ms.get(t, now_ms) for t in failed}
                     self._broker.report(command)
                 case taskmanager.LaunchThread(number):
