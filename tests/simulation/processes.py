@@ -20,6 +20,18 @@ from common.nodes import TaskId
 from common.picture import Picture
 from common.status import TaskState
 from jobmanager import events as jobmanager
+from jobmanager.leadership import Event as LeadershipEvent
+from jobmanager.leadership import (
+    Leadership,
+    LeaderState,
+    SosRead,
+    SosWritten,
+    StepDown,
+    TakeOver,
+    WriteFailed,
+    WriteFenced,
+    WriteSos,
+)
 from jobmanager.state import JobManagerState
 from taskmanager import events as taskmanager
 from taskmanager.leases import LIFE_BEATS
@@ -34,7 +46,6 @@ from tests.simulation.pipeline_thread import (
     TaskInstance,
 )
 
-RIVAL_WAIT_MS = 2000
 FENCING_MS = 2000
 ORPHAN_GRACE_MS = 10_000
 
@@ -63,7 +74,7 @@ class Process:
 
 
 class JobManagerProcess(Process):
-    """`jobmanager/daemon.py`, in its order: tick, reign, read."""
+    """`jobmanager/daemon.py`, in its order: tick, lead, read."""
 
     def __init__(
         self,
@@ -90,14 +101,13 @@ class JobManagerProcess(Process):
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat])
         self._writer: int | None = None
-        self._epoch = -1
-        self._fenced_at_ms: int | None = None
-        self._yields_until_ms = 0
+        self._leadership = Leadership(name)
+        self._takes_over_at_ms: int | None = None
 
     @property
     def rules(self) -> bool:
         """Whether it believes that Kafka takes its commands."""
-        return self._writer is not None
+        return self._leadership.state is LeaderState.LEADING
 
     def step(self, now_ms: int) -> None:
         """Do one turn of the daemon's loop."""
@@ -108,56 +118,61 @@ class JobManagerProcess(Process):
         self.ledger.compare(self.owners, self.state.live, self._ticked_ms)
 
     def _take_turn(self, now_ms: int) -> None:
-        if self._fenced_at_ms is None and now_ms >= self._yields_until_ms:
-            self._ticked_ms = now_ms
-            self.ledger.tick(now_ms)
-            self._handle(jobmanager.Tick(self.tick_ms(now_ms)), now_ms)
-            if self._writer is None:
-                # Fencing the others takes a while, in which reports come in.
-                self._fenced_at_ms = now_ms + self.random.randrange(FENCING_MS)
-        if self._fenced_at_ms is not None:
-            if now_ms < self._fenced_at_ms:
+        if self._takes_over_at_ms is None:
+            tick = jobmanager.Tick(self.tick_ms(now_ms))
+            if self._leadership.state is not LeaderState.YIELDING:
+                self._ticked_ms = now_ms
+                self.ledger.tick(now_ms)
+                self._handle(tick, now_ms)
+            self._lead(tick, now_ms)
+        if self._takes_over_at_ms is not None:
+            if now_ms < self._takes_over_at_ms:
                 return
-            self._fenced_at_ms = None
-            self._reign(now_ms)
+            self._takes_over_at_ms = None
+            self._write_sos(now_ms, takes_over=True)
         for message in self._reader.read():
             match message:
-                case Sos(epoch, author) if epoch > self._epoch and author != self.name:
-                    self._answer(epoch, now_ms)
+                case Sos(epoch, author):
+                    self._lead(SosRead(epoch, author), now_ms)
                     if not self.alive:
                         return
-                case JobManagerBeat(epoch) if epoch == self._epoch:
+                case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
                     self.ledger.echo()
                     self._handle(jobmanager.Echoed(), now_ms)
                 case Threads(report) | Heartbeat(report):
-                    if self._epoch >= 0:
-                        self.ledger.hear(report, self._epoch)
+                    if self._leadership.epoch >= 0:
+                        self.ledger.hear(report, self._leadership.epoch)
                     self._handle(jobmanager.Reported(report), now_ms)
 
-    def _reign(self, now_ms: int) -> None:
-        try:
-            self._writer = self._broker.fence()
-            self._proclaim(self._writer, now_ms)
-        except WriteFailedError:
-            self._writer = None
+    def _lead(self, event: LeadershipEvent, now_ms: int) -> None:
+        for command in self._leadership.handle(event):
+            match command:
+                case TakeOver():
+                    # Fencing the others takes a while, in which reports come in.
+                    self._takes_over_at_ms = now_ms + self.random.randrange(FENCING_MS)
+                case WriteSos():
+                    self._write_sos(now_ms, takes_over=False)
+                case StepDown(rival_epoch):
+                    self.trace(f"{self.name} superseded by epoch {rival_epoch}")
+                    self.alive = False
 
-    def _proclaim(self, writer: int, now_ms: int) -> None:
-        self._epoch = self._broker.rule(writer, [Sos(-1, self.name)])
-        self.sequences.clear()
-        self.trace(f"{self.name} reigns, epoch {self._epoch}")
-        self._handle(jobmanager.ReignBegan(self._epoch), now_ms)
-
-    def _answer(self, rival_epoch: int, now_ms: int) -> None:
-        """Find out by writing whether the author of another `sos` rules."""
+    def _write_sos(self, now_ms: int, *, takes_over: bool) -> None:
         try:
-            if self._writer is None:
-                raise WriterFencedError
-            self._proclaim(self._writer, now_ms)
+            if takes_over:
+                self._writer = self._broker.fence()
+            assert self._writer is not None
+            epoch = self._broker.rule(self._writer, [Sos(-1, self.name)])
         except WriterFencedError:
-            self.trace(f"{self.name} superseded by epoch {rival_epoch}")
-            self.alive = False
+            self._writer = None
+            self._lead(WriteFenced(), now_ms)
         except WriteFailedError:
             self._writer = None
+            self._lead(WriteFailed(), now_ms)
+        else:
+            self.sequences.clear()
+            self.trace(f"{self.name} reigns, epoch {epoch}")
+            self._lead(SosWritten(epoch), now_ms)
+            self._handle(jobmanager.ReignBegan(epoch), now_ms)
 
     def _handle(self, event: jobmanager.Event, now_ms: int) -> None:
         decrees: list[Message] = []
@@ -184,10 +199,11 @@ class JobManagerProcess(Process):
         except WriterFencedError:
             self.trace(f"{self.name} is fenced")
             self._writer = None
-            self._yields_until_ms = now_ms + RIVAL_WAIT_MS
+            self._lead(WriteFenced(), now_ms)
         except WriteFailedError:
             self.trace(f"{self.name} cannot write: the above is lost, or in doubt")
             self._writer = None
+            self._lead(WriteFailed(), now_ms)
 
     def _check(self, decree: Message) -> None:
         """Check that what the core says agrees with what it knows, and with itself."""

@@ -27,6 +27,7 @@ from common.reports import decode_report
 from common.status import TaskState, TaskStatus
 from common.topics import TopicNames
 from jobmanager import events as jobmanager
+from jobmanager.leadership import Leadership, SosRead, SosWritten, WriteFenced
 from jobmanager.state import JobManagerState
 from taskmanager import events as taskmanager
 from taskmanager.state import TaskManagerState
@@ -161,19 +162,24 @@ class JobManager(Member):
         self.name = name
         self.state = JobManagerState(replicas(PIPELINE, NAMES, PARALLELISM), tm_number, INTERVAL_MS)
         self._handle(jobmanager.Tick(wire.now_ms))
-        self._epoch = wire.write(Sos(-1, name))
-        self._handle(jobmanager.ReignBegan(self._epoch))
+        epoch = wire.write(Sos(-1, name))
+        self._leadership = Leadership(name)
+        self._leadership.handle(SosWritten(epoch))
+        self._handle(jobmanager.ReignBegan(epoch))
 
     def step(self) -> None:
         """Do one turn of the daemon's loop."""
         self._handle(jobmanager.Tick(self.wire.now_ms))
         for message in self.read():
             match message:
-                case Sos(epoch, author) if epoch > self._epoch and author != self.name:
-                    self.wire.lines.append(f"{'':8}{self.name} ends: superseded")
-                    self.alive = False
-                    return
-                case JobManagerBeat(epoch) if epoch == self._epoch:
+                case Sos(epoch, author):
+                    if self._leadership.handle(SosRead(epoch, author)):
+                        # It would find out by writing that it is fenced.
+                        self._leadership.handle(WriteFenced())
+                        self.wire.lines.append(f"{'':8}{self.name} ends: superseded")
+                        self.alive = False
+                        return
+                case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
                     self._handle(jobmanager.Echoed())
                 case Threads(report) | Heartbeat(report):
                     self._handle(jobmanager.Reported(report))
