@@ -26,7 +26,10 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A heartbeat and when the brokers got it, in milliseconds since the epoch by their clock."""
+    """A heartbeat and when the brokers got it, in milliseconds since the epoch by their clock.
+
+    A report that is not full here adds to one that was not read: other tasks may run as well.
+    """
 
     sent_at_ms: int
     content: Report | JobManagerBeat
@@ -180,9 +183,10 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
         if tm_id in up
         for status in report.tasks
     }
+    incomplete = {tm_id for tm_id, (_, report) in reports.items() if report.base is not None}
     job_manager = _job_manager(ruler, now_ms, overdue_ms)
     owners = _owners(ruler, job_manager.presence, statuses)
-    tasks = [_task(task, owner, up, statuses) for task, owner in owners.items()]
+    tasks = [_task(task, owner, up, incomplete, statuses) for task, owner in owners.items()]
     return ClusterStatus(
         job_manager,
         managers,
@@ -263,6 +267,7 @@ def _task(
     task: TaskId,
     owner: int | None,
     up: set[int],
+    incomplete: set[int],
     statuses: Mapping[tuple[int, TaskId], TaskStatus],
 ) -> TaskInfo:
     if owner is None:
@@ -270,6 +275,8 @@ def _task(
     if owner not in up:
         return TaskInfo(task, owner, None, "its TaskManager is not there")
     status = statuses.get((owner, task))
+    if status is None and owner in incomplete:
+        return TaskInfo(task, owner, None, "its TaskManager's next full report tells")
     if status is None:
         return TaskInfo(task, owner, None, "assigned, not started yet")
     return TaskInfo(task, owner, status, status.reason)

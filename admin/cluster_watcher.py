@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from admin.cluster_status import Beat, ClusterStatus, newest, snapshot
 from common.clock import wall_clock_ms
@@ -10,7 +11,15 @@ from common.codec import Codec
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader
-from common.messages import MISSED_BEATS, Heartbeat, JobManagerBeat, MalformedMessageError
+from common.messages import (
+    FULL_BEATS,
+    MISSED_BEATS,
+    Heartbeat,
+    JobManagerBeat,
+    MalformedMessageError,
+    Report,
+)
+from common.picture import Picture
 from common.topics import TopicNames
 
 # What is shown of daemons that fell silent: their heartbeats of the last minutes.
@@ -34,6 +43,7 @@ class ClusterWatcher:
         self._topic = TopicNames.of(config).heartbeat
         self._codec = Codec(TopicNames.of(config))
         self._beats: list[Beat] = []
+        self._pictures: dict[tuple[int, str], Picture] = {}
         self._opened_s = time.monotonic()
         self._brokers_ahead_ms: int | None = None
         self._admin = Admin(config)
@@ -57,7 +67,7 @@ class ClusterWatcher:
             try:
                 message = self._codec.decode(record)
                 if isinstance(message, Heartbeat):
-                    self._beats.append(Beat(record.timestamp_ms, message.report))
+                    self._beats.append(Beat(record.timestamp_ms, self._completed(message.report)))
                 elif isinstance(message, JobManagerBeat):
                     self._beats.append(Beat(record.timestamp_ms, message))
             except MalformedMessageError:
@@ -69,7 +79,8 @@ class ClusterWatcher:
 
         Reads for one and a half heartbeat intervals at most; for three and a half where there are
         old heartbeats and nobody sends new ones, as only the silence itself then tells that all
-        are gone. Brokers that do not answer may add to that, as `read` says.
+        are gone; for five and a half if a TaskManager's last full report came before all that was
+        read. Brokers that do not answer may add to that, as `read` says.
         """
         interval_s = self._config.heartbeat_interval_ms / 1000
         started_s = time.monotonic()
@@ -77,6 +88,8 @@ class ClusterWatcher:
             since_s, beats = started_s, _FRESH_BEATS
             if self._brokers_ahead_ms is None and self._beats:
                 since_s, beats = self._opened_s, _SILENT_BEATS
+            elif self._misses_full_reports():
+                beats = FULL_BEATS + 0.5
             if time.monotonic() - since_s >= beats * interval_s:
                 return
             self.read(min(0.1, interval_s))
@@ -114,8 +127,27 @@ class ClusterWatcher:
         waited_ms = int((time.monotonic() - self._opened_s) * 1000)
         return max(wall_clock_ms(), newest_ms + waited_ms)
 
+    def _completed(self, report: Report) -> Report:
+        """Return a full report instead of one that adds to it, if that one was read."""
+        sender = (report.tm_id, report.incarnation)
+        picture = self._pictures.setdefault(sender, Picture())
+        picture.take(report)
+        if picture.beat < 0:
+            return report
+        return replace(report, tasks=tuple(picture.tasks.values()), base=None, closed=())
+
+    def _misses_full_reports(self) -> bool:
+        """Whether somebody who is there sends reports that cannot be completed yet."""
+        overdue_ms = MISSED_BEATS * self._config.heartbeat_interval_ms
+        return any(
+            isinstance(beat.content, Report)
+            and beat.content.base is not None
+            and self._brokers_now_ms() - beat.sent_at_ms <= overdue_ms
+            for beat in self._beats
+        )
+
     def _is_fresh(self, status: ClusterStatus) -> bool:
-        if self._brokers_ahead_ms is None:
+        if self._brokers_ahead_ms is None or self._misses_full_reports():
             return False
         ages_ms = [status.job_manager.age_ms, *(info.age_ms for info in status.task_managers)]
         return all(age is not None and age <= self._config.heartbeat_interval_ms for age in ages_ms)

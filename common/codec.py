@@ -6,13 +6,16 @@ Keys and values are the original's, byte for byte; its extra facts ride in these
     sent_at    milliseconds since the epoch, on every record
     epoch, sequence, incarnation, action, parameters      on JobManager commands
     report     JSON, on what TaskManagers send, and on the JobManager's own heartbeat
+    figures    JSON, on what TaskManagers send: what is only shown
+    part       number and count, such as 0/3, on the parts of what is too long for one record
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from common.messages import (
     JOB_MANAGER,
@@ -26,33 +29,55 @@ from common.messages import (
     Processors,
     Refused,
     Report,
+    ReportRequest,
     Sos,
     Threads,
     read_task,
 )
 from common.nodes import TaskId
+from common.reports import decode_owners, decode_report, dump, encode_owners, encode_report
 from common.topics import TopicNames
 from common.wire import JsonObject
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_RECORD_BYTES = 1_000_000
 _MAX_BATCHES = 8
+_MAX_WAITING_BYTES = 32_000_000
+"""Of the parts that a reader keeps until the last one comes; then it drops the oldest."""
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
 
 Headers = tuple[tuple[str, bytes], ...]
 
 _ASSIGN, _REVOKE, _REFUSE, _END = b"assign", b"revoke", b"refuse", b"eos"
+_REPORT = b"report"
+
+_Part = Heartbeat | Threads | JobManagerBeat
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The parts of a message that have come, from the first one on."""
+
+    number: int
+    parts: list[_Part]
+    size: int
 
 
 class Codec:
     """Encodes messages for the topics of one job, and decodes records of these topics.
 
-    Decoding keeps the commands of a batch until its `eos`, so use one codec per reader.
+    Decoding keeps the commands of a batch until its `eos`, and the parts of a report until the
+    last one, so use one codec per reader. A message of which a part is missing never comes out.
     """
 
-    def __init__(self, names: TopicNames) -> None:
+    def __init__(self, names: TopicNames, reads_figures: bool = True) -> None:
+        """Without `reads_figures`, leave out what is only shown: figures of tasks, and the owners
+        in the JobManager's heartbeat."""
         self._names = names
+        self._reads_figures = reads_figures
         self._batches: dict[tuple[int, str, int, int], list[tuple[bytes, ControlRecord]]] = {}
+        self._waiting: dict[tuple[str, bytes, str], _Waiting] = {}
+        self._waiting_bytes = 0
 
     def encode(self, message: Message, sent_at_ms: int) -> list[ControlRecord]:
         """Return the records of a message, in the order to write them."""
@@ -63,25 +88,30 @@ class Codec:
                 headers = (*base, ("incarnation", incarnation.encode()))
                 return [ControlRecord(names.threads_jm, b"", b"sos", headers)]
             case Threads(report):
-                value = b"%d" % report.threads
-                return [self._report(names.threads_tm, report, value, base)]
+                return self._report(names.threads_tm, report, b"%d" % report.threads, base)
             case Heartbeat(report):
-                return [self._report(names.heartbeat, report, b"ping", base)]
+                return self._report(names.heartbeat, report, b"ping", base)
             case JobManagerBeat(epoch, _, owners):
-                body = {"epoch": epoch, "owners": {str(t): tm for t, tm in owners.items()}}
-                headers = (*base, ("report", _dump(body)))
-                return [ControlRecord(names.heartbeat, JOB_MANAGER.encode(), b"ping", headers)]
+                key = JOB_MANAGER.encode()
+                parts = [(("report", part),) for part in encode_owners(epoch, owners)]
+                return [
+                    ControlRecord(names.heartbeat, key, b"ping", (*base, *headers))
+                    for headers in _numbered(parts)
+                ]
             case HeartbeatEvent(tm_id, is_up):
                 value = b"up" if is_up else b"down"
                 return [ControlRecord(names.heartbeat_events, b"%d" % tm_id, value, base)]
             case Refused(tm_id, incarnation, epoch, reason):
                 headers = (*base, *_command(epoch, 0, incarnation, _REFUSE))
                 return [self._to_task_manager(tm_id, reason.encode(), headers)]
+            case ReportRequest(tm_id, incarnation, epoch):
+                headers = (*base, *_command(epoch, 0, incarnation, _REPORT))
+                return [self._to_task_manager(tm_id, _REPORT, headers)]
             case Processors():
                 return self._processors(message, base)
 
     def decode(self, record: ControlRecord) -> Message | None:
-        """Return the message of a record, `None` while its batch goes on.
+        """Return the message of a record, `None` while its batch or its parts go on.
 
         Raises `MalformedMessageError` for anything that no encoder of this protocol version
         wrote: the caller counts it and goes on.
@@ -93,9 +123,15 @@ class Codec:
         except (ValueError, KeyError, RecursionError) as error:
             raise MalformedMessageError(f"{record.topic}: {type(error).__name__}") from error
 
-    def _report(self, topic: str, report: Report, value: bytes, base: Headers) -> ControlRecord:
-        headers = (*base, ("report", _dump(report.to_json())))
-        return ControlRecord(topic, b"%d" % report.tm_id, value, headers)
+    def _report(
+        self, topic: str, report: Report, value: bytes, base: Headers
+    ) -> list[ControlRecord]:
+        key = b"%d" % report.tm_id
+        parts = [
+            (("report", acted_on), ("figures", figures))
+            for acted_on, figures in encode_report(report)
+        ]
+        return [ControlRecord(topic, key, value, (*base, *headers)) for headers in _numbered(parts)]
 
     def _to_task_manager(self, tm_id: int, value: bytes, headers: Headers) -> ControlRecord:
         return ControlRecord(self._names.processors(str(tm_id)), b"%d" % tm_id, value, headers)
@@ -105,13 +141,13 @@ class Codec:
         facts = (message.epoch, message.sequence, message.incarnation)
         for task in message.revoke:
             copy = {"standby": task.standby} if task.standby else {}
-            value = _dump({"pipelineID": task.partition, "ID": task.processor, **copy})
+            value = dump({"pipelineID": task.partition, "ID": task.processor, **copy})
             headers = (*base, *_command(*facts, _REVOKE))
             records.append(self._to_task_manager(message.tm_id, value, headers))
         for replica in message.assign:
-            parameters = ("parameters", _dump(replica.parameters()))
+            parameters = ("parameters", dump(replica.parameters()))
             headers = (*base, *_command(*facts, _ASSIGN), parameters)
-            records.append(self._to_task_manager(message.tm_id, _dump(replica.to_json()), headers))
+            records.append(self._to_task_manager(message.tm_id, dump(replica.to_json()), headers))
         headers = (*base, *_command(*facts, _END))
         records.append(self._to_task_manager(message.tm_id, b"eos", headers))
         return records
@@ -126,22 +162,59 @@ class Codec:
         if record.topic == names.threads_jm and record.value == b"sos":
             return Sos(record.offset, headers["incarnation"].decode())
         if record.topic == names.threads_tm:
-            return Threads(_read_report(record, headers))
+            report = self._read_report(record, headers)
+            sender = (report.incarnation, report.beat)
+            return self._collect(Threads(report), sender, record, headers)
         if record.topic == names.heartbeat and record.value == b"ping":
             if record.key == JOB_MANAGER.encode():
-                body = JsonObject(json.loads(headers["report"]))
-                owners = JsonObject(body.object("owners"))
-                return JobManagerBeat(
-                    body.integer("epoch"),
-                    _number(headers["sent_at"]),
-                    {TaskId.parse(t): owners.integer_or_none(t) for t in body.object("owners")},
-                )
-            return Heartbeat(_read_report(record, headers))
+                epoch, owners = decode_owners(headers["report"], self._reads_figures)
+                sent_at_ms = _number(headers["sent_at"])
+                beat = JobManagerBeat(epoch, sent_at_ms, owners)
+                return self._collect(beat, (str(epoch), sent_at_ms), record, headers)
+            report = self._read_report(record, headers)
+            sender = (report.incarnation, report.beat)
+            return self._collect(Heartbeat(report), sender, record, headers)
         if record.topic == names.heartbeat_events and record.value in (b"up", b"down"):
             return HeartbeatEvent(_number(record.key), record.value == b"up")
         if record.topic == names.processors(str(_number(record.key))):
             return self._decode_command(record, headers)
         raise MalformedMessageError(f"{record.topic}: unknown message")
+
+    def _read_report(self, record: ControlRecord, headers: dict[str, bytes]) -> Report:
+        figures = headers["figures"]
+        report = decode_report(headers["report"], figures if self._reads_figures else None)
+        if report.tm_id != _number(record.key):
+            raise MalformedMessageError(f"{record.topic}: the key is not the report's id")
+        return report
+
+    def _collect(
+        self,
+        part: _Part,
+        sender: tuple[str, int],
+        record: ControlRecord,
+        headers: dict[str, bytes],
+    ) -> _Part | None:
+        """Return a message once all of its parts have come, in order; `sender` has its number."""
+        number, count = (_number(text) for text in headers.get("part", b"0/1").split(b"/"))
+        if not 0 <= number < count:
+            raise MalformedMessageError(f"{record.topic}: part {number} of {count}")
+        key = (record.topic, record.key, sender[0])
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            self._waiting_bytes -= waiting.size
+        if number == 0:
+            waiting = _Waiting(sender[1], [], 0)
+        elif waiting is None or (waiting.number, len(waiting.parts)) != (sender[1], number):
+            return None
+        waiting.parts.append(part)
+        if number + 1 == count:
+            return _joined(waiting.parts)
+        waiting.size += sum(len(value) for _, value in record.headers)
+        self._waiting_bytes += waiting.size
+        self._waiting[key] = waiting
+        while self._waiting_bytes > _MAX_WAITING_BYTES:
+            self._waiting_bytes -= self._waiting.pop(next(iter(self._waiting))).size
+        return None
 
     def _decode_command(self, record: ControlRecord, headers: dict[str, bytes]) -> Message | None:
         tm_id, incarnation = _number(record.key), headers["incarnation"].decode()
@@ -149,6 +222,8 @@ class Codec:
         action = headers["action"]
         if action == _REFUSE:
             return Refused(tm_id, incarnation, epoch, record.value.decode())
+        if action == _REPORT:
+            return ReportRequest(tm_id, incarnation, epoch)
         key = (tm_id, incarnation, epoch, sequence)
         batch = self._batches.setdefault(key, [])
         while len(self._batches) > _MAX_BATCHES:
@@ -184,8 +259,11 @@ def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> Head
     )
 
 
-def _dump(body: Any) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode()
+def _numbered(parts: Sequence[Headers]) -> list[Headers]:
+    """Add the header `part`, if there are several."""
+    if len(parts) == 1:
+        return [*parts]
+    return [(*part, ("part", b"%d/%d" % (n, len(parts)))) for n, part in enumerate(parts)]
 
 
 def _number(data: bytes) -> int:
@@ -198,11 +276,19 @@ def _number(data: bytes) -> int:
     return int(data)
 
 
-def _read_report(record: ControlRecord, headers: dict[str, bytes]) -> Report:
-    report = Report.from_json(json.loads(headers["report"]))
-    if report.tm_id != _number(record.key):
-        raise MalformedMessageError(f"{record.topic}: the key is not the report's id")
-    return report
+def _joined(parts: Sequence[_Part]) -> _Part:
+    """Return the message that was cut into these parts."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, JobManagerBeat):
+        beats = [part for part in parts if isinstance(part, JobManagerBeat)]
+        owners = {task: owner for beat in beats for task, owner in beat.owners.items()}
+        return replace(first, owners=owners)
+    reports = [part.report for part in parts if not isinstance(part, JobManagerBeat)]
+    tasks = tuple(status for report in reports for status in report.tasks)
+    closed = tuple(task for report in reports for task in report.closed)
+    return replace(first, report=replace(first.report, tasks=tasks, closed=closed))
 
 
 def _read_replica(record: ControlRecord) -> ProcessorReplica:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common.errors import shorten
 from common.names import require_name
 from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
 from common.status import TaskStatus, ThreadState
@@ -20,9 +19,10 @@ JOB_MANAGER = "jobmanager"
 MISSED_BEATS = 3
 """Heartbeats that a daemon may miss before it counts as down, and PipelineThreads' lease ends."""
 
+FULL_BEATS = 5
+"""Heartbeats from one full report of a TaskManager to the next: so long may a reader that cannot
+ask for one wait."""
 
-_LONGEST_REASON = 500
-_ALL_REASONS = 30_000
 _OPTIONAL: Mapping[str, Any] = {"code": "", "state_topics": {}, "options": {}, "standby": 0}
 
 
@@ -228,12 +228,17 @@ class Sos:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that a TaskManager tells, with every heartbeat and when it introduces itself.
+    """What a TaskManager reports with every heartbeat, and in full when it introduces itself.
 
     `incarnation` differs between two processes with one id. `beat` counts the reports of one
     incarnation. `epoch` and `sequence` are those of the last command that was carried out; what
     the report says is newer than that command. `leaving` marks the last report of a TaskManager
     that stops on purpose.
+
+    A full report has no `base`, and `tasks` are all that it runs. The others add to a full one,
+    whose `beat` is their `base`: `tasks` has every task that has another state or version since
+    then, or is new, or has other figures than in the report before; `closed` are those that are
+    gone since then. `common/picture.py` puts them together.
     """
 
     tm_id: int
@@ -247,35 +252,8 @@ class Report:
     pid: int = 0
     thread_states: tuple[ThreadState, ...] = ()
     tasks: tuple[TaskStatus, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for `json.dumps`; long reasons are cut, so that Kafka takes it."""
-        failing = sum(bool(task.reason) for task in self.tasks)
-        longest = min(_LONGEST_REASON, _ALL_REASONS // max(failing, 1))
-        return asdict(self) | {
-            "thread_states": [str(state) for state in self.thread_states],
-            "tasks": [
-                task.to_json() | {"reason": shorten(task.reason, longest)} for task in self.tasks
-            ],
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> Report:
-        """Read what `to_json` wrote. Raises ValueError on anything else."""
-        fields = JsonObject(data)
-        return cls(
-            tm_id=fields.integer("tm_id"),
-            incarnation=fields.text("incarnation"),
-            threads=fields.integer("threads", low=1),
-            beat=fields.integer("beat"),
-            epoch=fields.integer("epoch", low=-1),
-            sequence=fields.integer("sequence"),
-            leaving=fields.boolean("leaving"),
-            host=fields.text("host"),
-            pid=fields.integer("pid"),
-            thread_states=tuple(ThreadState(state) for state in fields.texts("thread_states")),
-            tasks=tuple(TaskStatus.from_json(task) for task in fields.items("tasks")),
-        )
+    base: int | None = None
+    closed: tuple[TaskId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +306,15 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """JobManager to a TaskManager whose last full report it has missed: send another one."""
+
+    tm_id: int
+    incarnation: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeartbeatEvent:
     """HeartbeatController to JobManager: a TaskManager is `down`, or `up` again."""
 
@@ -335,4 +322,13 @@ class HeartbeatEvent:
     is_up: bool
 
 
-Message = Sos | Threads | Heartbeat | JobManagerBeat | Processors | Refused | HeartbeatEvent
+Message = (
+    Sos
+    | Threads
+    | Heartbeat
+    | JobManagerBeat
+    | Processors
+    | Refused
+    | ReportRequest
+    | HeartbeatEvent
+)

@@ -23,6 +23,7 @@ from common.messages import (
     Message,
     Processors,
     Refused,
+    ReportRequest,
     Sos,
     Threads,
     replicas,
@@ -30,15 +31,26 @@ from common.messages import (
 from common.nodes import Topology
 from common.stop_signals import StopSignals
 from common.topics import TopicNames, control_topics, data_topics
+from jobmanager import leadership
+from jobmanager.events import Echoed, ReignBegan, Reported, Tick
 from jobmanager.input_watch import InputWatch
+from jobmanager.leadership import (
+    Leadership,
+    LeaderState,
+    SosRead,
+    SosWritten,
+    StepDown,
+    TakeOver,
+    WriteFailed,
+    WriteFenced,
+    WriteSos,
+)
 from jobmanager.partitions import check_state_topics, with_partitions
 from jobmanager.patterns import with_topics_of_patterns
 from jobmanager.purge import ArcPurger
-from jobmanager.state import Echoed, JobManagerState, ReignBegan, Reported, Tick
+from jobmanager.state import JobManagerState
 
 POLL_S = 0.05
-RIVAL_WAIT_S = 2.0
-REIGN_RETRY_S = 1.0
 
 logger = structlog.get_logger()
 
@@ -61,7 +73,7 @@ class JobManagerDaemon:
         check_state_topics(topology, config, admin)
         created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))
         logger.info("topics are there", created=created)
-        self._codec = Codec(self._names)
+        self._codec = Codec(self._names, reads_figures=False)
         names = self._names
         topics = [names.threads_jm, names.threads_tm, names.heartbeat]
         self._reader = ControlReader(config, topics, asker=admin)
@@ -70,7 +82,7 @@ class JobManagerDaemon:
         self._inputs = InputWatch(topology, config, admin)
         self._writer: RulingWriter | None = None
         self._incarnation = uuid.uuid4().hex[:12]
-        self._epoch = -1
+        self._leadership = Leadership(self._incarnation)
         self._rejected = 0
         self._was_deaf = False
         self._state = JobManagerState(
@@ -89,10 +101,11 @@ class JobManagerDaemon:
         self._inputs.start()
         try:
             while not self._signals.is_requested:
-                self._send(self._state.handle(Tick(int(time.monotonic() * 1000))))
-                self._tell_if_deaf()
-                if self._writer is None:
-                    self._reign()
+                tick = Tick(int(time.monotonic() * 1000))
+                if self._leadership.state is not LeaderState.YIELDING:
+                    self._send(self._state.handle(tick))
+                    self._tell_if_deaf()
+                self._lead(tick)
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
         finally:
@@ -111,44 +124,45 @@ class JobManagerDaemon:
         else:
             logger.info("Kafka brings heartbeats again")
 
-    def _reign(self) -> None:
-        """Fence every older JobManager, and begin a reign."""
-        try:
-            self._writer = RulingWriter(self._config, self._names.jobmanager_transactional_id)
-            self._proclaim(self._writer)
-        except FencedError:
-            self._yield_to_rival()
-        except (TransactionFailedError, HopelessError) as error:
-            logger.warning("Kafka does not take the JobManager's sos", reason=str(error))
-            self._writer = None
-            time.sleep(REIGN_RETRY_S)
+    def _lead(self, event: leadership.Event) -> None:
+        """Carry out what the leadership wants. Raises `SupersededError` if another one leads."""
+        for command in self._leadership.handle(event):
+            match command:
+                case TakeOver():
+                    self._write_sos(takes_over=True)
+                case WriteSos():
+                    self._write_sos(takes_over=False)
+                case StepDown(rival_epoch):
+                    raise SupersededError(
+                        f"another JobManager of this job took over (epoch {rival_epoch}, this "
+                        f"one's is {self._leadership.epoch}). This one ends; the pipeline goes on."
+                    )
 
-    def _proclaim(self, writer: RulingWriter) -> None:
-        """Write `sos`; its offset is the epoch from now on. Raises as `RulingWriter.write`."""
-        sos = Sos(-1, self._incarnation)
-        self._epoch = writer.write(self._codec.encode(sos, wall_clock_ms()))
-        structlog.contextvars.bind_contextvars(epoch=self._epoch)
+    def _write_sos(self, takes_over: bool) -> None:
+        """Write `sos`, with a new writer if it `takes_over`; its offset is the epoch then."""
+        try:
+            if takes_over:
+                self._writer = RulingWriter(self._config, self._names.jobmanager_transactional_id)
+            assert self._writer is not None
+            sos = Sos(-1, self._incarnation)
+            epoch = self._writer.write(self._codec.encode(sos, wall_clock_ms()))
+        except (FencedError, TransactionFailedError, HopelessError) as error:
+            self._lose_writer(error)
+            return
+        structlog.contextvars.bind_contextvars(epoch=epoch)
         logger.info("JobManager rules")
-        self._send(self._state.handle(ReignBegan(self._epoch)))
+        self._lead(SosWritten(epoch))
+        self._send(self._state.handle(ReignBegan(epoch)))
 
-    def _answer(self, rival_epoch: int) -> None:
-        """Find out by writing whether the author of another `sos` rules: then this one is fenced.
-
-        Otherwise anybody who can write to the topic could end the JobManager. TaskManagers
-        follow the newest epoch, so this one's has to be newer again.
-        """
-        try:
-            if self._writer is None:
-                raise FencedError("no longer rules")
-            self._proclaim(self._writer)
-        except FencedError as error:
-            raise SupersededError(
-                f"another JobManager of this job took over (epoch {rival_epoch}, "
-                f"this one's is {self._epoch}). This one ends; the pipeline goes on."
-            ) from error
-        except (TransactionFailedError, HopelessError) as error:
-            logger.warning("Kafka does not take the JobManager's sos", reason=str(error))
-            self._writer = None
+    def _lose_writer(self, error: Exception) -> None:
+        """Drop the writer; commands that it did not take are said again when this one leads."""
+        self._writer = None
+        if isinstance(error, FencedError):
+            logger.warning("Kafka takes commands of another JobManager, or timed this one out")
+            self._lead(WriteFenced())
+        else:
+            logger.warning("Kafka does not take commands", reason=str(error))
+            self._lead(WriteFailed())
 
     def _receive(self, record: ControlRecord) -> None:
         try:
@@ -158,10 +172,9 @@ class JobManagerDaemon:
             logger.warning("control message rejected", why=str(error), total=self._rejected)
             return
         match message:
-            # Its own may be newer than it knows: a commit that timed out can still have worked.
-            case Sos(epoch, author) if epoch > self._epoch and author != self._incarnation:
-                self._answer(epoch)
-            case JobManagerBeat(epoch) if epoch == self._epoch:
+            case Sos(epoch, author):
+                self._lead(SosRead(epoch, author))
+            case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
                 self._send(self._state.handle(Echoed()))
             case Threads(report) | Heartbeat(report):
                 if report.leaving and report.incarnation == self._state.live.get(report.tm_id):
@@ -172,7 +185,7 @@ class JobManagerDaemon:
         decrees = []
         for command in commands:
             _log(command)
-            if isinstance(command, JobManagerBeat | Refused):
+            if isinstance(command, JobManagerBeat | Refused | ReportRequest):
                 # Repeated anyway, and harmless from a JobManager that no longer rules.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))
             else:
@@ -182,20 +195,8 @@ class JobManagerDaemon:
         records = [r for decree in decrees for r in self._codec.encode(decree, wall_clock_ms())]
         try:
             self._writer.write(records)
-        except FencedError:
-            self._yield_to_rival()
-        except (TransactionFailedError, HopelessError) as error:
-            # The commands are lost; the new reign's first reports show what is missing.
-            logger.warning("Kafka does not take commands", reason=str(error))
-            self._writer = None
-
-    def _yield_to_rival(self) -> None:
-        """Look for the one who fenced this JobManager; without one, it was a broker's timeout."""
-        self._writer = None
-        deadline = time.monotonic() + RIVAL_WAIT_S
-        while time.monotonic() < deadline:
-            for record in self._reader.read(POLL_S):
-                self._receive(record)
+        except (FencedError, TransactionFailedError, HopelessError) as error:
+            self._lose_writer(error)
 
 
 def _log(command: Message) -> None:
@@ -211,6 +212,12 @@ def _log(command: Message) -> None:
         case HeartbeatEvent(tm_id, is_up):
             logger.warning(
                 "TaskManager is up again" if is_up else "TaskManager is down", task_manager=tm_id
+            )
+        case ReportRequest(tm_id, incarnation):
+            logger.info(
+                "a full report was missed: asked for another one",
+                task_manager=tm_id,
+                incarnation=incarnation,
             )
         case Refused(tm_id, incarnation, _, reason):
             logger.warning(

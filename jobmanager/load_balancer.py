@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 
 from common.nodes import TaskId
 
@@ -36,25 +37,81 @@ def balance(
             kept[owner].append(task)
     shares = _shares(len(tasks), threads, {tm: len(held) for tm, held in kept.items()})
     placed = {task: tm for tm, held in kept.items() for task in _most_spread(held, shares[tm])}
-    counts = Counter(placed.values())
-    replicas = Counter((tm, task.processor) for task, tm in placed.items())
+    room = _Room(threads, shares, placed)
     # Those with copies first, before the room where these are is taken.
     for task in sorted(tasks, key=lambda task: not copies.get(task)):
         if task not in placed:
-            near = copies.get(task, ())
-            tm = min(
-                (tm for tm in threads if counts[tm] < shares[tm]),
-                key=lambda tm: (
-                    tm not in near,
-                    replicas[tm, task.processor],
-                    counts[tm] / threads[tm],
-                    tm,
-                ),
-            )
-            placed[task] = tm
-            counts[tm] += 1
-            replicas[tm, task.processor] += 1
+            placed[task] = room.take(task, copies.get(task, ()))
     return {task: placed[task] for task in tasks}
+
+
+class _Room:
+    """The room that TaskManagers have left for tasks.
+
+    Of those with room, the best one for a task has the fewest replicas of its processor, then the
+    least tasks per thread, then the lowest id. Two heaps find it: those without a replica of the
+    processor are in the one, by load, all others in the other one. A heap's entry may be out of
+    date, since `take` also gives tasks to TaskManagers that it chooses otherwise. But replicas
+    and load only grow: whatever comes out first too early is put back with what is true.
+    """
+
+    def __init__(
+        self, threads: Mapping[int, int], shares: Mapping[int, int], placed: Mapping[TaskId, int]
+    ) -> None:
+        self._threads = threads
+        self._shares = shares
+        self._counts = Counter(placed.values())
+        self._replicas = Counter((tm, task.processor) for task, tm in placed.items())
+        self._processor = ""
+        self._without = [(self._load(tm), tm) for tm in threads if self._has_room(tm)]
+        self._with: list[tuple[int, float, int]] = []
+        heapify(self._without)
+
+    def take(self, task: TaskId, near: Collection[int]) -> int:
+        """Return the TaskManager that is best for a task, of those in `near` if one has room."""
+        processor = task.processor
+        if processor != self._processor:
+            self._processor = processor
+            for *_, tm in self._with:
+                heappush(self._without, (self._load(tm), tm))
+            self._with = []
+        nearest = [tm for tm in near if tm in self._threads and self._has_room(tm)]
+        tm = min(nearest, key=self._rank) if nearest else self._best()
+        self._counts[tm] += 1
+        self._replicas[tm, processor] += 1
+        return tm
+
+    def _best(self) -> int:
+        """Return the best TaskManager of all; it stays in its heap, out of date."""
+        while self._without:
+            load, tm = self._without[0]
+            if not self._has_room(tm):
+                heappop(self._without)
+            elif self._replicas[tm, self._processor]:
+                heappop(self._without)
+                heappush(self._with, self._rank(tm))
+            elif load != self._load(tm):
+                heapreplace(self._without, (self._load(tm), tm))
+            else:
+                return tm
+        while True:
+            rank = self._with[0]
+            tm = rank[-1]
+            if not self._has_room(tm):
+                heappop(self._with)
+            elif rank != self._rank(tm):
+                heapreplace(self._with, self._rank(tm))
+            else:
+                return tm
+
+    def _has_room(self, tm: int) -> bool:
+        return self._counts[tm] < self._shares[tm]
+
+    def _load(self, tm: int) -> float:
+        return self._counts[tm] / self._threads[tm]
+
+    def _rank(self, tm: int) -> tuple[int, float, int]:
+        return self._replicas[tm, self._processor], self._load(tm), tm
 
 
 def place_standbys(
@@ -85,11 +142,18 @@ def place_standbys(
         owner = owners.get(standby, -1)
         if room.get(owner, 0) > 0 and owner not in taken[standby.active]:
             put(standby, owner)
+    emptiest = [(-room[tm] / threads[tm], tm) for tm in threads]
+    heapify(emptiest)
     # Where most tasks are, fewest of all copies can be: theirs need the room elsewhere first.
     for standby in sorted(standbys, key=lambda standby: -threads[placed[standby.active]]):
-        free = threads.keys() - taken[standby.active]
-        if standby not in where and free:
-            put(standby, min(free, key=lambda tm: (-room[tm] / threads[tm], tm)))
+        passed = []
+        while standby not in where and emptiest:
+            _, tm = heappop(emptiest)
+            if tm not in taken[standby.active]:
+                put(standby, tm)
+            passed.append(tm)
+        for tm in passed:
+            heappush(emptiest, (-room[tm] / threads[tm], tm))
     return {standby: where[standby] for standby in standbys if standby in where}
 
 

@@ -15,44 +15,20 @@ from common.messages import (
     Processors,
     Refused,
     Report,
+    ReportRequest,
 )
 from common.nodes import TaskId
+from common.picture import Picture
 from common.status import TaskState, TaskStatus
+from jobmanager.events import Echoed, Event, ReignBegan, Reported, Tick
 from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance, place_standbys
 
 REVOKE_PATIENCE_BEATS = 20
+MOST_MOVES = 32
+"""Tasks of one TaskManager that are asked back at a time so that others get them."""
 MOST_FORMER = 1000
 """How many TaskManager processes that are gone are known; a late report of one is ignored."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReignBegan:
-    """The JobManager's `sos` is in Kafka, at offset `epoch`."""
-
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """A TaskManager's report came in, with a heartbeat or as an introduction."""
-
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed. Milliseconds of a clock that only goes forward; several a heartbeat period."""
-
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Echoed:
-    """This JobManager's own heartbeat was read back: Kafka takes and gives messages."""
-
-
-Event = ReignBegan | Reported | Tick | Echoed
 
 
 class TaskPhase(StrEnum):
@@ -89,6 +65,7 @@ class _TaskManager:
     incarnation: str
     threads: int
     beat: int
+    """Of its newest report, be it one that could not be read."""
     sequence: int
     """Of the last command sent."""
     carried_out: int
@@ -96,7 +73,12 @@ class _TaskManager:
     sent_at_ms: int = 0
     tasks: dict[TaskId, _Task] = field(default_factory=dict)
     """What it owns."""
-    reported: frozenset[TaskId] = frozenset()
+    revoking: dict[TaskId, None] = field(default_factory=dict)
+    """What it was asked to give back, in this order."""
+    misplaced: dict[TaskId, None] = field(default_factory=dict)
+    """What it will be asked to give back, as soon as it has given others back."""
+    runs: Picture = field(default_factory=Picture)
+    """What it runs, by its reports."""
     strays: dict[TaskId, int | None] = field(default_factory=dict)
     """What it reported and has to close, and when it was last told so."""
 
@@ -132,10 +114,14 @@ class JobManagerState:
         self._down: set[int] = set()
         self._former: dict[str, tuple[int, int]] = {}
         """Beat and sequence of those that are gone, by incarnation, the latest last."""
+        self._asked_ms: dict[str, int] = {}
+        """When incarnations were last asked for a full report, the latest last."""
         self._epoch = -1
         self._now_ms = -1
         self._first_report_ms: int | None = None
         self._settled = False
+        self._is_rebalance_due = False
+        """Whether a task has become free for which there is no place yet."""
         self._beat_at_ms = 0
         self._commands: list[Message] = []
         self._batches: dict[int, _Batch] = {}
@@ -220,26 +206,27 @@ class JobManagerState:
             former = self._former.get(report.incarnation)
             is_news = former is None or report.beat > former[0]
             if is_news and not report.leaving:
-                self._take_in(report, self._admit(report))
+                self._admit(report)
         elif manager.incarnation != report.incarnation:
             if not report.leaving:
                 self._refuse(report, f"id {tm_id} is taken by a TaskManager that is alive")
+        elif not report.leaving:
+            self._take_in(report, manager)
         elif report.beat > manager.beat:
-            if report.leaving:
-                manager.beat = report.beat
-                self._remove(tm_id)
-            else:
-                self._take_in(report, manager)
+            manager.beat = report.beat
+            self._remove(tm_id)
 
     def _refuse(self, report: Report, reason: str) -> None:
         self._commands.append(Refused(report.tm_id, report.incarnation, self._epoch, reason))
 
-    def _admit(self, report: Report) -> _TaskManager:
+    def _admit(self, report: Report) -> None:
+        """Let a TaskManager take part, as soon as it is known what it runs."""
         tm_id = report.tm_id
         carried_out = report.sequence if report.epoch == self._epoch else 0
-        manager = _TaskManager(
-            report.incarnation, report.threads, report.beat, carried_out, carried_out
-        )
+        manager = _TaskManager(report.incarnation, report.threads, -1, carried_out, carried_out)
+        if not manager.runs.take(report):
+            self._ask(report)
+            return
         former = self._former.pop(report.incarnation, None)
         if former is not None:
             # It was wrongly taken for dead, and may still have to read what it was sent then.
@@ -251,58 +238,80 @@ class JobManagerState:
         # An answer even if there is nothing to do, so that it knows that it takes part.
         self._batch(tm_id)
         if self._settled:
-            self._adopt(report)
-            self._mark_strays(report, manager)
+            self._adopt(tm_id, manager)
+            self._mark_strays(manager)
             self._rebalance()
-        return manager
+        self._on_life(report, manager)
+        self._look_at(report, manager)
 
     def _take_in(self, report: Report, manager: _TaskManager) -> None:
+        """Take a report in. One that cannot be read shows that the TaskManager lives, no more."""
+        if report.beat > manager.beat:
+            self._on_life(report, manager)
+        if manager.runs.take(report):
+            self._look_at(report, manager)
+        elif not manager.runs.can_read(report):
+            self._ask(report)
+
+    def _on_life(self, report: Report, manager: _TaskManager) -> None:
         self._controller.beat(report.tm_id)
         manager.beat = report.beat
-        manager.reported = frozenset(status.task for status in report.tasks)
+
+    def _ask(self, report: Report) -> None:
+        """Ask for a full report, once a heartbeat: this one adds to one that was missed."""
+        asked_ms = self._asked_ms.pop(report.incarnation, None)
+        if asked_ms is None or self._now_ms - asked_ms >= self._interval_ms:
+            asked_ms = self._now_ms
+            self._commands.append(ReportRequest(report.tm_id, report.incarnation, self._epoch))
+        self._asked_ms[report.incarnation] = asked_ms
+        if len(self._asked_ms) > MOST_FORMER:
+            del self._asked_ms[next(iter(self._asked_ms))]
+
+    def _look_at(self, report: Report, manager: _TaskManager) -> None:
+        """Compare what a report says with what should be."""
         if report.epoch == self._epoch:
             manager.carried_out = max(manager.carried_out, report.sequence)
         if not self._settled:
-            self._adopt(report)
-        self._mark_strays(report, manager)
+            self._adopt(report.tm_id, manager)
+        self._mark_strays(manager)
         self._reconcile(report.tm_id, manager)
 
-    def _adopt(self, report: Report) -> None:
+    def _adopt(self, tm_id: int, manager: _TaskManager) -> None:
         """Leave tasks that nobody else owns to the one that runs them.
 
         But for failed ones, and those of a pipeline.yaml that has changed: they start again.
         """
-        for status in report.tasks:
+        for status in manager.runs.tasks.values():
             task = self._tasks.get(status.task)
             if task is None or task.phase is not TaskPhase.UNASSIGNED:
                 continue
-            task.home = report.tm_id
+            task.home = tm_id
             is_same = status.fingerprint == task.fingerprint
             if is_same and status.state is not TaskState.FAILED:
-                self._own(task, report.tm_id)
+                self._own(task, tm_id)
                 task.commanded = 0
 
-    def _mark_strays(self, report: Report, manager: _TaskManager) -> None:
+    def _mark_strays(self, manager: _TaskManager) -> None:
         """Note what it has to close; what it had to stays noted until a report shows that it did.
 
         It ignores the assignment of a task that it has. So one that was not adopted, and became
         its own before it was closed, would stay as it is.
         """
         manager.strays = {
-            status.task: manager.strays.get(status.task)
-            for status in report.tasks
-            if self._is_stray(status, manager)
+            task_id: manager.strays.get(task_id)
+            for task_id, status in manager.runs.tasks.items()
+            if self._is_stray(task_id, status, manager)
         }
 
-    def _is_stray(self, status: TaskStatus, manager: _TaskManager) -> bool:
+    def _is_stray(self, task_id: TaskId, status: TaskStatus, manager: _TaskManager) -> bool:
         """Whether it is somebody else's task, an unknown one, of another version, or has failed.
 
         A task that fails once it is its own is left alone.
         """
-        task = manager.tasks.get(status.task)
+        task = manager.tasks.get(task_id)
         if task is None or status.fingerprint != task.fingerprint:
             return True
-        return status.state is TaskState.FAILED and status.task in manager.strays
+        return status.state is TaskState.FAILED and task_id in manager.strays
 
     def _remove(self, tm_id: int) -> None:
         """Take a TaskManager that is down or has left out, and give its tasks to others."""
@@ -316,7 +325,6 @@ class JobManagerState:
         self._commands.append(HeartbeatEvent(tm_id, is_up=False))
         for task in manager.tasks.values():
             task.phase, task.owner = TaskPhase.UNASSIGNED, None
-        manager.tasks.clear()
         if not self._managers:
             # Rather Kafka or this process was away than all of them at once: wait who comes back.
             self._settled, self._first_report_ms = False, None
@@ -325,7 +333,10 @@ class JobManagerState:
 
     def _rebalance(self) -> None:
         """Give every task without an owner to its place, and start to move those misplaced."""
+        self._is_rebalance_due = False
         targets = self._targets()
+        for manager in self._managers.values():
+            manager.misplaced = {}
         for task_id, task in self._tasks.items():
             target = targets.get(task_id)
             if target is not None or task_id.standby:
@@ -333,12 +344,37 @@ class JobManagerState:
             if task.phase is TaskPhase.UNASSIGNED and target is not None:
                 self._assign(task, target)
             elif task.phase is TaskPhase.ASSIGNED and task.owner != target:
-                self._move(task, target)
+                assert task.owner is not None
+                self._managers[task.owner].misplaced[task_id] = None
+        for manager in self._managers.values():
+            self._move_some(manager)
+
+    def _go_on_moving(self, manager: _TaskManager) -> None:
+        """Move more tasks now that this TaskManager may have given some back."""
+        if self._is_rebalance_due:
+            self._rebalance()
+        else:
+            self._move_some(manager)
+
+    def _move_some(self, manager: _TaskManager) -> None:
+        """Move misplaced tasks, as many at a time as leave the others in peace."""
+        while manager.misplaced and len(manager.revoking) < MOST_MOVES:
+            task_id = next(iter(manager.misplaced))
+            del manager.misplaced[task_id]
+            task = manager.tasks.get(task_id)
+            if task is not None and task.phase is TaskPhase.ASSIGNED:
+                self._move(task, task.home)
 
     def _targets(self) -> dict[TaskId, int]:
         """Return where each task should be, and each standby for which there is a place."""
         threads = {tm_id: manager.threads for tm_id, manager in self._managers.items()}
-        homes = {t: task.home for t, task in self._tasks.items() if task.home is not None}
+        homes = {}
+        for task_id, task in self._tasks.items():
+            # Those that wait for their move stay where they are if there is nowhere to go now.
+            is_lost = task.home not in threads and task.owner is not None
+            home = task.owner if is_lost else task.home
+            if home is not None:
+                homes[task_id] = home
         copies: dict[TaskId, list[int]] = {}
         for standby in self._standbys:
             owner = self._tasks[standby].owner
@@ -355,7 +391,9 @@ class JobManagerState:
 
     def _disown(self, task: _Task) -> None:
         assert task.owner is not None
-        del self._managers[task.owner].tasks[task.replica.task]
+        manager = self._managers[task.owner]
+        del manager.tasks[task.replica.task]
+        manager.revoking.pop(task.replica.task, None)
         task.phase, task.owner = TaskPhase.UNASSIGNED, None
 
     def _assign(self, task: _Task, tm_id: int) -> None:
@@ -374,6 +412,7 @@ class JobManagerState:
                 self._assign(task, target)
         else:
             task.phase, task.revoked_at_ms = TaskPhase.REVOKING, self._now_ms
+            self._managers[task.owner].revoking[task.replica.task] = None
             batch.revoke[task.replica.task] = None
 
     def _reconcile(self, tm_id: int, manager: _TaskManager) -> None:
@@ -381,13 +420,14 @@ class JobManagerState:
         for task_id, task in list(manager.tasks.items()):
             knows = manager.carried_out >= task.commanded
             # What was freed before may have moved this one on.
-            if task.owner != tm_id or task_id in manager.reported or not knows:
+            if task.owner != tm_id or task_id in manager.runs.tasks or not knows:
                 continue
-            if task.phase is TaskPhase.REVOKING:
+            if task.phase is TaskPhase.REVOKING or task_id in manager.misplaced:
                 self._free(task)
             else:
                 # It was given up there, or the command got lost.
                 self._batch(tm_id).assign[task_id] = None
+        self._go_on_moving(manager)
         self._call_back_strays(tm_id, manager)
         if manager.carried_out < manager.sequence and self._is_overdue(manager.sent_at_ms):
             self._repeat(tm_id)
@@ -422,14 +462,18 @@ class JobManagerState:
         if task.home in self._managers:
             self._assign(task, task.home)
         else:
-            self._rebalance()
+            self._is_rebalance_due = True
 
     def _lose_patience(self) -> None:
         """Take tasks by force from an owner that does not give them back: fencing makes it safe."""
         patience_ms = REVOKE_PATIENCE_BEATS * self._interval_ms
-        for task in self._tasks.values():
-            if task.phase is TaskPhase.REVOKING and self._now_ms - task.revoked_at_ms > patience_ms:
+        for manager in self._managers.values():
+            for task_id in list(manager.revoking):
+                task = manager.tasks[task_id]
+                if self._now_ms - task.revoked_at_ms <= patience_ms:
+                    break  # Those after it were asked back later.
                 self._free(task)
+            self._go_on_moving(manager)
 
     def _batch(self, tm_id: int) -> _Batch:
         return self._batches.setdefault(tm_id, _Batch())

@@ -10,13 +10,14 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import select
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -28,6 +29,10 @@ from taskmanager.listening import ConnectionServer, connect
 Message = dict[str, Any]
 
 ORPHAN_GRACE_S = 10
+BUSY_WAIT_S = 1.0
+"""How long `dump` and `kill` wait for a message that is being sent to the same worker."""
+
+_PING = b'{"type":"ping"}'
 
 logger = structlog.get_logger()
 
@@ -46,10 +51,22 @@ class _Worker:
     connection: Connection
     pid: int
     place: str
+    sending: threading.Lock = field(default_factory=threading.Lock)
+    """Held by whoever writes to the connection."""
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether a short message can be written now without blocking."""
+        poll = select.poll()
+        poll.register(self.connection.fileno(), select.POLLOUT)
+        return bool(poll.poll(0))
 
 
 class DriverChannel:
-    """The driver's side: accepts the workers and passes on what they say."""
+    """The driver's side: accepts the workers and passes on what they say.
+
+    `ping` may be called from another thread than the other methods.
+    """
 
     def __init__(self, host: str, on_message: Callable[[int, Message], None]) -> None:
         """Listen on a free port of `host`.
@@ -75,22 +92,53 @@ class DriverChannel:
 
     def send(self, thread: int, message: Message) -> None:
         """Send to a thread's worker, if there is one."""
-        worker = self._workers.get(thread)
-        if worker is not None:
+        self._send(thread, message, -1)
+
+    def ping(self) -> None:
+        """Send a sign of life to all workers. Never blocks.
+
+        Left out are workers that are being sent something else, which they take for the same, and
+        those that have not read for so long that their connection takes no more.
+        """
+        for thread in self.threads:
+            worker = self._workers.get(thread)
+            if worker is None or not worker.sending.acquire(blocking=False):
+                continue
             try:
-                worker.connection.send_bytes(json.dumps(message).encode())
-            except OSError:
-                logger.warning("worker does not take messages", thread=thread)
+                if worker.takes_more:
+                    worker.connection.send_bytes(_PING)
+            except (OSError, ValueError):
+                pass  # It has just hung up: `_serve` notices.
+            finally:
+                worker.sending.release()
 
     def dump(self, thread: int) -> None:
         """Let a worker write its stacks: by SIGUSR1, which needs no GIL, where that reaches it."""
         if not self._signal(thread, signal.SIGUSR1):
-            self.send(thread, {"type": "dump"})
+            self._send(thread, {"type": "dump"}, BUSY_WAIT_S)
 
     def kill(self, thread: int) -> None:
         """End a worker; one on another host obeys if it ever reads the channel again."""
-        self.send(thread, {"type": "die"})
-        self._signal(thread, signal.SIGKILL)
+        if not self._signal(thread, signal.SIGKILL):
+            self._send(thread, {"type": "die"}, BUSY_WAIT_S)
+
+    def _send(self, thread: int, message: Message, wait_s: float) -> None:
+        """Send; `wait_s` bounds the wait for another message to the same worker, unless it is -1.
+
+        Signal handlers must bound it: the message may be that of the code that they interrupt.
+        """
+        worker = self._workers.get(thread)
+        if worker is None:
+            return
+        if not worker.sending.acquire(timeout=wait_s):
+            logger.warning("worker does not take messages", thread=thread)
+            return
+        try:
+            worker.connection.send_bytes(json.dumps(message).encode())
+        except OSError:
+            logger.warning("worker does not take messages", thread=thread)
+        finally:
+            worker.sending.release()
 
     def _signal(self, thread: int, number: signal.Signals) -> bool:
         """Send a signal to a worker on this host; return whether there is one."""

@@ -9,7 +9,7 @@ import socket
 import time
 import uuid
 from dataclasses import replace
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 import structlog
 
@@ -19,7 +19,15 @@ from common.config import Config
 from common.errors import PipelineError, SupersededError
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader, ReportWriter
-from common.messages import Heartbeat, MalformedMessageError, Processors, Refused, Sos, Threads
+from common.messages import (
+    Heartbeat,
+    MalformedMessageError,
+    Processors,
+    Refused,
+    ReportRequest,
+    Sos,
+    Threads,
+)
 from common.nodes import TaskId
 from common.open_files import raise_limit
 from common.status import TaskStatus
@@ -27,11 +35,7 @@ from common.stop_signals import StopSignals
 from common.topics import TopicNames, control_topics
 from streams.user_code import UserCode
 from taskmanager import channel
-from taskmanager.open_files import OpenFiles
-from taskmanager.pipeline_thread import ThreadSettings, spark_body
-from taskmanager.query_channel import QueryServer
-from taskmanager.spark import SparkRunner
-from taskmanager.state import (
+from taskmanager.events import (
     AssignTask,
     Command,
     DumpThread,
@@ -44,13 +48,18 @@ from taskmanager.state import (
     StopRequested,
     StopThread,
     TaskClosed,
-    TaskManagerState,
     ThreadConnected,
     ThreadLost,
     ThreadReported,
     ThreadStopped,
     Tick,
 )
+from taskmanager.leases import LeaseKeeper
+from taskmanager.open_files import OpenFiles
+from taskmanager.pipeline_thread import ThreadSettings, spark_body
+from taskmanager.query_channel import QueryServer
+from taskmanager.spark import SparkRunner
+from taskmanager.state import TaskManagerState
 from taskmanager.task_stores import check_writable
 
 POLL_S = 0.05
@@ -86,7 +95,6 @@ class TaskManagerDaemon:
         self._writer = ReportWriter(config)
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._rejected = 0
-        self._pinged_at = 0.0
         self._exit: Exit | None = None
         self._state = TaskManagerState(
             tm_id,
@@ -102,6 +110,7 @@ class TaskManagerDaemon:
         signals.hold()
         self._spark = SparkRunner(config, tm_id, threads)
         self._channel = channel.DriverChannel(self._spark.bind_host, self._on_message)
+        self._leases = LeaseKeeper(config.heartbeat_interval_ms, self._channel.ping)
         self._queries = QueryServer(
             self._spark.bind_host, self._channel.authkey, self._spark.queries(code)
         )
@@ -118,6 +127,7 @@ class TaskManagerDaemon:
                 self._exit = Exit(None)
             else:
                 self._log.info("TaskManager runs")
+                self._leases.start()
             while self._exit is None:
                 self._tick()
                 if not self._spark.is_alive:
@@ -126,6 +136,7 @@ class TaskManagerDaemon:
                         "Start this TaskManager again."
                     )
         finally:
+            self._leases.stop()
             self._writer.close(LAST_REPORT_TIMEOUT_S)
             self._channel.close()
             self._queries.close()
@@ -143,25 +154,15 @@ class TaskManagerDaemon:
                 self._rejected += 1
                 self._log.warning("control message rejected", why=str(error), total=self._rejected)
                 continue
-            if isinstance(message, Sos | Processors | Refused):
+            if isinstance(message, Sos | Processors | Refused | ReportRequest):
                 self._handle(message)
-        try:
-            while True:
-                self._handle(self._events.get_nowait())
-        except Empty:
-            pass
+        # Not those that come meanwhile: however much happens, time goes on and reports are sent.
+        for _ in range(self._events.qsize()):
+            self._handle(self._events.get_nowait())
         self._handle(Tick(int(time.monotonic() * 1000)))
-        self._ping()
-
-    def _ping(self) -> None:
-        """Renew the lease of the PipelineThreads."""
-        now = time.monotonic()
-        if now - self._pinged_at >= self._config.heartbeat_interval_ms / 2000:
-            self._pinged_at = now
-            for thread in self._channel.threads:
-                self._channel.send(thread, {"type": "ping"})
 
     def _handle(self, event: Event) -> None:
+        self._leases.show_life()
         if isinstance(event, StopRequested):
             self._log.info("stopping: PipelineThreads commit and close")
         for command in self._state.handle(event):

@@ -4,9 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from common.messages import Heartbeat, ProcessorReplica, Processors, Refused, Report, Sos, Threads
+from common.messages import (
+    Heartbeat,
+    ProcessorReplica,
+    Processors,
+    Refused,
+    Report,
+    ReportRequest,
+    Sos,
+    Threads,
+)
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
+from taskmanager.events import (
+    AssignTask,
+    Command,
+    DumpThread,
+    Event,
+    Exit,
+    KillThread,
+    LaunchThread,
+    ReportWaiting,
+    RevokeTask,
+    StopRequested,
+    StopThread,
+    TaskClosed,
+    ThreadConnected,
+    ThreadLost,
+    ThreadReported,
+    ThreadStopped,
+    Tick,
+)
+from taskmanager.reporter import Reporter
 
 REFUSAL_PATIENCE_BEATS = 6
 SILENCE_BEATS = 5
@@ -18,144 +47,9 @@ HANG_TIMEOUTS = 2
 HANG_MARGIN_MS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed. Milliseconds of a clock that only goes forward; several a heartbeat period."""
-
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadConnected:
-    """A PipelineThread's worker is up and takes tasks."""
-
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadReported:
-    """A PipelineThread told how its tasks do."""
-
-    thread: int
-    tasks: tuple[TaskStatus, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskClosed:
-    """A PipelineThread gave a task up, after a revocation or because it lost it."""
-
-    thread: int
-    task: TaskId
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadStopped:
-    """A PipelineThread obeyed `stop`: all is committed and closed."""
-
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadLost:
-    """A PipelineThread ended without being told to: its worker died or raised."""
-
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
-class StopRequested:
-    """The operator wants the TaskManager to end in good order."""
-
-
-Event = (
-    Tick
-    | ThreadConnected
-    | ThreadReported
-    | TaskClosed
-    | ThreadStopped
-    | ThreadLost
-    | StopRequested
-    | Sos
-    | Processors
-    | Refused
-)
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchThread:
-    """Start a PipelineThread (again)."""
-
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReportWaiting:
-    """Tell the operator that a PipelineThread was launched, but has not come up for long."""
-
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
-class AssignTask:
-    """Tell a PipelineThread to run a task."""
-
-    thread: int
-    replica: ProcessorReplica
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class RevokeTask:
-    """Tell a PipelineThread to commit and close a task."""
-
-    thread: int
-    task: TaskId
-
-
-@dataclass(frozen=True, slots=True)
-class StopThread:
-    """Tell a PipelineThread to commit and close all its tasks and to end."""
-
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
-class DumpThread:
-    """Let the worker of a PipelineThread that hangs write its stacks to its log."""
-
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
-class KillThread:
-    """End the worker of a PipelineThread that hangs; `ThreadLost` follows when it is gone."""
-
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """End the process; `refusal` is set if the JobManager does not let it take part."""
-
-    refusal: str | None = None
-
-
 _ALIVE = (ThreadState.RUNNING, ThreadState.SILENT)
 
 _WAITS = "its PipelineThread does not come up: Spark has no free slot for it, or its worker hangs"
-
-Command = (
-    LaunchThread
-    | ReportWaiting
-    | AssignTask
-    | RevokeTask
-    | StopThread
-    | DumpThread
-    | KillThread
-    | Threads
-    | Heartbeat
-    | Exit
-)
 
 
 @dataclass(slots=True)
@@ -178,7 +72,7 @@ class _Task:
     thread: int
     status: TaskStatus
     former_restarts: int = 0
-    """What its former workers counted, and one for the end of each of them."""
+    """What was counted before its present start: one more for each worker that ended or lost it."""
     closing: bool = False
     successor: ProcessorReplica | None = None
     """Assigned again while it was still closing."""
@@ -189,6 +83,9 @@ class TaskManagerState:
 
     Its reports never claim more than is true: a task is listed from the command that assigned it
     until its PipelineThread has closed it, and a thread is RUNNING only while it says so itself.
+    Whatever happens only makes a report due: each tick sends one at most, of all that happened
+    before it. A report says what has changed; a full one comes now and then, when the JobManager
+    asks for it, and after each introduction.
     """
 
     def __init__(
@@ -207,15 +104,20 @@ class TaskManagerState:
         # and each commit. The margin is for closing stores and clients.
         self._hang_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
         self._identity = Report(tm_id, incarnation, threads, beat=0, host=host, pid=pid)
+        self._reporter = Reporter(heartbeat_interval_ms)
         self._threads = {number: _Thread() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}
+        self._given_up: dict[TaskId, int] = {}
+        """How often tasks will have restarted if they come back: their threads lost them."""
         self._epoch = -1
         self._sequence = 0
-        self._beats = 0
         self._now_ms = 0
         self._next_thread = 0
-        self._introduce_by_ms: int | None = None
+        self._is_launched = False
+        self._introduce_at_ms: int | None = None
+        """When to introduce itself, if it is to do so."""
         self._heartbeat_at_ms: int | None = None
+        """When to send the next heartbeat; `None` until it has introduced itself."""
         self._refused_since_ms: int | None = None
         self._stop_by_ms: int | None = None
         self._exited = False
@@ -240,6 +142,10 @@ class TaskManagerState:
             case Refused(_, incarnation, epoch, reason):
                 if incarnation == self._identity.incarnation and epoch >= self._epoch:
                     self._on_refused(reason)
+            case ReportRequest(_, incarnation, epoch):
+                if incarnation == self._identity.incarnation and epoch >= self._epoch:
+                    self._reporter.require_full()
+                    self._report_soon()
             case ThreadConnected(thread):
                 self._on_connected(thread)
             case ThreadReported(thread, statuses):
@@ -260,9 +166,10 @@ class TaskManagerState:
         # This process did not run meanwhile, so its threads may have, or were stopped with it.
         paused_ms = max(now_ms - self._now_ms - self._interval_ms, 0)
         self._now_ms = now_ms
-        if self._introduce_by_ms is None:
+        if not self._is_launched:
+            self._is_launched = True
             paused_ms = 0
-            self._introduce_by_ms = now_ms + START_PATIENCE_BEATS * self._interval_ms
+            self._introduce_at_ms = now_ms + START_PATIENCE_BEATS * self._interval_ms
             for number in self._threads:
                 self._launch(number)
         for number, thread in self._threads.items():
@@ -276,11 +183,14 @@ class TaskManagerState:
                 self._launch(number)
         if self._stop_by_ms is not None and now_ms >= self._stop_by_ms:
             self._leave()
-        elif self._heartbeat_at_ms is None:
-            if now_ms >= self._introduce_by_ms:
-                self._introduce()
-        elif now_ms >= self._heartbeat_at_ms:
-            self._beat()
+        elif self._introduce_at_ms is not None and now_ms >= self._introduce_at_ms:
+            self._introduce_at_ms = None
+            self._heartbeat_at_ms = now_ms + self._interval_ms
+            self._commands.append(Threads(self._reporter.full(self._everything())))
+        elif self._heartbeat_at_ms is not None and now_ms >= self._heartbeat_at_ms:
+            self._heartbeat_at_ms = now_ms + self._interval_ms
+            report = self._reporter.heartbeat(self._everything(), now_ms)
+            self._commands.append(Heartbeat(report))
 
     def _watch(self, number: int, thread: _Thread) -> None:
         """See whether a thread is silent, and end it if that is longer than anything may take."""
@@ -303,19 +213,20 @@ class TaskManagerState:
         for task in self._tasks.values():
             if task.thread == number:
                 task.status = replace(task.status, reason=_WAITS)
-        self._beat()
+        self._report_soon()
 
     def _on_sos(self, epoch: int) -> None:
         if epoch > self._epoch:
             self._epoch, self._sequence = epoch, 0
             if self._heartbeat_at_ms is not None:
-                self._introduce()
+                self._introduce_at_ms = self._now_ms
 
     def _on_processors(self, message: Processors) -> None:
         if message.incarnation != self._identity.incarnation or message.epoch < self._epoch:
             return
         if message.epoch > self._epoch:
             self._epoch, self._sequence = message.epoch, 0
+            self._reporter.require_full()
         if message.sequence <= self._sequence or self._stop_by_ms is not None:
             return
         self._sequence = message.sequence
@@ -324,10 +235,11 @@ class TaskManagerState:
             self._revoke(task_id)
         for replica in message.assign:
             self._assign(replica)
-        self._beat()
+        self._report_soon()
 
     def _on_refused(self, reason: str) -> None:
         """Ask again for a while: the id may be that of a predecessor whose death is not known."""
+        self._reporter.require_full()
         if self._refused_since_ms is None:
             self._refused_since_ms = self._now_ms
         patience_ms = REFUSAL_PATIENCE_BEATS * self._interval_ms
@@ -340,9 +252,16 @@ class TaskManagerState:
             task.successor = replica if task.closing else None
             return
         number = self._thread_for(replica.task)
-        reason = _WAITS if self._threads[number].waits else ""
-        status = TaskStatus(replica.task, TaskState.STARTING, reason, number, replica.fingerprint)
-        self._tasks[replica.task] = _Task(replica, number, status)
+        restarts = self._given_up.pop(replica.task, 0)
+        status = TaskStatus(
+            replica.task,
+            TaskState.STARTING,
+            _WAITS if self._threads[number].waits else "",
+            number,
+            replica.fingerprint,
+            figures={"restarts": restarts},
+        )
+        self._tasks[replica.task] = _Task(replica, number, status, restarts)
         if self._threads[number].state in _ALIVE:
             self._commands.append(AssignTask(number, replica, self._epoch))
 
@@ -386,7 +305,7 @@ class TaskManagerState:
         # Not before: tasks would leave their owners and wait for the threads to come up.
         is_up = all(thread.state is ThreadState.RUNNING for thread in self._threads.values())
         if is_up and self._heartbeat_at_ms is None:
-            self._introduce()
+            self._introduce_at_ms = self._now_ms
 
     def _on_thread_report(self, number: int, statuses: tuple[TaskStatus, ...]) -> None:
         thread = self._threads[number]
@@ -408,13 +327,15 @@ class TaskManagerState:
         if task is None or task.thread != number:
             return
         del self._tasks[task_id]
+        if not task.closing:
+            self._given_up[task_id] = task.status.count("restarts") + 1
         if task.successor is not None:
             self._assign(task.successor)
         if self._stop_by_ms is None:
-            self._beat()
+            self._report_soon()
 
     def _on_lost(self, number: int) -> None:
-        """Tell the truth at once, and start the thread again; its tasks wait for it."""
+        """Tell the truth soon, and start the thread again; its tasks wait for it."""
         thread = self._threads[number]
         was_up = thread.state in _ALIVE
         lived_ms = self._now_ms - thread.connected_at_ms if was_up else 0
@@ -438,7 +359,7 @@ class TaskManagerState:
                 task.former_restarts = task.status.count("restarts") + was_up
                 status = task.status.with_figures(restarts=task.former_restarts)
                 task.status = replace(status, state=TaskState.RESTARTING, reason=reason)
-        self._beat()
+        self._report_soon()
 
     def _launch(self, number: int) -> None:
         thread = self._threads[number]
@@ -464,34 +385,27 @@ class TaskManagerState:
             self._leave()
 
     def _leave(self) -> None:
-        self._commands.append(Heartbeat(replace(self._report(), leaving=True, tasks=())))
+        report = self._reporter.full(self._everything())
+        self._commands.append(Heartbeat(replace(report, leaving=True, tasks=())))
         self._exit(None)
 
     def _exit(self, refusal: str | None) -> None:
         self._exited = True
         self._commands.append(Exit(refusal))
 
-    def _introduce(self) -> None:
-        """Tell the JobManager of this TaskManager and its threads; heartbeats follow."""
-        self._heartbeat_at_ms = self._now_ms + self._interval_ms
-        self._commands.append(Threads(self._report()))
-
-    def _beat(self) -> None:
-        if self._heartbeat_at_ms is None:
-            return
-        self._heartbeat_at_ms = self._now_ms + self._interval_ms
-        self._commands.append(Heartbeat(self._report()))
+    def _report_soon(self) -> None:
+        """Make a heartbeat due at the next tick, however much else happens until then."""
+        if self._heartbeat_at_ms is not None:
+            self._heartbeat_at_ms = self._now_ms
 
     def _status(self, task: _Task) -> TaskStatus:
         silent_ms = self._now_ms - self._threads[task.thread].heard_at_ms
         says_nothing = silent_ms > SILENCE_BEATS * self._interval_ms
         return task.status.after_silence(silent_ms) if says_nothing else task.status
 
-    def _report(self) -> Report:
-        self._beats += 1
+    def _everything(self) -> Report:
         return replace(
             self._identity,
-            beat=self._beats,
             epoch=self._epoch,
             sequence=self._sequence,
             thread_states=tuple(thread.state for thread in self._threads.values()),

@@ -19,6 +19,7 @@ MAY_IMPORT = {
 }
 CORES = (
     "jobmanager/state.py",
+    "jobmanager/leadership.py",
     "jobmanager/load_balancer.py",
     "jobmanager/heartbeat_controller.py",
     "taskmanager/state.py",

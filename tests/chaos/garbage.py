@@ -20,6 +20,7 @@ from common.messages import (
     Processors,
     Refused,
     Report,
+    ReportRequest,
     Sos,
     Threads,
 )
@@ -127,7 +128,7 @@ class _Forger:
         shape = self._random.choice(_SHAPES)
         if self._random.random() < 0.5:
             record = replace(record, value=shape)
-        return _with_headers(record, {"report": shape, "parameters": shape})
+        return _with_headers(record, {"report": shape, "figures": shape, "parameters": shape})
 
     def truncated(self) -> ControlRecord:
         """A part of it that comes first."""
@@ -182,8 +183,10 @@ class _Forger:
         if self._random.random() < 0.1:
             opening = self._random.choice((b"[", b'{"tasks":'))
             return _with_headers(record, {"report": opening * self._random.choice((50, 50_000))})
-        body = self._with_absurd(json.loads(dict(record.headers)["report"]))
-        return _with_headers(record, {"report": json.dumps(body).encode()})
+        headers = dict(record.headers)
+        name = self._random.choice([name for name in ("report", "figures") if name in headers])
+        body = self._with_absurd(json.loads(headers[name]))
+        return _with_headers(record, {name: json.dumps(body).encode()})
 
     def huge(self) -> ControlRecord:
         """A record that just fits into a topic."""
@@ -207,6 +210,7 @@ class _Forger:
                 self._job_manager_beat(),
                 HeartbeatEvent(facts[0], self._random.random() < 0.5),
                 Refused(*facts, "garbage"),
+                ReportRequest(*facts),
                 Processors(*facts, sequence, revoke=tasks),
                 Processors(*facts, sequence, assign=tuple(self._replica(t) for t in tasks)),
             )
@@ -228,6 +232,8 @@ class _Forger:
             leaving=leaving,
             thread_states=(ThreadState.RUNNING,),
             tasks=tuple(TaskStatus(task, TaskState.FAILED) for task in self._tasks),
+            base=self._random.choice((None, 0, 10**30)),
+            closed=tuple(self._tasks),
         )
 
     def _job_manager_beat(self) -> JobManagerBeat:

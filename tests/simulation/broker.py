@@ -14,12 +14,17 @@ from common.messages import (
     Message,
     Processors,
     Refused,
+    ReportRequest,
     Sos,
     Threads,
 )
 from common.topics import TopicNames
 
 NAMES = TopicNames(None, "in", "out")
+
+
+Unreliable = Threads | Heartbeat | JobManagerBeat | Refused | ReportRequest
+"""What is written without transactions, and may get lost."""
 
 
 class WriterFencedError(Exception):
@@ -51,7 +56,7 @@ def topic_of(message: Message) -> str:
             return NAMES.threads_jm
         case Threads():
             return NAMES.threads_tm
-        case Processors(tm_id) | Refused(tm_id):
+        case Processors(tm_id) | Refused(tm_id) | ReportRequest(tm_id):
             return NAMES.processors(str(tm_id))
         case HeartbeatEvent():
             return NAMES.heartbeat_events
@@ -62,8 +67,8 @@ def topic_of(message: Message) -> str:
 class Broker:
     """Holds the topics.
 
-    Commands are written in transactions and stay, once written. Reports and refusals may be
-    lost, doubled or late, and overtake each other.
+    Commands are written in transactions and stay, once written. Reports and what is answered to
+    them otherwise may be lost, doubled or late, and overtake each other.
     """
 
     def __init__(self, random: Random) -> None:
@@ -97,8 +102,8 @@ class Broker:
             self._logs[topic_of(message)].append(message)
         self._in_flight = []
 
-    def report(self, message: Threads | Heartbeat | JobManagerBeat | Refused) -> None:
-        """Take what may get lost; what happens to it depends on the weather."""
+    def report(self, message: Unreliable) -> None:
+        """Take a message; what happens to it depends on the weather."""
         weather, random = self.weather, self._random
         if random.random() < (0.5 if self.is_away else weather.drop):
             return

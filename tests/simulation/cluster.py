@@ -216,6 +216,7 @@ class Cluster:
         )
         rough = (
             self.pause_taskmanager,
+            self.hang_taskmanager,
             self.start_namesake,
             self.hang_thread,
             self.crash_jobmanager,
@@ -247,6 +248,13 @@ class Cluster:
             process.paused_until_ms = self.now_ms + self.random.randrange(longest_ms)
             process.threads_paused_too = self.random.random() < 0.5
             self.log(f"{process.name} pauses until {process.paused_until_ms / 1000}")
+
+    def hang_taskmanager(self) -> None:
+        """A turn of a TaskManager's main loop takes long, while its other threads go on."""
+        for process in self._one_of(self.live_taskmanagers):
+            longest_ms = self.random.choice((2_000, 6_000, 30_000))
+            process.hangs_until_ms = self.now_ms + self.random.randrange(longest_ms)
+            self.log(f"{process.name} hangs until {process.hangs_until_ms / 1000}")
 
     def start_namesake(self) -> None:
         """An operator starts a TaskManager with an id that is taken."""
@@ -375,6 +383,7 @@ class Cluster:
         for process in processes:
             process.paused_until_ms = 0
         for tm in self.live_taskmanagers:
+            tm.hangs_until_ms = 0
             if tm.tm_id not in self.present:
                 tm.crash(self.now_ms)
         for thread in self._threads():

@@ -5,6 +5,7 @@ It knows what that JobManager was told, and trusts nothing that the JobManager c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from common.messages import (
     Report,
 )
 from common.nodes import TaskId
-from common.status import TaskState
+from common.status import TaskState, TaskStatus
 from jobmanager.heartbeat_controller import ECHO_PATIENCE
 from jobmanager.state import REVOKE_PATIENCE_BEATS
 from tests.simulation.pipeline_thread import INTERVAL_MS
@@ -50,6 +51,8 @@ class Ledger:
         self._held: dict[int, set[TaskId]] = {}
         self._confirmed: dict[str, int] = {}
         self._beats: dict[str, int] = {}
+        self._pictures: dict[str, tuple[int, int, dict[TaskId, TaskStatus]]] = {}
+        """By incarnation: the last beat and the last base that were read, and the tasks then."""
         self._compared: Mapping[TaskId, int | None] = {}
         self._strays: dict[str, frozenset[TaskId]] = {}
         """What each incarnation still ran when somebody else held it."""
@@ -68,6 +71,12 @@ class Ledger:
         times = [holding.revoked_at_ms for holding in self._holdings.values()]
         return min((time for time in times if time is not None), default=None)
 
+    @property
+    def most_asked_back(self) -> int:
+        """How many tasks that TaskManager is asked for which is asked for most."""
+        asked = Counter(h.tm_id for h in self._holdings.values() if h.revoked_at_ms is not None)
+        return max(asked.values(), default=0)
+
     def tick(self, now_ms: int) -> None:
         """Let time pass; of a gap in which the JobManager did not run, one interval counts."""
         passed_ms = now_ms - self._ticked_ms if self._ticked_ms else 0
@@ -81,24 +90,41 @@ class Ledger:
     def hear(self, report: Report, epoch: int) -> None:
         """Take a report in: it gives back what it does not list though it knows better."""
         incarnation = report.incarnation
-        if report.beat <= self._beats.get(incarnation, 0):
-            return
-        self._beats[incarnation] = report.beat
-        self._heard_ms[incarnation] = self._ran_ms
+        if report.beat > self._beats.get(incarnation, 0):
+            self._beats[incarnation] = report.beat
+            self._heard_ms[incarnation] = self._ran_ms
         if report.leaving:
             self._left.add(incarnation)
+        tasks = self._read(report)
+        if tasks is None:
+            return
         confirmed = self._confirmed.get(incarnation, 0)
         if report.epoch == epoch and report.sequence > confirmed:
             confirmed = self._confirmed[incarnation] = report.sequence
         held = self._held.setdefault(report.tm_id, set())
-        listed = frozenset([status.task for status in report.tasks])
+        listed = frozenset(tasks)
         for task in held - listed:
             holding = self._holdings[task]
             if holding.incarnation == incarnation and holding.told <= confirmed:
                 self._drop(task)
-        self._look_at_others(report, listed - held)
+        self._look_at_others(report, tasks, listed - held)
 
-    def _look_at_others(self, report: Report, others: frozenset[TaskId]) -> None:
+    def _read(self, report: Report) -> Mapping[TaskId, TaskStatus] | None:
+        """Return what a TaskManager runs by its newest report; None if this one does not tell."""
+        incarnation = report.incarnation
+        last, base, tasks = self._pictures.get(incarnation, (0, 0, {}))
+        if report.beat <= last or (report.base is not None and report.base != base):
+            return None
+        if report.base is None:
+            base, tasks = report.beat, {}
+        tasks = {task: status for task, status in tasks.items() if task not in report.closed}
+        tasks |= {status.task: status for status in report.tasks}
+        self._pictures[incarnation] = (report.beat, base, tasks)
+        return tasks
+
+    def _look_at_others(
+        self, report: Report, tasks: Mapping[TaskId, TaskStatus], others: frozenset[TaskId]
+    ) -> None:
         """Note which strays it runs; a task that nobody holds is its own from now on."""
         incarnation = report.incarnation
         former = self._strays.get(incarnation, frozenset())
@@ -106,7 +132,7 @@ class Ledger:
         self._strays[incarnation] = frozenset(strays)
         if len(strays) == len(others):
             return
-        for status in report.tasks:
+        for status in tasks.values():
             replica = self._replicas.get(status.task)
             is_open = status.task in others and status.task not in strays
             if not is_open or replica is None or status.task.standby:
@@ -124,7 +150,9 @@ class Ledger:
                     del self._holdings[task]
                 self._compared = {}
                 # Who comes back is somebody new to the JobManager, strays and all.
-                self._strays.pop(self._live.pop(tm_id), None)
+                gone = self._live.pop(tm_id)
+                self._strays.pop(gone, None)
+                self._pictures[gone] = (self._beats.get(gone, 0), 0, {})
             case Refused(tm_id, incarnation):
                 for task in list(self._held.get(tm_id, ())):
                     if self._holdings[task].incarnation == incarnation:

@@ -9,7 +9,7 @@ from random import Random
 from common.messages import ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
-from taskmanager.state import (
+from taskmanager.events import (
     AssignTask,
     Event,
     RevokeTask,
@@ -126,8 +126,8 @@ class FakePipelineThread:
         self._closing: list[TaskInstance] = []
         self._stopping = False
         self._report_at_ms = 0
-        self._statuses: tuple[TaskStatus, ...] | None = None
-        """What it last told; None if that has changed."""
+        self._untold: dict[TaskId, None] = {}
+        """An ordered set: tasks that have come, or have another state, since its last report."""
 
     @property
     def is_connected(self) -> bool:
@@ -157,12 +157,10 @@ class FakePipelineThread:
         self._work(now_ms)
         if now_ms >= self._report_at_ms:
             self._report_at_ms = now_ms + REPORT_EVERY_MS
-            if self._statuses is None:
-                self._statuses = tuple(
-                    TaskStatus(i.task, i.state, fingerprint=i.fingerprint)
-                    for i in self.tasks.values()
-                )
-            self.events.append(ThreadReported(self.number, self._statuses))
+            changed = [self.tasks[task] for task in self._untold]
+            self._untold = {}
+            statuses = [TaskStatus(i.task, i.state, fingerprint=i.fingerprint) for i in changed]
+            self.events.append(ThreadReported(self.number, tuple(statuses)))
 
     def send(self, command: AssignTask | RevokeTask | StopThread) -> None:
         """Write to the driver channel, whether or not somebody reads it."""
@@ -195,7 +193,7 @@ class FakePipelineThread:
                 case AssignTask(_, replica):
                     assert replica.task not in self.tasks, f"{replica.task} assigned twice"
                     self.tasks[replica.task] = TaskInstance(replica, self)
-                    self._statuses = None
+                    self._untold[replica.task] = None
                 case RevokeTask(_, task) if task in self.tasks:
                     self._closing.append(self.tasks[task])
                 case StopThread():
@@ -215,7 +213,7 @@ class FakePipelineThread:
             self._fences.commit(instance)
         self._fences.release(instance)
         del self.tasks[instance.task]
-        self._statuses = None
+        self._untold.pop(instance.task, None)
         self.events.append(TaskClosed(self.number, instance.task))
 
     def _work(self, now_ms: int) -> None:
@@ -240,7 +238,7 @@ class FakePipelineThread:
 
     def _enter(self, instance: TaskInstance, state: TaskState) -> None:
         instance.state = state
-        self._statuses = None
+        self._untold[instance.task] = None
 
     def _be_fenced(self, instance: TaskInstance, now_ms: int) -> None:
         """Begin anew; the second time, somebody else owns the task."""

@@ -12,13 +12,30 @@ from common.messages import (
     ProcessorReplica,
     Processors,
     Refused,
+    ReportRequest,
     Sos,
     Threads,
 )
 from common.nodes import TaskId
+from common.picture import Picture
 from common.status import TaskState
-from jobmanager import state as jobmanager
-from taskmanager import state as taskmanager
+from jobmanager import events as jobmanager
+from jobmanager.leadership import Event as LeadershipEvent
+from jobmanager.leadership import (
+    Leadership,
+    LeaderState,
+    SosRead,
+    SosWritten,
+    StepDown,
+    TakeOver,
+    WriteFailed,
+    WriteFenced,
+    WriteSos,
+)
+from jobmanager.state import JobManagerState
+from taskmanager import events as taskmanager
+from taskmanager.leases import LIFE_BEATS
+from taskmanager.state import TaskManagerState
 from tests.simulation.broker import NAMES, Broker, WriteFailedError, WriterFencedError
 from tests.simulation.ledger import Ledger
 from tests.simulation.pipeline_thread import (
@@ -29,7 +46,6 @@ from tests.simulation.pipeline_thread import (
     TaskInstance,
 )
 
-RIVAL_WAIT_MS = 2000
 FENCING_MS = 2000
 ORPHAN_GRACE_MS = 10_000
 
@@ -58,7 +74,7 @@ class Process:
 
 
 class JobManagerProcess(Process):
-    """`jobmanager/daemon.py`, in its order: tick, reign, read."""
+    """`jobmanager/daemon.py`, in its order: tick, lead, read."""
 
     def __init__(
         self,
@@ -70,7 +86,7 @@ class JobManagerProcess(Process):
         tm_number: int,
     ) -> None:
         super().__init__(name, random, trace)
-        self.state = jobmanager.JobManagerState(replicas, tm_number, INTERVAL_MS)
+        self.state = JobManagerState(replicas, tm_number, INTERVAL_MS)
         self.commands_sent = 0
         self.refusals = 0
         self.sequences: dict[tuple[int, str], int] = {}
@@ -85,14 +101,13 @@ class JobManagerProcess(Process):
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat])
         self._writer: int | None = None
-        self._epoch = -1
-        self._fenced_at_ms: int | None = None
-        self._yields_until_ms = 0
+        self._leadership = Leadership(name)
+        self._takes_over_at_ms: int | None = None
 
     @property
     def rules(self) -> bool:
         """Whether it believes that Kafka takes its commands."""
-        return self._writer is not None
+        return self._leadership.state is LeaderState.LEADING
 
     def step(self, now_ms: int) -> None:
         """Do one turn of the daemon's loop."""
@@ -103,56 +118,61 @@ class JobManagerProcess(Process):
         self.ledger.compare(self.owners, self.state.live, self._ticked_ms)
 
     def _take_turn(self, now_ms: int) -> None:
-        if self._fenced_at_ms is None and now_ms >= self._yields_until_ms:
-            self._ticked_ms = now_ms
-            self.ledger.tick(now_ms)
-            self._handle(jobmanager.Tick(self.tick_ms(now_ms)), now_ms)
-            if self._writer is None:
-                # Fencing the others takes a while, in which reports come in.
-                self._fenced_at_ms = now_ms + self.random.randrange(FENCING_MS)
-        if self._fenced_at_ms is not None:
-            if now_ms < self._fenced_at_ms:
+        if self._takes_over_at_ms is None:
+            tick = jobmanager.Tick(self.tick_ms(now_ms))
+            if self._leadership.state is not LeaderState.YIELDING:
+                self._ticked_ms = now_ms
+                self.ledger.tick(now_ms)
+                self._handle(tick, now_ms)
+            self._lead(tick, now_ms)
+        if self._takes_over_at_ms is not None:
+            if now_ms < self._takes_over_at_ms:
                 return
-            self._fenced_at_ms = None
-            self._reign(now_ms)
+            self._takes_over_at_ms = None
+            self._write_sos(now_ms, takes_over=True)
         for message in self._reader.read():
             match message:
-                case Sos(epoch, author) if epoch > self._epoch and author != self.name:
-                    self._answer(epoch, now_ms)
+                case Sos(epoch, author):
+                    self._lead(SosRead(epoch, author), now_ms)
                     if not self.alive:
                         return
-                case JobManagerBeat(epoch) if epoch == self._epoch:
+                case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
                     self.ledger.echo()
                     self._handle(jobmanager.Echoed(), now_ms)
                 case Threads(report) | Heartbeat(report):
-                    if self._epoch >= 0:
-                        self.ledger.hear(report, self._epoch)
+                    if self._leadership.epoch >= 0:
+                        self.ledger.hear(report, self._leadership.epoch)
                     self._handle(jobmanager.Reported(report), now_ms)
 
-    def _reign(self, now_ms: int) -> None:
-        try:
-            self._writer = self._broker.fence()
-            self._proclaim(self._writer, now_ms)
-        except WriteFailedError:
-            self._writer = None
+    def _lead(self, event: LeadershipEvent, now_ms: int) -> None:
+        for command in self._leadership.handle(event):
+            match command:
+                case TakeOver():
+                    # Fencing the others takes a while, in which reports come in.
+                    self._takes_over_at_ms = now_ms + self.random.randrange(FENCING_MS)
+                case WriteSos():
+                    self._write_sos(now_ms, takes_over=False)
+                case StepDown(rival_epoch):
+                    self.trace(f"{self.name} superseded by epoch {rival_epoch}")
+                    self.alive = False
 
-    def _proclaim(self, writer: int, now_ms: int) -> None:
-        self._epoch = self._broker.rule(writer, [Sos(-1, self.name)])
-        self.sequences.clear()
-        self.trace(f"{self.name} reigns, epoch {self._epoch}")
-        self._handle(jobmanager.ReignBegan(self._epoch), now_ms)
-
-    def _answer(self, rival_epoch: int, now_ms: int) -> None:
-        """Find out by writing whether the author of another `sos` rules."""
+    def _write_sos(self, now_ms: int, *, takes_over: bool) -> None:
         try:
-            if self._writer is None:
-                raise WriterFencedError
-            self._proclaim(self._writer, now_ms)
+            if takes_over:
+                self._writer = self._broker.fence()
+            assert self._writer is not None
+            epoch = self._broker.rule(self._writer, [Sos(-1, self.name)])
         except WriterFencedError:
-            self.trace(f"{self.name} superseded by epoch {rival_epoch}")
-            self.alive = False
+            self._writer = None
+            self._lead(WriteFenced(), now_ms)
         except WriteFailedError:
             self._writer = None
+            self._lead(WriteFailed(), now_ms)
+        else:
+            self.sequences.clear()
+            self.trace(f"{self.name} reigns, epoch {epoch}")
+            self._lead(SosWritten(epoch), now_ms)
+            self._handle(jobmanager.ReignBegan(epoch), now_ms)
 
     def _handle(self, event: jobmanager.Event, now_ms: int) -> None:
         decrees: list[Message] = []
@@ -162,7 +182,7 @@ class JobManagerProcess(Process):
                 self.refusals += 1
                 self.ledger.tell(message, self._ticked_ms)
                 self._broker.report(message)
-            elif isinstance(message, JobManagerBeat):
+            elif isinstance(message, JobManagerBeat | ReportRequest):
                 self._broker.report(message)
             else:
                 decrees.append(message)
@@ -179,10 +199,11 @@ class JobManagerProcess(Process):
         except WriterFencedError:
             self.trace(f"{self.name} is fenced")
             self._writer = None
-            self._yields_until_ms = now_ms + RIVAL_WAIT_MS
+            self._lead(WriteFenced(), now_ms)
         except WriteFailedError:
             self.trace(f"{self.name} cannot write: the above is lost, or in doubt")
             self._writer = None
+            self._lead(WriteFailed(), now_ms)
 
     def _check(self, decree: Message) -> None:
         """Check that what the core says agrees with what it knows, and with itself."""
@@ -202,7 +223,10 @@ class JobManagerProcess(Process):
 
 
 class TaskManagerProcess(Process):
-    """`taskmanager/daemon.py`, in its order: read, events of the threads, tick, ping."""
+    """`taskmanager/daemon.py`, in its order: read, events of the threads, tick.
+
+    Pings have a thread of their own (`taskmanager/leases.py`).
+    """
 
     def __init__(
         self,
@@ -221,32 +245,40 @@ class TaskManagerProcess(Process):
         self.threads: dict[int, FakePipelineThread] = {}
         self.orphans: list[FakePipelineThread] = []
         self.threads_paused_too = False
+        self.hangs_until_ms = 0
+        """Until then its main loop is stuck in one turn, while the process goes on."""
         self.stops = False
         self.exits = False
         self.failed_ms: dict[TaskId, int] = {}
         """Since when it has reported a task as FAILED."""
-        self.state = taskmanager.TaskManagerState(tm_id, threads, name, INTERVAL_MS)
+        self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS)
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences
         self._pace = pace
+        self._reported = Picture()
+        """What its reports amount to."""
+        self._alive_ms = broker.now_ms
+        """When the main loop last showed life."""
 
     def step(self, now_ms: int) -> None:
         """Do one turn of the daemon's loop, and of its threads."""
         paused = self.is_paused(now_ms)
-        if self.alive and not paused:
+        if self.alive and not paused and now_ms >= self.hangs_until_ms:
+            self._alive_ms = now_ms
             for message in self._reader.read():
-                if isinstance(message, Sos | Processors | Refused):
+                if isinstance(message, Sos | Processors | Refused | ReportRequest):
                     self._handle(message, now_ms)
             for thread in list(self.threads.values()):
                 events, thread.events = thread.events, []
                 for event in events:
                     self._handle(event, now_ms)
             self._handle(taskmanager.Tick(self.tick_ms(now_ms)), now_ms)
-            for thread in self.threads.values():
-                thread.heard_ms = now_ms
             if self.exits:
                 self.crash(now_ms)
+        if self.alive and not paused and now_ms - self._alive_ms <= LIFE_BEATS * INTERVAL_MS:
+            for thread in self.threads.values():
+                thread.heard_ms = now_ms
         if not (paused and self.threads_paused_too):
             for thread in [*self.threads.values(), *self.orphans]:
                 thread.step(now_ms)
@@ -273,7 +305,9 @@ class TaskManagerProcess(Process):
         for command in self.state.handle(event):
             match command:
                 case Threads(report) | Heartbeat(report):
-                    failed = [s.task for s in report.tasks if s.state is TaskState.FAILED]
+                    self._reported.take(report)
+                    tasks = self._reported.tasks.values()
+                    failed = [s.task for s in tasks if s.state is TaskState.FAILED]
                     self.failed_ms = {t: self.failed_ms.get(t, now_ms) for t in failed}
                     self._broker.report(command)
                 case taskmanager.LaunchThread(number):

@@ -17,8 +17,9 @@ from random import Random
 import pytest
 
 from common.nodes import TaskId
+from jobmanager.state import MOST_MOVES
 from tests.simulation.broker import CALM, Weather
-from tests.simulation.cluster import LONGEST_DELAY_MS, Cluster, Scale
+from tests.simulation.cluster import LONGEST_DELAY_MS, STEP_MS, Cluster, Scale
 from tests.simulation.pipeline_thread import INTERVAL_MS, Pace
 from tests.unit.jobmanager.shares import fewest_moves
 
@@ -234,6 +235,45 @@ def test_paused_jobmanager_does_not_disturb_anybody(seed: int) -> None:
 
     assert cluster.commands_sent == commands
     cluster.check_converged()
+
+
+@pytest.mark.parametrize(("hangs_ms", "keeps"), [(3_000, True), (7_000, False)])
+def test_long_turn_costs_no_lease_but_a_dead_main_loop_does(hangs_ms: int, keeps: bool) -> None:
+    cluster = Cluster(Random(0), Scale((1, 1), processors=2, parallelism=4))
+    cluster.start_jobmanager()
+    for tm_id in range(2):
+        cluster.start_taskmanager(tm_id)
+    cluster.run(20)
+    stuck = cluster.live_taskmanagers[0]
+    before = {id(task) for task in stuck.running}
+    # Nobody takes its tasks: all depends on the lease.
+    cluster.jobmanagers[0].paused_until_ms = cluster.now_ms + hangs_ms + 1000
+    stuck.hangs_until_ms = cluster.now_ms + hangs_ms
+    cluster.run(hangs_ms // INTERVAL_MS)
+    assert ({id(task) for task in stuck.running} == before) is keeps
+    cluster.run(20)
+    cluster.check_converged()
+
+
+def test_join_of_two_hundred_tasks_goes_in_waves_and_disturbs_nobody_else() -> None:
+    cluster = Cluster(Random(0), Scale((2, 2, 2), processors=6, parallelism=100))
+    cluster.start_jobmanager()
+    cluster.start_taskmanager(0)
+    cluster.start_taskmanager(1)
+    cluster.run(25)
+    cluster.check_converged()
+    before = {task.task: id(task) for p in cluster.live_taskmanagers for task in p.running}
+    cluster.start_taskmanager(2)
+    on_their_way = []
+    for _ in range(20 * INTERVAL_MS // STEP_MS):
+        cluster.step()
+        on_their_way.append(cluster.jobmanagers[0].ledger.most_asked_back)
+    cluster.check_converged()
+
+    stayed = [task for p in cluster.live_taskmanagers for task in p.running if p.tm_id != 2]
+    assert len(stayed) == 400
+    assert {task.task: id(task) for task in stayed}.items() <= before.items()
+    assert max(on_their_way) == MOST_MOVES
 
 
 def test_slow_threads_are_waited_for_when_tasks_move() -> None:

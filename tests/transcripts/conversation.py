@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 from common.codec import Codec
@@ -14,15 +15,22 @@ from common.messages import (
     Message,
     Processors,
     Refused,
+    Report,
+    ReportRequest,
     Sos,
     Threads,
     replicas,
 )
 from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, Topology
+from common.picture import Picture
+from common.reports import decode_report
 from common.status import TaskState, TaskStatus
 from common.topics import TopicNames
-from jobmanager import state as jobmanager
-from taskmanager import state as taskmanager
+from jobmanager import events as jobmanager
+from jobmanager.leadership import Leadership, SosRead, SosWritten, WriteFenced
+from jobmanager.state import JobManagerState
+from taskmanager import events as taskmanager
+from taskmanager.state import TaskManagerState
 
 INTERVAL_MS = 1000
 STEP_MS = 500
@@ -44,7 +52,8 @@ class Wire:
         self.now_ms = 0
         self.lines: list[str] = []
         self._logs: defaultdict[str, list[ControlRecord]] = defaultdict(list)
-        self._told: dict[str, str] = {}
+        self._pictures: defaultdict[str, Picture] = defaultdict(Picture)
+        self._known: dict[str, str] = {}
 
     def say(self, text: str) -> None:
         """Add a remark to the transcript."""
@@ -69,19 +78,28 @@ class Wire:
         return self._logs[topic][position:]
 
     def _write_down(self, record: ControlRecord) -> None:
-        """Add a record, unless it is a heartbeat that tells the same as the one before."""
+        """Add a record, unless it is a heartbeat after which the same is known as before."""
         headers = dict(record.headers)
+        if record.topic == NAMES.heartbeat and not self._is_news(headers):
+            return
         told = _headers(headers)
-        if record.topic == NAMES.heartbeat:
-            who = told.split()[1]
-            if self._told.get(who) == told:
-                return
-            self._told[who] = told
         key, value = record.key.decode(), record.value.decode()
         time = f"{int(headers['sent_at']) / 1000:6.1f}"
         self.lines.append(f"{time}  {record.topic:<28} {key or '-':<10} {value}")
         if told:
             self.lines.append(f"{'':8}{told}")
+
+    def _is_news(self, headers: dict[str, bytes]) -> bool:
+        who, known = "jobmanager", headers["report"].decode()
+        if "figures" in headers:
+            report = decode_report(headers["report"], headers["figures"])
+            who = report.incarnation
+            picture = self._pictures[who]
+            assert picture.take(report), "nothing gets lost here"
+            known = f"{_facts(report)} {_list(picture.tasks.values())}"
+        is_news = self._known.get(who) != known
+        self._known[who] = known
+        return is_news
 
 
 def _headers(headers: dict[str, bytes]) -> str:
@@ -90,24 +108,29 @@ def _headers(headers: dict[str, bytes]) -> str:
         for name in ("epoch", "sequence", "incarnation", "action", "parameters")
         if name in headers
     ]
-    if "report" in headers:
-        shown.append(_report(json.loads(headers["report"])))
+    if "figures" in headers:
+        shown.append(_report(decode_report(headers["report"], headers["figures"])))
+    elif "report" in headers:
+        shown.append(f"report: {json.dumps(json.loads(headers['report']))}")
     return " ".join(shown)
 
 
-def _report(report: dict[str, object]) -> str:
-    if "owners" in report:
-        return f"report: {json.dumps(report)}"
-    tasks = report["tasks"]
-    assert isinstance(tasks, list)
-    shown = [f"{task['task']} {task['state']}" for task in tasks]
-    states = report["thread_states"]
-    assert isinstance(states, list)
+def _report(report: Report) -> str:
+    if report.base is None:
+        return f"report: {_facts(report)}; tasks: {_list(report.tasks)}"
+    closed = ", ".join(map(str, report.closed)) or "none"
+    return f"news: {_facts(report)}; tasks: {_list(report.tasks)}; closed: {closed}"
+
+
+def _facts(report: Report) -> str:
     return (
-        f"report: {report['incarnation']} epoch={report['epoch']} sequence={report['sequence']} "
-        f"{'leaving ' if report['leaving'] else ''}threads: {' '.join(states)}; "
-        f"tasks: {', '.join(shown) or 'none'}"
+        f"{report.incarnation} epoch={report.epoch} sequence={report.sequence} "
+        f"{'leaving ' if report.leaving else ''}threads: {' '.join(report.thread_states)}"
     )
+
+
+def _list(tasks: Iterable[TaskStatus]) -> str:
+    return ", ".join(f"{status.task} {status.state}" for status in tasks) or "none"
 
 
 class Member:
@@ -137,23 +160,26 @@ class JobManager(Member):
     def __init__(self, name: str, wire: Wire, tm_number: int) -> None:
         super().__init__(wire, (NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat))
         self.name = name
-        self.state = jobmanager.JobManagerState(
-            replicas(PIPELINE, NAMES, PARALLELISM), tm_number, INTERVAL_MS
-        )
+        self.state = JobManagerState(replicas(PIPELINE, NAMES, PARALLELISM), tm_number, INTERVAL_MS)
         self._handle(jobmanager.Tick(wire.now_ms))
-        self._epoch = wire.write(Sos(-1, name))
-        self._handle(jobmanager.ReignBegan(self._epoch))
+        epoch = wire.write(Sos(-1, name))
+        self._leadership = Leadership(name)
+        self._leadership.handle(SosWritten(epoch))
+        self._handle(jobmanager.ReignBegan(epoch))
 
     def step(self) -> None:
         """Do one turn of the daemon's loop."""
         self._handle(jobmanager.Tick(self.wire.now_ms))
         for message in self.read():
             match message:
-                case Sos(epoch, author) if epoch > self._epoch and author != self.name:
-                    self.wire.lines.append(f"{'':8}{self.name} ends: superseded")
-                    self.alive = False
-                    return
-                case JobManagerBeat(epoch) if epoch == self._epoch:
+                case Sos(epoch, author):
+                    if self._leadership.handle(SosRead(epoch, author)):
+                        # It would find out by writing that it is fenced.
+                        self._leadership.handle(WriteFenced())
+                        self.wire.lines.append(f"{'':8}{self.name} ends: superseded")
+                        self.alive = False
+                        return
+                case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
                     self._handle(jobmanager.Echoed())
                 case Threads(report) | Heartbeat(report):
                     self._handle(jobmanager.Reported(report))
@@ -172,7 +198,7 @@ class TaskManager(Member):
         super().__init__(wire, (NAMES.threads_jm, NAMES.processors(str(tm_id))))
         self.name = name
         self.paused = False
-        self.state = taskmanager.TaskManagerState(tm_id, threads, name, INTERVAL_MS)
+        self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS)
         self._events: list[taskmanager.Event] = []
         self._running: dict[int, list[TaskStatus]] = {}
 
@@ -181,7 +207,7 @@ class TaskManager(Member):
         if self.paused:
             return
         for message in self.read():
-            if isinstance(message, Sos | Processors | Refused):
+            if isinstance(message, Sos | Processors | Refused | ReportRequest):
                 self._handle(message)
         events, self._events = self._events, []
         for event in events:

@@ -14,6 +14,8 @@ from admin.cluster_watcher import ClusterWatcher
 from common.codec import Codec
 from common.config import Config
 from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
+from common.nodes import TaskId
+from common.status import TaskState, TaskStatus
 from common.topics import TopicNames
 
 HOUR_MS = 3_600_000
@@ -115,6 +117,23 @@ def follow(watcher: ClusterWatcher, *records: ControlRecord) -> None:
     reader.waiting = list(records)
 
 
+def report(number: int, *tasks: TaskStatus, base: int | None = None, closed: int = -1) -> Heartbeat:
+    gone = (TaskId("P", closed),) if closed >= 0 else ()
+    return Heartbeat(Report(0, "a", 1, number, tasks=tasks, base=base, closed=gone))
+
+
+def running(partition: int, records_in: int = 0) -> TaskStatus:
+    return TaskStatus(TaskId("P", partition), TaskState.RUNNING, figures={"records_in": records_in})
+
+
+def shown(watcher: ClusterWatcher) -> dict[int, int | str]:
+    """Return what each task has taken in, or what is said instead."""
+    return {
+        info.task.partition: info.status.count("records_in") if info.status else info.reason
+        for info in watcher.status().tasks
+    }
+
+
 def presence(watcher: ClusterWatcher) -> Presence:
     return watcher.status().task_managers[0].presence
 
@@ -190,3 +209,54 @@ def test_it_returns_once_all_have_sent_a_heartbeat(
     watcher.read_until_fresh()
 
     assert clock.now_s == pytest.approx(0.2, abs=0.11)
+
+
+RULING = JobManagerBeat(1, 0, {TaskId("P", 0): 0, TaskId("P", 1): 0})
+
+
+def test_reports_are_put_together(watcher: ClusterWatcher) -> None:
+    follow(
+        watcher,
+        beat(1, 0, RULING),
+        beat(2, 0, report(1, running(0, 5), running(1, 5))),
+        beat(3, 0, report(2, running(1, 6), base=1)),
+        beat(4, 0, report(3, base=1, closed=0)),
+    )
+    watcher.read(0)
+    assert shown(watcher) == {0: "assigned, not started yet", 1: 6}
+
+
+def test_tasks_of_a_report_without_its_full_one_are_not_taken_for_all(
+    watcher: ClusterWatcher,
+) -> None:
+    follow(watcher, beat(1, 0, RULING), beat(2, 0, report(7, running(1, 6), base=3)))
+    watcher.read(0)
+    assert presence(watcher) is Presence.UP
+    assert shown(watcher) == {0: "its TaskManager's next full report tells", 1: 6}
+
+
+def test_full_report_is_waited_for(watcher: ClusterWatcher, clock: FakeClock) -> None:
+    follow(
+        watcher,
+        *(beat(n, 1000 * n, RULING) for n in range(8)),
+        *(beat(10 + n, 1000 * n, report(n, base=0)) for n in range(1, 4)),
+        beat(20, 4000, report(4, running(0, 1), running(1, 2))),
+    )
+    assert isinstance(watcher._reader, FakeReader)
+    watcher._reader.waiting.sort(key=lambda record: record.timestamp_ms)
+
+    watcher.read_until_fresh()
+
+    assert shown(watcher) == {0: 1, 1: 2}
+    assert 4 <= clock.now_s < 5
+
+
+def test_full_report_is_not_waited_for_without_end(
+    watcher: ClusterWatcher, clock: FakeClock
+) -> None:
+    beats = [(beat(n, 500 * n, RULING), beat(n, 500 * n, report(n, base=0))) for n in range(1, 40)]
+    follow(watcher, *(record for pair in beats for record in pair))
+
+    watcher.read_until_fresh()
+
+    assert 5 < clock.now_s < 6

@@ -23,8 +23,10 @@ from common.messages import (
 )
 from common.nodes import TaskId
 from common.topics import TopicNames
-from jobmanager.state import JobManagerState, Reported
-from taskmanager.state import TaskManagerState, ThreadConnected, Tick
+from jobmanager.events import Reported
+from jobmanager.state import JobManagerState
+from taskmanager.events import ThreadConnected, Tick
+from taskmanager.state import TaskManagerState
 from tests.chaos.garbage import HUGE_BYTES, messages
 from tests.unit.jobmanager.reign import replica, settled
 
@@ -69,6 +71,7 @@ def running_task_manager() -> TaskManagerState:
         core.handle(ThreadConnected(thread))
     assigned = tuple(replica(number) for number in range(len(TASKS)))
     core.handle(Processors(1, "me", EPOCH, 1, assign=assigned))
+    core.handle(Tick(0))
     assert set(core.tasks) == set(TASKS)
     return core
 

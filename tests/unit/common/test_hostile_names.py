@@ -118,8 +118,8 @@ def test_a_revocation_of_a_hostile_id_is_malformed(name: str) -> None:
 def test_a_report_of_a_task_with_a_hostile_id_is_malformed(name: str) -> None:
     report = Report(1, "me", 1, 1, tasks=(TaskStatus(TaskId("Shop", 0), TaskState.RUNNING),))
     (record,) = Codec(NAMES).encode(Heartbeat(report), 0)
-    body = report.to_json()
-    body["tasks"][0]["task"] = f"{name}_0"
+    body = json.loads(dict(record.headers)["report"])
+    body["tasks"]["task"] = [f"{name}_0"]
     with pytest.raises(MalformedMessageError):
         decode([with_header(record, "report", json.dumps(body))])
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
 from common.nodes import ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
-from jobmanager.state import Echoed, JobManagerState, ReignBegan, Reported, Tick
+from jobmanager.events import Echoed, ReignBegan, Reported, Tick
+from jobmanager.state import JobManagerState
 
 EPOCH = 40
 START_MS = 500_000

@@ -89,6 +89,46 @@ def most_that_can_stay(
     return best
 
 
+def chosen_one_by_one(
+    tasks: list[TaskId],
+    threads: dict[int, int],
+    placed: dict[TaskId, int],
+    stayed: set[TaskId],
+    copies: dict[TaskId, list[int]],
+) -> dict[TaskId, int]:
+    """Give each task that did not stay to the best of all TaskManagers, looking at every one."""
+    shares = Counter(placed.values())
+    where = {task: placed[task] for task in stayed}
+    for task in sorted(tasks, key=lambda task: not copies.get(task)):
+        if task not in where:
+            counts = Counter(where.values())
+            replicas = Counter(
+                tm for other, tm in where.items() if other.processor == task.processor
+            )
+            ranked = [
+                (tm not in copies.get(task, ()), replicas[tm], counts[tm] / threads[tm], tm)
+                for tm in threads
+                if counts[tm] < shares[tm]
+            ]
+            where[task] = min(ranked)[-1]
+    return where
+
+
+@given(situations(), st.data())
+def test_each_task_goes_to_the_best_taskmanager_that_has_room(
+    situation: Situation, data: st.DataObject
+) -> None:
+    tasks, threads, owners = situation
+    somewhere = st.lists(st.integers(0, 9), min_size=1, max_size=3)
+    copies = data.draw(st.dictionaries(st.sampled_from(tasks), somewhere))
+    tasks = data.draw(st.permutations(tasks))
+
+    placed = balance(tasks, threads, owners, copies)
+
+    stayed = {task for task, tm in placed.items() if owners.get(task) == tm}
+    assert placed == chosen_one_by_one(tasks, threads, placed, stayed, copies)
+
+
 @given(situations())
 def test_nobody_moves_when_nothing_changed(
     situation: Situation,

@@ -8,7 +8,8 @@ import pytest
 
 from common.messages import Message, Report
 from common.status import TaskState, TaskStatus
-from jobmanager.state import MOST_FORMER, ReignBegan
+from jobmanager.events import ReignBegan
+from jobmanager.state import MOST_FORMER
 from tests.unit.jobmanager.reign import (
     EPOCH,
     Reign,

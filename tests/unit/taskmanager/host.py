@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
 from common.nodes import ProcessorType, TaskId
+from common.picture import Picture
 from common.status import TaskState, TaskStatus
-from taskmanager.state import (
+from taskmanager.events import (
     Command,
     Event,
-    TaskManagerState,
     ThreadConnected,
     ThreadReported,
     Tick,
 )
+from taskmanager.state import TaskManagerState
 
 START_MS = 700_000
 EPOCH = 5
@@ -39,10 +41,25 @@ class Host:
         )
         self.now_ms = START_MS
         self.sequence = 0
+        self.picture = Picture()
+        """What somebody knows who reads all reports."""
 
     def take(self, *events: Event) -> list[Command]:
-        """Hand events in; return all commands."""
-        return [command for event in events for command in self.state.handle(event)]
+        """Hand events in; return all commands, with reports as full as what they add up to."""
+        commands = [command for event in events for command in self.state.handle(event)]
+        return [self._completed(command) for command in commands]
+
+    def _completed(self, command: Command) -> Command:
+        if not isinstance(command, Threads | Heartbeat):
+            return command
+        assert self.picture.take(command.report)
+        tasks = tuple(self.picture.tasks.values())
+        report = replace(command.report, tasks=tasks, base=None, closed=())
+        return replace(command, report=report)
+
+    def turn(self, *events: Event) -> list[Command]:
+        """Hand events in as a turn of the daemon's loop does: then it ticks, and may report."""
+        return [*self.take(*events), *self.tick(0)]
 
     def tick(self, after_ms: int = 250) -> list[Command]:
         """Let time pass."""
@@ -57,11 +74,11 @@ class Host:
         sequence: int | None = None,
         incarnation: str = "me",
     ) -> list[Command]:
-        """Take a command of the JobManager in."""
+        """Take a command of the JobManager in, in a turn of its own."""
         if sequence is None:
             self.sequence += 1
             sequence = self.sequence
-        return self.take(
+        return self.turn(
             Processors(
                 3,
                 incarnation,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +45,15 @@ import ctypes
 ctypes.PyDLL(None).sleep(600)
 """
 FREEZE = "os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+ECHO = """
+while not worker.is_lost:
+    before = worker.last_heard_s
+    while worker.last_heard_s == before and not worker.is_lost:
+        time.sleep(0.001)
+    worker.send({"type": "pinged"})
+"""
 
 
 class Driver:
@@ -127,6 +137,48 @@ def test_message_that_cannot_be_read_does_not_end_the_conversation(
         assert "nobody understands that" in capsys.readouterr().out
         process.kill()
         driver.wait_until_left()
+
+
+def test_ping_reaches_the_worker(driver: Driver) -> None:
+    with driver.worker(ECHO):
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while driver.heard.empty():
+            assert time.monotonic() < deadline_s
+            driver.channel.ping()
+            time.sleep(0.01)
+        assert driver.heard.get() == {"type": "pinged"}
+
+
+def test_ping_leaves_out_a_worker_that_is_being_sent_something(driver: Driver) -> None:
+    with driver.worker(ECHO):
+        with driver.channel._workers[7].sending:
+            driver.channel.ping()  # would wait for ever for the lock
+        driver.channel.send(7, {"type": "assign"})
+        assert driver.heard.get(timeout=TIMEOUT_S) == {"type": "pinged"}
+
+
+def test_ping_does_not_wait_for_a_worker_that_does_not_read(driver: Driver) -> None:
+    with driver.worker(FREEZE) as process:
+        os.waitpid(process.pid, os.WUNTRACED)
+        worker = driver.channel._workers[7]
+        sender = threading.Thread(
+            target=driver.channel.send, args=(7, {"type": "x" * 100_000_000}), daemon=True
+        )
+        sender.start()
+        while worker.takes_more:
+            time.sleep(0.001)
+        driver.channel.ping()
+        process.kill()
+        sender.join(TIMEOUT_S)
+        assert not sender.is_alive()
+
+
+def test_killing_a_worker_does_not_wait_for_what_it_is_being_sent(driver: Driver) -> None:
+    with driver.worker(FREEZE) as process:
+        os.waitpid(process.pid, os.WUNTRACED)
+        with driver.channel._workers[7].sending:
+            driver.channel.kill(7)
+        assert process.wait(TIMEOUT_S) == -signal.SIGKILL
 
 
 def test_stopped_worker_is_killed(driver: Driver) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from common.messages import (
+    Heartbeat,
     Processors,
     Refused,
     Report,
@@ -14,7 +15,7 @@ from common.messages import (
     Threads,
 )
 from common.status import TaskState, TaskStatus, ThreadState
-from taskmanager.state import (
+from taskmanager.events import (
     AssignTask,
     Exit,
     LaunchThread,
@@ -50,7 +51,7 @@ def test_taskmanager_introduces_itself_when_its_threads_are_up() -> None:
     host.tick()
     assert host.take(ThreadConnected(1)) == []
     assert host.tick(1000) == []
-    (said,) = host.take(ThreadConnected(0))
+    (said,) = host.turn(ThreadConnected(0))
     assert isinstance(said, Threads)
     assert said.report == Report(
         3, "me", 2, 1, host="h", pid=99, thread_states=(ThreadState.RUNNING,) * 2
@@ -67,7 +68,7 @@ def test_threads_that_do_not_come_up_are_not_waited_for_without_end() -> None:
 
 def test_sos_is_answered_with_what_runs() -> None:
     host = running_host(assign=[0])
-    (said,) = host.take(Sos(EPOCH + 1))
+    (said,) = host.turn(Sos(EPOCH + 1))
     assert isinstance(said, Threads)
     assert listed(said.report) == {0: TaskState.RUNNING}
     assert (said.report.epoch, said.report.sequence) == (EPOCH + 1, 0)
@@ -75,8 +76,8 @@ def test_sos_is_answered_with_what_runs() -> None:
 
 def test_old_sos_is_not_answered() -> None:
     host = running_host()
-    assert host.take(Sos(EPOCH)) == []
-    assert host.take(Sos(EPOCH - 1)) == []
+    assert host.turn(Sos(EPOCH)) == []
+    assert host.turn(Sos(EPOCH - 1)) == []
 
 
 def test_heartbeat_comes_once_an_interval() -> None:
@@ -87,9 +88,40 @@ def test_heartbeat_comes_once_an_interval() -> None:
 
 def test_beats_count_up_by_one_through_all_reports() -> None:
     host = running_host(assign=[0])
-    said = host.tick(1000) + host.take(Sos(9)) + host.tick(1000) + host.tick(1000)
+    said = host.tick(1000) + host.turn(Sos(9)) + host.tick(1000) + host.tick(1000)
     beats = [report.beat for report in reports(said)]
     assert beats == list(range(beats[0], beats[0] + 4))
+
+
+def test_many_events_of_one_turn_make_one_report_of_all_of_them() -> None:
+    host = running_host(assign=range(50))
+    host.command(revoke=range(20))
+    closed = [TaskClosed(0, task(n)) for n in range(20)]
+    assert host.take(*closed) == []
+    (report,) = reports(host.tick(0))
+    assert set(listed(report)) == set(range(20, 50))
+    assert report.sequence == host.sequence
+    assert reports(host.tick(50)) == []
+
+
+def test_command_and_new_epoch_of_one_turn_are_answered_by_one_introduction() -> None:
+    host = running_host(assign=[0])
+    assigned = Processors(3, "me", EPOCH + 1, 1, assign=(replica(1),))
+    said = host.turn(TaskClosed(0, task(0)), Sos(EPOCH + 1), assigned)
+    (introduction,) = [command for command in said if isinstance(command, Threads | Heartbeat)]
+    assert isinstance(introduction, Threads)
+    assert set(listed(introduction.report)) == {1}
+    assert (introduction.report.epoch, introduction.report.sequence) == (EPOCH + 1, 1)
+    assert reports(host.tick(50)) == []
+
+
+def test_report_never_confirms_a_command_without_what_it_assigned() -> None:
+    host = running_host()
+    host.take(Processors(3, "me", EPOCH, 10, assign=(replica(0),)))
+    host.take(Processors(3, "me", EPOCH, 11, assign=(replica(1),), revoke=(task(0),)))
+    (report,) = reports(host.tick(0))
+    assert report.sequence == 11
+    assert set(listed(report)) == {0, 1}
 
 
 # Commands.
@@ -159,7 +191,7 @@ def test_command_of_a_newer_epoch_counts_even_before_its_sos() -> None:
     host = running_host(assign=[0])
     said = host.command([1], epoch=EPOCH + 1, sequence=1)
     assert others(said) == [AssignTask(0, replica(1), EPOCH + 1)]
-    assert host.take(Sos(EPOCH + 1)) == []
+    assert host.turn(Sos(EPOCH + 1)) == []
     assert host.report().sequence == 1
 
 
@@ -190,7 +222,7 @@ def test_revoked_task_is_listed_until_its_thread_has_closed_it() -> None:
     assert others(said) == [RevokeTask(0, task(0))]
     assert set(listed(reports(said)[-1])) == {0, 1}
     assert set(listed(host.report())) == {0, 1}
-    (report,) = reports(host.take(TaskClosed(0, task(0))))
+    (report,) = reports(host.turn(TaskClosed(0, task(0))))
     assert set(listed(report)) == {1}
 
 
@@ -211,7 +243,7 @@ def test_task_assigned_again_while_it_closes_starts_after_that() -> None:
     host = running_host(assign=[0])
     host.command(revoke=[0])
     assert others(host.command([0])) == []
-    said = host.take(TaskClosed(0, task(0)))
+    said = host.turn(TaskClosed(0, task(0)))
     assert others(said) == [AssignTask(0, replica(0), EPOCH)]
     assert listed(reports(said)[-1]) == {0: TaskState.STARTING}
 
@@ -221,13 +253,13 @@ def test_task_assigned_and_revoked_again_while_it_closes_stays_closed() -> None:
     host.command(revoke=[0])
     host.command([0])
     host.command(revoke=[0])
-    assert others(host.take(TaskClosed(0, task(0)))) == []
+    assert others(host.turn(TaskClosed(0, task(0)))) == []
     assert host.state.tasks == {}
 
 
 def test_task_that_its_thread_gave_up_is_no_longer_listed() -> None:
     host = running_host(assign=[0, 1])
-    (report,) = reports(host.take(TaskClosed(0, task(1))))
+    (report,) = reports(host.turn(TaskClosed(0, task(1))))
     assert set(listed(report)) == {0}
 
 
@@ -243,8 +275,20 @@ def test_failed_task_is_restarted_by_revocation_and_assignment() -> None:
     host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.FAILED, "record 7"),)))
     assert others(host.command(revoke=[0])) == [RevokeTask(0, task(0))]
     assert others(host.command([0])) == []
-    said = host.take(TaskClosed(0, task(0)))
+    said = host.turn(TaskClosed(0, task(0)))
     assert others(said) == [AssignTask(0, replica(0), EPOCH)]
+
+
+def test_task_that_its_thread_says_nothing_new_of_stays_as_it_was() -> None:
+    host = running_host(assign=[0, 1])
+    before = TaskStatus(task(0), TaskState.RUNNING, figures={"records_in": 3})
+    host.take(ThreadReported(0, (before, TaskStatus(task(1), TaskState.RUNNING))))
+    host.report()
+    after = TaskStatus(task(1), TaskState.RUNNING, figures={"records_in": 5})
+    host.take(ThreadReported(0, (after,)))
+    assert host.report().tasks == (before, after)
+    host.take(ThreadReported(0, ()))
+    assert host.report().tasks == (before, after)
 
 
 def test_status_of_a_task_that_is_not_there_is_ignored() -> None:

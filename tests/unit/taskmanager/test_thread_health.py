@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
-from taskmanager.state import (
+from taskmanager.events import (
     AssignTask,
     DumpThread,
     KillThread,
@@ -29,13 +30,22 @@ from tests.unit.taskmanager.host import (
 )
 
 
-def test_lost_thread_is_told_at_once_and_started_again() -> None:
+def test_lost_thread_is_started_again_at_once_and_the_report_says_so() -> None:
     host = running_host(threads=2, assign=[0, 1])
-    (report,) = reports(host.take(ThreadLost(1)))
-    assert report.thread_states == (ThreadState.RUNNING, ThreadState.DEAD)
+    said = host.turn(ThreadLost(1))
+    assert others(said) == [LaunchThread(1)]
+    (report,) = reports(said)
+    assert report.thread_states == (ThreadState.RUNNING, ThreadState.STARTING)
     assert listed(report) == {0: TaskState.RUNNING, 1: TaskState.RESTARTING}
     assert "PipelineThread" in next(s.reason for s in report.tasks if s.task == task(1))
-    assert others(host.tick()) == [LaunchThread(1)]
+
+
+def test_thread_that_is_lost_again_is_reported_as_dead_until_it_is_started() -> None:
+    host = running_host(assign=[0])
+    host.turn(ThreadLost(0))
+    said = host.turn(ThreadLost(0))
+    assert others(said) == []
+    assert reports(said)[-1].thread_states == (ThreadState.DEAD,)
 
 
 def test_tasks_of_a_lost_thread_start_on_it_when_it_is_back() -> None:
@@ -49,8 +59,7 @@ def test_tasks_of_a_lost_thread_start_on_it_when_it_is_back() -> None:
 def test_task_assigned_to_a_thread_that_is_down_starts_when_it_is_up() -> None:
     host = running_host(threads=1)
     host.take(ThreadLost(0))
-    assert others(host.command([0])) == []
-    host.tick()
+    assert others(host.command([0])) == [LaunchThread(0)]
     assert others(host.take(ThreadConnected(0))) == [AssignTask(0, replica(0), EPOCH)]
 
 
@@ -58,14 +67,14 @@ def test_task_revoked_from_a_thread_that_is_down_is_gone_at_once() -> None:
     host = running_host(assign=[0])
     host.take(ThreadLost(0))
     said = host.command(revoke=[0])
-    assert others(said) == []
+    assert others(said) == [LaunchThread(0)]
     assert listed(reports(said)[-1]) == {}
 
 
 def test_task_that_was_closing_when_its_thread_died_is_closed() -> None:
     host = running_host(assign=[0])
     host.command(revoke=[0])
-    report = reports(host.take(ThreadLost(0)))[-1]
+    report = reports(host.turn(ThreadLost(0)))[-1]
     assert listed(report) == {}
 
 
@@ -131,6 +140,10 @@ def test_lag_of_tasks_whose_thread_is_lost_grows_old() -> None:
     (told,) = report.tasks
     assert told.state is TaskState.RESTARTING
     assert told.figures == {"restarts": 1, "lag": 5, "lag_age_ms": 10_000}
+
+
+def restarts(host: Host) -> dict[TaskId, int]:
+    return {status.task: status.count("restarts") for status in host.report().tasks}
 
 
 # Threads that hang.
@@ -201,11 +214,11 @@ def test_ended_thread_starts_again_with_its_tasks_and_the_reason_is_told() -> No
     host = running_host(assign=[0])
     while DumpThread(0) not in host.tick(1000):
         pass
-    (report,) = reports(host.take(ThreadLost(0)))
-    (status,) = report.tasks
+    said = host.turn(ThreadLost(0))
+    assert others(said) == [LaunchThread(0)]
+    (status,) = reports(said)[-1].tasks
     assert "hung and was ended" in status.reason
     assert status.count("restarts") == 1
-    assert others(host.tick()) == [LaunchThread(0)]
     assert others(host.take(ThreadConnected(0))) == [AssignTask(0, replica(0), EPOCH)]
 
 
@@ -216,7 +229,7 @@ def test_thread_that_died_by_itself_does_not_count_as_hung_after_one_that_did() 
     host.take(ThreadLost(0))
     host.tick()
     host.take(ThreadConnected(0))
-    (report,) = reports(host.take(ThreadLost(0)))
+    (report,) = reports(host.turn(ThreadLost(0)))
     assert "died" in report.tasks[0].reason
 
 
@@ -241,6 +254,36 @@ def test_restarts_add_up_over_the_workers_of_a_task() -> None:
         host.tick(32_000)
         host.take(ThreadConnected(0))
         assert host.report().tasks[0].count("restarts") == 3 * worker
+
+
+def test_task_that_comes_back_after_a_lost_lease_has_restarted_once_more() -> None:
+    host = running_host(assign=[0, 1])
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING, figures={"restarts": 2}),)))
+    for lost in range(1, 4):
+        host.turn(TaskClosed(0, task(0)))
+        host.command([0])
+        assert restarts(host) == {task(0): 2 + lost, task(1): 0}
+        host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING),)))
+        assert restarts(host) == {task(0): 2 + lost, task(1): 0}
+
+
+def test_task_that_was_lost_counts_on_with_its_next_worker() -> None:
+    host = running_host(assign=[0])
+    host.turn(TaskClosed(0, task(0)))
+    host.command([0])
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING, figures={"restarts": 1}),)))
+    assert restarts(host) == {task(0): 2}
+    host.turn(ThreadLost(0), ThreadConnected(0))
+    assert restarts(host) == {task(0): 3}
+
+
+def test_task_that_was_revoked_and_comes_back_begins_at_zero() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING, figures={"restarts": 2}),)))
+    host.command(revoke=[0])
+    host.turn(TaskClosed(0, task(0)))
+    host.command([0])
+    assert restarts(host) == {task(0): 0}
 
 
 def test_thread_that_does_not_come_up_restarts_nothing() -> None:

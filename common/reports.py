@@ -1,0 +1,180 @@
+"""Reports as JSON, in parts that a topic takes: what is acted on, apart from what is shown.
+
+The JobManager acts on the state and the version of each task, and reads thousands of reports. All
+the rest is for people: it comes in a document of its own, which the JobManager leaves unread.
+Each field has its name once, not once per task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from common.errors import shorten
+from common.messages import Report
+from common.nodes import TaskId
+from common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from common.wire import JsonObject
+
+PART_BYTES = 500_000
+"""What the documents of a part may have at most: half of what control topics take."""
+
+_LONGEST_REASON = 500
+_ALL_REASONS = 30_000
+_KNOWN_STATUSES = 2**18
+_OWNER_BYTES = 10
+"""What an owner takes in JSON, with its punctuation, as a rule."""
+_ACTED_ON = ("task", "state", "fingerprint")
+_SHOWN = ("thread", "reason", "activity", "dropped")
+"""The first columns of the table of figures; then come those figures that any task has."""
+
+
+def dump(body: Any) -> bytes:
+    """Return JSON without blanks."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def encode_report(report: Report) -> list[tuple[bytes, bytes]]:
+    """Return, for each part, what is acted on and the figures. Long reasons are shortened."""
+    facts = {
+        "tm_id": report.tm_id,
+        "incarnation": report.incarnation,
+        "threads": report.threads,
+        "beat": report.beat,
+        "base": report.base,
+        "epoch": report.epoch,
+        "sequence": report.sequence,
+        "leaving": report.leaving,
+        "host": report.host,
+        "pid": report.pid,
+        "thread_states": report.thread_states,
+    }
+    closed = [str(task) for task in report.closed]
+    return _encode_parts(facts, _with_short_reasons(report.tasks), closed)
+
+
+def _with_short_reasons(tasks: Sequence[TaskStatus]) -> list[TaskStatus]:
+    failing = sum(bool(task.reason) for task in tasks)
+    longest = min(_LONGEST_REASON, _ALL_REASONS // max(failing, 1))
+    return [
+        replace(task, reason=shorten(task.reason, longest)) if task.reason else task
+        for task in tasks
+    ]
+
+
+def _encode_parts(
+    facts: Mapping[str, Any], tasks: Sequence[TaskStatus], closed: Sequence[str]
+) -> list[tuple[bytes, bytes]]:
+    columns = {
+        "task": [str(task.task) for task in tasks],
+        "state": [task.state for task in tasks],
+        "fingerprint": [task.fingerprint for task in tasks],
+    }
+    acted_on = dump({**facts, "tasks": columns, "closed": closed})
+    figures = _encode_figures(tasks)
+    if len(acted_on) + len(figures) <= PART_BYTES or max(len(tasks), len(closed)) <= 1:
+        return [(acted_on, figures)]
+    some, gone = len(tasks) // 2, len(closed) // 2
+    first = _encode_parts(facts, tasks[:some], closed[:gone])
+    return first + _encode_parts(facts, tasks[some:], closed[gone:])
+
+
+def _encode_figures(tasks: Sequence[TaskStatus]) -> bytes:
+    told = {name for task in tasks for name in task.figures}
+    absent = {name: value for name, value in FIGURES.items() if name in told}
+    rows = [
+        [
+            *(task.thread, task.reason, task.activity, dict(task.dropped)),
+            *(task.figures.get(name, value) for name, value in absent.items()),
+        ]
+        for task in tasks
+    ]
+    return dump({"names": [*_SHOWN, *absent], "rows": rows})
+
+
+def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
+    """Read a part of a report; without `figures`, those of the tasks are left at their defaults.
+
+    Raises ValueError on anything that `encode_report` did not write.
+    """
+    fields = JsonObject(json.loads(acted_on))
+    columns = JsonObject(fields.object("tasks"))
+    known = [columns.texts(name) for name in _ACTED_ON]
+    if figures is None:
+        tasks = tuple([_status(*entry) for entry in zip(*known, strict=True)])
+    else:
+        tasks = _decode_statuses(known, JsonObject(json.loads(figures)))
+    base = fields.integer_or_none("base")
+    return Report(
+        tm_id=fields.integer("tm_id"),
+        incarnation=fields.text("incarnation"),
+        threads=fields.integer("threads", low=1),
+        beat=fields.integer("beat"),
+        epoch=fields.integer("epoch", low=-1),
+        sequence=fields.integer("sequence"),
+        leaving=fields.boolean("leaving"),
+        host=fields.text("host"),
+        pid=fields.integer("pid"),
+        thread_states=tuple(ThreadState(state) for state in fields.texts("thread_states")),
+        tasks=tasks,
+        base=base,
+        closed=tuple(TaskId.parse(task) for task in fields.texts("closed")),
+    )
+
+
+@lru_cache(_KNOWN_STATUSES)
+def _status(task: str, state: str, fingerprint: str) -> TaskStatus:
+    """Return a status without figures; the next report has nearly all of them again."""
+    return TaskStatus(TaskId.parse(task), TaskState(state), fingerprint=fingerprint)
+
+
+def _decode_statuses(
+    acted_on: Sequence[Sequence[str]], table: JsonObject
+) -> tuple[TaskStatus, ...]:
+    names, rows = table.texts("names"), table.items("rows")
+    size = len(_SHOWN)
+    if names[:size] != _SHOWN:
+        raise ValueError("other columns than those of this version")
+    statuses = []
+    for *known, row in zip(*acted_on, rows, strict=True):
+        if not isinstance(row, list):
+            raise ValueError("a row is no list")
+        values = dict(zip(_ACTED_ON, known, strict=True))
+        values.update(zip(_SHOWN, row[:size], strict=True))
+        figures = zip(names[size:], row[size:], strict=True)
+        values["figures"] = {name: value for name, value in figures if value is not None}
+        statuses.append(TaskStatus.from_json(values))
+    return tuple(statuses)
+
+
+def encode_owners(epoch: int, owners: Mapping[TaskId, int | None]) -> list[bytes]:
+    """Return the document of each part of the JobManager's heartbeat."""
+    pairs = [(str(task), tm_id) for task, tm_id in owners.items()]
+    size = sum(len(task) + _OWNER_BYTES for task, _ in pairs)
+    some = max(len(pairs) * PART_BYTES // max(size, 1), 1)
+    documents = [_encode_owners(epoch, pairs[n : n + some]) for n in range(0, len(pairs), some)]
+    return [part for parts in documents for part in parts] or _encode_owners(epoch, ())
+
+
+def _encode_owners(epoch: int, owners: Sequence[tuple[str, int | None]]) -> list[bytes]:
+    document = dump({"epoch": epoch, "owners": dict(owners)})
+    if len(document) <= PART_BYTES or len(owners) <= 1:
+        return [document]
+    half = len(owners) // 2
+    return _encode_owners(epoch, owners[:half]) + _encode_owners(epoch, owners[half:])
+
+
+def decode_owners(document: bytes, reads_owners: bool) -> tuple[int, dict[TaskId, int | None]]:
+    """Return the epoch and the owners of a part; none unless it `reads_owners`.
+
+    Raises ValueError on anything that `encode_owners` did not write.
+    """
+    body = JsonObject(json.loads(document))
+    found = body.object("owners")
+    if not reads_owners:
+        found = {}
+    owners = JsonObject(found)
+    return body.integer("epoch"), {TaskId.parse(t): owners.integer_or_none(t) for t in found}

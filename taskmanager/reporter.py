@@ -1,0 +1,75 @@
+"""Decides what a report of the TaskManager has to say: what has changed, or everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from common.messages import FULL_BEATS, Report
+from common.nodes import TaskId
+from common.status import TaskStatus
+
+
+class Reporter:
+    """Numbers the reports, and knows what the last ones said.
+
+    Those that are not full add to the last full heartbeat. So a reader needs that one and the
+    newest of the others; it may miss those in between.
+    """
+
+    def __init__(self, interval_ms: int) -> None:
+        self._full_after_ms = FULL_BEATS * interval_ms
+        self._full_at_ms = 0
+        self._beats = 0
+        self._base: int | None = None
+        """The last full heartbeat; `None` if the next one must be full."""
+        self._sent: dict[TaskId, TaskStatus] = {}
+        """What was last said of each task."""
+        self._changed: dict[TaskId, None] = {}
+        """An ordered set: tasks that came, went, or changed state or version since the base."""
+
+    def require_full(self) -> None:
+        """Have the next heartbeat be a full one."""
+        self._base = None
+
+    def heartbeat(self, everything: Report, now_ms: int) -> Report:
+        """Return the next heartbeat of a TaskManager of which `everything` is true."""
+        self._beats += 1
+        tasks = {status.task: status for status in everything.tasks}
+        news = self._news(tasks)
+        self._sent = tasks
+        # With that many changes, a full one is no longer than what adds to the last one.
+        if self._base is None or now_ms >= self._full_at_ms or len(self._changed) > len(tasks):
+            self._base, self._full_at_ms = self._beats, now_ms + self._full_after_ms
+            self._changed = {}
+            return replace(everything, beat=self._beats)
+        return replace(
+            everything,
+            beat=self._beats,
+            base=self._base,
+            tasks=tuple([s for t, s in tasks.items() if t in news or t in self._changed]),
+            closed=tuple([task for task in self._changed if task not in tasks]),
+        )
+
+    def full(self, everything: Report) -> Report:
+        """Return a full report on which none builds, as not everybody reads it."""
+        self._beats += 1
+        self.require_full()
+        return replace(everything, beat=self._beats)
+
+    def _news(self, tasks: dict[TaskId, TaskStatus]) -> set[TaskId]:
+        """Return the tasks of which there is something new to say; keep those to act on."""
+        news = set()
+        for task, status in tasks.items():
+            before = self._sent.get(task)
+            if before is None or before != status:
+                news.add(task)
+                if before is None or _acted_on(before) != _acted_on(status):
+                    self._changed[task] = None
+        for task in self._sent:
+            if task not in tasks:
+                self._changed[task] = None
+        return news
+
+
+def _acted_on(status: TaskStatus) -> object:
+    return status.state, status.fingerprint

@@ -1,0 +1,176 @@
+"""Messages for tests of the codec: how to draw them, examples, and what spoils a record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from common.codec import Codec
+from common.messages import (
+    ControlRecord,
+    Heartbeat,
+    HeartbeatEvent,
+    JobManagerBeat,
+    MalformedMessageError,
+    Message,
+    ProcessorReplica,
+    Processors,
+    Refused,
+    Report,
+    ReportRequest,
+    Sos,
+    Threads,
+)
+from common.nodes import (
+    COUNT_STORE,
+    OnError,
+    ProcessorType,
+    TaskId,
+)
+from common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from common.topics import TopicNames
+
+NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
+SENT_AT_MS = 1_700_000_000_123
+
+ids = st.text(alphabet="abZ09._-", min_size=1, max_size=8).filter(
+    lambda id_: id_ not in (".", "..")
+)
+texts = st.text(max_size=20)
+numbers = st.integers(0, 2**63)
+tm_ids = st.integers(0, 10_000)
+tasks = st.builds(TaskId, ids, st.integers(0, 10_000), st.integers(0, 3))
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+configs = st.dictionaries(texts, st.none() | st.booleans() | st.integers() | texts, max_size=3)
+statuses = st.builds(
+    TaskStatus,
+    tasks,
+    st.sampled_from(TaskState),
+    texts,
+    numbers,
+    texts,
+    texts,
+    st.dictionaries(st.sampled_from(sorted(FIGURES)), numbers, max_size=4),
+    st.dictionaries(texts, numbers, max_size=3),
+)
+reports = st.builds(
+    Report,
+    tm_ids,
+    texts,
+    st.integers(1, 100),
+    numbers,
+    st.integers(-1, 2**63),
+    numbers,
+    st.booleans(),
+    texts,
+    numbers,
+    st.lists(st.sampled_from(ThreadState), max_size=4).map(tuple),
+    st.lists(statuses, max_size=4).map(tuple),
+    st.none() | numbers,
+    st.lists(tasks, max_size=3).map(tuple),
+)
+ends = st.lists(st.tuples(ids, ids), max_size=3)
+replica_values = st.builds(
+    lambda task, type_, inputs, outputs, *others: ProcessorReplica(
+        task,
+        type_,
+        tuple(from_ for from_, _ in inputs),
+        tuple(to for to, _ in outputs),
+        tuple(topic for _, topic in inputs),
+        tuple(topic for _, topic in outputs),
+        *others,
+    ),
+    tasks,
+    st.sampled_from(ProcessorType),
+    ends,
+    ends,
+    st.dictionaries(ids, ids, max_size=3),
+    st.none() | ids,
+    st.sampled_from(OnError),
+    configs,
+    texts,
+    configs,
+)
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Sos, numbers, texts),
+    st.builds(Threads, reports),
+    st.builds(Heartbeat, reports),
+    st.builds(
+        JobManagerBeat,
+        numbers,
+        st.just(SENT_AT_MS),
+        st.dictionaries(tasks, st.none() | tm_ids, max_size=4),
+    ),
+    st.builds(
+        Processors,
+        tm_ids,
+        texts,
+        numbers,
+        numbers,
+        st.lists(replica_values, max_size=3).map(tuple),
+        st.lists(tasks, max_size=3).map(tuple),
+    ),
+    st.builds(Refused, tm_ids, texts, numbers, texts),
+    st.builds(ReportRequest, tm_ids, texts, numbers),
+    st.builds(HeartbeatEvent, tm_ids, st.booleans()),
+)
+
+RUNNING = TaskStatus(
+    TaskId("Counter", 0), TaskState.RUNNING, fingerprint="f00d", figures={"records_in": 3}
+)
+REPORT = Report(1, "a1b2", 4, 7, 2, 3, False, "host", 99, (ThreadState.RUNNING,), (RUNNING,))
+REPLICA = ProcessorReplica(
+    TaskId("Counter", 0),
+    ProcessorType.COUNT,
+    ("Adder",),
+    ("sink",),
+    ("Adder_Counter_job_1",),
+    ("sink_topic_job_1",),
+    {COUNT_STORE: "state_topic_Counter_job_1"},
+)
+
+
+def encode(message: Message) -> list[ControlRecord]:
+    """Encode, with the offset that the broker would give to an `sos`."""
+    records = Codec(NAMES).encode(message, SENT_AT_MS)
+    if isinstance(message, Sos):
+        return [replace(record, offset=message.epoch) for record in records]
+    return records
+
+
+def decode(records: list[ControlRecord]) -> Message | None:
+    codec = Codec(NAMES)
+    *others, last = [codec.decode(record) for record in records]
+    assert others == [None] * len(others)
+    return last
+
+
+def with_headers(record: ControlRecord, **headers: bytes | None) -> ControlRecord:
+    """Return a copy with other headers; None removes one."""
+    changed = {**dict(record.headers), **headers}
+    kept = tuple((name, value) for name, value in changed.items() if value is not None)
+    return replace(record, headers=kept)
+
+
+def is_malformed(record: ControlRecord, codec: Codec | None = None) -> bool:
+    try:
+        (codec or Codec(NAMES)).decode(record)
+    except MalformedMessageError:
+        return True
+    return False
+
+
+def mutate(body: Any, data: st.DataObject) -> Any:
+    """Replace one thing, anywhere in a JSON document, by something else."""
+    if isinstance(body, dict) and body and data.draw(st.booleans()):
+        name = data.draw(st.sampled_from(sorted(body)))
+        return {**body, name: mutate(body[name], data)}
+    if isinstance(body, list) and body and data.draw(st.booleans()):
+        return [mutate(body[0], data), *body[1:]]
+    return data.draw(json_values)

@@ -1,0 +1,123 @@
+"""Which JobManager leads: take over, yield, answer rivals, step down."""
+
+from __future__ import annotations
+
+from jobmanager.events import Tick
+from jobmanager.leadership import (
+    RETRY_MS,
+    RIVAL_WAIT_MS,
+    Command,
+    Event,
+    Leadership,
+    LeaderState,
+    SosRead,
+    SosWritten,
+    StepDown,
+    TakeOver,
+    WriteFailed,
+    WriteFenced,
+    WriteSos,
+)
+
+START_MS = 300_000
+
+
+def after(*events: Event) -> tuple[Leadership, list[Command]]:
+    """Return a leadership that has lived through these, and what it wanted last."""
+    leadership = Leadership("me")
+    commands: list[Command] = []
+    for event in events:
+        commands = leadership.handle(event)
+    return leadership, commands
+
+
+LEADING = (Tick(START_MS), SosWritten(7))
+
+
+def test_candidate_takes_over_at_its_first_tick() -> None:
+    leadership, commands = after(Tick(START_MS))
+    assert commands == [TakeOver()]
+    assert leadership.state is LeaderState.CANDIDATE
+
+
+def test_it_leads_with_the_epoch_of_its_sos() -> None:
+    leadership, commands = after(*LEADING, Tick(START_MS + 1000))
+    assert (leadership.state, leadership.epoch, commands) == (LeaderState.LEADING, 7, [])
+
+
+def test_candidate_whose_take_over_fails_tries_again_after_a_pause() -> None:
+    leadership, _ = after(Tick(START_MS), WriteFailed())
+    later = range(START_MS + 100, START_MS + 100 + RETRY_MS + 1, RETRY_MS // 4)
+    wanted = [leadership.handle(Tick(now_ms)) for now_ms in later]
+    assert wanted == [[], [], [], [], [TakeOver()]]
+
+
+def test_leader_whose_write_fails_takes_over_again_at_the_next_tick() -> None:
+    leadership, commands = after(*LEADING, WriteFailed())
+    assert (leadership.state, commands) == (LeaderState.CANDIDATE, [])
+    assert leadership.handle(Tick(START_MS + 50)) == [TakeOver()]
+
+
+def test_fenced_leader_waits_for_a_rivals_sos_and_takes_over_if_there_is_none() -> None:
+    leadership, _ = after(*LEADING, WriteFenced())
+    assert leadership.state is LeaderState.YIELDING
+    assert leadership.handle(Tick(START_MS + 100)) == []
+    assert leadership.handle(Tick(START_MS + 100 + RIVAL_WAIT_MS - 1)) == []
+    assert leadership.handle(Tick(START_MS + 100 + RIVAL_WAIT_MS)) == [TakeOver()]
+
+
+def test_write_that_blocked_for_long_does_not_shorten_the_wait_for_a_rival() -> None:
+    leadership, _ = after(*LEADING, WriteFenced())
+    assert leadership.handle(Tick(START_MS + 60_000)) == []
+
+
+def test_fenced_leader_steps_down_for_the_author_of_a_newer_sos() -> None:
+    leadership, commands = after(*LEADING, WriteFenced(), SosRead(9, "rival"))
+    assert (leadership.state, commands) == (LeaderState.SUPERSEDED, [StepDown(9)])
+
+
+def test_fenced_candidate_yields_too() -> None:
+    leadership, _ = after(Tick(START_MS), WriteFenced())
+    assert leadership.state is LeaderState.YIELDING
+
+
+def test_candidate_steps_down_for_the_author_of_a_newer_sos() -> None:
+    _, commands = after(Tick(START_MS), WriteFailed(), SosRead(9, "rival"))
+    assert commands == [StepDown(9)]
+
+
+def test_leader_answers_a_newer_sos_and_leads_on_if_that_is_taken() -> None:
+    leadership, commands = after(*LEADING, SosRead(9, "forger"))
+    assert commands == [WriteSos()]
+    assert leadership.handle(SosWritten(10)) == []
+    assert (leadership.state, leadership.epoch) == (LeaderState.LEADING, 10)
+
+
+def test_leader_whose_answer_is_fenced_steps_down() -> None:
+    leadership, commands = after(*LEADING, SosRead(9, "rival"), WriteFenced())
+    assert (leadership.state, commands) == (LeaderState.SUPERSEDED, [StepDown(9)])
+
+
+def test_leader_whose_answer_fails_takes_over_again() -> None:
+    leadership, commands = after(*LEADING, SosRead(9, "rival"), WriteFailed())
+    assert (leadership.state, commands) == (LeaderState.CANDIDATE, [])
+    assert leadership.handle(Tick(START_MS + 50)) == [TakeOver()]
+
+
+def test_fence_after_an_answer_that_was_taken_is_not_held_for_the_rivals() -> None:
+    leadership, commands = after(*LEADING, SosRead(9, "forger"), SosWritten(10), WriteFenced())
+    assert (leadership.state, commands) == (LeaderState.YIELDING, [])
+
+
+def test_older_sos_and_its_own_change_nothing() -> None:
+    leadership, commands = after(*LEADING, SosRead(6, "former"))
+    assert commands == []
+    assert leadership.handle(SosRead(9, "me")) == []
+    assert leadership.state is LeaderState.LEADING
+
+
+def test_nothing_is_wanted_of_one_that_has_stepped_down() -> None:
+    leadership, _ = after(*LEADING, SosRead(9, "rival"), WriteFenced())
+    for event in (Tick(START_MS + 60_000), SosRead(11, "third"), SosWritten(12), WriteFailed()):
+        assert leadership.handle(event) == []
+    assert leadership.state is LeaderState.SUPERSEDED
