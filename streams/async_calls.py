@@ -86,12 +86,14 @@ class AsyncCalls:
     @property
     def room(self) -> int:
         """How many more records can be submitted now."""
-        if self._by_key and self._open_until_s is not None:
-            if not self._entries:
-                self._open_until_s = None
-            elif time.monotonic() >= self._open_until_s:
-                return 0
+        if self._entries and self._is_over:
+            return 0
         return self._most - len(self._entries)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether records were taken in for so long that a commit comes first."""
+        return self._open_until_s is not None and time.monotonic() >= self._open_until_s
 
     @property
     def is_committable(self) -> bool:
@@ -119,7 +121,7 @@ class AsyncCalls:
     def submit(self, entries: Sequence[Entry]) -> None:
         """Begin calls, in the order of the input; at most as many as there is `room`."""
         now_s = time.monotonic()
-        if self._by_key and self._open_until_s is None:
+        if self._by_key and (self._open_until_s is None or self._is_over):
             self._open_until_s = now_s + MOST_OPEN_S
         ready = []
         for entry in entries:
@@ -138,9 +140,16 @@ class AsyncCalls:
         if ready:
             self._loop.call_soon(self._start, ready)
 
-    def remove(self, entry: Entry) -> None:
-        """Forget an entry whose result was taken."""
+    def remove(self, entry: Entry) -> bool:
+        """Forget an entry whose result was taken; tell whether a commit must come next.
+
+        As long as records come, there would never be another moment for it.
+        """
         self._entries.remove(entry)
+        self._go_on_after(entry)
+        return not self._entries and self._is_over
+
+    def _go_on_after(self, entry: Entry) -> None:
         if entry.key is None or entry.record is None or not self._by_key:
             return
         waiting = self._waiting[entry.key]

@@ -168,10 +168,15 @@ class GroupTask:
     @property
     def has_uncommitted(self) -> bool:
         """Whether anything was done since the last `take` that can be committed now."""
-        if not all(node.calls.is_committable for node in self._runtime.asynchronous):
+        if not self.is_committable:
             return False
         figures = self._figures
         return bool(self._runtime.outputs or figures.records_in or figures.dropped)
+
+    @property
+    def is_committable(self) -> bool:
+        """Whether outputs and stores are what comes of the records before `position`."""
+        return all(node.calls.is_committable for node in self._runtime.asynchronous)
 
     @property
     def has_calls(self) -> bool:
@@ -283,6 +288,8 @@ class GroupTask:
             for each in calls:
                 each.expect()
             is_over = self._take_results(until_s)
+            if self._runtime.commit_requested:
+                return True
             has_room = self._submit(now_ms, ends_reached)
             if is_over:
                 return True
@@ -302,8 +309,9 @@ class GroupTask:
                     raise error
                 if error is not None:
                     self._reject(entry.batch, Rejection(entry.index, error))
-                node.calls.remove(entry)
                 self._figures.records_in += 1
+                if node.calls.remove(entry):
+                    runtime.request_commit()
                 self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
                 if runtime.commit_requested or time.monotonic() >= until_s:
                     return True

@@ -176,7 +176,7 @@ class RunningTask(ABC):
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether anything was done since the last commit."""
+        """Whether anything was done since the last commit that can be committed now."""
         return False
 
     @property

@@ -230,9 +230,10 @@ class Task(RunningTask):
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether anything was done since the last commit."""
+        """Whether anything was done since the last commit that can be committed now."""
         has_sent = self._opened_at_s is not None
-        return has_sent or self._nodes.has_uncommitted or self._stores.have_changed
+        has_changed = self._stores.have_changed and self._nodes.is_committable
+        return has_sent or self._nodes.has_uncommitted or has_changed
 
     @property
     def transaction_age_s(self) -> float:

@@ -115,9 +115,10 @@ class Fed:
 class TurnEnded:
     """A turn has ended, with the failure that ended it if there was one.
 
-    `has_more` says that another turn has something to do at once, `wake_in_ms` that it has in so
-    many milliseconds though no record comes, and `is_at_its_end` that no more records are to be
-    expected at once.
+    `has_more` says that another turn has something to do at once, `has_uncommitted` that there is
+    something to commit, and nothing under way that must come before. `wake_in_ms` says that a turn
+    has something to do in so many milliseconds though no record comes, and `is_at_its_end` that no
+    more records are to be expected at once.
     """
 
     task: TaskId

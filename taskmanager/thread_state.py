@@ -383,7 +383,9 @@ class PipelineThreadState:
         slot.is_ready, slot.is_at_its_end = event.has_more, event.is_at_its_end
         slot.wants_commit |= event.wants_commit
         self._wake_in(slot, event.wake_in_ms)
-        if event.has_uncommitted and slot.uncommitted_since_ms is None:
+        if not event.has_uncommitted:
+            slot.uncommitted_since_ms = None
+        elif slot.uncommitted_since_ms is None:
             slot.uncommitted_since_ms = slot.turn_began_ms
         if event.failure is not None:
             self._end_by(slot, event.failure)

@@ -163,9 +163,36 @@ def test_with_order_by_key_no_record_is_taken_in_before_what_was_put_out_is_comm
     turn(task)
     assert task.task.waiting(("in", 0)) == 1
     gate.open(b"a")
+    step = task.task.step(0, task.partitions, now_s[0] + TIMEOUT_S)
+    assert (step.has_more, step.wants_commit) == (True, True)
+    assert task.task.has_uncommitted
+    assert task.task.waiting(("in", 0)) == 1
+    assert task.taken()[0][1:3] == (b"a", b"a")
     turn(task)
     assert task.task.waiting(("in", 0)) == 0
+    assert not task.task.has_uncommitted
     gate.open(b"b")
+    task.task.close()
+
+
+def test_with_order_by_key_a_commit_that_is_asked_for_comes_before_more_calls() -> None:
+    class CommitEach(Processor):
+        def process(self, record: Record) -> None:
+            self.context.commit()
+
+    gate = Gate(ordered="key", max_in_flight=1)
+    builder = TopologyBuilder()
+    builder.add_source("source", "in")
+    builder.add_processor("p", lambda: gate, "source")
+    builder.add_processor("commit", CommitEach, "p")
+    task = Tasks(builder.build().groups[0], FAIL)
+    task.task.add(batch([b"a", b"b"], keys=[b"a", b"b"]))
+    turn(task)
+    gate.open(b"a")
+    step = task.task.step(0, task.partitions, time.monotonic() + TIMEOUT_S)
+    assert (step.has_more, step.wants_commit) == (True, True)
+    assert task.task.has_uncommitted
+    assert task.task.position(("in", 0)) == 1
     task.task.close()
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from threading import Event
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,11 +23,15 @@ from common.nodes import ProcessorType
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
 from streams import (
+    AsyncProcessor,
     Batch,
     BatchProcessor,
     LogAndSkipOnInvalidTimestamp,
     Processor,
+    Record,
     TopologyBuilder,
+    serdes,
+    stores,
 )
 from streams.stores.rocksdb import RocksDBStore
 from streams.topology import NodeGroup
@@ -41,6 +49,7 @@ from taskmanager.thread_state import Phase
 from taskmanager.user_errors import UserCodeError
 from tests.unit.taskmanager.fakes import (
     CONFIG,
+    TIMEOUT_S,
     FakeBrokers,
     FakeClients,
     batch,
@@ -184,6 +193,48 @@ def test_nothing_is_sent_while_user_code_runs(monkeypatch: pytest.MonkeyPatch) -
         "commit",
     ]
     assert not task.has_uncommitted
+
+
+def test_a_store_is_not_committed_while_calls_by_key_are_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What came of later records would be committed without their offsets, and come again."""
+    answers: dict[bytes, Future[None]] = {b"slow": Future(), b"quick": Future()}
+    woken = Event()
+    answers[b"quick"].set_result(None)
+
+    class Ask(AsyncProcessor):
+        ordered = "key"
+
+        async def process(self, record: Record) -> Record:
+            await asyncio.wrap_future(answers[record.value])
+            return record
+
+    class Keep(Processor):
+        def process(self, record: Record) -> None:
+            self.context.get_state_store("S").put(record.key, record.value)
+
+    def asking() -> NodeGroup:
+        builder = TopologyBuilder()
+        builder.add_source("source", "in")
+        builder.add_processor("ask", Ask, "source")
+        builder.add_processor("keep", Keep, "ask")
+        store = stores.key_value("S", serdes.bytes, serdes.bytes, persistent=False, logged=False)
+        builder.add_state_store(store, ["keep"])
+        return builder.build().groups[0]
+
+    assigned = assigned_to([], 0, monkeypatch, asking)
+    task = assigned.new_start(woken.set).run()
+    task.add(RecordBatch("in", 0, [b"a", b"b"], [b"slow", b"quick"], [1, 2], [0, 1]))
+    task.turn(time.monotonic() + TIMEOUT_S)
+    assert woken.wait(TIMEOUT_S)
+    task.turn(time.monotonic() + TIMEOUT_S)
+    assert (task.has_calls, task.has_uncommitted) == (True, False)
+    answers[b"slow"].set_result(None)
+    while task.has_calls:
+        task.turn(time.monotonic() + TIMEOUT_S)
+    assert task.has_uncommitted
+    task.close()
 
 
 def passing() -> NodeGroup:

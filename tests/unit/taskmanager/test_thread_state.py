@@ -194,6 +194,13 @@ def test_the_end_of_the_input_commits_what_was_processed_before() -> None:
     assert host.take(fed(has_records=False, is_at_its_end=True)) == [CommitTask(task(0))]
 
 
+def test_what_cannot_be_committed_now_is_not() -> None:
+    host = running()
+    host.take(fed(), ended(), fed(), ended(has_uncommitted=False))
+    assert host.wait(10 * COMMIT_MS) == []
+    assert host.take(Revoked((task(0),))) == [CloseTask(task(0))]
+
+
 def test_a_task_that_has_done_nothing_commits_nothing() -> None:
     host = running()
     host.take(fed(), ended(has_uncommitted=False, is_at_its_end=True))
