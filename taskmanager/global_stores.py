@@ -21,6 +21,7 @@ from streams.global_task import GlobalTask
 from streams.group_task import ProcessingFailedError
 from streams.outputs import described
 from streams.stores.bytes_store import BytesStore, StoreBytes
+from streams.stores.resources import StoreResources
 from streams.topology import GlobalStore, NodeGroup
 from streams.user_errors import Explanation, reason
 from taskmanager.clients import Clients, Reader
@@ -44,8 +45,16 @@ class GlobalStores:
     a record need not be right twice (KAFKA-7663). It is closed when the last one lets it go.
     """
 
-    def __init__(self, config: Config, tm_id: int, thread: int, clients: Clients) -> None:
+    def __init__(
+        self,
+        config: Config,
+        tm_id: int,
+        thread: int,
+        clients: Clients,
+        resources: StoreResources | None = None,
+    ) -> None:
         self._config = config
+        self._resources = resources or StoreResources()
         self._directory = job_directory(config, tm_id) / "global_stores" / f"thread_{thread}"
         self._clients = clients
         self._copies: dict[str, _Copy] = {}
@@ -71,7 +80,7 @@ class GlobalStores:
             with self._lock:
                 copy = self._copies.get(directory.name)
                 if copy is None:
-                    copy = _Copy(store, directory, self._config, self._clients)
+                    copy = _Copy(store, directory, self._config, self._clients, self._resources)
                     self._copies[directory.name] = copy
                 copy.users.add(user)
             views[name] = copy.bring_up(progress)
@@ -118,7 +127,12 @@ class _Copy:
     """
 
     def __init__(
-        self, store: GlobalStore, directory: Path, config: Config, clients: Clients
+        self,
+        store: GlobalStore,
+        directory: Path,
+        config: Config,
+        clients: Clients,
+        resources: StoreResources,
     ) -> None:
         self.users: set[object] = set()
         self.failure: Exception | None = None
@@ -126,6 +140,7 @@ class _Copy:
         self._directory = directory
         self._config = config
         self._clients = clients
+        self._resources = resources
         self._starting = Lock()
         self._is_ready = False
         self._store: BytesStore | None = None
@@ -184,7 +199,7 @@ class _Copy:
         """Fill the store up to the high watermarks of this moment."""
         topic = self._definition.topic
         count = self._count_partitions(topic)
-        self._store = self._definition.store.open(self._directory, {})
+        self._store = self._definition.store.open(self._directory, {}, self._resources)
         self._store.wipe()
         ends = self._clients.brokers.high_watermarks([(topic, number) for number in range(count)])
         group = TopicNames.of(self._config).fetch_group

@@ -21,6 +21,7 @@ from common.kafka.offsets import Offsets
 from common.messages import ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskStatus
+from streams.stores.resources import StoreResources
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Operation, Pool
 from taskmanager.channel import Message, WorkerChannel
@@ -95,15 +96,17 @@ def run(settings: ThreadSettings) -> None:
     admin = Admin(settings.config)
     clients = KafkaClients(settings.config, admin)
     tm_id, thread = settings.tm_id, settings.thread
+    resources = StoreResources()
     context = TaskContext(
         settings.config,
         tm_id,
         thread,
         admin.check_broker(),
         clients,
-        GlobalStores(settings.config, tm_id, thread, clients),
+        GlobalStores(settings.config, tm_id, thread, clients, resources),
         LagWatch(settings.config, Offsets(settings.config, admin)),
         RemoteQueries(settings.queries, settings.authkey),
+        resources,
     )
     # Now that nothing is left to wait for, since the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)

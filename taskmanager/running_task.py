@@ -16,6 +16,7 @@ from streams.event_loop import EventLoop
 from streams.group_task import Figures
 from streams.recent import RecentCount
 from streams.runtime import Call
+from streams.stores.resources import StoreResources
 from taskmanager.clients import Clients, Reader
 from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
@@ -38,6 +39,8 @@ class TaskContext:
     lag_watch: LagWatch
     queries: RemoteQueries | None = None
     """Where the queries of tasks run; `None` if there are no such tasks."""
+    store_resources: StoreResources = field(default_factory=StoreResources)
+    """What all stores have in common; `global_stores` has the same."""
     user_errors: UserErrorLog = field(default_factory=UserErrorLog)
     event_loop: EventLoop = field(default_factory=EventLoop)
     """Where the calls of `AsyncProcessor`s run."""

@@ -28,7 +28,7 @@ class StandbyStart(TaskStart):
         watch.forget(task)
         replica, number = self._replica, self._replica.task.partition
         kept = [b for b in self._node_group().stores if b.logged and b.persistent]
-        stores = TaskStores(kept, replica.state_topics)
+        stores = TaskStores(kept, replica.state_topics, self._context.store_resources)
         group = TopicNames.of(self._context.config).consumer_group(replica.task.processor)
         with ExitStack() as undo:
             undo.callback(stores.close)

@@ -156,7 +156,9 @@ class ProcessorStart(TaskStart):
                 # Only now: before, the former owner could still commit.
                 positions = self._find_positions(group, producer, reader)
                 self._context.lag_watch.done_up_to(replica.task, positions)
-                stores = TaskStores(group.stores, replica.state_topics)
+                stores = TaskStores(
+                    group.stores, replica.state_topics, self._context.store_resources
+                )
                 undo.callback(stores.close)
                 read = self._restore(stores, reader) if group.stores else 0
                 group_metadata = reader.group_metadata

@@ -16,6 +16,7 @@ from common.names import REFUSED_NAMES
 from streams.stores import StoreBuilder
 from streams.stores.builder import Store
 from streams.stores.bytes_store import BytesStore
+from streams.stores.resources import StoreResources
 from taskmanager.clients import Brokers, Reader, TransactionalProducer
 from taskmanager.restore import restore
 
@@ -24,11 +25,15 @@ class TaskStores:
     """What a task remembers: the bytes of each store of its node group, by the store's name."""
 
     def __init__(
-        self, builders: Sequence[StoreBuilder[Any, Any]], topics: Mapping[str, str]
+        self,
+        builders: Sequence[StoreBuilder[Any, Any]],
+        topics: Mapping[str, str],
+        resources: StoreResources,
     ) -> None:
         """Open nothing yet; `topics` has the state topic of each store that is logged."""
         self._builders = builders
         self._topics = topics
+        self._resources = resources
         self.stores: dict[str, BytesStore] = {}
 
     def open(
@@ -43,7 +48,7 @@ class TaskStores:
         for builder in self._builders:
             topic_id = topic_ids[self._topics[builder.name]] if builder.logged else ""
             identity = {**identities, "topic": topic_id}
-            store = builder.open(folder_in(directory, builder.name), identity)
+            store = builder.open(folder_in(directory, builder.name), identity, self._resources)
             self.stores[builder.name] = store
             if not builder.logged:
                 # What it holds may be of a transaction that was never committed.

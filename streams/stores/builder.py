@@ -14,6 +14,7 @@ from streams.stores import layout
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from streams.stores.memory import MemoryStore
+from streams.stores.resources import StoreResources
 from streams.stores.rocksdb import RocksDBStore
 from streams.stores.segments import segment_ms
 from streams.stores.session import SessionStore
@@ -96,11 +97,16 @@ class StoreBuilder(Generic[K, V]):
         retention_ms = self.options["retention_ms"] + ONE_WEEK_MS
         return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
 
-    def open(self, directory: Path, identity: Mapping[str, str]) -> BytesStore:
+    def open(
+        self,
+        directory: Path,
+        identity: Mapping[str, str],
+        resources: StoreResources | None = None,
+    ) -> BytesStore:
         """Open a task's bytes for `build`; in `directory` if the store is persistent.
 
-        `identity` says what the content belongs to; the kind is added to it. Raises what
-        `RocksDBStore` does.
+        `identity` says what the content belongs to; the kind is added to it. `resources` are what
+        it shares with the other stores of the process. Raises what `RocksDBStore` does.
         """
         timestamp_of = _TIMES.get(self.family)
         segment_of = None
@@ -109,7 +115,8 @@ class StoreBuilder(Generic[K, V]):
             segment_of = layout.segment_of(timestamp_of, length)
         if not self.persistent:
             return MemoryStore(timestamp_of, segment_of)
-        return RocksDBStore(directory, {**identity, "kind": self.kind}, timestamp_of, segment_of)
+        identity = {**identity, "kind": self.kind}
+        return RocksDBStore(directory, identity, timestamp_of, segment_of, resources)
 
     def open_in_memory(self) -> BytesStore:
         """Open bytes for `build` that are not kept, whether the store is persistent or not."""

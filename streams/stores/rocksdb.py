@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import structlog
-from rocksdict import DbClosedError, Options, Rdict, ReadOptions, WriteBatch
+from rocksdict import DbClosedError, Rdict, ReadOptions, WriteBatch
 
 from common.errors import EngineError
 from streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Entry
+from streams.stores.resources import StoreResources
 
 FORMAT_VERSION = 1
-CACHED_KEYS = 200_000
-CACHED_BYTES = 64_000_000
 
 _OFFSET_KEY = b"\x00offset"
 _IDENTITY_KEY = b"\x00identity"
@@ -76,8 +75,9 @@ class RocksDBStore(BytesStore):
         identity: Mapping[str, str],
         timestamp_of: Callable[[bytes], int] | None = None,
         segment_of: Callable[[bytes], bytes] | None = None,
+        resources: StoreResources | None = None,
     ) -> None:
-        """Open the store in `directory`, made if missing.
+        """Open the store in `directory`, made if missing; without `resources`, with its own.
 
         A directory whose content belongs to another state topic, another format or kind of
         store, or cannot be read, is wiped: the state topic has it all. `identity` names what the
@@ -85,8 +85,9 @@ class RocksDBStore(BytesStore):
         where the directory cannot be written, `StoreUnavailableError`.
         """
         super().__init__(timestamp_of, segment_of)
-        self._cache: dict[bytes, bytes | None] = {}
-        self._cached_bytes = 0
+        self._resources = resources or StoreResources()
+        self._cache = self._resources.caches.cache()
+        self._cached = self._cache.entries
         self._damage = ""
         self._directory = directory
         self._identity = {"format": FORMAT_VERSION, **identity}
@@ -128,10 +129,10 @@ class RocksDBStore(BytesStore):
         """
         value: bytes | None = self.uncommitted.get(key, _UNKNOWN)
         if value is _UNKNOWN:
-            value = self._cache.get(key, _UNKNOWN)
+            value = self._cached.get(key, _UNKNOWN)
             if value is _UNKNOWN:
                 value = self._read(_DATA + self._local(key))
-                self._remember(key, value)
+                self._cache.add_one(key, value)
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -139,7 +140,7 @@ class RocksDBStore(BytesStore):
 
         What is not in memory is read in one call, in the order of the keys: three times as fast.
         """
-        known = map(self.uncommitted.get, keys, map(self._cache.get, keys, repeat(_UNKNOWN)))
+        known = map(self.uncommitted.get, keys, map(self._cached.get, keys, repeat(_UNKNOWN)))
         values: list[Any] = list(known)
         if _UNKNOWN not in values:
             return values
@@ -147,9 +148,7 @@ class RocksDBStore(BytesStore):
         ordered = sorted(missing)
         found = self._read_many([_DATA + key for key in ordered])
         read = dict(zip(map(missing.__getitem__, ordered), found, strict=True))
-        size = sum(map(len, read)) + sum(map(len, filter(None, found)))
-        self._make_room(len(read), size)
-        self._cache.update(read)
+        self._cache.add(read)
         return [
             read[key] if value is _UNKNOWN else value
             for key, value in zip(keys, values, strict=True)
@@ -159,9 +158,7 @@ class RocksDBStore(BytesStore):
         """Apply the open transaction; `offset` is that behind its last state topic record."""
         changes = self.uncommitted
         super().commit(offset)
-        size = sum(map(len, changes)) + sum(map(len, filter(None, changes.values())))
-        self._make_room(len(changes), size)
-        self._cache.update(changes)
+        self._cache.add(changes)
 
     def restore(self, entries: Mapping[bytes, bytes | None], offset: int) -> None:
         """Apply state topic records (`None` deletes), all of them before `offset`."""
@@ -295,17 +292,6 @@ class RocksDBStore(BytesStore):
             del entries, valid, key, value, step
             self._discard(problem)
 
-    def _remember(self, key: bytes, value: bytes | None) -> None:
-        self._make_room(1, len(key) + len(value or b""))
-        self._cache[key] = value
-
-    def _make_room(self, keys: int, size: int) -> None:
-        """Empty the cache if so many more keys and bytes would be too many."""
-        self._cached_bytes += size
-        if len(self._cache) + keys > CACHED_KEYS or self._cached_bytes > CACHED_BYTES:
-            self._cache.clear()
-            self._cached_bytes = size
-
     def _written_identity(self) -> bytes:
         return json.dumps(self._identity, sort_keys=True).encode()
 
@@ -319,7 +305,7 @@ class RocksDBStore(BytesStore):
                 )
             else:
                 try:
-                    return _open_rocksdb(directory)
+                    return Rdict(str(directory), self._resources.options())
                 except Exception as error:  # rocksdict raises bare Exceptions
                     if any(text in str(error) for text in _LOCKED):
                         raise StoreLockedError(f"{directory} is in use") from error
@@ -328,7 +314,7 @@ class RocksDBStore(BytesStore):
                     logger.warning("state wiped: RocksDB cannot open it", reason=str(error))
             shutil.rmtree(directory)
             directory.mkdir(parents=True)
-            return _open_rocksdb(directory)
+            return Rdict(str(directory), self._resources.options())
 
 
 @contextmanager
@@ -365,13 +351,6 @@ def _require_unlocked(directory: Path) -> None:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
             raise StoreLockedError(f"{directory} is in use") from error
-
-
-def _open_rocksdb(directory: Path) -> Rdict:
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_keep_log_file_num(1)
-    return Rdict(str(directory), options)
 
 
 def _is_shortage(error: Exception) -> bool:

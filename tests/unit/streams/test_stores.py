@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.stores.resources import StoreResources
 from streams.stores.rocksdb import (
     RocksDBStore,
 )
@@ -132,14 +133,15 @@ def test_restored_entries_replace_what_was_read_before(store: RocksDBStore) -> N
 
 
 def test_transaction_with_more_keys_than_are_cached_is_whole(
-    store: RocksDBStore, monkeypatch: pytest.MonkeyPatch
+    directory: Path,
 ) -> None:
-    monkeypatch.setattr("streams.stores.rocksdb.CACHED_KEYS", 10)
+    store = RocksDBStore(directory, IDENTITY, resources=StoreResources(1000))
     for value in (b"1", b"2"):
         for number in range(25):
             store.put(b"%d" % number, value)
         store.commit(int(value))
         assert {store.get(b"%d" % number) for number in range(25)} == {value}
+    store.close()
 
 
 RESTORER = """
@@ -260,15 +262,51 @@ def test_store_behaves_as_two_dicts(
     store.close()
 
 
-def test_cache_is_bounded_by_bytes(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.stores.rocksdb.CACHED_BYTES", 10_000)
-    store = RocksDBStore(directory, IDENTITY)
+def test_caches_of_all_stores_are_bounded_together(directory: Path) -> None:
+    limit = 20_000
+    resources = StoreResources(limit)
+    opened = [RocksDBStore(directory / str(n), IDENTITY, resources=resources) for n in range(3)]
+
+    def cached() -> int:
+        return sum(store._cache.measure() for store in opened)
+
     for number in range(100):
+        store = opened[number % 3]
         store.put(b"%d" % number, b"x" * 1000)
         store.commit(number)
-        assert sum(len(value or b"") for value in store._cache.values()) <= 10_000
-    store._cache.clear()
+        assert cached() <= limit
     for number in range(100):
-        assert store.get(b"%d" % number) == b"x" * 1000
-        assert sum(len(value or b"") for value in store._cache.values()) <= 10_000
+        for place, store in enumerate(opened):
+            wanted = b"x" * 1000 if place == number % 3 else None
+            assert store.get(b"%d" % number) == wanted
+            assert cached() <= limit
+    asked = [b"%d" % number for number in range(100)]
+    assert opened[0].get_many(asked) == [b"x" * 1000 if n % 3 == 0 else None for n in range(100)]
+    assert cached() <= limit
+    assert cached() > 0
+    for store in opened:
+        store.close()
+    assert cached() == 0
+
+
+def test_entries_that_are_written_over_stay_in_the_cache(directory: Path) -> None:
+    store = RocksDBStore(directory, IDENTITY, resources=StoreResources(20_000))
+    for number in range(200):
+        store.put_many({b"%d" % key: b"%d" % number for key in range(20)})
+        store.commit(number)
+        assert len(store._cached) == 20
     store.close()
+
+
+def test_the_largest_cache_makes_room_for_others(directory: Path) -> None:
+    resources = StoreResources(20_000)
+    large, small = (
+        RocksDBStore(directory / name, IDENTITY, resources=resources) for name in ("l", "s")
+    )
+    for store, keys in ((large, 80), (small, 60)):
+        store.put_many({b"%d" % key: b"v" for key in range(keys)})
+        store.commit(1)
+    assert (len(large._cached), len(small._cached)) == (0, 60)
+    assert large.get(b"79") == b"v"
+    large.close()
+    small.close()
