@@ -19,7 +19,8 @@ from pathlib import Path
 from benchmarks.hot_path import Outlet, group_of
 from common.record_batch import RecordBatch
 from streams.count import COUNTS, CountProcessor
-from streams.group_task import GroupSettings, GroupTask
+from streams.group_settings import GroupSettings
+from streams.group_task import GroupTask
 
 BATCH_RECORDS = 10_000
 COMMIT_BATCHES = 3

@@ -40,15 +40,20 @@ def table_of(
     schema = schema_of(format_)
     wanted = [schema.field(name) for name in columns]
     size, reason = len(batch), ""
+    texts: dict[str, pa.Array] = {}
     if format_ != "binary":
         for name in ("key", "value"):
             if name in columns:
-                items = batch.keys if name == "key" else batch.values
-                bad = _first_undecodable(items, size)
-                if bad < size:
-                    size, reason = bad, f"the {name} is not UTF-8"
+                texts[name] = _text(batch.keys if name == "key" else batch.values, size)
+                if len(texts[name]) < size:
+                    size, reason = len(texts[name]), f"the {name} is not UTF-8"
     part = batch if size == len(batch) else batch.head(size)
-    arrays = [_array(part, field.name, field.type, partition) for field in wanted]
+    arrays = [
+        texts[field.name].slice(0, size)
+        if field.name in texts
+        else _array(part, field.name, field.type, partition)
+        for field in wanted
+    ]
     return pa.Table.from_arrays(arrays, schema=pa.schema(wanted)), reason
 
 
@@ -119,25 +124,30 @@ def header_items(column: pa.ChunkedArray) -> list[Headers] | None:
     ]
 
 
-def _first_undecodable(items: Sequence[bytes | None], size: int) -> int:
-    """Return the index of the first of `size` items that is not UTF-8; `size` if all are."""
+def _text(items: Sequence[bytes | None], size: int) -> pa.Array:
+    """Return the first `size` items as a column, up to the first one that is not UTF-8."""
+    binary = pa.array(items if size == len(items) else items[:size], pa.binary())
     try:
-        pa.array(items[:size], pa.binary()).cast(pa.string())
+        return binary.cast(pa.string())
     except pa.ArrowInvalid:
-        for index in range(size):
-            try:
-                (items[index] or b"").decode()
-            except UnicodeDecodeError:
-                return index
-    return size
+        end = next(index for index in range(size) if not _is_utf8(items[index]))
+        return binary.slice(0, end).cast(pa.string())
+
+
+def _is_utf8(item: bytes | None) -> bool:
+    try:
+        (item or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _array(batch: Batch, name: str, type_: pa.DataType, partition: int) -> pa.Array:
     match name:
         case "key":
-            return pa.array(batch.keys, pa.binary()).cast(type_)
+            return pa.array(batch.keys, type_)
         case "value":
-            return pa.array(batch.values, pa.binary()).cast(type_)
+            return pa.array(batch.values, type_)
         case "timestamp":
             times = pa.array(items_of(batch.timestamps), pa.timestamp("ms", tz="UTC"))
             return times.cast(type_)

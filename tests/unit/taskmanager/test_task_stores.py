@@ -15,6 +15,7 @@ from common.kafka.clients import HopelessError
 from common.messages import ProcessorReplica
 from common.names import name_problem
 from common.nodes import ProcessorType, TaskId
+from streams.stores.resources import StoreResources
 from taskmanager.task_stores import TaskStores, folder_in, job_directory, task_directory
 from tests.unit.taskmanager.fakes import CONFIG
 
@@ -56,5 +57,5 @@ def test_a_store_whose_name_is_a_path_is_not_opened(tmp_path: Path) -> None:
         name="../precious", logged=False, open=lambda *given: opened.append(given)
     )
     with pytest.raises(HopelessError):
-        TaskStores([builder], {}).open(tmp_path / "task", {}, {})
+        TaskStores([builder], {}, StoreResources()).open(tmp_path / "task", {}, {})
     assert not opened

@@ -42,6 +42,29 @@ def test_records_in_front_of_one_that_is_no_text_are_in_the_table(format_: str) 
     assert wrong == "the value is not UTF-8"
 
 
+@pytest.mark.parametrize(
+    ("keys", "values", "size", "what"),
+    [
+        ([b"a", None, b"\xff"], [b"1", b"\xff", b"3"], 1, "value"),
+        ([b"a", b"\xff", b"c"], [None, b"2", b"\xff"], 1, "key"),
+        ([b"\xff", b"b", b"c"], [b"\xff", b"2", b"3"], 0, "key"),
+        ([b"a", b"b", b"c"], [b"1", b"2", b"\xff"], 2, "value"),
+    ],
+)
+def test_all_columns_end_in_front_of_the_first_record_that_is_no_text(
+    keys: list[bytes | None], values: list[bytes | None], size: int, what: str
+) -> None:
+    columns = ("key", "value", "timestamp")
+    table, wrong = table_of(Batch(keys, values, [1, 2, 3]), 0, columns, "string")
+    rows = read(bytes(write(table))).to_pylist()
+    texts = [
+        (key and key.decode(), value and value.decode())
+        for key, value in zip(keys[:size], values[:size], strict=True)
+    ]
+    assert [(row["key"], row["value"]) for row in rows] == texts
+    assert wrong == f"the {what} is not UTF-8"
+
+
 def test_bytes_that_are_no_text_are_fine_in_the_binary_format_and_where_nobody_reads_them() -> None:
     batch = Batch([b"\xff"], [b"\xfe"], [1])
     table, wrong = table_of(batch, 0, ("key", "value"), "binary")
