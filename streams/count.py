@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from common.nodes import COUNT_STORE
 from streams import serdes
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from streams.record import Batch
+from streams.serdes import Serde
 from streams.stores import KeyValueStore, key_value
 
-COUNTS = key_value(COUNT_STORE, key_serde=serdes.bytes, value_serde=serdes.bytes)
-"""The store that it needs: the counts as decimal text under the records' keys."""
+
+def _text(count: int | bytes) -> bytes:
+    return count if isinstance(count, bytes) else b"%d" % count
+
+
+COUNTS = key_value(
+    COUNT_STORE,
+    key_serde=serdes.bytes,
+    value_serde=Serde("integer", _text, serdes.integer.deserialize),
+)
+"""The store that it needs: the counts as decimal text under the records' keys.
+
+It takes numbers, and also the text, which the processor has anyway.
+"""
 
 KNOWN_KEYS = 50_000
 """How many counts it remembers outside of the store."""
@@ -27,7 +41,7 @@ class CountProcessor(BatchProcessor):
     def init(self, context: ProcessorContext) -> None:
         """Find the store."""
         self.context = context
-        self._store: KeyValueStore[bytes, bytes] = context.get_state_store(COUNTS.name)
+        self._store: KeyValueStore[bytes, Any] = context.get_state_store(COUNTS.name)
         self._known: dict[bytes, int] = {}
         """Counts of the store, as long as nothing of it is undone."""
         self._generation = self._store.generation
@@ -55,8 +69,8 @@ class CountProcessor(BatchProcessor):
             known.clear()
         if not all(map(known.__contains__, keys)):
             unknown = set(keys).difference(known)
-            for key, data in zip(unknown, self._store.get_all(unknown), strict=True):
-                known[key] = 0 if data is None else serdes.integer.deserialize(data)
+            for key, count in zip(unknown, self._store.get_all(unknown), strict=True):
+                known[key] = count or 0
         values: list[bytes] = []
         append = values.append
         for key in keys:

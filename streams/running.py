@@ -5,36 +5,31 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from common.kafka.record_size import MAX_OVERHEAD, record_size, size_bound
 from common.names import name_problem
 from common.record_batch import Headers, RecordBatch
 from streams import serdes
-from streams.async_calls import AsyncCalls
 from streams.errors import SerializationError, StreamsError
-from streams.event_loop import EventLoop
 from streams.nodes import Sink, Source
 from streams.outputs import Dropped, Outlet, Output, OutputColumns
 from streams.partitioning import choose
 from streams.processor import (
-    AsyncProcessor,
-    AsyncProcessorContext,
     BatchProcessor,
     Processor,
     RecordRejectedError,
 )
 from streams.punctuation import Cancellable, PunctuationType, Punctuator
 from streams.record import Batch, Record, items_of
+from streams.running_async import RunningAsync
+from streams.running_node import RunningNode
 from streams.sendable import END_OF_TIME, check_timestamps, refuse_timestamp, sendable_headers
 from streams.timestamps import following
 
 if TYPE_CHECKING:
     from streams.runtime import GroupRuntime
 
-Receiver = Callable[[Record], None]
-BatchReceiver = Callable[[Batch], None]
 Column = Sequence[Any]
 
 DROPPED_BY_PARTITIONER = "partitioner"
@@ -49,18 +44,6 @@ _OF_WHOLE_COLUMNS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
 
 class RecordTooLargeError(StreamsError):
     """A record is larger than its topic takes; `on_error` says what happens to its input."""
-
-
-class RunningNode:
-    """Takes what parents forward: record by record, or as batches."""
-
-    receive: Receiver
-    receive_batch: BatchReceiver
-    is_columnar: bool
-    """Whether batches are what it is made for."""
-
-    def close(self) -> None:
-        """Let go of what it holds."""
 
 
 _NEVER_RUN = (
@@ -102,66 +85,6 @@ class RunningProcessor(RunningNode):
 
     def close(self) -> None:
         self.processor.close()
-
-
-class RunningAsync(RunningNode):
-    """An `AsyncProcessor`: its calls go on while other things are done."""
-
-    is_columnar = False
-
-    def __init__(
-        self,
-        name: str,
-        processor: AsyncProcessor,
-        loop: EventLoop,
-        wake: Callable[[], None],
-        children: Sequence[RunningNode],
-    ) -> None:
-        _check_async(name, processor)
-        self.name = name
-        self.processor = processor
-        self.calls = AsyncCalls(name, processor, loop, wake)
-        self._loop = loop
-        self._receivers = tuple(child.receive for child in children)
-
-    def init(self, context: AsyncProcessorContext) -> None:
-        """Get the processor ready. Raises what it raises."""
-        self._wait_for(self.processor.init(context))
-
-    def emit(self, records: Sequence[Record]) -> None:
-        """Forward what a call has returned."""
-        for record in records:
-            for receive in self._receivers:
-                receive(record)
-
-    def close(self) -> None:
-        self.calls.close()
-        self._wait_for(self.processor.close())
-
-    def _wait_for(self, returned: Any) -> None:
-        if inspect.iscoroutine(returned):
-            self._loop.run(returned, self.processor.timeout_ms / 1000)
-
-
-def _check_async(name: str, processor: AsyncProcessor) -> None:
-    """Raise StreamsError for a processor whose process or settings cannot be."""
-    kind = type(processor).__name__
-    if not inspect.iscoroutinefunction(processor.process):
-        raise StreamsError(
-            f'processor "{name}": process of {kind} is no coroutine: write '
-            "async def process(self, record)"
-        )
-    for setting in ("max_in_flight", "timeout_ms"):
-        value = getattr(processor, setting)
-        if type(value) is not int or value < 1:
-            raise StreamsError(
-                f'processor "{name}": {setting} of {kind} is {value!r}: make it a whole number, '
-                "1 or more"
-            )
-    if processor.ordered is not True and processor.ordered != "key":
-        raise StreamsError(
-            f'processor "{name}": ordered of {kind} is {processor.ordered!r}: make it True or "key"'
-        )
 
 
 class RunningSink(RunningNode):
@@ -375,14 +298,6 @@ class _Nobody(RunningNode):
             f'"{self._parent}" forwards when it is closed, and nobody takes records any more: '
             "forward from process or from a punctuation"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class AsyncContext:
-    """An `AsyncProcessor`'s view of its task; see `AsyncProcessorContext`."""
-
-    application_id: str
-    task_id: str
 
 
 class RunningContext:

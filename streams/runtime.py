@@ -27,14 +27,13 @@ from streams.punctuation import (
 )
 from streams.record import Batch, Record
 from streams.running import (
-    AsyncContext,
-    RunningAsync,
     RunningContext,
-    RunningNode,
     RunningProcessor,
     RunningSink,
     RunningSource,
 )
+from streams.running_async import AsyncContext, RunningAsync
+from streams.running_node import RunningNode
 from streams.stores.api import LateCount
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import UNKNOWN_TIME

@@ -15,7 +15,8 @@ from streams.async_calls import AsyncCalls
 from streams.errors import StreamsError
 from streams.nodes import ProcessorNode
 from streams.processor import RecordRejectedError
-from streams.running import RunningAsync, RunningProcessor, RunningSink, RunningSource
+from streams.running import RunningProcessor, RunningSink, RunningSource
+from streams.running_async import RunningAsync
 from streams.runtime import GroupRuntime
 from streams.user_frames import Trace, is_engine
 

@@ -161,7 +161,10 @@ def test_validate_reports_the_mistakes_of_both_files(files: tuple[Path, Path]) -
     ("entry", "mistake"),
     [
         ('type: "orders:Nope"', 'module "orders" has no "Nope"'),
-        ('type: "orders:Helper"', "orders:Helper is no subclass of Processor or BatchProcessor"),
+        (
+            'type: "orders:Helper"',
+            "orders:Helper is no subclass of Processor, BatchProcessor or AsyncProcessor",
+        ),
         (
             'type: "orders:Total", config: {limit: 1, limt: 3}',
             "orders:Total does not take this config: got an unexpected keyword argument 'limt'",
