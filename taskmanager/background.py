@@ -10,7 +10,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from taskmanager.user_thread import UserThread
+from taskmanager.user_thread import Job, UserThread
 
 PARALLEL_CALLS = 16
 STANDBY_STARTS = 2
@@ -37,6 +37,7 @@ class Operation:
     then: Callable[[Any], None]
     pool: Pool
     late: Callable[[Any], None] = field(default=lambda _: None)
+    job: Job = field(default=lambda: None)
 
 
 class Background:
@@ -78,6 +79,7 @@ class Background:
                 result = error
             self._done.put(partial(self._end, operation, result))
 
+        operation.job = job
         if pool is Pool.USER:
             self._user_thread.submit(job)
         else:
@@ -97,17 +99,21 @@ class Background:
         """Let `settle` make a call. May be called by any thread."""
         self._done.put(call)
 
-    def abandon(self, operation: Operation) -> None:
+    def abandon(self, operation: Operation) -> bool:
         """Wait for an operation no longer; another user thread takes over what is to come.
 
-        Does nothing if it has ended.
+        What waits for the same user thread is dropped. Returns whether the operation goes on: if
+        not, it has ended, or will never begin, and `late` is not called.
         """
         if operation not in self._under_way:
-            return
+            return False
         self._under_way.discard(operation)
-        if operation.pool is Pool.USER:
-            self._user_thread.abandon()
-            self._user_thread = UserThread()
+        if operation.pool is not Pool.USER:
+            return True
+        dropped = self._user_thread.abandon()
+        self._user_thread = UserThread()
+        self._under_way = {each for each in self._under_way if each.job not in dropped}
+        return operation.job not in dropped
 
     def close(self) -> None:
         """End the threads; wait for commits, a second at most for user code, never for starts."""

@@ -176,8 +176,7 @@ class PipelineThread:
         # Whoever has news may wake it: the driver, another thread, or the brokers. Only one of
         # them can be waited for at a time.
         is_busy = self._background.is_busy or bool(self._calling)
-        is_hungry = self._lanes.are_hungry
-        wait_s = self._wait_s()
+        is_hungry, wait_s = self._lanes.are_hungry, self._wait_s()
         self._obey(0 if is_busy or is_hungry else wait_s)
         if is_busy:
             wait_s = min(wait_s, BUSY_WAIT_S) if is_hungry else wait_s
@@ -397,14 +396,15 @@ class PipelineThread:
             then(_attempt(turn))
         else:
             self._update_global_stores()
-            task.operation = self._background.submit(Pool.USER, turn, then)
+            task.operation = self._background.submit(Pool.USER, turn, then, running.end_abandoned)
 
     def _commit(self, task: AssignedTask, commit: Callable[[], None]) -> None:
         def then(result: Any) -> None:
             failure = task.failure_of(result) if isinstance(result, Exception) else None
             self._handle(CommitEnded(task.replica.task, failure))
 
-        task.operation = self._background.submit(Pool.COMMIT, commit, then)
+        late = _running(task).end_abandoned
+        task.operation = self._background.submit(Pool.COMMIT, commit, then, late)
 
     def _refresh(self, task: AssignedTask) -> None:
         if task.running is not None:
@@ -435,13 +435,16 @@ class PipelineThread:
 
     def _abandon(self, task: AssignedTask) -> None:
         assert task.operation is not None, "user code runs in other threads only"
-        self._background.abandon(task.operation)
+        goes_on = self._background.abandon(task.operation)
         if task.operation.pool is Pool.USER:
             self._update = None
         self._calling.discard(task.replica.task)
+        task.start = None  # if it is what is given up, its call goes on, and is not to be told
         if task.running is not None:
             self._lanes.remove(task.replica.task, task.running)
             task.running.abandon()
+            if not goes_on:
+                task.running.end_abandoned()
             task.running = None
 
     def _forget(self, task: AssignedTask, reason: str) -> None:

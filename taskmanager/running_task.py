@@ -207,6 +207,10 @@ class RunningTask(ABC):
         """Close the clients, and leave the rest to a call of user code that does not end."""
         self.release()
 
+    def end_abandoned(self, _result: object = None) -> None:
+        """Close the rest, as the call has ended after all, or does not use it."""
+        self.release()
+
 
 def count_seen(batch: RecordBatch, position: int) -> int:
     """Return how many records of a batch come before `position`, and log them."""

@@ -281,6 +281,10 @@ class Task(RunningTask):
         self._context.global_stores.release(self._replica.task)
         self._producer.close()
 
+    def end_abandoned(self, _result: object = None) -> None:
+        """Close the stores: the next start, or a standby, needs their folders."""
+        self._stores.close()
+
     # Transactions
 
     def _send_early(self) -> None:

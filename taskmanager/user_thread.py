@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 Job = Callable[[], None]
 
@@ -17,7 +17,6 @@ class UserThread:
     """
 
     def __init__(self) -> None:
-        self.is_abandoned = False
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         # A daemon, as it may never end.
         self._thread = threading.Thread(target=self._run, name="user-code", daemon=True)
@@ -27,10 +26,16 @@ class UserThread:
         """Run a job after those that were submitted before."""
         self._jobs.put(job)
 
-    def abandon(self) -> None:
-        """Leave the thread to the call that it is in."""
-        self.is_abandoned = True
+    def abandon(self) -> list[Job]:
+        """Leave the thread to the call that it is in; return the jobs that it will not begin."""
+        dropped = []
+        try:
+            while (job := self._jobs.get_nowait()) is not None:
+                dropped.append(job)
+        except Empty:
+            pass
         self._jobs.put(None)
+        return dropped
 
     def close(self, timeout_s: float) -> None:
         """End the thread when its jobs are done; wait for that, but not longer than `timeout_s`."""
@@ -38,5 +43,5 @@ class UserThread:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None and not self.is_abandoned:
+        while (job := self._jobs.get()) is not None:
             job()

@@ -190,6 +190,8 @@ class FakeTask(RunningTask):
         self.calls: list[Call] = []
         """The call of user code that goes on, if there is any."""
         self.is_released = False
+        self.is_ended = False
+        """Whether it was closed whole after it was abandoned."""
 
     def add(self, batch: RecordBatch) -> None:
         self.records.append(batch)
@@ -241,6 +243,9 @@ class FakeTask(RunningTask):
 
     def release(self) -> None:
         self.is_released = True
+
+    def end_abandoned(self, _result: object = None) -> None:
+        self.is_ended = True
 
 
 class FakeStart(TaskStart):

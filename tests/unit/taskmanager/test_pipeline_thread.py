@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
 from common.nodes import ProcessorType
@@ -156,11 +157,22 @@ def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> Non
     )
     assert hanging.is_released
     rig.step_until(lambda: sibling.committed == 1)
+    assert not hanging.is_ended, "the call may use the stores"
     may_return.set()
+    rig.step_until(lambda: hanging.is_ended)
     feed(rig, sibling)
     rig.step_until(lambda: sibling.committed == 2)
     assert rig.reader.assigned == set(sibling.partitions)
     assert hanging.committed == 0
+
+
+def test_a_task_whose_call_on_the_event_loop_takes_too_long_has_its_stores_closed(rig: Rig) -> None:
+    (task,) = rig.run(0, type_=USER)
+    task.calls.append(Call("`process` of in[0]@7", rig.clock.now_s))
+    rig.clock.now_s += 301
+    rig.step()
+    assert rig.status(task).state is TaskState.FAILED
+    assert (task.is_released, task.is_ended) == (True, True)
 
 
 def test_an_init_that_takes_too_long_fails_its_task(rig: Rig) -> None:
@@ -179,6 +191,10 @@ def test_an_init_that_takes_too_long_fails_its_task(rig: Rig) -> None:
     rig.clock.now_s += 301
     rig.step_until(lambda: rig.status(task).state is TaskState.FAILED)
     assert "`init` takes longer" in rig.status(task).reason
+    with capture_logs() as logs:
+        rig.clock.now_s += 1
+        rig.step()
+    assert logs == [], "it fails once"
     may_return.set()
     for _ in range(3):
         rig.step()

@@ -1,0 +1,67 @@
+"""What a PipelineThread has other threads do: results, and what is abandoned."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from taskmanager.background import Background, Pool
+
+TIMEOUT_S = 20
+
+
+@pytest.fixture
+def background() -> Iterator[Background]:
+    made = Background()
+    yield made
+    made.close()
+
+
+def settle_until(background: Background, condition: Callable[[], bool]) -> None:
+    while not condition():
+        background.settle(TIMEOUT_S)
+
+
+def test_user_code_goes_on_beside_a_call_that_was_abandoned(background: Background) -> None:
+    may_return, begun = threading.Event(), threading.Event()
+    results: list[Any] = []
+    late = threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        may_return.wait(TIMEOUT_S)
+
+    hanging = background.submit(Pool.USER, hang, results.append, lambda _: late.set())
+    assert begun.wait(TIMEOUT_S)
+    assert background.abandon(hanging)
+    background.submit(Pool.USER, lambda: "next", results.append)
+    settle_until(background, lambda: results == ["next"])
+    assert not background.is_busy
+    may_return.set()
+    background.settle(TIMEOUT_S)
+    assert late.wait(TIMEOUT_S)
+    assert results == ["next"]
+
+
+def test_what_waits_for_a_thread_that_is_abandoned_never_begins(background: Background) -> None:
+    may_return, begun = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def hang() -> None:
+        begun.set()
+        may_return.wait(TIMEOUT_S)
+
+    background.submit(Pool.USER, hang, lambda _: done.append("hanging"))
+    assert begun.wait(TIMEOUT_S)
+    waiting = [
+        background.submit(Pool.USER, lambda: done.append("work"), lambda _: done.append("told"))
+        for _ in range(2)
+    ]
+    assert not background.abandon(waiting[0]), "it has not begun"
+    may_return.set()
+    settle_until(background, lambda: done == ["hanging"])
+    assert not background.is_busy
+    assert not background.abandon(waiting[1])
