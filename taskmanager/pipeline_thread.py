@@ -221,7 +221,7 @@ class PipelineThread:
 
     def _assign(self, message: Message) -> None:
         replica = ProcessorReplica.from_json(message["replica"], message["parameters"])
-        if replica.task in self._tasks:
+        if replica.task in self._tasks or self._state.is_stopping:
             return
         task = AssignedTask(replica, self._context, message["epoch"])
         self._tasks[replica.task] = task

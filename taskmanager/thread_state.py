@@ -173,7 +173,8 @@ class PipelineThreadState:
         """Those that wait for it to be closed there."""
         self._on_user_thread: TaskId | None = None
         self._now_ms = 0
-        self._is_stopping = False
+        self.is_stopping = False
+        """Whether the driver wants the thread to end; no tasks are taken from then on."""
         self._has_ended = False
         self._commands: list[Command] = []
 
@@ -220,7 +221,7 @@ class PipelineThreadState:
                     if task in self._slots:
                         self._release(self._slots[task], _Release())
             case StopRequested():
-                self._is_stopping = True
+                self.is_stopping = True
                 for slot in list(self._slots.values()):
                     self._release(slot, _Release())
             case Started(task, wake_in_ms):
@@ -234,7 +235,7 @@ class PipelineThreadState:
             case Closed(task):
                 self._on_closed(self._slots[task])
         self._fill_user_thread()
-        if self._is_stopping and not self._slots:
+        if self.is_stopping and not self._slots:
             self._has_ended = True
             self._commands.append(EndThread())
         commands, self._commands = self._commands, []
@@ -299,7 +300,7 @@ class PipelineThreadState:
     # What comes and goes
 
     def _on_assigned(self, event: Assigned) -> None:
-        if event.task in self._slots or self._is_stopping:
+        if event.task in self._slots or self.is_stopping:
             return
         slot = _Slot(event.task, event.is_inline, event.max_process_time_ms, due_ms=self._now_ms)
         self._slots[event.task] = slot

@@ -385,6 +385,19 @@ def test_stop_closes_all_tasks_and_ends_the_loop(rig: Rig) -> None:
     assert all(task.is_released for task in tasks)
 
 
+def test_a_thread_that_is_to_stop_takes_no_tasks(rig: Rig) -> None:
+    (task,) = rig.run(0, type_=USER)
+    may_end = threading.Event()
+    task.on_close = lambda: may_end.wait(TIMEOUT_S)
+    rig.channel.commands.append({"type": "stop"})
+    rig.assign(1)
+    rig.step()
+    assert rig.thread.tasks == [task.task_id]
+    may_end.set()
+    rig.thread.loop()
+    assert rig.channel.sent[-1] == {"type": "stopped"}
+
+
 def test_loop_ends_when_the_driver_is_gone(rig: Rig) -> None:
     (task,) = rig.run(0)
     rig.channel.is_lost = True
