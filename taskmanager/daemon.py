@@ -56,11 +56,11 @@ from taskmanager.events import (
 )
 from taskmanager.leases import LeaseKeeper
 from taskmanager.open_files import OpenFiles
-from taskmanager.pipeline_thread import ThreadSettings, spark_body
 from taskmanager.query_channel import QueryServer
 from taskmanager.spark import SparkRunner
 from taskmanager.state import TaskManagerState
 from taskmanager.task_stores import check_writable
+from taskmanager.worker import ThreadSettings, spark_body
 
 POLL_S = 0.05
 LAST_REPORT_TIMEOUT_S = 2

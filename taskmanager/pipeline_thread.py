@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import faulthandler
-import signal
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 
-from common import logs
-from common.config import Config
 from common.errors import EngineError
-from common.kafka.admin import Admin
-from common.kafka.offsets import Offsets
 from common.messages import ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskStatus
-from streams.stores.resources import StoreResources
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Operation, Pool
 from taskmanager.channel import Message, WorkerChannel
-from taskmanager.clients import KafkaClients
-from taskmanager.global_stores import GlobalStores
-from taskmanager.lag_watch import LagWatch
 from taskmanager.lanes import Lanes
-from taskmanager.query_channel import RemoteQueries
 from taskmanager.running_task import RunningTask, TaskContext, Turn
+from taskmanager.slot import Phase
 from taskmanager.task import REFRESH_INTERVAL_S
 from taskmanager.task_start import StartCancelledError, refresh_failed
-from taskmanager.task_stores import check_writable
 from taskmanager.thread_events import (
     AbandonCall,
     Assigned,
@@ -45,6 +34,7 @@ from taskmanager.thread_events import (
     CommitEnded,
     CommitTask,
     Disturbed,
+    EndProcess,
     EndThread,
     Event,
     Fed,
@@ -62,7 +52,7 @@ from taskmanager.thread_events import (
     Tick,
     TurnEnded,
 )
-from taskmanager.thread_state import Phase, PipelineThreadState
+from taskmanager.thread_state import PipelineThreadState
 
 IDLE_WAIT_S = 0.05
 """How long to wait for records, and so how late a command of the driver may be."""
@@ -71,48 +61,6 @@ BUSY_WAIT_S = 0.002
 MOST_TURN_MS = 100
 CHECK_INTERVAL_S = 0.2
 GLOBAL_STORES_INTERVAL_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadSettings:
-    """What a PipelineThread is launched with; travels inside the Spark task."""
-
-    config: Config
-    tm_id: int
-    thread: int
-    address: tuple[str, int]
-    authkey: bytes
-    queries: tuple[str, int]
-    """Where the driver takes queries; with the same key."""
-
-
-def run(settings: ThreadSettings) -> None:
-    """Run a PipelineThread until the driver stops it or is gone. The body of the Spark task."""
-    logs.configure(settings.config.log_format, settings.config.log_level, settings.config.modules)
-    structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    if not settings.config.spark.is_local:
-        check_writable(settings.config)
-    admin = Admin(settings.config)
-    clients = KafkaClients(settings.config, admin)
-    tm_id, thread = settings.tm_id, settings.thread
-    resources = StoreResources()
-    context = TaskContext(
-        settings.config,
-        tm_id,
-        thread,
-        admin.check_broker(),
-        clients,
-        GlobalStores(settings.config, tm_id, thread, clients, resources),
-        LagWatch(settings.config, Offsets(settings.config, admin)),
-        RemoteQueries(settings.queries, settings.authkey),
-        resources,
-    )
-    # Now that nothing is left to wait for, since the driver counts from the hello on.
-    channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
-    with closing(channel), closing(context.lag_watch):
-        context.lag_watch.start()
-        PipelineThread(context, channel).loop()
 
 
 class PipelineThread:
@@ -130,7 +78,10 @@ class PipelineThread:
         self._report_interval_s = min(0.5, config.heartbeat_interval_ms / 2000)
         budget_ms = min(config.commit_interval_ms, MOST_TURN_MS)
         self._state = PipelineThreadState(
-            config.heartbeat_interval_ms, config.commit_interval_ms, budget_ms
+            config.heartbeat_interval_ms,
+            config.commit_interval_ms,
+            budget_ms,
+            config.transaction_timeout_ms,
         )
         self._tasks: dict[TaskId, AssignedTask] = {}
         self._lanes = Lanes(context)
@@ -244,7 +195,7 @@ class PipelineThread:
         now_s = time.monotonic()
         is_check = now_s >= self._check_at_s
         heard_ms = int(self._channel.last_heard_s * 1000)
-        self._handle(Tick(int(now_s * 1000), heard_ms, self._calls() if is_check else ()))
+        self._handle(Tick(int(now_s * 1000), heard_ms, self._calls() if is_check else None))
         if is_check:
             self._check_at_s = now_s + CHECK_INTERVAL_S
             self._check(now_s)
@@ -341,6 +292,10 @@ class PipelineThread:
                 self._report_at_s = 0.0
             case ForgetTask(reason=reason):
                 self._forget(task, reason)
+            case EndProcess():
+                task.log.error("a commit never ends: the worker ends, and starts again")
+                faulthandler.dump_traceback(all_threads=True)
+                os._exit(1)
 
     def _start(self, task: AssignedTask) -> None:
         task_id = task.replica.task
@@ -485,13 +440,3 @@ def _attempt(action: Callable[[], Any]) -> Any:
         return action()
     except Exception as error:
         return error
-
-
-def spark_body(settings: ThreadSettings) -> Callable[[Iterable[int]], Iterator[int]]:
-    """Return the function that Spark runs in the worker, over a partition of one element."""
-
-    def body(_: Iterable[int]) -> Iterator[int]:
-        run(settings)
-        return iter(())
-
-    return body

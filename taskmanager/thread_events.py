@@ -55,7 +55,8 @@ class Tick:
 
     now_ms: int
     heard_ms: int
-    calls: tuple[Call, ...] = ()
+    calls: tuple[Call, ...] | None = None
+    """The calls that go on; `None` if nobody has looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +260,13 @@ class ForgetTask:
 
 
 @dataclass(frozen=True, slots=True)
+class EndProcess:
+    """End the worker's process at once: the commit of a task never ends."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
 class EndThread:
     """Everything is closed: tell the driver, and end."""
 
@@ -274,5 +282,6 @@ Command = (
     | RestartTask
     | ReportFailed
     | ForgetTask
+    | EndProcess
     | EndThread
 )

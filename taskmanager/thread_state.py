@@ -7,11 +7,10 @@ starts again, and when it is closed or given up.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
-from enum import Enum, auto
 
 from common.messages import MISSED_BEATS
 from common.nodes import TaskId
+from taskmanager.slot import Phase, Release, Slot
 from taskmanager.thread_events import (
     AbandonCall,
     Assigned,
@@ -23,6 +22,7 @@ from taskmanager.thread_events import (
     CommitEnded,
     CommitTask,
     Disturbed,
+    EndProcess,
     EndThread,
     Event,
     Failure,
@@ -44,109 +44,12 @@ from taskmanager.thread_events import (
 )
 
 FENCED_FOR_GOOD = 2
+HANG_TIMEOUTS = 2
+"""A transaction is lost when it is open for longer than its timeout, and a commit that began just
+before may take as long again."""
+HANG_MARGIN_MS = 10_000
+MOST_PASSED_MS = 1000
 FENCED_WAIT_HEARTBEATS = 1.5
-CALM_MS = 60_000
-FIRST_DELAY_MS = 500
-MAX_DELAY_MS = 30_000
-
-
-class Phase(Enum):
-    """What is done with a task now; it is in one thread's hands at a time.
-
-    ::
-
-        WAITING ─▶ STARTING ─▶ IDLE ◀─▶ TURNING
-           ▲          │         ◀─▶ COMMITTING
-           │          ▼         │
-           └────── CLOSING ◀────┘    an error that a new start may cure, a revocation
-                      └─▶ FAILED     stopped for good, with a reason
-    """
-
-    WAITING = auto()
-    """For its next start."""
-    STARTING = auto()
-    """Another thread fences, restores and calls `init`."""
-    IDLE = auto()
-    """It has its clients, stores and nodes, and nothing is done with it."""
-    TURNING = auto()
-    """Its records are processed."""
-    COMMITTING = auto()
-    """Another thread commits, or commits its offsets again."""
-    CLOSING = auto()
-    """Its processors, clients and stores are closed."""
-    FAILED = auto()
-    """It is closed, and does not start again by itself."""
-
-
-@dataclass(slots=True)
-class _Backoff:
-    """How often a task failed lately; decides how long it waits before it starts again.
-
-    What it has committed in between shows that it is not the same failure forever.
-    """
-
-    failures: int = 0
-    fenced: int = 0
-    last_ms: int = 0
-
-    def count(self, now_ms: int, is_fenced: bool, has_committed: bool) -> None:
-        if now_ms - self.last_ms > CALM_MS:
-            self.failures = self.fenced = 0
-        if has_committed:
-            self.failures = 0
-        self.failures += 1
-        self.fenced += is_fenced
-        self.last_ms = now_ms
-
-    @property
-    def delay_ms(self) -> int:
-        if self.failures <= 1:
-            return 0
-        return min(FIRST_DELAY_MS << min(self.failures - 2, 16), MAX_DELAY_MS)
-
-
-@dataclass(frozen=True, slots=True)
-class _Release:
-    """The end of a task that is not this thread's any more: it is closed and forgotten."""
-
-    reason: str = ""
-    commits: bool = True
-    """Whether what the task did before is committed first."""
-
-
-@dataclass(slots=True)
-class _Slot:
-    """A task as the driver gave it to this thread, through all its starts."""
-
-    task: TaskId
-    is_inline: bool
-    max_process_time_ms: int
-    phase: Phase = Phase.WAITING
-    due_ms: int = 0
-    """When it starts, while it is WAITING."""
-    restarts: int = 0
-    reason: str = ""
-    has_committed: bool = False
-    """Whether it has committed since it last started."""
-    backoff: _Backoff = field(default_factory=_Backoff)
-    end: _Release | Failure | None = None
-    """What is to become of it, as soon as nothing is done with it."""
-    is_ready: bool = False
-    """Whether a turn has something to do."""
-    wake_ms: int | None = None
-    uncommitted_since_ms: int | None = None
-    turn_began_ms: int = 0
-    is_queued: bool = False
-    """Whether it waits for the thread of user code, to have a turn there."""
-    is_at_its_end: bool = False
-    wants_commit: bool = False
-    needs_refresh: bool = False
-
-    def begin(self) -> None:
-        """Forget what was of the last run."""
-        self.has_committed = self.is_ready = self.wants_commit = self.needs_refresh = False
-        self.wake_ms = self.uncommitted_since_ms = None
-        self.is_at_its_end = False
 
 
 class PipelineThreadState:
@@ -158,13 +61,18 @@ class PipelineThreadState:
     """
 
     def __init__(
-        self, heartbeat_interval_ms: int, commit_interval_ms: int, turn_budget_ms: int
+        self,
+        heartbeat_interval_ms: int,
+        commit_interval_ms: int,
+        turn_budget_ms: int,
+        transaction_timeout_ms: int,
     ) -> None:
         self._lease_ms = MISSED_BEATS * heartbeat_interval_ms
         self._fenced_wait_ms = int(FENCED_WAIT_HEARTBEATS * heartbeat_interval_ms)
         self._commit_interval_ms = commit_interval_ms
         self._budget_ms = turn_budget_ms
-        self._slots: dict[TaskId, _Slot] = {}
+        self._commit_limit_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
+        self._slots: dict[TaskId, Slot] = {}
         self._timed: set[TaskId] = set()
         """Those for which something is to be done when time has passed."""
         self._to_turn: deque[TaskId] = deque()
@@ -173,6 +81,8 @@ class PipelineThreadState:
         """Those that wait for it to be closed there."""
         self._on_user_thread: TaskId | None = None
         self._now_ms = 0
+        self._passed_ms = 0
+        """How much of the time since the last look at calls and commits this process ran."""
         self.is_stopping = False
         """Whether the driver wants the thread to end; no tasks are taken from then on."""
         self._has_ended = False
@@ -219,11 +129,11 @@ class PipelineThreadState:
             case Revoked(tasks):
                 for task in tasks:
                     if task in self._slots:
-                        self._release(self._slots[task], _Release())
+                        self._release(self._slots[task], Release())
             case StopRequested():
                 self.is_stopping = True
                 for slot in list(self._slots.values()):
-                    self._release(slot, _Release())
+                    self._release(slot, Release())
             case Started(task, wake_in_ms):
                 self._on_started(self._slots[task], wake_in_ms)
             case StartFailed(task, failure):
@@ -244,16 +154,22 @@ class PipelineThreadState:
     # Time
 
     def _on_tick(self, tick: Tick) -> None:
+        # This process may not have run for a while: nobody is to blame for that.
+        passed_ms = min(tick.now_ms - self._now_ms, MOST_PASSED_MS)
         self._now_ms = tick.now_ms
         silent_ms = tick.now_ms - tick.heard_ms
         if silent_ms > self._lease_ms:
             # By then the JobManager has given them to others, who have fenced these.
-            lost = _Release(f"the lease ran out: no sign of the driver for {silent_ms} ms", False)
+            lost = Release(f"the lease ran out: no sign of the driver for {silent_ms} ms", False)
             for slot in list(self._slots.values()):
                 self._release(slot, lost)
-        for call in tick.calls:
-            if call.task in self._slots:
-                self._watch_call(self._slots[call.task], call)
+        self._passed_ms += passed_ms
+        if tick.calls is not None:
+            for call in tick.calls:
+                if call.task in self._slots:
+                    self._watch_call(self._slots[call.task], call, self._passed_ms)
+            self._watch_commits(self._passed_ms)
+            self._passed_ms = 0
         for task in list(self._timed):
             slot = self._slots[task]
             due_ms = self._due(slot)
@@ -262,7 +178,7 @@ class PipelineThreadState:
             elif due_ms <= tick.now_ms:
                 self._on_due(slot)
 
-    def _due(self, slot: _Slot) -> int | None:
+    def _due(self, slot: Slot) -> int | None:
         """Return when a slot is to be looked at again."""
         if slot.phase is Phase.WAITING:
             return slot.due_ms
@@ -273,7 +189,7 @@ class PipelineThreadState:
             waits.append(slot.uncommitted_since_ms + self._commit_interval_ms)
         return min(waits, default=None)
 
-    def _on_due(self, slot: _Slot) -> None:
+    def _on_due(self, slot: Slot) -> None:
         if slot.phase is Phase.WAITING:
             slot.phase = Phase.STARTING
             slot.begin()
@@ -283,37 +199,50 @@ class PipelineThreadState:
             slot.wake_ms, slot.is_ready = None, True
         self._consider(slot)
 
-    def _watch_call(self, slot: _Slot, call: Call) -> None:
+    def _watch_call(self, slot: Slot, call: Call, passed_ms: int) -> None:
         """Give a call up that takes too long, and the task with it."""
-        taken_ms = self._now_ms - call.since_ms
-        if taken_ms <= slot.max_process_time_ms:
+        if slot.call_since_ms != call.since_ms:
+            slot.call_since_ms, slot.call_age_ms = call.since_ms, 0
+        slot.call_age_ms += min(passed_ms, self._now_ms - call.since_ms)
+        if slot.call_age_ms <= slot.max_process_time_ms:
             return
         if self._on_user_thread == slot.task:
             self._on_user_thread = None
         self._commands.append(AbandonCall(slot.task))
-        if isinstance(slot.end, _Release):
+        if isinstance(slot.end, Release):
             self._forget(slot, slot.end.reason)
             return
         limit = f"max_process_time_ms ({slot.max_process_time_ms})"
-        self._fail(slot, f"{call.place} takes longer than {limit}: {taken_ms / 1000:.0f} s so far")
+        taken_s = slot.call_age_ms / 1000
+        self._fail(slot, f"{call.place} takes longer than {limit}: {taken_s:.0f} s so far")
+
+    def _watch_commits(self, passed_ms: int) -> None:
+        """End the process if a commit takes longer than any may: librdkafka hangs then."""
+        for slot in self._slots.values():
+            if slot.phase is not Phase.COMMITTING:
+                slot.commit_age_ms = 0
+                continue
+            slot.commit_age_ms += passed_ms
+            if slot.commit_age_ms > self._commit_limit_ms:
+                self._commands.append(EndProcess(slot.task))
 
     # What comes and goes
 
     def _on_assigned(self, event: Assigned) -> None:
         if event.task in self._slots or self.is_stopping:
             return
-        slot = _Slot(event.task, event.is_inline, event.max_process_time_ms, due_ms=self._now_ms)
+        slot = Slot(event.task, event.is_inline, event.max_process_time_ms, due_ms=self._now_ms)
         self._slots[event.task] = slot
         self._on_due(slot)
 
-    def _on_started(self, slot: _Slot, wake_in_ms: int | None) -> None:
+    def _on_started(self, slot: Slot, wake_in_ms: int | None) -> None:
         self._move(slot, Phase.STARTING, Phase.IDLE)
         slot.reason = ""
         self._wake_in(slot, wake_in_ms)
         self._consider(slot)
 
-    def _on_start_failed(self, slot: _Slot, failure: Failure | None) -> None:
-        if isinstance(slot.end, _Release):
+    def _on_start_failed(self, slot: Slot, failure: Failure | None) -> None:
+        if isinstance(slot.end, Release):
             self._forget(slot, slot.end.reason)
             return
         assert failure is not None, "only what is released is cancelled"
@@ -321,34 +250,34 @@ class PipelineThreadState:
         slot.end = failure
         self._on_closed(slot)
 
-    def _release(self, slot: _Slot, end: _Release) -> None:
+    def _release(self, slot: Slot, end: Release) -> None:
         """Close a task as soon as nothing is done with it."""
         if slot.phase in (Phase.WAITING, Phase.FAILED):
             self._forget(slot, end.reason)
             return
-        if slot.phase is Phase.STARTING and not isinstance(slot.end, _Release):
+        if slot.phase is Phase.STARTING and not isinstance(slot.end, Release):
             self._commands.append(CancelStart(slot.task))
-        is_sooner = isinstance(slot.end, _Release) and not end.commits
-        if is_sooner or not isinstance(slot.end, _Release):
+        is_sooner = isinstance(slot.end, Release) and not end.commits
+        if is_sooner or not isinstance(slot.end, Release):
             slot.end = end
         self._consider(slot)
 
-    def _on_closed(self, slot: _Slot) -> None:
+    def _on_closed(self, slot: Slot) -> None:
         if self._on_user_thread == slot.task:
             self._on_user_thread = None
         match slot.end:
-            case _Release(reason):
+            case Release(reason):
                 self._forget(slot, reason)
             case Failure(Kind.FATAL, reason):
                 self._fail(slot, reason)
             case Failure():
                 self._start_again(slot, slot.end)
 
-    def _fail(self, slot: _Slot, reason: str) -> None:
+    def _fail(self, slot: Slot, reason: str) -> None:
         slot.phase, slot.reason, slot.end = Phase.FAILED, reason, None
         self._commands.append(ReportFailed(slot.task, reason))
 
-    def _start_again(self, slot: _Slot, failure: Failure) -> None:
+    def _start_again(self, slot: Slot, failure: Failure) -> None:
         """Begin again from what Kafka has, after a pause if the task keeps failing."""
         is_fenced = failure.kind is Kind.FENCED
         slot.backoff.count(self._now_ms, is_fenced, slot.has_committed)
@@ -365,19 +294,19 @@ class PipelineThreadState:
         self._timed.add(slot.task)
         self._commands.append(RestartTask(slot.task, failure.reason, delay_ms))
 
-    def _forget(self, slot: _Slot, reason: str) -> None:
+    def _forget(self, slot: Slot, reason: str) -> None:
         del self._slots[slot.task]
         self._timed.discard(slot.task)
         self._commands.append(ForgetTask(slot.task, reason))
 
     # Turns and commits
 
-    def _on_fed(self, slot: _Slot, event: Fed) -> None:
+    def _on_fed(self, slot: Slot, event: Fed) -> None:
         slot.is_at_its_end = event.is_at_its_end
         slot.is_ready |= event.has_records
         self._consider(slot)
 
-    def _on_turn_ended(self, slot: _Slot, event: TurnEnded) -> None:
+    def _on_turn_ended(self, slot: Slot, event: TurnEnded) -> None:
         self._move(slot, Phase.TURNING, Phase.IDLE)
         if self._on_user_thread == slot.task:
             self._on_user_thread = None
@@ -392,7 +321,7 @@ class PipelineThreadState:
             self._end_by(slot, event.failure)
         self._consider(slot)
 
-    def _on_commit_ended(self, slot: _Slot, event: CommitEnded) -> None:
+    def _on_commit_ended(self, slot: Slot, event: CommitEnded) -> None:
         if slot.phase is Phase.FAILED:
             return  # the offsets of a task that stays as it is
         self._move(slot, Phase.COMMITTING, Phase.IDLE)
@@ -400,33 +329,33 @@ class PipelineThreadState:
         slot.uncommitted_since_ms = None
         if event.failure is None:
             slot.has_committed = True
-        elif isinstance(slot.end, _Release):
-            slot.end = _Release(slot.end.reason, commits=False)
+        elif isinstance(slot.end, Release):
+            slot.end = Release(slot.end.reason, commits=False)
         else:
             # It comes before what was to follow the commit, which will come again.
             slot.end = event.failure
         self._consider(slot)
 
-    def _on_refresh_due(self, slot: _Slot) -> None:
+    def _on_refresh_due(self, slot: Slot) -> None:
         if slot.phase is Phase.FAILED:
             self._commands.append(RefreshTask(slot.task))
             return
         slot.needs_refresh = True
         self._consider(slot)
 
-    def _on_disturbed(self, slot: _Slot, failure: Failure) -> None:
+    def _on_disturbed(self, slot: Slot, failure: Failure) -> None:
         if slot.phase in (Phase.IDLE, Phase.TURNING, Phase.COMMITTING):
             self._end_by(slot, failure)
             self._consider(slot)
 
     @staticmethod
-    def _end_by(slot: _Slot, failure: Failure) -> None:
+    def _end_by(slot: Slot, failure: Failure) -> None:
         if slot.end is None:
             slot.end = failure
-        elif isinstance(slot.end, _Release) and not failure.commits:
-            slot.end = _Release(slot.end.reason, commits=False)
+        elif isinstance(slot.end, Release) and not failure.commits:
+            slot.end = Release(slot.end.reason, commits=False)
 
-    def _consider(self, slot: _Slot) -> None:
+    def _consider(self, slot: Slot) -> None:
         """Do with an idle task what is to be done."""
         if slot.phase is not Phase.IDLE:
             return
@@ -446,7 +375,7 @@ class PipelineThreadState:
             slot.is_queued = True
             self._to_turn.append(slot.task)
 
-    def _is_commit_due(self, slot: _Slot) -> bool:
+    def _is_commit_due(self, slot: Slot) -> bool:
         """Whether to commit: the input is worked off, the interval is over, or a processor asks."""
         if slot.wants_commit:
             return True
@@ -455,18 +384,18 @@ class PipelineThreadState:
         assert slot.uncommitted_since_ms is not None
         return self._now_ms - slot.uncommitted_since_ms >= self._commit_interval_ms
 
-    def _commit(self, slot: _Slot) -> None:
+    def _commit(self, slot: Slot) -> None:
         slot.phase = Phase.COMMITTING
         self._commands.append(CommitTask(slot.task))
 
-    def _close(self, slot: _Slot) -> None:
+    def _close(self, slot: Slot) -> None:
         slot.phase = Phase.CLOSING
         if slot.is_inline:
             self._commands.append(CloseTask(slot.task))
         else:
             self._to_close.append(slot.task)
 
-    def _begin_turn(self, slot: _Slot) -> None:
+    def _begin_turn(self, slot: Slot) -> None:
         slot.phase, slot.is_ready = Phase.TURNING, False
         slot.turn_began_ms = self._now_ms
         self._commands.append(RunTurn(slot.task, self._budget_ms))
@@ -487,10 +416,10 @@ class PipelineThreadState:
                 self._on_user_thread = waiting.task
                 self._begin_turn(waiting)
 
-    def _wake_in(self, slot: _Slot, wake_in_ms: int | None) -> None:
+    def _wake_in(self, slot: Slot, wake_in_ms: int | None) -> None:
         slot.wake_ms = None if wake_in_ms is None else self._now_ms + wake_in_ms
 
-    def _move(self, slot: _Slot, before: Phase, after: Phase) -> None:
+    def _move(self, slot: Slot, before: Phase, after: Phase) -> None:
         assert slot.phase is before, f"{slot.task} is {slot.phase.name}, not {before.name}"
         slot.phase = after
         if after is Phase.IDLE:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from common.nodes import TaskId
+from taskmanager.slot import Phase
 from taskmanager.thread_events import (
     AbandonCall,
     Assigned,
@@ -19,6 +20,7 @@ from taskmanager.thread_events import (
     CommitEnded,
     CommitTask,
     Disturbed,
+    EndProcess,
     EndThread,
     Event,
     Failure,
@@ -38,10 +40,11 @@ from taskmanager.thread_events import (
     Tick,
     TurnEnded,
 )
-from taskmanager.thread_state import Phase, PipelineThreadState
+from taskmanager.thread_state import PipelineThreadState
 
 HEARTBEAT_MS, COMMIT_MS, BUDGET_MS = 1000, 100, 80
 MAX_PROCESS_MS = 5000
+TIMEOUT_MS = 15_000
 TRANSIENT = Failure(Kind.TRANSIENT, "a broker is away")
 FENCED = Failure(Kind.FENCED, "fenced: newer")
 EXPIRED = Failure(Kind.EXPIRED, "fenced: too old")
@@ -57,7 +60,7 @@ class Host:
     """A core, and the time; the driver is heard all the time."""
 
     def __init__(self) -> None:
-        self.core = PipelineThreadState(HEARTBEAT_MS, COMMIT_MS, BUDGET_MS)
+        self.core = PipelineThreadState(HEARTBEAT_MS, COMMIT_MS, BUDGET_MS, TIMEOUT_MS)
         self.now_ms = 1000
         self.heard_ms: int | None = None
         self.take(self.tick(0))
@@ -66,6 +69,13 @@ class Host:
         self.now_ms += ms
         heard_ms = self.now_ms if self.heard_ms is None else self.heard_ms
         return Tick(self.now_ms, heard_ms, calls)
+
+    def work(self, ms: int, *calls: Call) -> list[Command]:
+        """Let time pass while the process runs and calls go on; return what is said at the end."""
+        said: list[Command] = []
+        for step in [1000] * (ms // 1000) + [ms % 1000] * (ms % 1000 > 0):
+            said = self.take(self.tick(step, *calls))
+        return said
 
     def take(self, *events: Event) -> list[Command]:
         return [command for event in events for command in self.core.handle(event)]
@@ -349,7 +359,7 @@ def test_a_call_that_takes_too_long_fails_its_task_and_frees_the_others() -> Non
     host = running(range(2))
     host.take(fed(0), fed(1))
     call = Call(task(0), "`process` of in[0]@7", host.now_ms)
-    assert host.take(host.tick(MAX_PROCESS_MS, call)) == []
+    assert host.work(MAX_PROCESS_MS, call) == []
     reason = "`process` of in[0]@7 takes longer than max_process_time_ms (5000): 5 s so far"
     assert host.take(host.tick(1, call)) == [
         AbandonCall(task(0)),
@@ -359,11 +369,46 @@ def test_a_call_that_takes_too_long_fails_its_task_and_frees_the_others() -> Non
     assert host.phase(0) is Phase.FAILED
 
 
+def test_time_in_which_the_process_did_not_run_is_not_held_against_a_call() -> None:
+    host = running()
+    host.take(fed())
+    call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+    assert host.take(host.tick(100 * MAX_PROCESS_MS, call)) == []
+    assert host.work(MAX_PROCESS_MS - 1000, call) == []
+    assert host.take(host.tick(1, call))[0] == AbandonCall(task(0))
+
+
+def test_each_call_has_the_whole_time() -> None:
+    host = running()
+    host.take(fed())
+    for _ in range(3):
+        call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+        assert host.work(MAX_PROCESS_MS, call) == []
+
+
+def test_a_commit_that_never_ends_ends_the_process() -> None:
+    """Nothing else would tell that librdkafka hangs: the loop goes on."""
+    host = running()
+    host.take(fed(), ended(is_at_its_end=True))
+    assert host.take(host.tick(1000 * TIMEOUT_MS)) == []
+    assert host.work(2 * TIMEOUT_MS + 10_000 - 1000) == []
+    assert host.work(1) == [EndProcess(task(0))]
+
+
+def test_each_commit_has_the_whole_time() -> None:
+    host = running()
+    for _ in range(3):
+        host.take(fed(), ended(is_at_its_end=True))
+        assert host.work(2 * TIMEOUT_MS) == []
+        host.take(CommitEnded(task(0)))
+        host.work(1)
+
+
 def test_an_init_that_takes_too_long_fails_its_task() -> None:
     host = Host()
     host.take(Assigned(task(0), False, MAX_PROCESS_MS))
     call = Call(task(0), "`init`", host.now_ms)
-    said = host.take(host.tick(MAX_PROCESS_MS + 1, call))
+    said = host.work(MAX_PROCESS_MS + 1, call)
     assert said[0] == AbandonCall(task(0))
     assert host.phase() is Phase.FAILED
 
@@ -372,7 +417,7 @@ def test_a_task_that_is_wanted_back_is_given_back_though_its_call_never_returns(
     host = running()
     host.take(fed(), Revoked((task(0),)))
     call = Call(task(0), "`process` of in[0]@7", host.now_ms)
-    said = host.take(host.tick(MAX_PROCESS_MS + 1, call))
+    said = host.work(MAX_PROCESS_MS + 1, call)
     assert said == [AbandonCall(task(0)), ForgetTask(task(0))]
 
 

@@ -1,0 +1,77 @@
+"""The worker of a PipelineThread: what Spark runs in a process of its own."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import structlog
+
+from common import logs
+from common.config import Config
+from common.kafka.admin import Admin
+from common.kafka.offsets import Offsets
+from streams.stores.resources import StoreResources
+from taskmanager.channel import WorkerChannel
+from taskmanager.clients import KafkaClients
+from taskmanager.global_stores import GlobalStores
+from taskmanager.lag_watch import LagWatch
+from taskmanager.pipeline_thread import PipelineThread
+from taskmanager.query_channel import RemoteQueries
+from taskmanager.running_task import TaskContext
+from taskmanager.task_stores import check_writable
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSettings:
+    """What a PipelineThread is launched with; travels inside the Spark task."""
+
+    config: Config
+    tm_id: int
+    thread: int
+    address: tuple[str, int]
+    authkey: bytes
+    queries: tuple[str, int]
+    """Where the driver takes queries; with the same key."""
+
+
+def run(settings: ThreadSettings) -> None:
+    """Run a PipelineThread until the driver stops it or is gone. The body of the Spark task."""
+    logs.configure(settings.config.log_format, settings.config.log_level, settings.config.modules)
+    structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    if not settings.config.spark.is_local:
+        check_writable(settings.config)
+    admin = Admin(settings.config)
+    clients = KafkaClients(settings.config, admin)
+    tm_id, thread = settings.tm_id, settings.thread
+    resources = StoreResources()
+    context = TaskContext(
+        settings.config,
+        tm_id,
+        thread,
+        admin.check_broker(),
+        clients,
+        GlobalStores(settings.config, tm_id, thread, clients, resources),
+        LagWatch(settings.config, Offsets(settings.config, admin)),
+        RemoteQueries(settings.queries, settings.authkey),
+        resources,
+    )
+    # Now that nothing is left to wait for, since the driver counts from the hello on.
+    channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
+    with closing(channel), closing(context.lag_watch):
+        context.lag_watch.start()
+        PipelineThread(context, channel).loop()
+
+
+def spark_body(settings: ThreadSettings) -> Callable[[Iterable[int]], Iterator[int]]:
+    """Return the function that Spark runs in the worker, over a partition of one element."""
+
+    def body(_: Iterable[int]) -> Iterator[int]:
+        run(settings)
+        return iter(())
+
+    return body
