@@ -237,7 +237,7 @@ class Bench:
                 store.commit(offsets[STATE])
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self._reader.close()
         if self._task is not None:
             self._task.close()

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from common.nodes import COUNT_STORE
 from streams import serdes
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from streams.record import Batch
-from streams.serdes import Serde
 from streams.stores import KeyValueStore, key_value
 
-
-def _text(count: int | bytes) -> bytes:
-    return count if isinstance(count, bytes) else b"%d" % count
-
-
-COUNTS = key_value(
-    COUNT_STORE,
-    key_serde=serdes.bytes,
-    value_serde=Serde("integer", _text, serdes.integer.deserialize),
-)
-"""The store that it needs: the counts as decimal text under the records' keys.
-
-It takes numbers, and also the text, which the processor has anyway.
-"""
+COUNTS = key_value(COUNT_STORE, key_serde=serdes.bytes, value_serde=serdes.integer)
+"""The store that it needs: the counts as decimal text under the records' keys."""
 
 KNOWN_KEYS = 50_000
 """How many counts it remembers outside of the store."""
@@ -41,7 +27,7 @@ class CountProcessor(BatchProcessor):
     def init(self, context: ProcessorContext) -> None:
         """Find the store."""
         self.context = context
-        self._store: KeyValueStore[bytes, Any] = context.get_state_store(COUNTS.name)
+        self._store: KeyValueStore[bytes, int] = context.get_state_store(COUNTS.name)
         self._known: dict[bytes, int] = {}
         """Counts of the store, as long as nothing of it is undone."""
         self._generation = self._store.generation
@@ -55,7 +41,7 @@ class CountProcessor(BatchProcessor):
             keys = keys[:size]
         if size:
             values = self._count(keys)
-            self._store.put_all(dict(zip(keys, values, strict=True)))
+            self._store.put_serialized(dict(zip(keys, values, strict=True)))
             self.context.forward(batch.head(size).with_values(values))
         if size < len(batch):
             reason = "the record has no key to count it under"

@@ -39,7 +39,7 @@ _OF_WHOLE_COLUMNS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
     serdes.string.serialize: str.encode,
     serdes.string.deserialize: bytes.decode,
 }
-"""What does the same as a function of a serde, but for its errors, without a call of Python's."""
+"""C functions that convert as a serde's function does; only their errors differ."""
 
 
 class RecordTooLargeError(StreamsError):

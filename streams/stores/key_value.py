@@ -10,7 +10,7 @@ import structlog
 from streams.errors import StateStoreError
 from streams.serdes import Serde
 from streams.stores.api import ValueAndTimestamp, check_value_time, null_key
-from streams.stores.bytes_store import Entry, StoreBytes
+from streams.stores.bytes_store import Changes, Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import TIME_BYTES, pack_signed_time, prefix_end
 
@@ -38,7 +38,7 @@ class KeyValueStore(Generic[K, V]):
         self._write_key, self._read_key = key_serde.serialize, key_serde.deserialize
         self._write, self._read = value_serde.serialize, value_serde.deserialize
         self._last_key: object = object()
-        """What `get` was asked for last, if it is a text: mostly `put` comes with it next."""
+        """What `get` was asked for last, if it is a str: as a rule, `put` gets it next."""
         self._last_key_data = b""
 
     @property
@@ -88,6 +88,14 @@ class KeyValueStore(Generic[K, V]):
             if key is None:
                 null_key(self.name)
             changes[write_key(key)] = None if value is None else write(value)
+        if changes:
+            self._put_many(changes)
+
+    def put_serialized(self, changes: Changes) -> None:
+        """Set several values, given as the serdes would write them; for the built-in types.
+
+        The caller hands the dict over.
+        """
         if changes:
             self._put_many(changes)
 

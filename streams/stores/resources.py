@@ -17,9 +17,9 @@ OPEN_FILES = 100
 _ENTRY_BYTES = 150
 """About what an entry of the cache takes besides the bytes of its key and value."""
 _ARENA_BYTES = 64 * 1024
-"""What RocksDB takes for the first entry that is written; by default 1 MB, for each store."""
+"""What RocksDB allocates for the first entry that a store writes; the default is 1 MB."""
 _FILTER_BITS = 10
-"""For each key: one of a hundred keys that are in no file is looked for in it."""
+"""For each key. About 1 % of the lookups of missing keys still read a file."""
 
 
 class CacheBudget:

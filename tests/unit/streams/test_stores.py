@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,7 @@ def test_transaction_with_more_keys_than_are_cached_is_whole(
 
 RESTORER = """
 import sys
+from itertools import pairwise
 from pathlib import Path
 from streams.errors import StateStoreError
 from streams.stores.rocksdb import RocksDBStore
@@ -287,6 +289,26 @@ def test_caches_of_all_stores_are_bounded_together(directory: Path) -> None:
     for store in opened:
         store.close()
     assert cached() == 0
+
+
+def test_stores_share_the_memory_of_rocksdb(directory: Path) -> None:
+    resources = StoreResources()
+    opened, buffered, blocks = [], [0], [resources._block_cache.get_usage()]
+    for number in range(3):
+        store = RocksDBStore(directory / str(number), IDENTITY, resources=resources)
+        store.put_many({b"%06d" % key: b"x" * 100 for key in range(20_000)})
+        store.commit(1)
+        opened.append(store)
+        buffered.append(resources._write_buffers.get_usage())
+    assert all(more - less > 2_000_000 for less, more in pairwise(buffered))
+    for store in opened:
+        store._db.flush()
+        store._cache.clear()
+        assert store.get(b"000100") == b"x" * 100
+        blocks.append(resources._block_cache.get_usage())
+    assert all(more - less > 10_000 for less, more in pairwise(blocks))
+    for store in opened:
+        store.close()
 
 
 def test_entries_that_are_written_over_stay_in_the_cache(directory: Path) -> None:

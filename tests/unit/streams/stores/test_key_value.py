@@ -88,6 +88,20 @@ def test_several_values_are_asked_for_at_once(numbers: KeyValueStore[int, str]) 
         numbers.get_all([1, None])  # type: ignore[list-item]
 
 
+def test_serialized_values_are_read_and_undone_as_others(
+    backend: Backend, numbers: KeyValueStore[int, str]
+) -> None:
+    numbers.put(1, "one")
+    backend.store.savepoint()
+    write = serdes.int32.serialize
+    numbers.put_serialized({write(1): b"uno", write(2): b"dos", write(3): None})
+    assert numbers.get_all([1, 2, 3]) == ["uno", "dos", None]
+    backend.store.undo()
+    assert numbers.get_all([1, 2, 3]) == ["one", None, None]
+    numbers.put_serialized({})
+    assert list(backend.store.uncommitted) == [write(1)]
+
+
 def test_everything_comes_in_the_order_of_serialized_keys(words: KeyValueStore[str, str]) -> None:
     keys = ["b", "", "ä", "a", "ab", "日本", "z", "\U0001f600"]
     words.put_all((key, key) for key in keys)
