@@ -28,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the Kafka of the integration tests: one started for them on free ports (local, the "
         "default), the containers of docker-compose.yaml (docker), or one that runs already",
     )
+    parser.addoption("--seed", type=int, metavar="N", help="run simulations with this seed only")
+    parser.addoption("--seeds", type=int, metavar="N", help="with how many seeds they run")
     add_option(parser)
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from common.nodes import TaskId
 from jobmanager.state import MOST_MOVES
+from tests.seeds import parametrize
 from tests.simulation.broker import CALM, Weather
 from tests.simulation.cluster import LONGEST_DELAY_MS, STEP_MS, Cluster, Scale
 from tests.simulation.pipeline_thread import INTERVAL_MS, Pace
@@ -31,16 +32,7 @@ QUIET_INTERVALS = 10
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "seeds" not in metafunc.fixturenames:
-        return
-    seed: int | None = metafunc.config.getoption("--seed", None)
-    if seed is not None:
-        chunks = [range(seed, seed + 1)]
-    else:
-        count: int = metafunc.config.getoption("--seeds", None) or SEEDS
-        chunks = [range(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK)]
-    ids = [f"{chunk.start}-{chunk.stop - 1}" for chunk in chunks]
-    metafunc.parametrize("seeds", chunks, ids=ids)
+    parametrize(metafunc, SEEDS, CHUNK)
 
 
 def tell(seed: int, cluster: Cluster, error: Exception) -> str:

@@ -1,0 +1,280 @@
+"""A Kafka cluster in memory: topics, committed offsets, and the coordinator of transactions.
+
+It does what Kafka 4 does with a client that lacks KIP-890: a decided transaction is seen only once
+its markers are written, which happens after the answer; whoever fences an id waits for that.
+One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+
+from common.kafka.clients import Partition
+from common.kafka.record_size import MAX_OVERHEAD, record_size
+from common.record_batch import Headers
+from common.topics import TopicSpec
+from tests.memory.clock import Clock
+from tests.memory.faults import Faults
+from tests.memory.partition_log import Entry, Outcome, PartitionLog, Transaction
+
+CLUSTER_ID = "memory"
+_DEFAULT_SIZE_LIMIT = 1_048_588
+
+
+class Session(NamedTuple):
+    """The right of a producer to write: that of the latest epoch of its transactional id."""
+
+    transactional_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """What a reader says of its group to a producer, and nobody else looks into."""
+
+    group: str
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic with its partitions."""
+
+    id: str
+    partitions: list[PartitionLog]
+    size_limit: int
+    has_append_times: bool
+
+
+@dataclass(slots=True)
+class _Producer:
+    """What the coordinator knows about a transactional id."""
+
+    epoch: int = -1
+    timeout_s: float = 0.0
+    transaction: Transaction | None = None
+    """The last one, until all its markers are written."""
+
+
+@dataclass(slots=True)
+class _Group:
+    offsets: dict[Partition, int] = field(default_factory=dict)
+    pending: list[Transaction] = field(default_factory=list)
+
+
+def refusal(code: int, reason: str) -> KafkaException:
+    """Return what a client raises for an error code of a broker."""
+    return KafkaException(KafkaError(code, reason))
+
+
+class Broker:
+    """The whole cluster. Raises `KafkaException` with the codes that Kafka answers with."""
+
+    def __init__(self, clock: Clock, faults: Faults | None = None) -> None:
+        self.clock = clock
+        self.faults = faults or Faults()
+        self.topics: dict[str, Topic] = {}
+        self.story: list[tuple[float, str]] = []
+        """What has happened, with the time, for a test that fails."""
+        self.decisions = 0
+        """How many transactions were committed or aborted."""
+        self._producers: defaultdict[str, _Producer] = defaultdict(_Producer)
+        self._groups: defaultdict[str, _Group] = defaultdict(_Group)
+        self._unmarked = 0
+
+    def tell(self, what: str) -> None:
+        """Add to the story."""
+        self.story.append((self.clock.now_s, what))
+
+    # Topics
+
+    def create_topics(self, specs: Iterable[TopicSpec]) -> None:
+        """Make topics; of their settings, the largest message and the kind of time count."""
+        for spec in specs:
+            limit = int(spec.config.get("max.message.bytes", _DEFAULT_SIZE_LIMIT))
+            append_times = spec.config.get("message.timestamp.type") == "LogAppendTime"
+            logs = [PartitionLog() for _ in range(spec.partitions)]
+            self.topics[spec.name] = Topic(f"{spec.name}-id", logs, limit, append_times)
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise refusal(KafkaError.UNKNOWN_TOPIC_OR_PART, f"topic {name} is not known")
+        return topic
+
+    def log(self, partition: Partition) -> PartitionLog:
+        """Return the records of a partition."""
+        name, number = partition
+        logs = self.topic(name).partitions
+        if number >= len(logs):
+            raise refusal(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{name}[{number}] is not known")
+        return logs[number]
+
+    def write(
+        self, partition: Partition, key: bytes | None, value: bytes | None, timestamp: int
+    ) -> int:
+        """Write a record outside of transactions; return its offset."""
+        return self._append(partition, key, value, timestamp, None, None)
+
+    # Groups
+
+    def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return committed offsets; an error while a transaction has some that are undecided."""
+        known = self._groups[group]
+        wanted = set(partitions)
+        if any(not wanted.isdisjoint(open_.offsets[group]) for open_ in known.pending):
+            raise refusal(KafkaError.UNSTABLE_OFFSET_COMMIT, "offsets of an open transaction")
+        return {p: known.offsets[p] for p in partitions if p in known.offsets}
+
+    def set_committed(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Commit offsets outside of transactions."""
+        self._groups[group].offsets.update(offsets)
+
+    def offsets_of(self, group: str) -> dict[Partition, int]:
+        """Return what is committed, whatever is pending."""
+        return dict(self._groups[group].offsets)
+
+    # Transactions
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all markers of decided transactions are written."""
+        return not self._unmarked
+
+    def init_producer(self, transactional_id: str, timeout_s: float) -> Session:
+        """Fence older producers of an id, and abort what is open; KIP-98 and KIP-360.
+
+        Refuses with `CONCURRENT_TRANSACTIONS` until the markers of the last transaction are there.
+        """
+        known = self._producers[transactional_id]
+        if known.transaction is not None:
+            if known.transaction.outcome is Outcome.OPEN:
+                known.epoch += 1
+                self._decide(known, known.transaction, Outcome.ABORTED)
+            if known.transaction is not None:
+                raise refusal(KafkaError.CONCURRENT_TRANSACTIONS, "the last one is not over")
+        known.epoch += 1
+        known.timeout_s = timeout_s
+        self.tell(f"{transactional_id} has epoch {known.epoch}")
+        return Session(transactional_id, known.epoch)
+
+    def is_current(self, session: Session) -> bool:
+        """Tell whether a session may still write."""
+        return self._producers[session.transactional_id].epoch == session.epoch
+
+    def append(
+        self,
+        session: Session,
+        partition: Partition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> int:
+        """Write a record in the session's transaction; return its offset."""
+        transaction = self._join(session)
+        self.log(partition)
+        transaction.partitions[partition] = None
+        return self._append(partition, key, value, timestamp, headers, transaction)
+
+    def add_offsets(self, session: Session, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Commit offsets with the session's transaction."""
+        transaction = self._join(session)
+        pending = self._groups[group].pending
+        if group not in transaction.offsets:
+            transaction.offsets[group] = {}
+            pending.append(transaction)
+        transaction.offsets[group].update(offsets)
+
+    def end(self, session: Session, outcome: Outcome) -> None:
+        """Commit or abort the session's transaction; the markers follow."""
+        known = self._require(session)
+        transaction = known.transaction
+        if transaction is None or transaction.outcome is not Outcome.OPEN:
+            raise refusal(KafkaError.INVALID_TXN_STATE, "no transaction is open")
+        self._decide(known, transaction, outcome)
+
+    def _require(self, session: Session) -> _Producer:
+        known = self._producers[session.transactional_id]
+        if not self.is_current(session):
+            raise refusal(
+                KafkaError.PRODUCER_FENCED,
+                f"{session.transactional_id} is in epoch {known.epoch}, not {session.epoch}",
+            )
+        return known
+
+    def _join(self, session: Session) -> Transaction:
+        """Return the session's open transaction, a new one if there is none."""
+        known = self._require(session)
+        transaction = known.transaction
+        if transaction is None:
+            transaction = known.transaction = Transaction(session.transactional_id)
+            limit_s = known.timeout_s + self.faults.abort_delay_s()
+            self.clock.later(limit_s, lambda: self._expire(known, transaction))
+        elif transaction.outcome is not Outcome.OPEN:
+            raise refusal(KafkaError.CONCURRENT_TRANSACTIONS, "the last one is not over")
+        return transaction
+
+    def _expire(self, known: _Producer, transaction: Transaction) -> None:
+        if transaction.outcome is Outcome.OPEN:
+            self.tell(f"a transaction of {transaction.name} has timed out")
+            known.epoch += 1
+            self._decide(known, transaction, Outcome.ABORTED)
+
+    def _decide(self, known: _Producer, transaction: Transaction, outcome: Outcome) -> None:
+        self.tell(f"{transaction.name}: {outcome.name} {dict(transaction.offsets)}")
+        transaction.outcome = outcome
+        transaction.missing_markers = len(transaction.partitions) + len(transaction.offsets)
+        self._unmarked += 1
+        self.decisions += 1
+        for partition in transaction.partitions:
+            self._soon(lambda p=partition: self._mark(known, transaction, p))  # type: ignore[misc]
+        for group in transaction.offsets:
+            self._soon(lambda g=group: self._settle(known, transaction, g))  # type: ignore[misc]
+
+    def _soon(self, write_marker: Callable[[], None]) -> None:
+        delay_s = self.faults.marker_delay_s()
+        if delay_s:
+            self.clock.later(delay_s, write_marker)
+        else:
+            write_marker()
+
+    def _mark(self, known: _Producer, transaction: Transaction, partition: Partition) -> None:
+        self.log(partition).mark(transaction, self.clock.wall_clock_ms())
+        self._count_marker(known, transaction)
+
+    def _settle(self, known: _Producer, transaction: Transaction, group: str) -> None:
+        settled = self._groups[group]
+        settled.pending.remove(transaction)
+        if transaction.outcome is Outcome.COMMITTED:
+            settled.offsets.update(transaction.offsets[group])
+        self._count_marker(known, transaction)
+
+    def _count_marker(self, known: _Producer, transaction: Transaction) -> None:
+        transaction.missing_markers -= 1
+        if not transaction.missing_markers:
+            known.transaction = None
+            self._unmarked -= 1
+
+    def _append(
+        self,
+        partition: Partition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        transaction: Transaction | None,
+    ) -> int:
+        log, topic = self.log(partition), self.topics[partition[0]]
+        size = MAX_OVERHEAD + len(key or b"") + len(value or b"")
+        is_doubtful = headers is not None or size > topic.size_limit
+        if is_doubtful and record_size(key, value, headers) > topic.size_limit:
+            raise refusal(KafkaError.MSG_SIZE_TOO_LARGE, f"too large for topic {partition[0]}")
+        if topic.has_append_times:
+            timestamp = self.clock.wall_clock_ms()
+        return log.append(Entry(key, value, timestamp, headers, transaction))

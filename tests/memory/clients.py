@@ -1,0 +1,90 @@
+"""The factory of clients of the brokers in memory: one for each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from common.kafka.clients import GONE_AFTER_S, HopelessError, Partition
+from tests.memory.broker import CLUSTER_ID, Broker
+from tests.memory.faults import Faults
+from tests.memory.link import Link
+from tests.memory.producer import MemoryProducer
+from tests.memory.reader import MemoryReader
+
+T = TypeVar("T")
+
+_REQUEST_TIMEOUT_S = 30
+
+
+class MemoryBrokers:
+    """Answers questions about topics, as `Admin` does."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def check_broker(self, timeout_s: float = 20) -> str:
+        """Return the id of the cluster."""
+        self._link.travel()
+        return CLUSTER_ID
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions of those topics that exist."""
+        self._link.travel()
+        topics = self._link.broker.topics
+        return {name: len(topics[name].partitions) for name in names if name in topics}
+
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the id of each topic; raises `HopelessError` for one that stays missing."""
+        self._link.travel()
+        topics = self._link.broker.topics
+        if not topics.keys() >= set(names):
+            self._link.clock.advance(GONE_AFTER_S)
+            missing = set(names) - topics.keys()
+            if missing:
+                raise HopelessError(f"topic {min(missing)} does not exist (any more)")
+        return {name: topics[name].id for name in names}
+
+    def size_limits(self, names: Sequence[str]) -> dict[str, int]:
+        """Return `max.message.bytes` of topics."""
+        topic = self._link.broker.topic
+        return self._ask(lambda: {name: topic(name).size_limit for name in names})
+
+    def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the end offset of each partition, open transactions included."""
+        log = self._link.broker.log
+        return self._ask(lambda: {partition: log(partition).end for partition in partitions})
+
+    def offsets_at(
+        self, partitions: Sequence[Partition], timestamp_ms: int
+    ) -> dict[Partition, int | None]:
+        """Return the offset of the first record of that time or later, if there is one."""
+        log = self._link.broker.log
+        return self._ask(lambda: {p: log(p).first_at(timestamp_ms) for p in partitions})
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        return self._link.ask(call, _REQUEST_TIMEOUT_S)
+
+
+class MemoryClients:
+    """Makes the clients of one worker; see `Clients`."""
+
+    def __init__(
+        self, broker: Broker, transaction_timeout_s: float, faults: Faults | None = None
+    ) -> None:
+        self.link = Link(broker, faults or Faults())
+        self._timeout_s = transaction_timeout_s
+        self._brokers = MemoryBrokers(self.link)
+
+    @property
+    def brokers(self) -> MemoryBrokers:
+        """Shared by all tasks."""
+        return self._brokers
+
+    def reader(self, group: str, *, is_watched: bool = False) -> MemoryReader:
+        """Connect a reader; none of its topics is ever deleted, so there is nothing to watch."""
+        return MemoryReader(self.link, group)
+
+    def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> MemoryProducer:
+        """Connect a producer."""
+        return MemoryProducer(self.link, transactional_id, size_limits, self._timeout_s)

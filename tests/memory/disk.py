@@ -1,0 +1,83 @@
+"""Persistent stores in memory: what they hold outlives the task, as RocksDB's files do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streams.stores.bytes_store import NO_TIMESTAMP
+from streams.stores.memory import MemoryStore
+from streams.stores.rocksdb import StoreLockedError
+
+
+@dataclass(slots=True)
+class Folder:
+    """The content of one store between two openings."""
+
+    identity: Mapping[str, str] = field(default_factory=dict)
+    content: dict[bytes, bytes] = field(default_factory=dict)
+    offset: int | None = None
+    timestamp: int = NO_TIMESTAMP
+    is_locked: bool = False
+
+
+class Disk:
+    """The folders of all workers; `open` takes the place of `RocksDBStore`."""
+
+    def __init__(self) -> None:
+        self.folders: dict[Path, Folder] = {}
+
+    def open(
+        self,
+        directory: Path,
+        identity: Mapping[str, str],
+        timestamp_of: Callable[[bytes], int] | None = None,
+        segment_of: Callable[[bytes], bytes] | None = None,
+    ) -> DiskStore:
+        """Open a store, empty if the folder is new or holds what belongs to something else."""
+        folder = self.folders.setdefault(directory, Folder())
+        if folder.is_locked:
+            raise StoreLockedError(f"{directory} is open")
+        if folder.identity != identity:
+            folder = self.folders[directory] = Folder(dict(identity))
+        folder.is_locked = True
+        return DiskStore(folder, timestamp_of, segment_of)
+
+    def unlock(self, directory: Path) -> None:
+        """Let a process end that had folders within `directory` open."""
+        for path, folder in self.folders.items():
+            if path.is_relative_to(directory):
+                folder.is_locked = False
+
+
+class DiskStore(MemoryStore):
+    """A store whose committed content is that of a folder."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        timestamp_of: Callable[[bytes], int] | None,
+        segment_of: Callable[[bytes], bytes] | None,
+    ) -> None:
+        super().__init__(timestamp_of, segment_of)
+        self._folder = folder
+        self._committed, self._offset = folder.content, folder.offset
+        for key in folder.content:
+            self._keys.add(key)
+        self._begin(folder.timestamp)
+
+    def wipe(self) -> None:
+        """Drop the content; the store is as new."""
+        super().wipe()
+        folder = self._folder
+        folder.content, folder.offset, folder.timestamp = self._committed, None, NO_TIMESTAMP
+
+    def close(self) -> None:
+        """Close the folder; another store may open it."""
+        super().close()
+        self._folder.is_locked = False
+
+    def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
+        super()._apply(entries, offset, timestamp)
+        self._folder.offset, self._folder.timestamp = offset, timestamp

@@ -1,0 +1,123 @@
+"""Says from the topics whether every record led to its results once, and state is their fold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from common.config import Config
+from common.kafka.clients import Partition
+from common.topics import TopicNames
+from tests.memory.broker import Broker
+from tests.memory.disk import Disk
+from tests.memory.partition_log import Entry, is_visible
+from tests.memory.pipelines import Expected, Pipeline
+
+Values = dict[bytes, list[bytes]]
+
+
+class Judge:
+    """Compares what a task has committed with the model of its processor."""
+
+    def __init__(self, broker: Broker, pipeline: Pipeline, config: Config) -> None:
+        self._broker = broker
+        self._pipeline = pipeline
+        self._config = config
+        self._group = TopicNames.of(config).consumer_group("P")
+        self._inputs: list[Partition] = [(topic, 0) for topic in pipeline.in_topics(config)]
+        self._committed: dict[Partition, int] = {}
+
+    @property
+    def committed(self) -> dict[Partition, int]:
+        """The committed offsets of the inputs."""
+        return self._broker.offsets_of(self._group)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all input is committed."""
+        ends = {partition: self._end(partition) for partition in self._inputs}
+        return all(end in (0, self.committed.get(p)) for p, end in ends.items())
+
+    def check(self) -> None:
+        """Check that offsets go forward only, and that the results are those of what is before."""
+        committed = self.committed
+        for partition, before in self._committed.items():
+            now = committed[partition]
+            assert now >= before, f"the offset of {partition} goes from {before} back to {now}"
+        self._committed = committed
+        expected = self._expected(committed)
+        pipeline, config = self._pipeline, self._config
+        self._compare(
+            "results", self._by_key(config.sink_topic), {k: e.results for k, e in expected.items()}
+        )
+        self._compare(
+            "dead letters",
+            self._by_key(pipeline.dead_letter_topic(config)),
+            {k: e.letters for k, e in expected.items() if e.letters},
+        )
+        if pipeline.store:
+            found = {k: v[-1:] for k, v in self._by_key(pipeline.state_topic(config)).items()}
+            self._compare("state", found, _states(expected))
+
+    def check_end(self, disk: Disk) -> None:
+        """Check that all is done that was to do, and that nothing is left open."""
+        self.check()
+        for partition in self._inputs:
+            end, at = self._end(partition), self.committed.get(partition, 0)
+            assert at == end or not end, f"{partition}: {at} is committed, not {end}"
+        for topic in self._written():
+            for number, log in enumerate(self._broker.topics[topic].partitions):
+                assert log.stable_end == log.end, f"a transaction is open in {topic}[{number}]"
+        self._check_disk(disk)
+
+    def _check_disk(self, disk: Disk) -> None:
+        """Check that each folder has the state at its offset."""
+        if not self._pipeline.store:
+            return
+        log = self._broker.log((self._pipeline.state_topic(self._config), 0))
+        for directory, folder in disk.folders.items():
+            state: dict[bytes, bytes] = {}
+            for offset, entry in enumerate(log.entries[: folder.offset or 0]):
+                if is_visible(entry) and entry.key is not None and entry.value is not None:
+                    state[entry.key] = entry.value
+                assert offset < log.end
+            assert folder.content == state, f"{directory.name} is not the state at {folder.offset}"
+
+    def _expected(self, committed: dict[Partition, int]) -> dict[bytes, Expected]:
+        inputs: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for partition in self._inputs:
+            entries = self._broker.log(partition).entries[: committed.get(partition, 0)]
+            _add(inputs, (entry for entry in entries if is_visible(entry)))
+        return {key: self._pipeline.model(values) for key, values in inputs.items()}
+
+    def _by_key(self, topic: str) -> Values:
+        found: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for log in self._broker.topics[topic].partitions:
+            _add(found, log.committed())
+        return found
+
+    def _end(self, partition: Partition) -> int:
+        """Return the offset behind the last committed record of a partition."""
+        entries = self._broker.log(partition).entries
+        return max((n + 1 for n, entry in enumerate(entries) if is_visible(entry)), default=0)
+
+    def _written(self) -> list[str]:
+        pipeline, config = self._pipeline, self._config
+        states = [pipeline.state_topic(config)] if pipeline.store else []
+        return [config.sink_topic, pipeline.dead_letter_topic(config), *states]
+
+    def _compare(self, what: str, found: Values, expected: Values) -> None:
+        for key in sorted(found.keys() | expected.keys()):
+            ours, theirs = found.get(key, []), expected.get(key, [])
+            assert ours == theirs, f"{what} of {key!r}: {ours}, not {theirs}"
+
+
+def _states(expected: dict[bytes, Expected]) -> Values:
+    return {key: [each.state] for key, each in expected.items() if each.state is not None}
+
+
+def _add(values: defaultdict[bytes, list[bytes]], entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        assert entry.key is not None
+        assert entry.value is not None
+        values[entry.key].append(entry.value)

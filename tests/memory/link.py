@@ -1,0 +1,76 @@
+"""The way from one worker to the brokers: it takes time, and a worker may end on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from common.kafka.clients import translate
+from tests.memory.broker import Broker
+from tests.memory.clock import Clock
+from tests.memory.faults import Faults
+
+T = TypeVar("T")
+
+_RETRY_S = 0.02
+_WORTH_A_RETRY = frozenset({KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.UNSTABLE_OFFSET_COMMIT})
+
+
+class WorkerCrashedError(BaseException):
+    """The worker has ended in the middle of a call: nothing in it may react to that."""
+
+
+def _nobody() -> None:
+    pass
+
+
+class Link:
+    """What all clients of a worker have in common. Once it is cut, none of them gets anywhere."""
+
+    def __init__(self, broker: Broker, faults: Faults) -> None:
+        self.broker = broker
+        self.faults = faults
+        self.is_cut = False
+        self.let_others_act: Callable[[], None] = _nobody
+        """Called in the middle of some calls."""
+        self.on_cut: list[Callable[[], None]] = []
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of everybody."""
+        return self.broker.clock
+
+    def cut(self) -> None:
+        """End the worker: its clients vanish without closing."""
+        if not self.is_cut:
+            self.is_cut = True
+            for vanish in self.on_cut:
+                vanish()
+
+    def travel(self) -> None:
+        """Let a request, or an answer, be under way; raises `WorkerCrashedError`."""
+        faults, weather = self.faults, self.faults.weather
+        if weather.delay_ms:
+            self.clock.advance(faults.delay_s())
+        if faults.happens(weather.preempted):
+            self.let_others_act()
+        if faults.happens(weather.crash):
+            self.broker.tell("a worker crashes")
+            self.cut()
+        if self.is_cut:
+            raise WorkerCrashedError
+
+    def ask(self, call: Callable[[], T], timeout_s: float) -> T:
+        """Make a request, again while a transaction is in its way; raises as `translate` says."""
+        deadline_s = self.clock.now_s + timeout_s
+        while True:
+            self.travel()
+            try:
+                return call()
+            except KafkaException as exception:
+                may_pass = exception.args[0].code() in _WORTH_A_RETRY
+                if not may_pass or self.clock.now_s >= deadline_s:
+                    raise translate(exception) from exception
+            self.clock.advance(_RETRY_S)

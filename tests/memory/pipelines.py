@@ -1,0 +1,124 @@
+"""Processors for the seeds to choose from, each with a model that knows nothing of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from common.config import Config
+from common.messages import ProcessorReplica
+from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
+from common.topics import TopicNames, TopicSpec
+from tests.user_code.folding import fold
+
+STATE_TOPIC = {"message.timestamp.type": "LogAppendTime"}
+
+
+@dataclass(slots=True)
+class Expected:
+    """What must have come out for one key."""
+
+    results: list[bytes]
+    letters: list[bytes] = field(default_factory=list)
+    state: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A processor `P`, what it reads, and what must come of the values of a key."""
+
+    name: str
+    type: ProcessorType
+    model: Callable[[Sequence[bytes]], Expected]
+    inputs: int = 1
+    store: str = ""
+    poison: float = 0.0
+    """The share of records that it rejects, into dead letters."""
+    code: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def in_topics(self, config: Config) -> tuple[str, ...]:
+        """Return the topics that it reads."""
+        return tuple(f"{config.source_topic}{number}" for number in range(self.inputs))
+
+    def state_topic(self, config: Config) -> str:
+        """Return the topic of its store."""
+        return TopicNames.of(config).state("P", self.store)
+
+    def dead_letter_topic(self, config: Config) -> str:
+        """Return where what it rejects goes."""
+        return TopicNames.of(config).dead_letter("P")
+
+    def topics(self, config: Config) -> list[TopicSpec]:
+        """Return all topics, with two partitions each."""
+        plain = [*self.in_topics(config), config.sink_topic, self.dead_letter_topic(config)]
+        specs = [TopicSpec(name, 2, 1) for name in plain]
+        if self.store:
+            specs.append(TopicSpec(self.state_topic(config), 2, 1, STATE_TOPIC))
+        return specs
+
+    def replica(self, config: Config) -> ProcessorReplica:
+        """Return its task of partition 0."""
+        topics = self.in_topics(config)
+        return ProcessorReplica(
+            task=TaskId("P", 0),
+            type=self.type,
+            from_=topics,
+            to=("sink",),
+            in_topics=topics,
+            out_topics=(config.sink_topic,),
+            state_topics={self.store: self.state_topic(config)} if self.store else {},
+            dead_letter_topic=self.dead_letter_topic(config),
+            on_error=OnError.DEAD_LETTER if self.poison else OnError.FAIL,
+            code=self.code,
+            options=self.options,
+        )
+
+
+def _forwarded(values: Sequence[bytes]) -> Expected:
+    return Expected(list(values))
+
+
+def _counted(values: Sequence[bytes]) -> Expected:
+    counts = [b"%d" % number for number in range(1, len(values) + 1)]
+    return Expected(counts, state=counts[-1])
+
+
+def _summed(values: Sequence[bytes]) -> Expected:
+    good = [value for value in values if value.isdigit()]
+    bad = [value for value in values if not value.isdigit()]
+    return Expected([b"%d" % (int(value) + 1) for value in good], bad)
+
+
+def _folded(values: Sequence[bytes]) -> Expected:
+    digest, results = 0, []
+    for value in values:
+        digest = fold(digest, value)
+        results.append(b"%b %d" % (value, digest))
+    return Expected(results, state=b"%d" % digest)
+
+
+def _folder(name: str, inputs: int, persistent: bool, **options: Any) -> Pipeline:
+    store = {"name": "Digests", "type": "key_value", "key": "bytes", "value": "bytes"}
+    return Pipeline(
+        name,
+        ProcessorType.CLASS,
+        _folded,
+        inputs,
+        "Digests",
+        code="tests.user_code.folding:Folder",
+        options={"stores": [{**store, "persistent": persistent, "logged": True}], **options},
+    )
+
+
+PIPELINES = (
+    Pipeline("forward", ProcessorType.FORWARD, _forwarded),
+    Pipeline("forward of two topics", ProcessorType.FORWARD, _forwarded, inputs=2),
+    Pipeline("sum with dead letters", ProcessorType.SUM, _summed, poison=0.2),
+    Pipeline("count", ProcessorType.COUNT, _counted, store=COUNT_STORE),
+    _folder("fold", 1, persistent=True),
+    _folder("fold in memory", 1, persistent=False),
+    _folder("fold of two topics", 2, persistent=True, buffered_records=3, max_task_idle_ms=100),
+)
+MODULES = ("tests.user_code.folding",)

@@ -1,0 +1,297 @@
+"""A producer of transactions on the brokers in memory; see `TaskProducer` for the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+
+from common.kafka.clients import HopelessError, Partition, TransactionFailedError, translate
+from common.kafka.record_size import record_size
+from common.record_batch import Headers, OutputRecord
+from streams.partitioning import default_partition
+from tests.memory.broker import GroupMetadata, Session, refusal
+from tests.memory.faults import CALM, Fate
+from tests.memory.link import Link
+from tests.memory.partition_log import Outcome
+
+_BATCH_BYTES = 1_000_000
+_SMALLEST_MESSAGE_MAX_BYTES = 1000
+_FIRST_MS = 1
+_LONGEST_DELAY_S = 15.0
+
+
+class _Waiting(NamedTuple):
+    """A record that is not sent yet."""
+
+    partition: Partition
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers
+    ends_state: bool = False
+
+
+class MemoryProducer:
+    """Keeps what it sends in a queue; a commit, and now and then chance, brings it to the brokers.
+
+    As with librdkafka, what is wrong is noticed later: by the calls that follow.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        transactional_id: str,
+        size_limits: Mapping[str, int],
+        timeout_s: float,
+    ) -> None:
+        self._link = link
+        self._broker = link.broker
+        self._faults = link.faults
+        self._id = transactional_id
+        self._timeout_s = timeout_s
+        self._most = max([_SMALLEST_MESSAGE_MAX_BYTES, *size_limits.values()])
+        self._batch_bytes = min([_BATCH_BYTES, *size_limits.values()])
+        self._told = dict(size_limits)
+        self._session: Session | None = None
+        self._is_open = self._has_begun = False
+        self._queue: list[_Waiting] = []
+        self._state_offsets: dict[str, int] = {}
+        self._is_disturbed = False
+        self._end: Exception | None = None
+        link.on_cut.append(self._leave_behind)
+
+    def fence(self, timeout_s: float) -> None:
+        """Fence every older producer of this id and abort its open transaction."""
+        init = lambda: self._broker.init_producer(self._id, self._timeout_s)  # noqa: E731
+        self._session = self._link.ask(init, timeout_s)
+        self._travel()
+        self._is_disturbed = False
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a connection broke, or the producer."""
+        return self._is_disturbed or self._end is not None
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a newer producer has the id by now, or the brokers have given this one up."""
+        return self._session is None or not self._broker.is_current(self._session)
+
+    def begin(self) -> None:
+        """Open a transaction; the brokers do not hear of it before there is something in it."""
+        self.require_undisturbed()
+        if self._session is None or self._is_open:
+            raise self._fail(refusal(KafkaError._STATE, "not the moment to begin"))
+        self._state_offsets = {}
+        self._is_open, self._has_begun = True, False
+
+    def size_limit(self, topic: str) -> int:
+        """Return how many bytes a record may have in a topic."""
+        return min(self._told[topic], self._most)
+
+    def learn_size_limit(self, topic: str, limit: int) -> None:
+        """Take one more topic to write to."""
+        if limit < self._batch_bytes:
+            raise HopelessError(f"topic {topic} takes batches of {limit} bytes")
+        self._told[topic] = limit
+
+    def knows_size_limit(self, topic: str, limit: int) -> bool:
+        """Whether `limit` is what it was given for the topic."""
+        return self._told[topic] == limit
+
+    def num_partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+        return self._link.ask(lambda: len(self._broker.topic(topic).partitions), self._timeout_s)
+
+    def send_columns(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None,
+        keyless_partition: int | None,
+    ) -> None:
+        """Send records; the key decides the partition."""
+        for index, key in enumerate(keys):
+            number = -1 if key is not None or keyless_partition is None else keyless_partition
+            each = headers[index] if headers else None
+            self._add(topic, key, values[index], number, timestamps[index] or _FIRST_MS, each)
+        self._send_some()
+
+    def send_records(self, records: Sequence[OutputRecord]) -> None:
+        """Send records, to the partitions that they name or that their keys decide."""
+        for topic, key, value, partition, timestamp, headers in records:
+            self._add(topic, key, value, partition, timestamp or _FIRST_MS, headers)
+        self._send_some()
+
+    def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
+        """Send state changes; `commit` returns where they end."""
+        limit = self.size_limit(topic)
+        for key, value in changes.items():
+            if record_size(key, value, None) > limit:
+                raise HopelessError(f"the state of a key of {len(key)} bytes is too large")
+        now_ms = self._broker.clock.wall_clock_ms()
+        for key, value in changes.items():
+            self._add(topic, key, value, partition, now_ms, None)
+        if changes:
+            self._queue[-1] = self._queue[-1]._replace(ends_state=True)
+        self._send_some()
+
+    def send_now(self) -> None:
+        """Bring all that waits to the brokers."""
+        while self._queue:
+            self._reach(lambda: self._deliver(len(self._queue)))
+
+    def send_offsets(self, offsets: Mapping[Partition, int], group_metadata: GroupMetadata) -> None:
+        """Add offsets to the transaction."""
+        if not isinstance(group_metadata, GroupMetadata):
+            raise TypeError("offsets are those of a group")
+        if offsets:
+            session, group = self._require_session(), group_metadata.group
+            self._has_begun = True
+            self._reach(lambda: self._broker.add_offsets(session, group, offsets))
+
+    def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> dict[str, int]:
+        """Commit the transaction together with offsets; return where state ended, by topic."""
+        self.require_undisturbed()
+        if not self._is_open:
+            raise self._fail(refusal(KafkaError._STATE, "no transaction is open"))
+        self._travel()
+        fate = self._faults.commit_fate()
+        if fate is not Fate.DONE:
+            self._broker.tell(f"a commit of {self._id}: {fate.name}")
+        if fate is Fate.LOST_BEFORE_OFFSETS:
+            raise self._fail(refusal(KafkaError._TIMED_OUT, "no answer"))
+        self.send_now()
+        self.send_offsets(offsets, group_metadata)
+        if self._has_begun:
+            self._decide(fate)
+        self._is_open = False
+        self._travel()
+        if self._state_offsets and self._faults.happens(self._faults.weather.unknown_offset):
+            return {}
+        return self._state_offsets
+
+    def require_undisturbed(self) -> None:
+        """Raise if a connection broke, or what has ended the producer."""
+        if self._end is not None:
+            raise self._end
+        if self._is_disturbed:
+            raise TransactionFailedError("the connection to a broker broke")
+
+    def close(self) -> None:
+        """Drop the producer; what is open stays so."""
+        self._leave_behind()
+        self._end = RuntimeError("the producer is closed")
+        if self._leave_behind in self._link.on_cut:
+            self._link.on_cut.remove(self._leave_behind)
+
+    def _decide(self, fate: Fate) -> None:
+        self._travel()
+        session = self._require_session()
+
+        def end() -> None:
+            self._broker.end(session, Outcome.COMMITTED)
+
+        def end_if_not_fenced() -> None:
+            try:
+                end()
+            except KafkaException as error:
+                self._broker.tell(f"a late commit of {self._id} is refused: {error}")
+
+        if fate is Fate.SLOW:
+            self._broker.clock.advance(self._faults.random.random() * _LONGEST_DELAY_S)
+        elif fate is Fate.LATE:
+            delay_s = self._faults.random.random() * _LONGEST_DELAY_S
+            self._broker.clock.later(delay_s, end_if_not_fenced)
+        if fate not in (Fate.LOST, Fate.LATE):
+            self._reach(end)
+        if fate in (Fate.LOST, Fate.LATE, Fate.ANSWER_LOST):
+            raise self._fail(refusal(KafkaError._TIMED_OUT, "no answer"))
+
+    def _require_session(self) -> Session:
+        if self._session is None:
+            raise self._fail(refusal(KafkaError._STATE, "not initialized"))
+        return self._session
+
+    def _add(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        if self._end is not None:
+            raise self._end
+        if not self._is_open:
+            raise self._fail(refusal(KafkaError._STATE, "no transaction is open"))
+        if partition < 0:
+            try:
+                count = len(self._broker.topic(topic).partitions)
+            except KafkaException as exception:
+                raise self._fail(exception) from exception
+            if key is None:
+                partition = self._faults.random.randrange(count)
+            else:
+                partition = default_partition(key, count)
+        self._queue.append(_Waiting((topic, partition), key, value, timestamp, headers))
+
+    def _send_some(self) -> None:
+        """Let the background thread of the client send what it can."""
+        self._travel()
+        if self._queue and self._faults.happens(self._faults.weather.early_send):
+            try:
+                self._deliver(self._faults.random.randint(1, len(self._queue)))
+            except KafkaException as exception:
+                if exception.args[0].code() != KafkaError.CONCURRENT_TRANSACTIONS:
+                    self._fail(exception)
+
+    def _deliver(self, count: int) -> None:
+        """Bring the first records of the queue to the brokers."""
+        session, sent = self._require_session(), 0
+        self._has_begun = True
+        try:
+            for record in self._queue[:count]:
+                offset = self._broker.append(session, *record[:5])
+                sent += 1
+                if record.ends_state:
+                    self._state_offsets[record.partition[0]] = offset + 1
+        finally:
+            del self._queue[:sent]
+
+    def _reach(self, call: Any) -> None:
+        try:
+            self._link.ask(call, self._timeout_s)
+        except Exception as error:
+            self._end = error
+            raise
+
+    def _travel(self) -> None:
+        self._link.travel()
+        if self._faults.happens(self._faults.weather.broken_connection):
+            self._broker.tell(f"a connection of {self._id} breaks")
+            self._is_disturbed = True
+
+    def _fail(self, exception: KafkaException) -> Exception:
+        self._end = translate(exception)
+        return self._end
+
+    def _leave_behind(self) -> None:
+        """Forget the queue; some of it may be under way and arrive."""
+        session, queue, self._queue = self._session, self._queue, []
+        if session is None or self._faults.weather is CALM:
+            return
+        for record in queue[: self._faults.part(len(queue), 1.0)]:
+            delay_s = self._faults.random.random()
+            self._broker.clock.later(delay_s, lambda r=record: self._arrive(session, r))  # type: ignore[misc]
+
+    def _arrive(self, session: Session, record: _Waiting) -> None:
+        try:
+            self._broker.append(session, *record[:5])
+        except KafkaException as error:
+            self._broker.tell(f"a late record of {self._id} is refused: {error}")

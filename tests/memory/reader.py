@@ -1,0 +1,222 @@
+"""A reader of committed records on the brokers in memory, as a `PartitionReader`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError
+
+from common.kafka.clients import Partition, explain
+from common.kafka.data import Changes, Fetched
+from common.record_batch import RecordBatch
+from tests.memory.broker import GroupMetadata
+from tests.memory.link import Link
+
+_UNKNOWN_END = -1001
+_LONGEST_QUIET_S = 2.0
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far the consumer is in a partition that is assigned to it."""
+
+    begin: int
+    position: int
+    told_end: int = -1
+    """The end that it has reported last."""
+    is_lost: bool = False
+
+
+class MemoryReader:
+    """Reads up to the last stable offset, and reports each end that it reaches once."""
+
+    def __init__(self, link: Link, group: str) -> None:
+        self._link = link
+        self._faults = link.faults
+        self._group = group
+        self._places: dict[Partition, _Place] = {}
+        self._next: dict[Partition, int] = {}
+        self._paused: set[Partition] = set()
+        self._held: set[Partition] = set()
+        """What the consumer has paused: that outlasts an assignment, unlike `paused`."""
+        self._known_ends: dict[Partition, int] = {}
+        self._quiet_until_s = 0.0
+        self._turn = 0
+        self._is_closed = False
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """What a transaction needs to commit offsets for this reader's group."""
+        return GroupMetadata(self._group)
+
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """The partitions that are assigned, and of which nothing more is fetched."""
+        return frozenset(self._paused)
+
+    def assign(self, positions: Mapping[Partition, int]) -> None:
+        """Start to read each partition at its offset."""
+        self._require_open()
+        twice = self._places.keys() & positions.keys()
+        assert not twice, f"{twice} are assigned already"
+        for partition, offset in positions.items():
+            self._places[partition] = _Place(offset, offset)
+        self._next |= positions
+
+    def unassign(self, partitions: Iterable[Partition]) -> None:
+        """Stop to read these partitions; those that are not assigned are ignored."""
+        self._require_open()
+        for partition in self._places.keys() & set(partitions):
+            del self._places[partition], self._next[partition]
+            self._paused.discard(partition)
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Fetch nothing more of these partitions until they are resumed."""
+        self._require_open()
+        chosen = set(partitions)
+        self._paused |= chosen
+        self._held |= chosen
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Go on with partitions that were paused, where they were."""
+        self._require_open()
+        chosen = set(partitions)
+        self._paused -= chosen
+        self._held -= chosen
+
+    def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
+        """Return the group's committed offsets; waits for transactions that are undecided."""
+        self._require_open()
+        return self._link.ask(
+            lambda: self._link.broker.committed(self._group, partitions), timeout_s
+        )
+
+    def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
+        """Return the offset of the oldest record, and the last stable offset."""
+        self._require_open()
+        log = self._link.ask(lambda: self._link.broker.log(partition), timeout_s)
+        return log.start, log.stable_end
+
+    def known_end(self, partition: Partition) -> int:
+        """Return the high watermark that the last fetch saw, -1001 before the first."""
+        return self._known_ends.get(partition, _UNKNOWN_END)
+
+    def fetch(self, max_records: int, wait_s: float) -> Fetched:
+        """Return what has arrived, at most `max_records`."""
+        fetched = Fetched()
+        for partition, offsets in self._receive(max_records, wait_s, fetched):
+            fetched.batches.append(self._batch(partition, offsets))
+            self._next[partition] = max(self._next[partition], offsets[-1] + 1)
+        for partition, offset in fetched.ends:
+            self._next[partition] = max(self._next[partition], offset)
+        return fetched
+
+    def fetch_changes(self, max_records: int, wait_s: float) -> Changes:
+        """Return what has arrived of the one partition that is assigned, by key."""
+        fetched = Fetched()
+        (partition,) = self._next
+        entries = self._link.broker.log(partition).entries
+        changes = Changes({}, 0, None, fetched.errors)
+        for _, offsets in self._receive(max_records, wait_s, fetched):
+            for offset in offsets:
+                if offset >= self._next[partition]:
+                    key = entries[offset].key
+                    if key is not None:
+                        changes.last[key] = entries[offset].value
+                    changes.records += 1
+                    self._next[partition] = offset + 1
+                    changes.position = offset + 1
+        positions = [offset for _, offset in fetched.ends]
+        if positions:
+            changes.position = max(positions[-1], changes.position or 0)
+        return changes
+
+    def replace(self) -> None:
+        """Take another consumer, which begins where this one is."""
+        self._link.broker.tell(f"a reader of {self._group} is replaced")
+        positions, self._places = self._next, {}
+        self._held, self._known_ends = set(self._paused), {}
+        self.assign(positions)
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._is_closed = True
+
+    def _receive(
+        self, max_records: int, wait_s: float, fetched: Fetched
+    ) -> list[tuple[Partition, list[int]]]:
+        """Return the offsets that have arrived; put ends and errors into `fetched`."""
+        self._require_open()
+        self._link.travel()
+        faults, clock = self._faults, self._link.clock
+        if faults.happens(faults.weather.quiet_fetch):
+            self._quiet_until_s = clock.now_s + faults.random.random() * _LONGEST_QUIET_S
+        if faults.happens(faults.weather.replaced_reader):
+            self.replace()
+        if clock.now_s < self._quiet_until_s:
+            clock.advance(wait_s)
+            return []
+        found = self._look(max_records, fetched)
+        if wait_s and not (found or fetched.ends or fetched.errors):
+            clock.advance(wait_s)
+            found = self._look(max_records, fetched)
+        return found
+
+    def _look(self, room: int, fetched: Fetched) -> list[tuple[Partition, list[int]]]:
+        """Look once into each partition, another one first each time."""
+        found = []
+        partitions = [p for p in self._places if p not in self._held]
+        if partitions:
+            self._turn = (self._turn + 1) % len(partitions)
+            partitions = partitions[self._turn :] + partitions[: self._turn]
+        for partition in partitions:
+            if not room:
+                break
+            offsets = self._look_into(partition, room, fetched)
+            if offsets:
+                found.append((partition, offsets))
+                room -= len(offsets)
+        return found
+
+    def _look_into(self, partition: Partition, room: int, fetched: Fetched) -> list[int]:
+        place, faults = self._places[partition], self._faults
+        log = self._link.broker.log(partition)
+        if place.is_lost:
+            return []
+        if not log.start <= place.position <= log.end:
+            place.is_lost = True
+            error = KafkaError(KafkaError._AUTO_OFFSET_RESET, f"no offset {place.position}")
+            fetched.errors.append((partition, explain(error)))
+            return []
+        self._known_ends[partition] = log.end
+        begin = place.position
+        if faults.happens(faults.weather.repeated_fetch):
+            oldest = max(place.begin, log.start)
+            begin = faults.random.randint(min(oldest, begin), begin)
+        room = max(1, faults.part(room, faults.weather.partial_fetch))
+        offsets, position = log.visible(begin, room)
+        place.position = max(place.position, position)
+        is_at_end = place.position == log.stable_end != place.told_end
+        if is_at_end and not (offsets and faults.happens(faults.weather.late_end)):
+            place.told_end = place.position
+            fetched.ends.append((partition, place.position))
+        return offsets
+
+    def _batch(self, partition: Partition, offsets: list[int]) -> RecordBatch:
+        entries = self._link.broker.log(partition).entries
+        records = [entries[offset] for offset in offsets]
+        headers = [record.headers for record in records]
+        return RecordBatch(
+            topic=partition[0],
+            partition=partition[1],
+            keys=[record.key for record in records],
+            values=[record.value for record in records],
+            timestamps=[record.timestamp for record in records],
+            offsets=offsets,
+            headers=headers if any(headers) else None,
+        )
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the reader is closed")

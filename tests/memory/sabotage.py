@@ -1,0 +1,170 @@
+"""Breaks promises of the engine on purpose, one at a time: a judge who sees none of it is blind."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from common.kafka.clients import Partition
+from streams.stores.bytes_store import BytesStore
+from taskmanager.assigned_task import START_TIMEOUT_S, AssignedTask
+from taskmanager.task import Task
+from taskmanager.task_stores import TaskStores
+from tests.memory.partition_log import PartitionLog
+from tests.memory.producer import MemoryProducer
+
+Sabotage = Callable[[pytest.MonkeyPatch], None]
+
+
+def random_ids(patch: pytest.MonkeyPatch) -> None:
+    """Each producer has an id of its own, so nobody fences a former owner."""
+    original, numbers = MemoryProducer.__init__, itertools.count()
+
+    def init(self: Any, link: Any, transactional_id: str, *rest: Any) -> None:
+        original(self, link, f"{transactional_id}_{next(numbers)}", *rest)
+
+    patch.setattr(MemoryProducer, "__init__", init)
+
+
+def offsets_first(patch: pytest.MonkeyPatch) -> None:
+    """Input offsets are committed before the transaction, not in it."""
+
+    def commit(original: Any, self: Any, offsets: Any, metadata: Any) -> Any:
+        self._broker.set_committed(metadata.group, offsets)
+        return original(self, {}, metadata)
+
+    _instead_of(patch, MemoryProducer, "commit", commit)
+
+
+def offsets_last(patch: pytest.MonkeyPatch) -> None:
+    """Input offsets are committed after the transaction, not in it."""
+
+    def commit(original: Any, self: Any, offsets: Any, metadata: Any) -> Any:
+        state_offsets = original(self, {}, metadata)
+        self._broker.set_committed(metadata.group, offsets)
+        return state_offsets
+
+    _instead_of(patch, MemoryProducer, "commit", commit)
+
+
+def store_first(patch: pytest.MonkeyPatch) -> None:
+    """The local stores take the changes in before the brokers have committed them."""
+
+    def send(original: Any, self: Any, producer: Any, number: int) -> None:
+        original(self, producer, number)
+        if self.have_changed:
+            producer.send_now()
+            self.commit(producer._state_offsets)
+
+    _instead_of(patch, TaskStores, "send", send)
+
+
+def short_restore(patch: pytest.MonkeyPatch) -> None:
+    """Whenever changes are read from a state topic into a store, the last one is left out."""
+
+    def restore(original: Any, self: Any, entries: dict[bytes, Any], offset: int) -> None:
+        original(self, dict(list(entries.items())[:-1]), offset)
+
+    _instead_of(patch, BytesStore, "restore", restore)
+
+
+def partial_state(patch: pytest.MonkeyPatch) -> None:
+    """Only the last change of each transaction reaches the state topic."""
+
+    def send(original: Any, self: Any, topic: str, number: int, changes: Any) -> None:
+        key = list(changes)[-1]
+        original(self, topic, number, {key: changes[key]})
+
+    _instead_of(patch, MemoryProducer, "send_state", send)
+
+
+def positions_first(patch: pytest.MonkeyPatch) -> None:
+    """A task looks up where to go on before it has fenced the former owner."""
+
+    def start(original: Any, self: Any) -> None:
+        with closing(self._context.clients.reader(self._group)) as reader:
+            self._early_positions = reader.committed(self.partitions, START_TIMEOUT_S)
+        original(self)
+
+    def find(original: Any, self: Any, *args: Any) -> dict[Partition, int]:
+        positions: dict[Partition, int] = original(self, *args)
+        early: dict[Partition, int] = self._early_positions
+        return positions | early
+
+    _instead_of(patch, Task, "start", start)
+    _instead_of(patch, Task, "_find_positions", find)
+
+
+def read_uncommitted(patch: pytest.MonkeyPatch) -> None:
+    """Tasks read what others have written before it is committed, or though it was aborted."""
+
+    def visible(self: Any, begin: int, limit: int | None = None) -> tuple[list[int], int]:
+        found = [at for at in range(begin, self.end) if not self.entries[at].is_marker][:limit]
+        return found, found[-1] + 1 if len(found) == limit else self.end
+
+    patch.setattr(PartitionLog, "visible", visible)
+
+
+def swapped_sends(patch: pytest.MonkeyPatch) -> None:
+    """A task sends what it has in the wrong order."""
+
+    def send(original: Any, self: Any, topic: str, *columns: Any) -> None:
+        original(self, topic, *(c[::-1] if isinstance(c, list) else c for c in columns))
+
+    _instead_of(patch, MemoryProducer, "send_columns", send)
+
+
+def skipped_record(patch: pytest.MonkeyPatch) -> None:
+    """A task that starts again leaves a record out: it begins at the committed offset plus one."""
+
+    def find(original: Any, self: Any, group: Any, reader: Any) -> dict[Partition, int]:
+        positions: dict[Partition, int] = original(self, group, reader)
+        for partition, offset in reader.committed(self.partitions, START_TIMEOUT_S).items():
+            if offset < reader.watermarks(partition, START_TIMEOUT_S)[1]:
+                positions[partition] = offset + 1
+        return positions
+
+    _instead_of(patch, Task, "_find_positions", find)
+
+
+def taken_twice(patch: pytest.MonkeyPatch) -> None:
+    """A task takes records in that are delivered twice."""
+    patch.setattr(AssignedTask, "_count_seen", lambda *_: 0)
+
+
+def unwatched_end(patch: pytest.MonkeyPatch) -> None:
+    """The position that is committed is not that of what was processed, but of what was read."""
+
+    def flush(original: Any, self: Any, nodes: Any) -> None:
+        original(self, nodes)
+        self.positions.update(self._read)
+
+    _instead_of(patch, Task, "_flush", flush)
+
+
+SABOTAGES: tuple[Sabotage, ...] = (
+    random_ids,
+    offsets_first,
+    offsets_last,
+    store_first,
+    short_restore,
+    partial_state,
+    positions_first,
+    read_uncommitted,
+    swapped_sends,
+    skipped_record,
+    taken_twice,
+    unwatched_end,
+)
+
+
+def _instead_of(
+    patch: pytest.MonkeyPatch, owner: Any, name: str, function: Callable[..., Any]
+) -> None:
+    """Put a function in the place of a method, which it gets as its first argument."""
+    original = getattr(owner, name)
+    patch.setattr(owner, name, lambda self, *args: function(original, self, *args))

@@ -1,0 +1,186 @@
+"""One task in a world that is made from a seed: owners that come, go and fight over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from common.config import Config
+from tests.memory.broker import Broker
+from tests.memory.clock import Clock
+from tests.memory.disk import Disk
+from tests.memory.driving import Owner, simulated
+from tests.memory.faults import CALM, Faults, Weather
+from tests.memory.judge import Judge
+from tests.memory.pipelines import MODULES, PIPELINES
+from tests.memory.upstream import Upstream
+
+ACTS = 80
+STEPS_TO_THE_END = 300
+_TASK_MANAGERS = 3
+_LONGEST_PAUSE_S = 30.0
+_IDLE_S = 13 * 3600.0
+
+
+def draw_weather(random: Random) -> Weather:
+    """Return what is unreliable in this world."""
+    choose = random.choice
+    return Weather(
+        delay_ms=choose((0, 5, 100, 2000)),
+        marker_delay_ms=choose((0, 20, 1000)),
+        bad_commit=choose((0, 0.05, 0.3)),
+        broken_connection=choose((0, 0.005, 0.05)),
+        crash=choose((0, 0.002, 0.01)),
+        preempted=choose((0, 0.02, 0.1)),
+        quiet_fetch=choose((0, 0.03)),
+        repeated_fetch=choose((0, 0.1)),
+        replaced_reader=choose((0, 0.02)),
+        partial_fetch=choose((0, 0.5)),
+        late_end=choose((0, 0.5)),
+        early_send=choose((0, 0.3, 1)),
+        unknown_offset=choose((0, 0.05)),
+    )
+
+
+class World:
+    """Brokers, writers of input, and the TaskManagers that run the task."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random = Random(seed)
+        self._faults = Faults(random, draw_weather(random))
+        self.broker = Broker(Clock(), self._faults)
+        self._disk = Disk()
+        self._config = Config(
+            server_ip="127.0.0.1",
+            server_port=1,
+            tm_number=_TASK_MANAGERS,
+            parallelism=2,
+            replication_factor=1,
+            source_topic="in",
+            sink_topic="out",
+            commit_interval_ms=random.choice((10, 100, 1000)),
+            transaction_timeout_ms=random.choice((5_000, 15_000)),
+            max_batch_records=random.choice((3, 20, 10_000)),
+            state_dir=Path("/state"),
+            modules=MODULES,
+        )
+        self._pipeline = random.choice(PIPELINES)
+        self.broker.create_topics(self._pipeline.topics(self._config))
+        self._upstreams = [
+            Upstream(self.broker, topic, random, self._pipeline.poison)
+            for topic in self._pipeline.in_topics(self._config)
+        ]
+        self._judge = Judge(self.broker, self._pipeline, self._config)
+        self._owners: list[Owner] = []
+        self._started = 0
+        self._judged = 0
+        self.broker.tell(f"{self._pipeline.name}, {self._faults.weather}")
+
+    def live(self) -> None:
+        """Let things happen, then make peace, and judge what has come of it."""
+        with simulated(self.broker, self._disk):
+            for _ in range(ACTS):
+                self._act()
+                self._check()
+            self._faults.weather = CALM
+            self._finish()
+            self._judge.check_end(self._disk)
+
+    def _check(self) -> None:
+        """Judge, if something was decided since the last time, and all markers are written."""
+        if self.broker.is_settled and self.broker.decisions > self._judged:
+            self._judged = self.broker.decisions
+            self._judge.check()
+
+    def _act(self) -> None:
+        random = self._random
+        deeds: list[tuple[float, Callable[[], None]]] = [
+            (10.0, self._step),
+            (3.0, random.choice(self._upstreams).act),
+            (0.5, self._add_owner),
+            (0.2, self._crash),
+            (0.2, self._leave),
+            (0.2, self._pause),
+            (0.2, self._delete_what_is_processed),
+            (0.02, lambda: self.broker.clock.advance(_IDLE_S)),
+        ]
+        weights, actions = zip(*deeds, strict=True)
+        random.choices(actions, weights)[0]()
+        self._owners = [owner for owner in self._owners if not owner.is_gone]
+
+    def _step(self) -> None:
+        """Let an owner go on; mostly the one that came last."""
+        if not self._owners:
+            self._add_owner()
+        is_latest = self._random.random() < 0.7
+        owner = self._owners[-1] if is_latest else self._random.choice(self._owners)
+        owner.step()
+
+    def _add_owner(self) -> None:
+        taken = {owner.tm_id for owner in self._owners}
+        free = [tm_id for tm_id in range(_TASK_MANAGERS) if tm_id not in taken]
+        if not free:
+            return
+        self._started += 1
+        tm_id = self._random.choice(free)
+        owner = Owner(
+            f"owner {self._started} (TaskManager {tm_id})",
+            tm_id,
+            self._pipeline.replica(self._config),
+            self._config,
+            self.broker,
+            self._disk,
+            self._faults,
+        )
+        owner.clients.link.let_others_act = self._preempt
+        self._owners.append(owner)
+
+    def _preempt(self) -> None:
+        """Let somebody act while an owner waits for an answer."""
+        others = [owner for owner in self._owners if not (owner.is_acting or owner.is_gone)]
+        if others and self._random.random() < 0.7:
+            self._random.choice(others).step()
+        else:
+            self._random.choice(self._upstreams).act()
+
+    def _crash(self) -> None:
+        if self._owners:
+            self._random.choice(self._owners).crash()
+
+    def _leave(self) -> None:
+        if self._owners:
+            self._random.choice(self._owners).leave()
+
+    def _pause(self) -> None:
+        seconds = self._random.random() * _LONGEST_PAUSE_S
+        self.broker.tell(f"nothing happens for {seconds:.1f} s")
+        self.broker.clock.advance(seconds)
+
+    def _delete_what_is_processed(self) -> None:
+        for partition, offset in self._judge.committed.items():
+            self.broker.log(partition).delete_before(offset)
+
+    def _finish(self) -> None:
+        """Let one owner, the latest or a new one, process all that is there."""
+        self.broker.tell("peace")
+        for upstream in self._upstreams:
+            upstream.finish()
+        if self._random.random() < 0.5:
+            for owner in self._owners:
+                owner.crash()
+            self._owners = []
+        for owner in self._owners[:-1]:
+            owner.leave()
+        if not self._owners:
+            self._add_owner()
+        owner = self._owners[-1]
+        for _ in range(STEPS_TO_THE_END):
+            owner.step()
+            if owner.is_gone:
+                self._owners = []
+                self._add_owner()
+                owner = self._owners[-1]
+            elif self._judge.is_done and self.broker.is_settled and not owner.is_busy:
+                return
+        raise AssertionError("the task does not come to rest")
