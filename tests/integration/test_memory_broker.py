@@ -17,7 +17,7 @@ from tests.memory.clusters import Cluster, KafkaCluster, MemoryCluster, send
 
 _LIMIT = 1_000_000
 _WAIT_S = 20.0
-_QUIET_S = 1.0
+_QUIET_S = 0.5
 _ids = itertools.count()
 
 

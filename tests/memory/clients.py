@@ -75,6 +75,7 @@ class MemoryClients:
         self.link = Link(broker, faults or Faults())
         self._timeout_s = transaction_timeout_s
         self._brokers = MemoryBrokers(self.link)
+        self._producers: dict[str, MemoryProducer] = {}
 
     @property
     def brokers(self) -> MemoryBrokers:
@@ -87,4 +88,10 @@ class MemoryClients:
 
     def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> MemoryProducer:
         """Connect a producer."""
-        return MemoryProducer(self.link, transactional_id, size_limits, self._timeout_s)
+        producer = MemoryProducer(self.link, transactional_id, size_limits, self._timeout_s)
+        self._producers[transactional_id] = producer
+        return producer
+
+    def is_fenced(self, transactional_id: str) -> bool:
+        """Whether others have taken an id over, or the brokers have given it up."""
+        return self._producers[transactional_id].is_fenced

@@ -44,12 +44,6 @@ class Disk:
         folder.is_locked = True
         return DiskStore(folder, timestamp_of, segment_of)
 
-    def unlock(self, directory: Path) -> None:
-        """Let a process end that had folders within `directory` open."""
-        for path, folder in self.folders.items():
-            if path.is_relative_to(directory):
-                folder.is_locked = False
-
 
 class DiskStore(MemoryStore):
     """A store whose committed content is that of a folder."""

@@ -102,11 +102,11 @@ class PartitionLog:
         return None
 
     def committed(self) -> list[Entry]:
-        """Return all committed records, deleted ones included."""
-        return [entry for entry in self.entries[: self.stable_end] if is_visible(entry)]
+        """Return all committed records, also deleted ones and what an open transaction hides."""
+        return [entry for entry in self.entries if is_visible(entry)]
 
 
 def is_visible(entry: Entry) -> bool:
-    """Tell whether a reader of committed records gets an entry before the last stable offset."""
+    """Tell whether an entry is a record, and committed."""
     transaction = entry.transaction
     return transaction is None or (transaction.outcome is Outcome.COMMITTED and not entry.is_marker)

@@ -58,11 +58,11 @@ class Pipeline:
             specs.append(TopicSpec(self.state_topic(config), 2, 1, STATE_TOPIC))
         return specs
 
-    def replica(self, config: Config) -> ProcessorReplica:
-        """Return its task of partition 0."""
+    def replica(self, config: Config, partition: int) -> ProcessorReplica:
+        """Return its task of a partition."""
         topics = self.in_topics(config)
         return ProcessorReplica(
-            task=TaskId("P", 0),
+            task=TaskId("P", partition),
             type=self.type,
             from_=topics,
             to=("sink",),
@@ -112,6 +112,9 @@ def _folder(name: str, inputs: int, persistent: bool, **options: Any) -> Pipelin
     )
 
 
+FOLD_OF_TWO = _folder(
+    "fold of two topics", 2, persistent=True, buffered_records=3, max_task_idle_ms=100
+)
 PIPELINES = (
     Pipeline("forward", ProcessorType.FORWARD, _forwarded),
     Pipeline("forward of two topics", ProcessorType.FORWARD, _forwarded, inputs=2),
@@ -119,6 +122,6 @@ PIPELINES = (
     Pipeline("count", ProcessorType.COUNT, _counted, store=COUNT_STORE),
     _folder("fold", 1, persistent=True),
     _folder("fold in memory", 1, persistent=False),
-    _folder("fold of two topics", 2, persistent=True, buffered_records=3, max_task_idle_ms=100),
+    FOLD_OF_TWO,
 )
 MODULES = ("tests.user_code.folding",)

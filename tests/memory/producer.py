@@ -77,7 +77,7 @@ class MemoryProducer:
     @property
     def is_fenced(self) -> bool:
         """Whether a newer producer has the id by now, or the brokers have given this one up."""
-        return self._session is None or not self._broker.is_current(self._session)
+        return self._session is not None and not self._broker.is_current(self._session)
 
     def begin(self) -> None:
         """Open a transaction; the brokers do not hear of it before there is something in it."""

@@ -12,10 +12,12 @@ import pytest
 from common.kafka.clients import Partition
 from streams.stores.bytes_store import BytesStore
 from taskmanager.assigned_task import START_TIMEOUT_S, AssignedTask
+from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.task import Task
 from taskmanager.task_stores import TaskStores
 from tests.memory.partition_log import PartitionLog
 from tests.memory.producer import MemoryProducer
+from tests.memory.reader import MemoryReader
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
 
@@ -136,14 +138,25 @@ def taken_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AssignedTask, "_count_seen", lambda *_: 0)
 
 
-def unwatched_end(patch: pytest.MonkeyPatch) -> None:
-    """The position that is committed is not that of what was processed, but of what was read."""
+def read_for_done(patch: pytest.MonkeyPatch) -> None:
+    """What was read is committed, though some of it still waits to be processed."""
 
     def flush(original: Any, self: Any, nodes: Any) -> None:
         original(self, nodes)
         self.positions.update(self._read)
 
     _instead_of(patch, Task, "_flush", flush)
+
+
+def forgotten_pause(patch: pytest.MonkeyPatch) -> None:
+    """A thread that gives a task up does not resume the partitions that it has paused for it."""
+
+    def detach(original: Any, self: Any, task: Any) -> None:
+        with pytest.MonkeyPatch.context() as deaf:
+            deaf.setattr(MemoryReader, "resume", lambda *_: None)
+            original(self, task)
+
+    _instead_of(patch, PipelineThread, "_detach", detach)
 
 
 SABOTAGES: tuple[Sabotage, ...] = (
@@ -158,8 +171,9 @@ SABOTAGES: tuple[Sabotage, ...] = (
     swapped_sends,
     skipped_record,
     taken_twice,
-    unwatched_end,
+    read_for_done,
 )
+SABOTAGES_OF_THREADS: tuple[Sabotage, ...] = (forgotten_pause,)
 
 
 def _instead_of(

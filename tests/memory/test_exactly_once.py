@@ -1,20 +1,27 @@
-"""The real `Task` on brokers in memory, each world from a seed: every record counts once.
+"""The real `Task` and PipelineThread on brokers in memory: every record counts once.
 
-After every step the results in the topics must be those of the records before the committed
-offsets. A failure prints its seed and the story; replay it with `pytest tests/memory --seed N`.
+Each world is made from a seed. Whenever something is decided, the results in the topics must be
+those of the records before the committed offsets. A failure prints its seed and the story; replay
+it with `pytest tests/memory --seed N`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
+from pathlib import Path
+
 import pytest
 
 from common.kafka.clients import HopelessError
-from tests.memory.sabotage import SABOTAGES, Sabotage
+from tests.memory.driving import Owner, TaskOwner, ThreadOwner
+from tests.memory.pipelines import FOLD_OF_TWO, PIPELINES, Pipeline
+from tests.memory.sabotage import SABOTAGES, SABOTAGES_OF_THREADS, Sabotage
 from tests.memory.world import World
 from tests.seeds import parametrize
 
-SEEDS = 1000
-CHUNK = 100
+SEEDS = 500
+CHUNK = 50
 SEEDS_FOR_SABOTAGE = 200
 
 
@@ -22,9 +29,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     parametrize(metafunc, SEEDS, CHUNK)
 
 
-def live(seed: int) -> None:
+def live(seed: int, owner: type[Owner] = TaskOwner, state_dir: Path | None = None) -> None:
     """Let a world live; tell its story if that goes wrong."""
-    world = World(seed)
+    world = World(seed, owner, state_dir=state_dir)
     try:
         world.live()
     except Exception as error:
@@ -40,23 +47,49 @@ def test_every_record_counts_once_whoever_runs_the_task(seeds: range) -> None:
         live(seed)
 
 
-@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_the_judge_sees_what_is_broken(sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_record_counts_once_in_a_pipeline_thread(seeds: range) -> None:
+    for seed in seeds:
+        live(seed, ThreadOwner)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_record_counts_once_with_stores_on_disk(seed: int, tmp_path: Path) -> None:
+    live(seed, state_dir=tmp_path)
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=attrgetter("__name__"))
+def test_the_judge_sees_what_is_broken_in_a_task(
+    sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sabotage(monkeypatch)
+    assert is_seen(TaskOwner), f"nobody has seen: {sabotage.__doc__}"
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES_OF_THREADS, ids=attrgetter("__name__"))
+def test_the_judge_sees_what_is_broken_in_a_thread(
+    sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+    assert is_seen(ThreadOwner, [FOLD_OF_TWO]), f"nobody has seen: {sabotage.__doc__}"
+
+
+def is_seen(owner: type[Owner], pipelines: Sequence[Pipeline] = PIPELINES) -> bool:
+    """Tell whether the judge objects to one of some worlds."""
     for seed in range(SEEDS_FOR_SABOTAGE):
         try:
-            World(seed).live()
+            World(seed, owner, pipelines).live()
         except AssertionError:
-            return
+            return True
         except HopelessError:
-            continue  # what is committed is deleted, and then is not there
-    pytest.fail(f"nobody has seen in {SEEDS_FOR_SABOTAGE} worlds: {sabotage.__doc__}")
+            continue  # it has committed too much, and that is deleted
+    return False
 
 
-def test_the_same_seed_gives_the_same_story() -> None:
+@pytest.mark.parametrize("owner", [TaskOwner, ThreadOwner])
+def test_the_same_seed_gives_the_same_story(owner: type[Owner]) -> None:
     stories = []
     for _ in range(2):
-        world = World(4711)
+        world = World(4711, owner)
         world.live()
         stories.append(world.broker.story)
     assert len(stories[0]) > 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from common.errors import EngineError
+from common.kafka.clients import Partition
 from tests.memory.broker import Broker, GroupMetadata
 from tests.memory.clients import MemoryClients
 from tests.memory.producer import MemoryProducer
@@ -14,18 +15,19 @@ _MOST_RECORDS = 8
 
 
 class Upstream:
-    """Writes to partition 0 of a topic, under keys that no other topic has.
+    """Writes to a partition, under keys that no other one has.
 
     The value of each record is a number, and that of some one that is not.
     """
 
-    def __init__(self, broker: Broker, topic: str, random: Random, poison: float) -> None:
+    def __init__(self, broker: Broker, partition: Partition, random: Random, poison: float) -> None:
         self._broker = broker
-        self._topic = topic
+        self._partition = partition
         self._random = random
         self._poison = poison
         self._clients = MemoryClients(broker, TIMEOUT_S)
-        self._keys = [f"{topic}-{letter}".encode() for letter in "abc"]
+        self._name = f"{partition[0]}-{partition[1]}"
+        self._keys = [f"{self._name}-{letter}".encode() for letter in "abc"]
         self._number = 0
         self._time_ms = 0
         self._producer: MemoryProducer | None = None
@@ -35,7 +37,7 @@ class Upstream:
         """Write some records; begin, go on with or end a transaction."""
         if self._producer is None and self._random.random() < 0.6:
             for _ in range(self._random.randint(1, _MOST_RECORDS)):
-                self._broker.write((self._topic, 0), *self._draw())
+                self._broker.write(self._partition, *self._draw())
             return
         try:
             self._write_in_a_transaction()
@@ -54,17 +56,20 @@ class Upstream:
             self._producer = self._connect()
             self._producer.begin()
         records = [self._draw() for _ in range(random.randint(1, _MOST_RECORDS))]
-        self._producer.send_records([(self._topic, k, v, 0, at, None) for k, v, at in records])
+        topic, number = self._partition
+        self._producer.send_records([(topic, k, v, number, at, None) for k, v, at in records])
         self._producer.send_now()
         match random.choice(("commit", "abort", "stay open")):
             case "commit":
-                self._producer.commit({}, GroupMetadata(self._topic))
+                self._producer.commit({}, GroupMetadata(self._name))
                 self._producer = None
             case "abort":
                 self.finish()
 
     def _connect(self) -> MemoryProducer:
-        producer = self._clients.producer(f"writer of {self._topic}", {self._topic: 1_000_000})
+        producer = self._clients.producer(
+            f"writer of {self._name}", {self._partition[0]: 1_000_000}
+        )
         producer.fence(TIMEOUT_S)
         return producer
 

@@ -1,8 +1,8 @@
-"""One task in a world that is made from a seed: owners that come, go and fight over it."""
+"""Tasks in a world that is made from a seed: owners that come, go and fight over them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -10,13 +10,13 @@ from common.config import Config
 from tests.memory.broker import Broker
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
-from tests.memory.driving import Owner, simulated
+from tests.memory.driving import Owner, Surroundings, TaskOwner, ThreadOwner, simulated
 from tests.memory.faults import CALM, Faults, Weather
 from tests.memory.judge import Judge
-from tests.memory.pipelines import MODULES, PIPELINES
+from tests.memory.pipelines import MODULES, PIPELINES, Pipeline
 from tests.memory.upstream import Upstream
 
-ACTS = 80
+ACTS = 60
 STEPS_TO_THE_END = 300
 _TASK_MANAGERS = 3
 _LONGEST_PAUSE_S = 30.0
@@ -46,12 +46,19 @@ def draw_weather(random: Random) -> Weather:
 class World:
     """Brokers, writers of input, and the TaskManagers that run the task."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        owner: type[Owner] = TaskOwner,
+        pipelines: Sequence[Pipeline] = PIPELINES,
+        state_dir: Path | None = None,
+    ) -> None:
+        """Make it; the stores are RocksDB's if there is a folder for them, and else in memory."""
         self._random = random = Random(seed)
         self._faults = Faults(random, draw_weather(random))
         self.broker = Broker(Clock(), self._faults)
-        self._disk = Disk()
-        self._config = Config(
+        self._disk = None if state_dir else Disk()
+        config = Config(
             server_ip="127.0.0.1",
             server_port=1,
             tm_number=_TASK_MANAGERS,
@@ -62,20 +69,24 @@ class World:
             commit_interval_ms=random.choice((10, 100, 1000)),
             transaction_timeout_ms=random.choice((5_000, 15_000)),
             max_batch_records=random.choice((3, 20, 10_000)),
-            state_dir=Path("/state"),
+            state_dir=state_dir or Path("/state"),
             modules=MODULES,
         )
-        self._pipeline = random.choice(PIPELINES)
-        self.broker.create_topics(self._pipeline.topics(self._config))
+        pipeline = random.choice(pipelines)
+        self.broker.create_topics(pipeline.topics(config))
+        numbers = range(2) if owner is ThreadOwner else range(1)
+        inputs = [(topic, number) for topic in pipeline.in_topics(config) for number in numbers]
         self._upstreams = [
-            Upstream(self.broker, topic, random, self._pipeline.poison)
-            for topic in self._pipeline.in_topics(self._config)
+            Upstream(self.broker, partition, random, pipeline.poison) for partition in inputs
         ]
-        self._judge = Judge(self.broker, self._pipeline, self._config)
+        self._judge = Judge(self.broker, pipeline, config, inputs)
+        replicas = [pipeline.replica(config, number) for number in numbers]
+        self._surroundings = Surroundings(config, replicas, self.broker, self._faults)
+        self._make_owner = owner
         self._owners: list[Owner] = []
         self._started = 0
         self._judged = 0
-        self.broker.tell(f"{self._pipeline.name}, {self._faults.weather}")
+        self.broker.tell(f"{pipeline.name}, {self._faults.weather}")
 
     def live(self) -> None:
         """Let things happen, then make peace, and judge what has come of it."""
@@ -101,6 +112,8 @@ class World:
             (0.5, self._add_owner),
             (0.2, self._crash),
             (0.2, self._leave),
+            (0.2, self._assign),
+            (0.1, self._silence_a_driver),
             (0.2, self._pause),
             (0.2, self._delete_what_is_processed),
             (0.02, lambda: self.broker.clock.advance(_IDLE_S)),
@@ -124,15 +137,8 @@ class World:
             return
         self._started += 1
         tm_id = self._random.choice(free)
-        owner = Owner(
-            f"owner {self._started} (TaskManager {tm_id})",
-            tm_id,
-            self._pipeline.replica(self._config),
-            self._config,
-            self.broker,
-            self._disk,
-            self._faults,
-        )
+        name = f"owner {self._started} (TaskManager {tm_id})"
+        owner = self._make_owner(name, tm_id, self._surroundings)
         owner.clients.link.let_others_act = self._preempt
         self._owners.append(owner)
 
@@ -151,6 +157,16 @@ class World:
     def _leave(self) -> None:
         if self._owners:
             self._random.choice(self._owners).leave()
+
+    def _assign(self) -> None:
+        """Let one have all tasks that it has lost."""
+        if self._owners:
+            self._random.choice(self._owners).claim()
+
+    def _silence_a_driver(self) -> None:
+        owner = self._random.choice(self._owners) if self._owners else None
+        if isinstance(owner, ThreadOwner):
+            owner.silence_driver()
 
     def _pause(self) -> None:
         seconds = self._random.random() * _LONGEST_PAUSE_S
@@ -176,6 +192,7 @@ class World:
             self._add_owner()
         owner = self._owners[-1]
         for _ in range(STEPS_TO_THE_END):
+            owner.claim()
             owner.step()
             if owner.is_gone:
                 self._owners = []
