@@ -17,7 +17,8 @@ from tests.memory.pipelines import MODULES, PIPELINES, Pipeline
 from tests.memory.upstream import Upstream
 
 ACTS = 60
-STEPS_TO_THE_END = 300
+STEPS_TO_THE_END = 1500
+"""More than it takes until a task starts again that waits since it has failed often."""
 _TASK_MANAGERS = 3
 _LONGEST_PAUSE_S = 30.0
 _IDLE_S = 13 * 3600.0
