@@ -71,7 +71,12 @@ class PipelineThread:
     start or a commit.
     """
 
-    def __init__(self, context: TaskContext, channel: WorkerChannel) -> None:
+    def __init__(
+        self,
+        context: TaskContext,
+        channel: WorkerChannel,
+        background: Background | None = None,
+    ) -> None:
         config = context.config
         self._context = context
         self._channel = channel
@@ -85,7 +90,7 @@ class PipelineThread:
         )
         self._tasks: dict[TaskId, AssignedTask] = {}
         self._lanes = Lanes(context)
-        self._background = Background()
+        self._background = background or Background()
         self._calling: set[TaskId] = set()
         """The tasks of which calls of an `AsyncProcessor` are in flight."""
         self._update: Operation | None = None

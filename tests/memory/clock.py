@@ -21,6 +21,10 @@ class Clock:
         """Return seconds since some moment."""
         return self.now_s
 
+    def perf_counter(self) -> float:
+        """Return seconds since some moment."""
+        return self.now_s
+
     def sleep(self, seconds: float) -> None:
         """Wait."""
         self.advance(seconds)

@@ -69,8 +69,9 @@ class DiskStore(MemoryStore):
 
     def close(self) -> None:
         """Close the folder; another store may open it."""
+        if not self._closed:
+            self._folder.is_locked = False
         super().close()
-        self._folder.is_locked = False
 
     def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
         super()._apply(entries, offset, timestamp)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,26 +17,59 @@ import structlog
 from common.config import Config
 from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
 from common.messages import ProcessorReplica
+from common.nodes import TaskId
 from common.status import TaskState
 from common.topics import TopicNames
+from streams import async_calls, group_task, runtime
 from streams.stores import builder as store_builder
-from streams.stores.rocksdb import StoreLockedError
-from taskmanager import assigned_task, global_stores, pipeline_thread, restore
+from streams.stores.bytes_store import BytesStore
+from streams.stores.rocksdb import RocksDBStore, StoreLockedError
+from taskmanager import (
+    assigned_task,
+    global_stores,
+    pipeline_thread,
+    restore,
+    standby_task,
+    task_start,
+    user_errors,
+)
 from taskmanager import task as task_module
-from taskmanager.assigned_task import AssignedTask, TaskContext
+from taskmanager.assigned_task import AssignedTask
 from taskmanager.global_stores import GlobalStores
-from taskmanager.pipeline_thread import PipelineThread, fetcher
-from taskmanager.task import Task
-from taskmanager.task_stores import TaskStores
+from taskmanager.lag_watch import LagWatch
+from taskmanager.pipeline_thread import PipelineThread
+from taskmanager.running_task import RunningTask, TaskContext
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.clients import MemoryClients
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
 from tests.memory.faults import Faults
+from tests.memory.in_turn import BackgroundInTurn, EventLoopInTurn
 from tests.memory.link import WorkerCrashedError
+from tests.memory.pipelines import MAX_PROCESS_TIME_MS
+from tests.user_code import folding
 
-_TIMED = (pipeline_thread, task_module, assigned_task, restore, global_stores)
+_TIMED = (
+    pipeline_thread,
+    task_module,
+    task_start,
+    standby_task,
+    assigned_task,
+    restore,
+    global_stores,
+    user_errors,
+    group_task,
+    async_calls,
+)
 _WAIT_S = 0.05
+_TURN_S = 0.1
+_STEP_S = 0.0001
+"""What a step takes at least: nobody who has not slept long enough waits for ever."""
+_EARLY_COMMIT = 0.05
+_STUCK_S = MAX_PROCESS_TIME_MS / 1000 + 1
+_GLANCE_S = 0.25
+"""After what time of a stuck call others act again."""
+_MOST_ACTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +80,17 @@ class Surroundings:
     replicas: Sequence[ProcessorReplica]
     broker: Broker
     faults: Faults
+    acting: list[Owner] = field(default_factory=list)
+    """Those who are in a call, each of them within the one before."""
 
 
 @contextmanager
-def simulated(broker: Broker, disk: Disk | None) -> Iterator[None]:
+def simulated(world: Surroundings, disk: Disk | None) -> Iterator[None]:
     """Give the engine the brokers' clock, and a disk in memory if there is one.
 
-    Its log goes into the story.
+    Its log goes into the story, and what its users' code waits for is up to the weather.
     """
+    broker, faults = world.broker, world.faults
 
     def note(_logger: object, level: str, entry: Any) -> Any:
         broker.tell(f"[{level}] {entry}")
@@ -72,8 +107,17 @@ def simulated(broker: Broker, disk: Disk | None) -> Iterator[None]:
         put(module, "time", clock)
         if hasattr(module, "wall_clock_ms"):
             put(module, "wall_clock_ms", clock.wall_clock_ms)
-    if disk is not None:
-        put(store_builder, "RocksDBStore", disk.open)
+    put(runtime, "monotonic", clock.monotonic)
+    open_store: Any = RocksDBStore if disk is None else disk.open
+
+    def open_for_owner(*args: Any) -> Any:
+        store = open_store(*args)
+        world.acting[-1].stores.append(store)
+        return store
+
+    put(store_builder, "RocksDBStore", open_for_owner)
+    put(folding, "while_called", lambda: world.acting[-1].let_call_take_its_time())
+    put(folding, "answer_s", lambda: _STUCK_S if faults.is_stuck() else faults.answer_s())
     structlog.configure(processors=[note])
     try:
         yield
@@ -90,16 +134,24 @@ class Owner(ABC):
         self.tm_id = tm_id
         config, broker = world.config, world.broker
         self.clients = MemoryClients(broker, config.transaction_timeout_ms / 1000, world.faults)
-        self.is_acting = False
-        """Whether it is in a call in which others act."""
         self.is_gone = False
+        self.stores: list[BytesStore] = []
+        """All that its tasks have opened."""
+        self._world = world
         self._config = config
+        self._faults = world.faults
         self._clock = broker.clock
         self._tell: Callable[[str], None] = lambda what: broker.tell(f"{name} {what}")
-        self._reader = fetcher(config, self.clients)
-        stores = GlobalStores(config, tm_id, 0, self.clients)
+        self._loop = EventLoopInTurn(broker.clock)
         self._context = TaskContext(
-            config, tm_id, 0, CLUSTER_ID, self.clients, self._reader, stores
+            config,
+            tm_id,
+            0,
+            CLUSTER_ID,
+            self.clients,
+            GlobalStores(config, tm_id, 0, self.clients),
+            LagWatch(config, _NoAnswers(), broker.clock.monotonic, broker.clock.wall_clock_ms),
+            event_loop=self._loop,
         )
         self._tell("begins")
 
@@ -108,150 +160,204 @@ class Owner(ABC):
     def is_busy(self) -> bool:
         """Whether there is something that it has not committed."""
 
+    @property
+    @abstractmethod
+    def can_act(self) -> bool:
+        """Whether it has something to do besides the calls that it is in."""
+
+    @property
+    def failed(self) -> Sequence[TaskId]:
+        """The tasks that have failed as a call of user code did not come back."""
+        return ()
+
     @abstractmethod
     def claim(self) -> None:
         """Get all tasks that it does not have, as a JobManager gives them."""
 
     def step(self) -> None:
-        """Do one turn."""
-        self._act(self._step)
+        """Go on a little."""
+        if self.can_act:
+            self._clock.advance(_STEP_S)
+            self._act(self._step)
 
+    @abstractmethod
     def leave(self) -> None:
-        """Commit what is open, and close the tasks."""
-        self._act(self._leave)
+        """Commit what is open, and close the tasks; that may take some more steps."""
 
     def crash(self) -> None:
         """End the process; one in the middle of a call ends when it comes back."""
         if not self.is_gone:
             self._tell("crashes")
             self.clients.link.cut()
-            if not self.is_acting:
-                self._end()
+            self._act(lambda: None)
+
+    def let_call_take_its_time(self) -> None:
+        """Do what happens while a call of user code goes on."""
+        faults, link = self._faults, self.clients.link
+        if faults.weather.call_ms:
+            self._clock.advance(faults.call_s())
+        if faults.happens(faults.weather.interrupted_call):
+            for _ in range(faults.random.randint(1, _MOST_ACTS)):
+                self._act_beside_call()
+        if faults.is_stuck():
+            self._tell("is stuck in a call")
+            for _ in range(int(_STUCK_S / _GLANCE_S)):
+                self._clock.advance(_GLANCE_S)
+                self._act_beside_call()
+            self._tell("comes back from a call")
+        if link.is_cut:
+            raise WorkerCrashedError
+
+    def _act_beside_call(self) -> None:
+        """Let something happen while a call of user code goes on."""
+        self.clients.link.let_others_act()
 
     def _act(self, action: Callable[[], None]) -> None:
-        if self.is_acting or self.is_gone:
+        if self.is_gone:
             return
-        self.is_acting = True
+        acting = self._world.acting
+        acting.append(self)
         try:
             action()
         except WorkerCrashedError:
-            self._end()
+            assert self.clients.link.is_cut, "an owner crashes in the hands of another one"
         finally:
-            self.is_acting = False
+            acting.pop()
+        if self.clients.link.is_cut and self not in acting:
+            self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Do what becomes of a process that ends: nothing has its files open."""
         self.is_gone = True
-        for task in self._tasks():
-            stores: TaskStores | None = getattr(task, "_stores", None)
-            if stores is not None:
-                stores.close()
+        self._loop.close()
+        for store in self.stores:
+            with suppress(Exception):
+                store.close()
 
-    def _give_up(self, task: AssignedTask, reason: str) -> None:
+    def _give_up(self, task_id: TaskId, reason: str) -> None:
         """End after an error for which there is no hope: only who was fenced may have one."""
         self._tell(f"fails: {reason}")
-        transactional_id = TopicNames.of(self._config).transactional_id(task.replica.task)
-        is_fenced = self.clients.is_fenced(transactional_id)
+        is_fenced = self.clients.is_fenced(TopicNames.of(self._config).transactional_id(task_id))
         assert is_fenced, f"a task fails that nobody has taken over: {reason}"
-        self._end()
+        self.clients.link.cut()
 
     @abstractmethod
-    def _tasks(self) -> Sequence[AssignedTask]: ...
-    @abstractmethod
     def _step(self) -> None: ...
-    @abstractmethod
-    def _leave(self) -> None: ...
 
 
 class TaskOwner(Owner):
-    """Runs one task, as the loop of a PipelineThread would."""
+    """Runs one task, as the loop of a PipelineThread would, but for its threads."""
 
     def __init__(self, name: str, tm_id: int, world: Surroundings) -> None:
         super().__init__(name, tm_id, world)
-        (replica,) = world.replicas
-        self._task = Task(replica, self._context, epoch=0)
-        self._is_running = False
+        (self._replica,) = world.replicas
+        self._assigned = AssignedTask(self._replica, self._context, epoch=0)
+        group = TopicNames.of(self._config).fetch_group
+        self._reader = self.clients.reader(group, is_watched=True)
+        self._task: RunningTask | None = None
+        self._since_s: float | None = None
+        """When something was done first that is not committed."""
+        self._wants_commit = self._has_more = False
 
     @property
     def is_busy(self) -> bool:
         """See `Owner.is_busy`."""
-        return self._task.has_open_transaction or self._task.has_gathered
+        task = self._task
+        return task is not None and (task.has_uncommitted or task.has_calls or task.has_records)
+
+    @property
+    def can_act(self) -> bool:
+        """See `Owner.can_act`."""
+        return not self.is_gone and self not in self._world.acting
 
     def claim(self) -> None:
         """See `Owner.claim`: it ends without its only one."""
 
-    def _tasks(self) -> Sequence[AssignedTask]:
-        return [self._task]
+    def leave(self) -> None:
+        """See `Owner.leave`."""
+        if self.can_act:
+            self._act(self._leave)
 
     def _step(self) -> None:
-        if self._is_running:
-            self._turn()
-        else:
+        if self._task is None:
             self._start()
+        else:
+            self._work(self._task)
 
     def _start(self) -> None:
         self._tell("starts the task")
-        if self._attempt(self._task.start):
-            self._reader.assign(self._task.positions)
-            self._is_running = True
+        start = self._assigned.new_start()
 
-    def _turn(self) -> None:
-        task = self._task
-        fetched = self._reader.fetch(self._config.max_batch_records, self._wait_s())
-        for batch in fetched.batches:
-            if self._is_running:
-                self._attempt(partial(task.process, batch))
-        for partition, offset in fetched.ends:
-            if self._is_running:
-                task.reached_end(partition, offset)
-        for _, reason in fetched.errors:
-            if self._is_running:
-                self._attempt(partial(task.lose_input, reason))
-        if self._is_running and task.needs_turns:
-            self._attempt(task.turn)
-        if self._is_running:
-            self._pause_full()
-            self._commit_if_due(nothing_came=not fetched.batches)
+        def run() -> None:
+            task = self._task = start.run()
+            task.reader = self._reader
+            self._reader.assign(task.read)
+            self._since_s, self._wants_commit, self._has_more = None, False, False
 
-    def _wait_s(self) -> float:
-        return 0 if self._task.has_open_transaction or self._task.has_gathered else _WAIT_S
+        self._attempt(run)
 
-    def _pause_full(self) -> None:
-        full = {p for p in self._task.partitions if self._task.is_full(p)}
-        paused = self._reader.paused
-        if full != paused:
-            self._reader.pause(full - paused)
-            self._reader.resume(paused - full)
-
-    def _commit_if_due(self, nothing_came: bool) -> None:
-        task = self._task
-        is_due = (
-            nothing_came
-            or task.is_caught_up
-            or task.wants_commit
-            or task.transaction_age_s >= self._config.commit_interval_ms / 1000
+    def _work(self, task: RunningTask) -> None:
+        fetched = self._reader.fetch(
+            self._config.max_batch_records, 0 if self._has_more else _WAIT_S
         )
-        if task.has_open_transaction and is_due:
-            self._attempt(partial(self._finish, task.commit))
-        elif task.has_lost_connection:
-            self._attempt(task.require_connection)
-        elif task.needs_refresh:
-            self._attempt(partial(self._finish, task.refresh))
+        for batch in fetched.batches:
+            task.add(batch)
+        for partition, offset in fetched.ends:
+            task.reached_end(partition, offset)
+        for _, reason in fetched.errors:
+            if self._task is not None and not self._attempt(partial(task.lose_input, reason)):
+                return
+        self._loop.run_once()
+        if self._turn(task):
+            self._pause_full(task)
+            self._commit_if_due(task)
 
-    def _finish(self, commit: Callable[[], bool]) -> None:
-        if not commit():
-            raise TransactionFailedError("a connection broke during the commit")
+    def _turn(self, task: RunningTask) -> bool:
+        """Do a turn; tell whether the task still runs."""
+        if not (task.has_records or task.has_calls or task.wake_in_ms() == 0):
+            return True
+
+        def turn() -> None:
+            began_s = self._clock.now_s
+            done = task.turn(began_s + min(self._config.commit_interval_ms / 1000, _TURN_S))
+            self._wants_commit |= done.wants_commit
+            self._has_more = done.has_more or task.has_news
+            if task.has_uncommitted and self._since_s is None:
+                self._since_s = began_s
+
+        return self._attempt(turn)
+
+    def _pause_full(self, task: RunningTask) -> None:
+        paused = self._reader.paused
+        full = {p for p in task.partitions if task.is_overfull(p)} - paused
+        self._reader.pause(full)
+        self._reader.resume({p for p in paused if not task.is_full(p)})
+
+    def _commit_if_due(self, task: RunningTask) -> None:
+        age_s = 0.0 if self._since_s is None else self._clock.now_s - self._since_s
+        is_due = (
+            task.is_at_its_end
+            or self._wants_commit
+            or age_s >= self._config.commit_interval_ms / 1000
+            or self._faults.happens(_EARLY_COMMIT)
+        )
+        if task.has_uncommitted and is_due:
+            self._commit(task)
+        elif not task.has_uncommitted and task.has_lost_connection:
+            self._attempt(task.require_connection)
+        elif not task.has_uncommitted and task.needs_refresh and not task.has_calls:
+            self._attempt(task.refresh)
+
+    def _commit(self, task: RunningTask) -> None:
+        self._attempt(task.commit)
+        self._since_s, self._wants_commit = None, False
 
     def _attempt(self, action: Callable[[], object]) -> bool:
-        """Do something; an error that may pass drops the task, which the next step starts.
-
-        Only who was fenced may find that there is no hope.
-        """
+        """Do something; an error that may pass drops the task, which the next step starts."""
         try:
             action()
         except HopelessError as error:
-            self._give_up(self._task, str(error))
-            self._is_running = False
+            self._give_up(self._replica.task, str(error))
             return False
         except (FencedError, TransactionFailedError, StoreLockedError) as error:
             self._tell(f"drops the task: {type(error).__name__}: {error}")
@@ -260,19 +366,18 @@ class TaskOwner(Owner):
         return True
 
     def _drop(self) -> None:
-        if self._is_running:
+        if self._task is not None:
             self._reader.resume(self._reader.paused)
             self._reader.unassign(self._task.partitions)
-        self._is_running = False
-        self._task.drop()
-        self._task.state = TaskState.STARTING
+            self._task.close()
+            self._task = None
 
     def _leave(self) -> None:
-        if self._is_running and self._task.has_open_transaction:
-            self._attempt(self._task.commit)
+        if self._task is not None and self._task.has_uncommitted:
+            self._commit(self._task)
         self._drop()
-        self._end()
         self._tell("has left")
+        self.clients.link.cut()
 
 
 class ThreadOwner(Owner):
@@ -281,23 +386,36 @@ class ThreadOwner(Owner):
     def __init__(self, name: str, tm_id: int, world: Surroundings) -> None:
         super().__init__(name, tm_id, world)
         self._channel = _Channel(self._clock)
-        self._thread = PipelineThread(self._context, self._channel)  # type: ignore[arg-type]
-        pool: Any = _InTurn()
-        self._thread._starters = self._thread._standby_starters = pool
-        self._thread._committers = pool
-        self._replicas = world.replicas
+        self._background = BackgroundInTurn(self._clock, world.faults.random)
+        channel: Any = self._channel
+        self._thread = PipelineThread(self._context, channel, self._background)
+        self._is_looping = False
         self.claim()
 
     @property
     def is_busy(self) -> bool:
         """See `Owner.is_busy`."""
-        return any(task.has_open_transaction or task.has_gathered for task in self._tasks())
+        running = [task.running for task in self._thread._tasks.values()]
+        return self._background.is_busy or any(
+            task.has_uncommitted or task.has_calls for task in running if task is not None
+        )
+
+    @property
+    def can_act(self) -> bool:
+        """See `Owner.can_act`."""
+        return not self.is_gone and (not self._is_looping or self._background.can_run)
+
+    @property
+    def failed(self) -> Sequence[TaskId]:
+        """See `Owner.failed`."""
+        thread = self._thread
+        return [t for t in thread.tasks if thread.status(t).state is TaskState.FAILED]
 
     def claim(self) -> None:
         """See `Owner.claim`."""
         self._channel.silent_since_s = None
-        for replica in self._replicas:
-            if replica.task not in self._thread._tasks:
+        for replica in self._world.replicas:
+            if replica.task not in self._thread.tasks:
                 self._channel.commands.append(
                     {
                         "type": "assign",
@@ -312,28 +430,43 @@ class ThreadOwner(Owner):
         self._tell("hears nothing of its driver any more")
         self._channel.silent_since_s = self._clock.now_s
 
-    def _tasks(self) -> Sequence[AssignedTask]:
-        return list(self._thread._tasks.values())
+    def revoke(self, task_id: TaskId) -> None:
+        """Let the driver want a task back."""
+        self._tell(f"is to give {task_id} back")
+        self._channel.commands.append({"type": "revoke", "task": str(task_id)})
+
+    def leave(self) -> None:
+        """See `Owner.leave`."""
+        self._tell("is to stop")
+        self._channel.commands.append({"type": "stop"})
 
     def _step(self) -> None:
-        thread = self._thread
-        thread._obey()
-        thread._watch_lease()
-        thread._watch_starts()
-        thread._work()
-        thread._report()
-        for task in self._tasks():
-            if task.state is TaskState.FAILED:
-                self._give_up(task, task.reason)
-        if not self._tasks():
-            self._tell("has no tasks any more")
-            self._end()
+        deeds = [self._loop.run_once] if self._loop.is_running else []
+        if self._background.can_run:
+            deeds.append(self._background.run)
+        if not self._is_looping:
+            deeds.append(self._round)
+        self._faults.random.choice(deeds)()
 
-    def _leave(self) -> None:
-        for task in self._tasks():
-            command = {"type": "revoke", "task": str(task.replica.task)}
-            self._channel.commands.append(command)
-        self._step()
+    def _round(self) -> None:
+        self._is_looping = True
+        try:
+            self._thread.step()
+        finally:
+            self._is_looping = False
+        for task_id in self.failed:
+            reason = self._thread.status(task_id).reason
+            if "max_process_time_ms" not in reason:
+                self._give_up(task_id, reason)
+        if not self._thread.tasks:
+            self._tell("has no tasks any more")
+            self.clients.link.cut()
+
+    def _act_beside_call(self) -> None:
+        if self._faults.random.random() < 0.5 or not self.can_act:
+            super()._act_beside_call()
+        else:
+            self.step()
 
 
 class _Channel:
@@ -360,13 +493,8 @@ class _Channel:
         pass
 
 
-class _InTurn:
-    """Does at once what a pool of threads would do side by side."""
+class _NoAnswers:
+    """Brokers that a `LagWatch` never asks, as nobody starts it."""
 
-    def submit(self, call: Callable[[], Any]) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(call())
-        except Exception as error:
-            done.set_exception(error)
-        return done
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"nobody asks for {name}")

@@ -53,6 +53,14 @@ class Weather:
     """Some of what waits to be sent is in the topics before the commit."""
     unknown_offset: float = 0.0
     """Nobody knows where state that was committed is in its topic."""
+    call_ms: int = 0
+    """The longest time that a call of user code takes."""
+    answer_ms: int = 0
+    """The longest time that the answer to an asynchronous call takes."""
+    interrupted_call: float = 0.0
+    """Others act while a call of user code goes on, the loop of its own thread among them."""
+    stuck_call: float = 0.0
+    """A call of user code, or an answer, takes longer than it may."""
 
 
 CALM = Weather()
@@ -84,6 +92,18 @@ class Faults:
         if self.happens(self.weather.bad_commit):
             return self.random.choice(_MISHAPS)
         return Fate.DONE
+
+    def call_s(self) -> float:
+        """Return how long a call of user code takes."""
+        return self._up_to(self.weather.call_ms)
+
+    def answer_s(self) -> float:
+        """Return how long the answer to an asynchronous call takes."""
+        return self._up_to(self.weather.answer_ms)
+
+    def is_stuck(self) -> bool:
+        """Tell whether a call of user code takes longer than it may."""
+        return self.happens(self.weather.stuck_call)
 
     def part(self, count: int, rate: float) -> int:
         """Return `count`, or with the probability `rate` a smaller number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from common.config import Config
 from common.kafka.clients import Partition
@@ -38,7 +38,12 @@ class Judge:
     @property
     def is_done(self) -> bool:
         """Whether all input is committed."""
-        ends = {partition: self._end(partition) for partition in self._inputs}
+        return self.is_done_but_for(())
+
+    def is_done_but_for(self, tasks: Collection[TaskId]) -> bool:
+        """Whether all input is committed that other tasks than these read."""
+        numbers = {task.partition for task in tasks}
+        ends = {p: self._end(p) for p in self._inputs if p[1] not in numbers}
         return all(end in (0, self.committed.get(p)) for p, end in ends.items())
 
     def check(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from common.config import Config
 from common.messages import ProcessorReplica
@@ -12,6 +12,7 @@ from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.topics import TopicNames, TopicSpec
 from tests.user_code.folding import fold
 
+MAX_PROCESS_TIME_MS = 3_000
 STATE_TOPIC = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -36,6 +37,7 @@ class Pipeline:
     poison: float = 0.0
     """The share of records that it rejects, into dead letters."""
     code: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def in_topics(self, config: Config) -> tuple[str, ...]:
@@ -72,6 +74,7 @@ class Pipeline:
             dead_letter_topic=self.dead_letter_topic(config),
             on_error=OnError.DEAD_LETTER if self.poison else OnError.FAIL,
             code=self.code,
+            config=self.config,
             options=self.options,
         )
 
@@ -99,6 +102,13 @@ def _folded(values: Sequence[bytes]) -> Expected:
     return Expected(results, state=b"%d" % digest)
 
 
+def _asked_and_folded(values: Sequence[bytes]) -> Expected:
+    good = [value for value in values if value.isdigit()]
+    bad = [value for value in values if not value.isdigit()]
+    folded = _folded(good)
+    return Expected(folded.results, bad, folded.state if good else None)
+
+
 def _folder(name: str, inputs: int, persistent: bool, **options: Any) -> Pipeline:
     store = {"name": "Digests", "type": "key_value", "key": "bytes", "value": "bytes"}
     return Pipeline(
@@ -108,13 +118,31 @@ def _folder(name: str, inputs: int, persistent: bool, **options: Any) -> Pipelin
         inputs,
         "Digests",
         code="tests.user_code.folding:Folder",
-        options={"stores": [{**store, "persistent": persistent, "logged": True}], **options},
+        options={
+            "stores": [{**store, "persistent": persistent, "logged": True}],
+            "max_process_time_ms": MAX_PROCESS_TIME_MS,
+            **options,
+        },
+    )
+
+
+def _asker(name: str, ordered: Literal[True, "key"]) -> Pipeline:
+    return Pipeline(
+        name,
+        ProcessorType.TOPOLOGY,
+        _asked_and_folded,
+        store="Digests",
+        poison=0.1,
+        code="tests.user_code.folding:asked_and_folded",
+        config={"topic": "in0", "ordered": ordered},
+        options={"group": "Source", "max_process_time_ms": MAX_PROCESS_TIME_MS},
     )
 
 
 FOLD_OF_TWO = _folder(
     "fold of two topics", 2, persistent=True, buffered_records=3, max_task_idle_ms=100
 )
+ASKED_BY_KEY = _asker("asked in the order of keys", "key")
 PIPELINES = (
     Pipeline("forward", ProcessorType.FORWARD, _forwarded),
     Pipeline("forward of two topics", ProcessorType.FORWARD, _forwarded, inputs=2),
@@ -123,5 +151,7 @@ PIPELINES = (
     _folder("fold", 1, persistent=True),
     _folder("fold in memory", 1, persistent=False),
     FOLD_OF_TWO,
+    _asker("asked in order", True),
+    ASKED_BY_KEY,
 )
 MODULES = ("tests.user_code.folding",)

@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 from common.kafka.clients import Partition
+from common.topics import TopicNames
+from streams.async_calls import AsyncCalls
 from streams.stores.bytes_store import BytesStore
-from taskmanager.assigned_task import START_TIMEOUT_S, AssignedTask
-from taskmanager.pipeline_thread import PipelineThread
+from taskmanager import task as task_module
+from taskmanager.lanes import Lanes
 from taskmanager.task import Task
+from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
 from taskmanager.task_stores import TaskStores
+from taskmanager.thread_state import PipelineThreadState
 from tests.memory.partition_log import PartitionLog
+from tests.memory.pipelines import ASKED_BY_KEY, FOLD_OF_TWO, Pipeline
 from tests.memory.producer import MemoryProducer
 from tests.memory.reader import MemoryReader
 
@@ -87,18 +92,22 @@ def partial_state(patch: pytest.MonkeyPatch) -> None:
 def positions_first(patch: pytest.MonkeyPatch) -> None:
     """A task looks up where to go on before it has fenced the former owner."""
 
-    def start(original: Any, self: Any) -> None:
-        with closing(self._context.clients.reader(self._group)) as reader:
-            self._early_positions = reader.committed(self.partitions, START_TIMEOUT_S)
-        original(self)
+    def run(original: Any, self: Any) -> Task:
+        names = TopicNames.of(self._context.config)
+        task = self._replica.task
+        with closing(self._context.clients.reader(names.consumer_group(task.processor))) as reader:
+            partitions = [(topic, task.partition) for topic in self._replica.in_topics]
+            self._early_positions = reader.committed(partitions, START_TIMEOUT_S)
+        started: Task = original(self)
+        return started
 
     def find(original: Any, self: Any, *args: Any) -> dict[Partition, int]:
         positions: dict[Partition, int] = original(self, *args)
         early: dict[Partition, int] = self._early_positions
         return positions | early
 
-    _instead_of(patch, Task, "start", start)
-    _instead_of(patch, Task, "_find_positions", find)
+    _instead_of(patch, ProcessorStart, "run", run)
+    _instead_of(patch, ProcessorStart, "_find_positions", find)
 
 
 def read_uncommitted(patch: pytest.MonkeyPatch) -> None:
@@ -123,40 +132,66 @@ def swapped_sends(patch: pytest.MonkeyPatch) -> None:
 def skipped_record(patch: pytest.MonkeyPatch) -> None:
     """A task that starts again leaves a record out: it begins at the committed offset plus one."""
 
-    def find(original: Any, self: Any, group: Any, reader: Any) -> dict[Partition, int]:
-        positions: dict[Partition, int] = original(self, group, reader)
-        for partition, offset in reader.committed(self.partitions, START_TIMEOUT_S).items():
+    def find(original: Any, self: Any, *args: Any) -> dict[Partition, int]:
+        positions: dict[Partition, int] = original(self, *args)
+        reader = args[-1]
+        for partition, offset in reader.committed([*positions], START_TIMEOUT_S).items():
             if offset < reader.watermarks(partition, START_TIMEOUT_S)[1]:
                 positions[partition] = offset + 1
         return positions
 
-    _instead_of(patch, Task, "_find_positions", find)
+    _instead_of(patch, ProcessorStart, "_find_positions", find)
 
 
 def taken_twice(patch: pytest.MonkeyPatch) -> None:
     """A task takes records in that are delivered twice."""
-    patch.setattr(AssignedTask, "_count_seen", lambda *_: 0)
+    patch.setattr(task_module, "count_seen", lambda *_: 0)
 
 
 def read_for_done(patch: pytest.MonkeyPatch) -> None:
     """What was read is committed, though some of it still waits to be processed."""
 
-    def flush(original: Any, self: Any, nodes: Any) -> None:
-        original(self, nodes)
-        self.positions.update(self._read)
+    def send(original: Any, self: Any) -> None:
+        original(self)
+        self._positions.update(self.read)
 
-    _instead_of(patch, Task, "_flush", flush)
+    _instead_of(patch, Task, "_send", send)
+
+
+def calls_for_done(patch: pytest.MonkeyPatch) -> None:
+    """What was given to an `AsyncProcessor` is committed, though it has not answered yet."""
+    patch.setattr(AsyncCalls, "position", lambda *_: None)
+
+
+def results_before_calls(patch: pytest.MonkeyPatch) -> None:
+    """What came of some records is committed while calls for earlier ones go on."""
+    patch.setattr(AsyncCalls, "is_committable", True)
 
 
 def forgotten_pause(patch: pytest.MonkeyPatch) -> None:
     """A thread that gives a task up does not resume the partitions that it has paused for it."""
 
-    def detach(original: Any, self: Any, task: Any) -> None:
+    def remove(original: Any, self: Any, *args: Any) -> None:
         with pytest.MonkeyPatch.context() as deaf:
             deaf.setattr(MemoryReader, "resume", lambda *_: None)
-            original(self, task)
+            original(self, *args)
 
-    _instead_of(patch, PipelineThread, "_detach", detach)
+    _instead_of(patch, Lanes, "remove", remove)
+
+
+def forgotten_time(patch: pytest.MonkeyPatch) -> None:
+    """A task whose time to wake comes after a commit is not woken."""
+
+    def on_commit_ended(original: Any, self: Any, slot: Any, *args: Any) -> None:
+        original(self, slot, *args)
+        self._timed.discard(slot.task)
+
+    _instead_of(patch, PipelineThreadState, "_on_commit_ended", on_commit_ended)
+
+
+def locked_folders(patch: pytest.MonkeyPatch) -> None:
+    """A call that was given up leaves its stores open when it ends."""
+    patch.setattr(Task, "end_abandoned", lambda *_: None)
 
 
 SABOTAGES: tuple[Sabotage, ...] = (
@@ -172,8 +207,15 @@ SABOTAGES: tuple[Sabotage, ...] = (
     skipped_record,
     taken_twice,
     read_for_done,
+    calls_for_done,
+    results_before_calls,
 )
-SABOTAGES_OF_THREADS: tuple[Sabotage, ...] = (forgotten_pause,)
+SABOTAGES_OF_THREADS: tuple[tuple[Sabotage, Pipeline], ...] = (
+    (forgotten_pause, FOLD_OF_TWO),
+    (forgotten_time, FOLD_OF_TWO),
+    (locked_folders, ASKED_BY_KEY),
+)
+"""With the processor that shows it."""
 
 
 def _instead_of(

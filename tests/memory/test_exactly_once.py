@@ -15,7 +15,7 @@ import pytest
 
 from common.kafka.clients import HopelessError
 from tests.memory.driving import Owner, TaskOwner, ThreadOwner
-from tests.memory.pipelines import FOLD_OF_TWO, PIPELINES, Pipeline
+from tests.memory.pipelines import PIPELINES, Pipeline
 from tests.memory.sabotage import SABOTAGES, SABOTAGES_OF_THREADS, Sabotage
 from tests.memory.world import World
 from tests.seeds import parametrize
@@ -65,12 +65,12 @@ def test_the_judge_sees_what_is_broken_in_a_task(
     assert is_seen(TaskOwner), f"nobody has seen: {sabotage.__doc__}"
 
 
-@pytest.mark.parametrize("sabotage", SABOTAGES_OF_THREADS, ids=attrgetter("__name__"))
+@pytest.mark.parametrize(("sabotage", "pipeline"), SABOTAGES_OF_THREADS)
 def test_the_judge_sees_what_is_broken_in_a_thread(
-    sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch
+    sabotage: Sabotage, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sabotage(monkeypatch)
-    assert is_seen(ThreadOwner, [FOLD_OF_TWO]), f"nobody has seen: {sabotage.__doc__}"
+    assert is_seen(ThreadOwner, [pipeline]), f"nobody has seen: {sabotage.__doc__}"
 
 
 def is_seen(owner: type[Owner], pipelines: Sequence[Pipeline] = PIPELINES) -> bool:

@@ -17,14 +17,15 @@ from tests.memory.pipelines import MODULES, PIPELINES, Pipeline
 from tests.memory.upstream import Upstream
 
 ACTS = 60
-STEPS_TO_THE_END = 1500
+STEPS_TO_THE_END = 3000
 """More than it takes until a task starts again that waits since it has failed often."""
+STEPS_TO_LEAVE = 200
 _TASK_MANAGERS = 3
 _LONGEST_PAUSE_S = 30.0
 _IDLE_S = 13 * 3600.0
 
 
-def draw_weather(random: Random) -> Weather:
+def draw_weather(random: Random, with_stuck_calls: bool) -> Weather:
     """Return what is unreliable in this world."""
     choose = random.choice
     return Weather(
@@ -41,6 +42,10 @@ def draw_weather(random: Random) -> Weather:
         late_end=choose((0, 0.5)),
         early_send=choose((0, 0.3, 1)),
         unknown_offset=choose((0, 0.05)),
+        call_ms=choose((0, 0, 5, 60)),
+        answer_ms=choose((0, 10, 300, 1500)),
+        interrupted_call=choose((0, 0.1, 0.5)),
+        stuck_call=choose((0, 0, 0.02)) if with_stuck_calls else 0.0,
     )
 
 
@@ -56,7 +61,7 @@ class World:
     ) -> None:
         """Make it; the stores are RocksDB's if there is a folder for them, and else in memory."""
         self._random = random = Random(seed)
-        self._faults = Faults(random, draw_weather(random))
+        self._faults = Faults(random, draw_weather(random, owner is ThreadOwner))
         self.broker = Broker(Clock(), self._faults)
         self._disk = None if state_dir else Disk()
         config = Config(
@@ -85,19 +90,24 @@ class World:
         self._surroundings = Surroundings(config, replicas, self.broker, self._faults)
         self._make_owner = owner
         self._owners: list[Owner] = []
+        self._all_owners: list[Owner] = []
         self._started = 0
         self._judged = 0
         self.broker.tell(f"{pipeline.name}, {self._faults.weather}")
 
     def live(self) -> None:
         """Let things happen, then make peace, and judge what has come of it."""
-        with simulated(self.broker, self._disk):
-            for _ in range(ACTS):
-                self._act()
-                self._check()
-            self._faults.weather = CALM
-            self._finish()
-            self._judge.check_end(self._disk)
+        with simulated(self._surroundings, self._disk):
+            try:
+                for _ in range(ACTS):
+                    self._act()
+                    self._check()
+                self._faults.weather = CALM
+                self._finish()
+                self._judge.check_end(self._disk)
+            finally:
+                for owner in self._all_owners:
+                    owner.end()
 
     def _check(self) -> None:
         """Judge, if something was decided since the last time, and all markers are written."""
@@ -114,6 +124,7 @@ class World:
             (0.2, self._crash),
             (0.2, self._leave),
             (0.2, self._assign),
+            (0.2, self._revoke),
             (0.1, self._silence_a_driver),
             (0.2, self._pause),
             (0.2, self._delete_what_is_processed),
@@ -142,10 +153,11 @@ class World:
         owner = self._make_owner(name, tm_id, self._surroundings)
         owner.clients.link.let_others_act = self._preempt
         self._owners.append(owner)
+        self._all_owners.append(owner)
 
     def _preempt(self) -> None:
         """Let somebody act while an owner waits for an answer."""
-        others = [owner for owner in self._owners if not (owner.is_acting or owner.is_gone)]
+        others = [owner for owner in self._owners if owner.can_act]
         if others and self._random.random() < 0.7:
             self._random.choice(others).step()
         else:
@@ -163,6 +175,12 @@ class World:
         """Let one have all tasks that it has lost."""
         if self._owners:
             self._random.choice(self._owners).claim()
+
+    def _revoke(self) -> None:
+        owner = self._random.choice(self._owners) if self._owners else None
+        if isinstance(owner, ThreadOwner):
+            tasks = owner.failed or [replica.task for replica in self._surroundings.replicas]
+            owner.revoke(self._random.choice(tasks))
 
     def _silence_a_driver(self) -> None:
         owner = self._random.choice(self._owners) if self._owners else None
@@ -188,17 +206,37 @@ class World:
                 owner.crash()
             self._owners = []
         for owner in self._owners[:-1]:
-            owner.leave()
-        if not self._owners:
+            self._see_off(owner)
+        if not self._owners or self._owners[-1].is_gone:
             self._add_owner()
         owner = self._owners[-1]
         for _ in range(STEPS_TO_THE_END):
             owner.claim()
             owner.step()
+            if owner.failed and self._judge.is_done_but_for(owner.failed):
+                self._mend(owner)
             if owner.is_gone:
                 self._owners = []
                 self._add_owner()
                 owner = self._owners[-1]
             elif self._judge.is_done and self.broker.is_settled and not owner.is_busy:
+                self._see_off(owner)
                 return
         raise AssertionError("the task does not come to rest")
+
+    def _mend(self, owner: Owner) -> None:
+        """Do what an operator does about tasks that have failed, or about their worker."""
+        if isinstance(owner, ThreadOwner) and self._random.random() < 0.7:
+            for task_id in owner.failed:
+                owner.revoke(task_id)
+        else:
+            owner.crash()
+
+    def _see_off(self, owner: Owner) -> None:
+        """Let an owner commit and close all."""
+        owner.leave()
+        for _ in range(STEPS_TO_LEAVE):
+            if owner.is_gone:
+                return
+            owner.step()
+        raise AssertionError("a worker does not come to its end")

@@ -1,0 +1,183 @@
+"""Other threads and the event loop of a worker without threads: what they do comes in turn.
+
+Work that was handed to them begins when the world chooses, and may be interrupted by others in the
+middle; what comes of it is told later still. So a loop sees what it would see beside real threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+from streams.event_loop import EventLoop
+from taskmanager.background import Background, Operation, Pool
+from tests.memory.clock import Clock
+
+T = TypeVar("T")
+
+_INSIDE_A_WAIT = 0.3
+"""How often work is done while the loop waits for it, and not beside what the loop does."""
+_TICK_S = 0.01
+
+
+@dataclass(eq=False, slots=True)
+class _Line:
+    """The jobs of one thread, or of all threads of a pool."""
+
+    jobs: deque[Callable[[], None]] = field(default_factory=deque)
+    is_single: bool = False
+    is_running: bool = False
+
+
+class BackgroundInTurn(Background):
+    """Does what a `Background` does when `run` is called, and lets `settle` tell of some of it."""
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        self._clock = clock
+        self._random = random
+        self._results: deque[Callable[[], None]] = deque()
+        self._open: set[Operation] = set()
+        self._lines = {pool: _Line(is_single=pool is Pool.USER) for pool in Pool}
+
+    @property
+    def is_busy(self) -> bool:
+        """See `Background.is_busy`."""
+        return bool(self._open)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether there is work that can begin now."""
+        return bool(self._ready())
+
+    def run(self) -> None:
+        """Do one piece of work."""
+        line = self._random.choice(self._ready())
+        job = line.jobs.popleft()
+        was_running, line.is_running = line.is_running, True
+        try:
+            job()
+        finally:
+            line.is_running = was_running
+
+    def submit(
+        self,
+        pool: Pool,
+        work: Callable[[], Any],
+        then: Callable[[Any], None],
+        late: Callable[[Any], None] = lambda _: None,
+    ) -> Operation:
+        """See `Background.submit`."""
+        operation = Operation(then, pool, late)
+        self._open.add(operation)
+
+        def job() -> None:
+            try:
+                result = work()
+            except Exception as error:
+                result = error
+            self._results.append(partial(self._finish, operation, result))
+
+        operation.job = job
+        self._lines[pool].jobs.append(job)
+        return operation
+
+    def settle(self, wait_s: float) -> None:
+        """See `Background.settle`; what is told may be a part, as if the rest came just after."""
+        if wait_s and not self._results:
+            if self.can_run and self._random.random() < _INSIDE_A_WAIT:
+                self.run()
+            else:
+                self._clock.advance(wait_s)
+        if self._results:
+            for _ in range(self._random.randint(1, len(self._results))):
+                self._results.popleft()()
+
+    def wake(self, call: Callable[[], None]) -> None:
+        """See `Background.wake`."""
+        self._results.append(call)
+
+    def abandon(self, operation: Operation) -> bool:
+        """See `Background.abandon`."""
+        if operation not in self._open:
+            return False
+        self._open.discard(operation)
+        if operation.pool is not Pool.USER:
+            return True
+        dropped = self._lines[Pool.USER].jobs
+        self._lines[Pool.USER] = _Line(is_single=True)
+        self._open = {each for each in self._open if each.job not in dropped}
+        return operation.job not in dropped
+
+    def close(self) -> None:
+        """Forget all work."""
+        self._results.clear()
+        for line in self._lines.values():
+            line.jobs.clear()
+
+    def _ready(self) -> list[_Line]:
+        return [
+            line
+            for line in self._lines.values()
+            if line.jobs and not (line.is_single and line.is_running)
+        ]
+
+    def _finish(self, operation: Operation, result: Any) -> None:
+        if operation in self._open:
+            self._open.discard(operation)
+            operation.then(result)
+        else:
+            self._lines[Pool.START].jobs.append(partial(operation.late, result))
+
+
+class EventLoopInTurn(EventLoop):
+    """An event loop that goes on only when `run_once` is called, by the clock of everybody."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._events: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether anything was ever done on it."""
+        return self._events is not None
+
+    def run_once(self) -> None:
+        """Do what can be done now."""
+        if self._events is not None:
+            self._events.call_soon(self._events.stop)
+            self._events.run_forever()
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        """See `EventLoop.call_soon`."""
+        self._get().call_soon(callback, *args)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """See `EventLoop.run`."""
+        task = self._get().create_task(coroutine)
+        while not task.done():
+            self._clock.advance(_TICK_S)
+            self.run_once()
+        return task.result()
+
+    def close(self) -> None:
+        """See `EventLoop.close`."""
+        if self._events is None:
+            return
+        self.run_once()
+        while tasks := asyncio.all_tasks(self._events):
+            for task in tasks:
+                task.cancel()
+            self.run_once()
+        self._events.close()
+        self._events = None
+
+    def _get(self) -> asyncio.AbstractEventLoop:
+        if self._events is None:
+            self._events = asyncio.new_event_loop()
+            self._events.time = self._clock.monotonic  # type: ignore[method-assign]
+        return self._events
