@@ -34,6 +34,7 @@ class Disk:
         identity: Mapping[str, str],
         timestamp_of: Callable[[bytes], int] | None = None,
         segment_of: Callable[[bytes], bytes] | None = None,
+        resources: object = None,
     ) -> DiskStore:
         """Open a store, empty if the folder is new or holds what belongs to something else."""
         folder = self.folders.setdefault(directory, Folder())
