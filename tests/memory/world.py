@@ -17,7 +17,7 @@ from tests.memory.pipelines import MODULES, PIPELINES, Pipeline
 from tests.memory.upstream import Upstream
 
 ACTS = 60
-STEPS_TO_THE_END = 3000
+STEPS_TO_THE_END = 10_000
 """More than it takes until a task starts again that waits since it has failed often."""
 STEPS_TO_LEAVE = 200
 _TASK_MANAGERS = 3
