@@ -185,7 +185,9 @@ class Task(RunningTask):
     @property
     def needs_refresh(self) -> bool:
         """Whether it has not committed for so long that the brokers may soon forget about it."""
-        return time.monotonic() - self._committed_at_s > REFRESH_INTERVAL_S
+        # What calls have put out in the order of keys must not be committed before they return.
+        is_due = time.monotonic() - self._committed_at_s > REFRESH_INTERVAL_S
+        return is_due and not self._nodes.has_calls
 
     @property
     def has_lost_connection(self) -> bool:
