@@ -310,7 +310,9 @@ class PipelineThreadState:
         self._move(slot, Phase.TURNING, Phase.IDLE)
         if self._on_user_thread == slot.task:
             self._on_user_thread = None
-        slot.is_ready, slot.is_at_its_end = event.has_more, event.is_at_its_end
+        # What came during the turn may be what its records waited for: the end of another input.
+        slot.is_ready |= event.has_more
+        slot.is_at_its_end = event.is_at_its_end
         slot.wants_commit |= event.wants_commit
         self._wake_in(slot, event.wake_in_ms)
         if not event.has_uncommitted:

@@ -129,6 +129,15 @@ def test_records_that_come_during_a_commit_wait_for_its_end() -> None:
     assert host.take(CommitEnded(task(0))) == [RunTurn(task(0), BUDGET_MS)]
 
 
+def test_what_comes_during_a_turn_leads_to_another_one() -> None:
+    """It may be the end of an input for which the records of another one wait."""
+    host = running()
+    host.take(fed())
+    assert host.take(fed()) == []
+    assert host.take(ended(has_more=False)) == [RunTurn(task(0), BUDGET_MS)]
+    assert host.take(ended(is_at_its_end=True)) == [CommitTask(task(0))]
+
+
 def test_tasks_with_user_code_take_turns_on_one_thread() -> None:
     host = running(range(3))
     assert host.take(fed(0), fed(1), fed(2)) == [RunTurn(task(0), BUDGET_MS)]
