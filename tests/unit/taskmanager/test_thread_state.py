@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
-from common.nodes import TaskId
 from taskmanager.slot import Phase
 from taskmanager.thread_events import (
     AbandonCall,
     Assigned,
     Call,
-    CancelStart,
     Closed,
     CloseTask,
-    Command,
     CommitEnded,
     CommitTask,
     Disturbed,
     EndProcess,
-    EndThread,
-    Event,
-    Failure,
-    Fed,
     ForgetTask,
-    Kind,
     RefreshDue,
     RefreshTask,
     ReportFailed,
@@ -36,74 +25,24 @@ from taskmanager.thread_events import (
     Started,
     StartFailed,
     StartTask,
-    StopRequested,
-    Tick,
-    TurnEnded,
 )
-from taskmanager.thread_state import PipelineThreadState
-
-HEARTBEAT_MS, COMMIT_MS, BUDGET_MS = 1000, 100, 80
-MAX_PROCESS_MS = 5000
-TIMEOUT_MS = 15_000
-TRANSIENT = Failure(Kind.TRANSIENT, "a broker is away")
-FENCED = Failure(Kind.FENCED, "fenced: newer")
-EXPIRED = Failure(Kind.EXPIRED, "fenced: too old")
-FATAL = Failure(Kind.FATAL, "a right is missing")
-REJECTED = Failure(Kind.FATAL, "record in[0]@2: no good", commits=True)
-
-
-def task(number: int) -> TaskId:
-    return TaskId("P", number)
-
-
-class Host:
-    """A core, and the time; the driver is heard all the time."""
-
-    def __init__(self) -> None:
-        self.core = PipelineThreadState(HEARTBEAT_MS, COMMIT_MS, BUDGET_MS, TIMEOUT_MS)
-        self.now_ms = 1000
-        self.heard_ms: int | None = None
-        self.take(self.tick(0))
-
-    def tick(self, ms: int, *calls: Call) -> Tick:
-        self.now_ms += ms
-        heard_ms = self.now_ms if self.heard_ms is None else self.heard_ms
-        return Tick(self.now_ms, heard_ms, calls)
-
-    def work(self, ms: int, *calls: Call) -> list[Command]:
-        """Let time pass while the process runs and calls go on; return what is said at the end."""
-        said: list[Command] = []
-        for step in [1000] * (ms // 1000) + [ms % 1000] * (ms % 1000 > 0):
-            said = self.take(self.tick(step, *calls))
-        return said
-
-    def take(self, *events: Event) -> list[Command]:
-        return [command for event in events for command in self.core.handle(event)]
-
-    def wait(self, ms: int) -> list[Command]:
-        return self.take(self.tick(ms))
-
-    def phase(self, number: int = 0) -> Phase:
-        return self.core.phase(task(number))
-
-
-def running(numbers: Iterable[int] = (0,), is_inline: bool = False) -> Host:
-    """Return a host whose tasks run, and have nothing to do."""
-    host = Host()
-    for number in numbers:
-        started = host.take(Assigned(task(number), is_inline, MAX_PROCESS_MS))
-        assert started == [StartTask(task(number))]
-        assert host.take(Started(task(number))) == []
-    return host
-
-
-def fed(number: int = 0, has_records: bool = True, is_at_its_end: bool = False) -> Fed:
-    return Fed(task(number), has_records, is_at_its_end)
-
-
-def ended(number: int = 0, **others: Any) -> TurnEnded:
-    return TurnEnded(task(number), **({"has_uncommitted": True} | others))
-
+from tests.unit.taskmanager.thread_host import (
+    BUDGET_MS,
+    COMMIT_MS,
+    EXPIRED,
+    FATAL,
+    FENCED,
+    MAX_PROCESS_MS,
+    REJECTED,
+    TIMEOUT_MS,
+    TRANSIENT,
+    Host,
+    ended,
+    fed,
+    restart_delay_ms,
+    running,
+    task,
+)
 
 # Turns
 
@@ -276,18 +215,6 @@ def test_nothing_is_committed_after_an_error_of_another_kind() -> None:
     assert host.take(ended(failure=TRANSIENT)) == [CloseTask(task(0))]
 
 
-def restart_delay_ms(host: Host, failure: Failure) -> int:
-    """Let a commit fail; return the pause before the start, which then succeeds."""
-    host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0), failure))
-    (command,) = host.take(Closed(task(0)))
-    assert isinstance(command, RestartTask)
-    if command.delay_ms:
-        assert host.wait(command.delay_ms - 1) == []
-    assert host.wait(1 if command.delay_ms else 0) == [StartTask(task(0))]
-    host.take(Started(task(0)))
-    return command.delay_ms
-
-
 def test_a_task_that_fails_again_and_again_waits_ever_longer() -> None:
     host = running()
     assert [restart_delay_ms(host, TRANSIENT) for _ in range(10)] == [
@@ -428,83 +355,3 @@ def test_a_task_that_is_wanted_back_is_given_back_though_its_call_never_returns(
     call = Call(task(0), "`process` of in[0]@7", host.now_ms)
     said = host.work(MAX_PROCESS_MS + 1, call)
     assert said == [AbandonCall(task(0)), ForgetTask(task(0))]
-
-
-# What ends a task
-
-
-@pytest.mark.parametrize("is_inline", [False, True])
-def test_a_revoked_task_commits_closes_and_is_forgotten(is_inline: bool) -> None:
-    host = running(is_inline=is_inline)
-    host.take(fed(), ended())
-    assert host.take(Revoked((task(0),))) == [CommitTask(task(0))]
-    assert host.take(CommitEnded(task(0))) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [ForgetTask(task(0))]
-    assert host.core.tasks == []
-
-
-def test_a_task_that_is_revoked_during_its_turn_has_no_other_one() -> None:
-    host = running()
-    host.take(fed(), Revoked((task(0),)))
-    assert host.take(ended(has_more=True)) == [CommitTask(task(0))]
-
-
-def test_a_revoked_task_that_cannot_commit_is_closed_all_the_same() -> None:
-    host = running()
-    host.take(fed(), ended(), Revoked((task(0),)))
-    assert host.take(CommitEnded(task(0), FENCED)) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [ForgetTask(task(0))]
-
-
-def test_a_task_that_is_revoked_while_it_starts_is_cancelled() -> None:
-    host = Host()
-    host.take(Assigned(task(0), False, MAX_PROCESS_MS))
-    assert host.take(Revoked((task(0),))) == [CancelStart(task(0))]
-    assert host.take(Revoked((task(0),))) == []
-    assert host.take(StartFailed(task(0), None)) == [ForgetTask(task(0))]
-
-
-def test_a_start_that_is_cancelled_too_late_is_closed() -> None:
-    host = Host()
-    host.take(Assigned(task(0), False, MAX_PROCESS_MS), Revoked((task(0),)))
-    assert host.take(Started(task(0))) == [CloseTask(task(0))]
-
-
-def test_a_task_that_waits_for_its_next_start_is_forgotten_at_once() -> None:
-    host = running()
-    restart_delay_ms(host, TRANSIENT)
-    host.take(Disturbed(task(0), TRANSIENT), Closed(task(0)))
-    assert host.take(Revoked((task(0),))) == [ForgetTask(task(0))]
-    assert host.wait(10_000) == []
-
-
-def test_without_a_sign_of_the_driver_all_tasks_are_given_up_without_a_commit() -> None:
-    """By then others have them."""
-    host = running(range(2))
-    host.take(fed(0), ended(0))
-    host.heard_ms = host.now_ms
-    assert CloseTask(task(0)) not in host.wait(3 * HEARTBEAT_MS)
-    host = running(range(2))
-    host.take(fed(0))
-    host.heard_ms = host.now_ms
-    assert host.wait(3 * HEARTBEAT_MS + 1) == []
-    assert host.take(ended(0)) == [CloseTask(task(1))]
-    said = host.take(Closed(task(1)))
-    assert said[1:] == [CloseTask(task(0))]
-    (forgotten,) = said[:1]
-    assert isinstance(forgotten, ForgetTask)
-    assert "lease" in forgotten.reason
-
-
-def test_stop_ends_the_thread_when_all_is_closed() -> None:
-    host = running(range(2), is_inline=True)
-    host.take(fed(0), ended(0))
-    assert host.take(StopRequested()) == [CommitTask(task(0)), CloseTask(task(1))]
-    assert host.take(Closed(task(1))) == [ForgetTask(task(1))]
-    assert host.take(CommitEnded(task(0))) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [ForgetTask(task(0)), EndThread()]
-    assert host.take(Assigned(task(3), True, MAX_PROCESS_MS)) == []
-
-
-def test_stop_ends_a_thread_without_tasks_at_once() -> None:
-    assert Host().take(StopRequested()) == [EndThread()]
