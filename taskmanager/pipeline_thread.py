@@ -142,7 +142,7 @@ class PipelineThread:
         self._report()
 
     def close(self) -> None:
-        """Let go of everything, without a commit."""
+        """Release everything, without a commit."""
         for task in self._tasks.values():
             if task.start is not None:
                 task.start.cancel()

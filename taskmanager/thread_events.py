@@ -225,7 +225,7 @@ class CloseTask:
 
 @dataclass(frozen=True, slots=True)
 class AbandonCall:
-    """Leave a call of user code behind for ever, with the thread that it is on.
+    """Leave a call of user code behind forever, with the thread that it is on.
 
     Close the task's clients, and leave its stores alone, which the call may use. Nothing follows.
     """

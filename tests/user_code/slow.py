@@ -59,7 +59,7 @@ class Stuck(Processor):
     """Never comes back from a record whose value is "stuck", and passes on the others."""
 
     def process(self, record: Record) -> None:
-        """Pass the record on, or wait for ever."""
+        """Pass the record on, or wait forever."""
         while record.value == b"stuck":
             time.sleep(1)
         self.context.forward(record)

@@ -224,7 +224,7 @@ def test_a_task_that_fails_again_and_again_waits_ever_longer() -> None:
 
 
 def test_a_task_that_committed_meanwhile_starts_again_at_once() -> None:
-    """Brokers that restart one after the other are not one failure that goes on for ever."""
+    """Brokers that restart one after the other are not one failure that goes on forever."""
     host = running()
     for _ in range(3):
         assert restart_delay_ms(host, TRANSIENT) == 0
