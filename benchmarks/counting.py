@@ -1,6 +1,8 @@
-"""User code that counts, for `benchmarks.compare`: what `count` does, by hand."""
+"""User code for benchmarks: what `count` does, by hand; and code that takes its time."""
 
 from __future__ import annotations
+
+import time
 
 from streams import Batch, BatchProcessor, Processor, ProcessorContext, Record
 
@@ -36,3 +38,13 @@ class BatchCounting(BatchProcessor):
             values.append(count)
         self._counts.put_all(counts.items())
         self.context.forward(batch.with_values(values))
+
+
+class Sleeping(Processor):
+    """Sleeps for each record, and forwards nothing."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def process(self, record: Record) -> None:
+        time.sleep(self._seconds)

@@ -1,8 +1,9 @@
-"""CPU time of a TaskManager that has nothing to do: `python -m benchmarks.idle`. Linux only.
+"""What idle tasks cost: `python -m benchmarks.idle [--tasks N]… [--sql]`. Linux only.
 
-The figure is the time that all processes of one TaskManager (its own, Spark's JVM and the workers)
-took within some seconds, over those seconds: 100 % is one core. Before, records went through all
-tasks, so everything is loaded that is loaded late.
+One TaskManager with two PipelineThreads runs N tasks that have nothing to do. Its CPU time is that
+of all its processes (its own, Spark's JVM, the workers), the broker's is listed next to it; both
+are shares of one core. Threads and open files are those of the two workers. Before, records went
+through all tasks, so everything is loaded that is loaded late.
 """
 
 from __future__ import annotations
@@ -10,71 +11,110 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from admin.local_broker import LocalCluster
+from admin.quickstart.daemons import session_members
 from benchmarks.peers import this_engine
 from benchmarks.resources import cpu_s, memory_mb
-from common.kafka.bulk import BulkWriter
 from tests.engine import Engine, all_run, engine
 
-PARTITIONS = 4
-RECORDS = 10_000
-REST_S = 10
-PIPELINES = {"forward": this_engine.PIPELINES["forward"], "sql": this_engine.PIPELINES["sql-all"]}
+TASKS = (10, 50, 100, 200, 400, 500)
+RECORDS_PER_TASK = 100
+REST_S = 15
+START_TIMEOUT_S = 300
 
 
-def measure(job: Engine, seconds: float) -> tuple[float, float]:
-    """Return how much of a core an idle TaskManager takes, and its memory in MB."""
-    job.start_job_manager()
-    daemon = job.start_task_manager(0, threads=2)
-    job.wait_until(all_run([0]))
-    writer = BulkWriter(job.config, job.config.source_topic)
-    writer.write((b"%d" % number, b"%d" % number) for number in range(RECORDS))
-    writer.flush(60)
-    job.wait_until(
-        lambda status: (
-            sum(t.status.count("records_in") for t in status.tasks if t.status) == RECORDS
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What so many tasks take."""
+
+    tasks: int
+    start_s: float
+    """From the start of the TaskManager until all run."""
+    cpu: float
+    broker_cpu: float
+    memory_mb: float
+    threads: int
+    files: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tasks:>6}{self.start_s:>9.1f}{self.cpu:>9.1%}{self.broker_cpu:>9.1%}"
+            f"{self.memory_mb:>9,.0f}{self.threads:>9}{self.files:>7}"
         )
+
+
+HEADER = f"{'tasks':>6}{'start s':>9}{'core':>9}{'broker':>9}{'MB':>9}{'threads':>9}{'files':>7}"
+
+
+def measure(job: Engine, broker: int, seconds: float) -> Costs:
+    """Start a TaskManager, let it process something, and measure what it does after that."""
+    job.start_job_manager()
+    began_s = time.monotonic()
+    daemon = job.start_task_manager(0, threads=2)
+    status = job.wait_until(all_run([0]), START_TIMEOUT_S)
+    start_s = time.monotonic() - began_s
+    count = RECORDS_PER_TASK * len(status.tasks)
+    job.write((b"%d" % number, b"%d" % number) for number in range(count))
+    job.wait_until(
+        lambda status: sum(t.status.count("records_in") for t in status.tasks if t.status) == count,
+        START_TIMEOUT_S,
     )
     time.sleep(REST_S)
     assert daemon.pid is not None
     session = [daemon.pid]
-    before, began = cpu_s(session), time.monotonic()
+    before, broker_before, began_s = cpu_s(session), cpu_s([broker]), time.monotonic()
     time.sleep(seconds)
-    used = cpu_s(session) - before
-    return used / (time.monotonic() - began), memory_mb(session)
+    used, broker_used = cpu_s(session) - before, cpu_s([broker]) - broker_before
+    passed_s = time.monotonic() - began_s
+    workers = [pid for pid in session_members(daemon.pid) if _is_worker(pid)]
+    return Costs(
+        len(status.tasks),
+        start_s,
+        used / passed_s,
+        broker_used / passed_s,
+        memory_mb(session),
+        sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in workers),
+        sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in workers),
+    )
 
 
-def main() -> None:
-    """Measure each pipeline and print its figures."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def _is_worker(pid: int) -> bool:
+    """Whether a process is a Python worker of Spark that runs a PipelineThread, by its size."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"pyspark.daemon" in command and len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure each number of tasks in a job of its own and print its figures."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.idle", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument(
+        "--tasks", type=int, action="append", help=f"by default {', '.join(map(str, TASKS))}"
+    )
+    parser.add_argument("--sql", action="store_true", help="queries instead of `forward`")
     parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--rounds", type=int, default=2)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
+    pipeline = this_engine.PIPELINES["sql-all" if arguments.sql else "forward"]
+    print(HEADER, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         cluster = LocalCluster(Path(folder, "kafka"))
         cluster.start()
+        process = cluster.process(1)
+        assert process is not None
         try:
-            for number in range(arguments.rounds):
-                for name, pipeline in PIPELINES.items():
-                    job_name = f"idle_{name}_{number}"
-                    job_folder = Path(folder, job_name)
-                    job_folder.mkdir()
-                    with engine(
-                        job_folder,
-                        cluster.bootstrap_servers,
-                        job_name,
-                        pipeline,
-                        tm_number=1,
-                        parallelism=PARTITIONS,
-                    ) as job:
-                        share, memory = measure(job, arguments.seconds)
-                    print(
-                        f"{name}, {PARTITIONS} idle tasks, round {number + 1}: "
-                        f"{share:.1%} of a core, {memory:,.0f} MB",
-                        flush=True,
-                    )
+            for number, tasks in enumerate(arguments.tasks or TASKS):
+                name = f"idle_{number}"
+                home = Path(folder, name)
+                home.mkdir()
+                servers = cluster.bootstrap_servers
+                settings = {"tm_number": 1, "parallelism": tasks}
+                with engine(home, servers, name, pipeline, **settings) as job:
+                    print(measure(job, process.pid, arguments.seconds), flush=True)
         finally:
             cluster.stop()
 

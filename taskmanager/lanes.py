@@ -1,117 +1,261 @@
-"""The consumers of a PipelineThread, and which task gets what they fetch."""
+"""The consumers of a PipelineThread, and which tasks get what they fetch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from common.kafka.clients import Partition
 from common.nodes import TaskId
+from common.record_batch import RecordBatch
 from common.topics import TopicNames
 from taskmanager.clients import Reader
 from taskmanager.running_task import RunningTask, TaskContext
 
 Delivery = tuple[TaskId, RunningTask, Callable[[], None]]
-"""A task, and what tells it of something that was fetched."""
+"""A task, and the call that gives it something that was fetched."""
+
+Tasks = dict[TaskId, RunningTask]
 
 
 @dataclass(slots=True)
-class _Lane:
-    """A consumer and the tasks that it fetches for, no two of them with an input in common."""
+class _Feed:
+    """A partition as one consumer reads it, and the tasks that get its records."""
 
-    reader: Reader
-    owners: dict[Partition, tuple[TaskId, RunningTask]] = field(default_factory=dict)
-    fed: set[Partition] = field(default_factory=set)
-    """Those of which records came with the last fetch: only they can have become too many."""
+    partition: Partition
+    read: int
+    """The offset after the last record that came."""
+    next: int
+    """The offset to read next: `read`, or the end after it where nothing more was found."""
+    tasks: Tasks = field(default_factory=dict)
+    is_confirmed: bool = False
+    """Whether the brokers have answered, so there is nothing wrong with the offset."""
+    is_at_its_end: bool = False
+
+    @property
+    def is_full_for_all(self) -> bool:
+        """Whether no task can take more records."""
+        return all(task.is_full(self.partition) for task in self.tasks.values())
+
+    def can_join(self, other: _Feed, most_apart: int) -> bool:
+        """Whether the tasks of both can share a consumer: none of them has to wait for another."""
+        if not (self.is_confirmed and other.is_confirmed):
+            return False
+        if self.read - other.next > most_apart or other.read - self.next > most_apart:
+            return False
+        tasks = [*self.tasks.values(), *other.tasks.values()]
+        return not any(task.is_full(self.partition) for task in tasks)
+
+    def overfull(self) -> list[TaskId]:
+        """Return the tasks for which far too many records wait."""
+        return [id_ for id_, task in self.tasks.items() if task.is_overfull(self.partition)]
+
+
+class _Lane:
+    """A consumer, and the partitions that it reads."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.feeds: dict[Partition, _Feed] = {}
+        self.fed: set[Partition] = set()
+        """Those of which records came with the last fetch: only they can have become too many."""
 
     @property
     def is_hungry(self) -> bool:
-        return any(not task.is_full(partition) for partition, (_, task) in self.owners.items())
+        return any(not feed.is_full_for_all for feed in self.feeds.values())
 
-    def adjust_pauses(self) -> None:
-        """Pause the partitions of which far too much waits, and resume those that can take more."""
+    def open(self, partition: Partition, offset: int) -> _Feed:
+        """Start to read a partition at an offset."""
+        feed = self.feeds[partition] = _Feed(partition, offset, offset)
+        self.reader.assign({partition: offset})
+        return feed
+
+    def close(self, feed: _Feed) -> None:
+        """Stop to read a partition."""
+        # A pause outlasts the assignment, whoever reads the partition next.
+        self.reader.resume(self.reader.paused.intersection([feed.partition]))
+        self.reader.unassign([feed.partition])
+        self.fed.discard(feed.partition)
+        del self.feeds[feed.partition]
+
+    def join(self, feed: _Feed, task_id: TaskId, task: RunningTask) -> None:
+        """Let a task have what comes of a partition."""
+        feed.tasks[task_id] = task
+        task.readers[feed.partition] = self.reader
+        if feed.is_at_its_end:
+            for _, _, deliver in _end(feed, [task_id]):
+                deliver()
+
+    def leave(self, feed: _Feed, task_id: TaskId) -> None:
+        """Give a task no more of a partition, and stop to read it if no other task does."""
+        del feed.tasks[task_id]
+        if not feed.tasks:
+            self.close(feed)
+
+    def rewind(self, feed: _Feed, offset: int) -> _Feed:
+        """Read a partition once more from an earlier offset on, for the same tasks."""
+        self.close(feed)
+        again = self.open(feed.partition, offset)
+        again.tasks, again.is_confirmed = feed.tasks, True
+        return again
+
+    def adjust_pauses(self) -> Iterator[tuple[_Feed, list[TaskId]]]:
+        """Pause and resume partitions; yield tasks that have too much while others want more."""
         paused = self.reader.paused
-        full = {p for p in self.fed - paused if self.owners[p][1].is_overfull(p)}
-        hungry = {p for p in paused if not self.owners[p][1].is_full(p)}
-        if full:
-            self.reader.pause(full)
-        if hungry:
-            self.reader.resume(hungry)
+        for partition in self.fed | paused:
+            feed = self.feeds[partition]
+            overfull = feed.overfull()
+            if overfull and not feed.is_full_for_all:
+                yield feed, overfull
+                overfull = []
+            if overfull and partition not in paused:
+                self.reader.pause([partition])
+            elif partition in paused and not feed.is_full_for_all:
+                self.reader.resume([partition])
 
 
 class Lanes:
-    """Fetches for all tasks of a PipelineThread.
+    """Fetches for all tasks of a PipelineThread, each record once for all that read it.
 
-    A consumer reads a partition once, but two processors may both read the source: the second one
-    gets a consumer of its own.
+    Tasks that read the same partition share a consumer as long as they are close to each other.
+    A task that is far behind the others, because it is slow or has only just started, gets
+    another consumer until it has caught up. A task gets each offset once, in ascending order.
     """
 
-    def __init__(self, context: TaskContext) -> None:
+    def __init__(self, context: TaskContext, dispose: Callable[[Reader], None]) -> None:
+        """`dispose` closes a reader; that takes some ms, so it should be done elsewhere."""
         self._context = context
+        self._dispose = dispose
         self._group = TopicNames.of(context.config).fetch_group
+        self._most_records = context.config.max_batch_records
         self._lanes: list[_Lane] = []
-        self._lane_of: dict[TaskId, _Lane] = {}
+        self._full: dict[tuple[TaskId, Partition], RunningTask] = {}
+        """Tasks for which a partition is not read until they have processed what waits."""
 
     @property
     def are_hungry(self) -> bool:
         """Whether any task can take more records."""
-        return any(lane.is_hungry for lane in self._lanes)
+        return any(lane.is_hungry for lane in self._lanes) or any(
+            not task.is_full(partition) for (_, partition), task in self._full.items()
+        )
 
     def add(self, task_id: TaskId, task: RunningTask) -> None:
         """Start to fetch for a task, from where it is."""
-        lane = self._find(task)
-        self._lane_of[task_id] = lane
-        lane.owners.update((partition, (task_id, task)) for partition in task.partitions)
-        task.reader = lane.reader
-        lane.reader.assign(task.read)
+        for partition in task.partitions:
+            self._attach(task_id, task, partition)
 
     def remove(self, task_id: TaskId, task: RunningTask) -> None:
-        """Stop to fetch for a task, if anything is."""
-        lane = self._lane_of.pop(task_id, None)
-        if lane is None:
-            return
-        # A pause outlasts the assignment, whoever gets the partition next.
-        lane.reader.resume(lane.reader.paused.intersection(task.partitions))
-        lane.reader.unassign(task.partitions)
-        lane.fed.difference_update(task.partitions)
+        """Stop to fetch for a task, if anything is fetched for it."""
         for partition in task.partitions:
-            del lane.owners[partition]
+            self._full.pop((task_id, partition), None)
+            for lane in self._lanes:
+                feed = lane.feeds.get(partition)
+                if feed is not None and task_id in feed.tasks:
+                    lane.leave(feed, task_id)
 
     def fetch(self, wait_s: float) -> Iterator[Delivery]:
         """Yield what has come, in order for each partition; wait for it if there is nothing yet."""
+        self._rearrange()
         hungry = [lane for lane in self._lanes if lane.is_hungry]
         for lane in hungry:
-            lane.adjust_pauses()
-            fetched = lane.reader.fetch(
-                self._context.config.max_batch_records, wait_s / len(hungry)
-            )
+            fetched = lane.reader.fetch(self._most_records, wait_s / len(hungry))
             lane.fed.clear()
             for batch in fetched.batches:
-                partition = (batch.topic, batch.partition)
-                if partition in lane.owners:
-                    lane.fed.add(partition)
-                    task_id, task = lane.owners[partition]
-                    yield task_id, task, partial(task.add, batch)
+                if feed := lane.feeds.get((batch.topic, batch.partition)):
+                    yield from _records(lane, feed, batch)
             for partition, offset in fetched.ends:
-                if partition in lane.owners:
-                    task_id, task = lane.owners[partition]
-                    yield task_id, task, partial(task.reached_end, partition, offset)
+                if feed := lane.feeds.get(partition):
+                    feed.next = max(feed.next, offset)
+                    feed.is_at_its_end = feed.is_confirmed = True
+                    yield from _end(feed, list(feed.tasks))
             for partition, reason in fetched.errors:
-                if partition in lane.owners:
-                    task_id, task = lane.owners[partition]
-                    where = f"{partition[0]}[{partition[1]}]"
-                    yield task_id, task, partial(task.lose_input, f"{where}: {reason}")
+                if feed := lane.feeds.get(partition):
+                    yield from self._error(lane, feed, reason)
 
     def close(self) -> None:
         """Close the consumers."""
         for lane in self._lanes:
             lane.reader.close()
 
-    def _find(self, task: RunningTask) -> _Lane:
+    def _error(self, lane: _Lane, feed: _Feed, reason: str) -> Iterator[Delivery]:
+        topic, number = feed.partition
+        for task_id, task in list(feed.tasks.items()):
+            if task.read[feed.partition] <= feed.next:
+                yield task_id, task, partial(task.lose_input, f"{topic}[{number}]: {reason}")
+            else:
+                # It is ahead, and what is wrong here may not concern it.
+                lane.leave(feed, task_id)
+                self._attach(task_id, task, feed.partition)
+
+    def _rearrange(self) -> None:
+        """Separate tasks that others would wait for, and bring those together that are close."""
         for lane in self._lanes:
-            if lane.owners.keys().isdisjoint(task.partitions):
+            for feed, slow in lane.adjust_pauses():
+                for task_id in slow:
+                    self._full[task_id, feed.partition] = feed.tasks[task_id]
+                    lane.leave(feed, task_id)
+        for (task_id, partition), task in list(self._full.items()):
+            if not task.is_full(partition):
+                del self._full[task_id, partition]
+                self._attach(task_id, task, partition)
+        for number in range(len(self._lanes) - 1, 0, -1):
+            lane = self._lanes[number]
+            for feed in list(lane.feeds.values()):
+                self._merge(lane, feed, self._lanes[:number])
+            if not lane.feeds:
+                self._dispose(self._lanes.pop(number).reader)
+
+    def _merge(self, lane: _Lane, feed: _Feed, earlier: Sequence[_Lane]) -> None:
+        """Let an earlier consumer take over a partition, unless it reads it somewhere else."""
+        for other in earlier:
+            taker = other.feeds.get(feed.partition)
+            if not feed.can_join(taker or feed, self._most_records):
+                continue
+            lane.close(feed)
+            if taker is None:
+                taker = other.open(feed.partition, feed.next)
+                taker.read, taker.is_confirmed = feed.read, True
+            elif feed.next < taker.read:
+                taker = other.rewind(taker, feed.read)
+            for task_id, task in feed.tasks.items():
+                other.join(taker, task_id, task)
+            return
+
+    def _attach(self, task_id: TaskId, task: RunningTask, partition: Partition) -> None:
+        """Have a partition read for a task: by a consumer that is where it is, or another one."""
+        offset = task.read[partition]
+        for lane in self._lanes:
+            feed = lane.feeds.get(partition)
+            if feed is not None and feed.read <= offset <= feed.next:
+                lane.join(feed, task_id, task)
+                return
+        lane = self._lane_without(partition)
+        lane.join(lane.open(partition, offset), task_id, task)
+
+    def _lane_without(self, partition: Partition) -> _Lane:
+        for lane in self._lanes:
+            if partition not in lane.feeds:
                 return lane
         clients = self._context.clients
         self._lanes.append(_Lane(clients.reader(self._group, is_watched=True)))
         return self._lanes[-1]
+
+
+def _records(lane: _Lane, feed: _Feed, batch: RecordBatch) -> Iterator[Delivery]:
+    """Yield a batch for each task, without what it has had already."""
+    feed.read = feed.next = batch.offsets[-1] + 1
+    feed.is_confirmed, feed.is_at_its_end = True, False
+    lane.fed.add(feed.partition)
+    for task_id, task in list(feed.tasks.items()):
+        part = batch.part(batch.count_before(task.read[feed.partition]), len(batch))
+        if len(part):
+            yield task_id, task, partial(task.add, part)
+
+
+def _end(feed: _Feed, tasks: Iterable[TaskId]) -> Iterator[Delivery]:
+    """Yield, for each task that has had all, that there is nothing more."""
+    for task_id in tasks:
+        task = feed.tasks[task_id]
+        if task.read[feed.partition] <= feed.next:
+            yield task_id, task, partial(task.reached_end, feed.partition, feed.next)

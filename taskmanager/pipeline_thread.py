@@ -18,6 +18,7 @@ from common.status import TaskStatus
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Operation, Pool
 from taskmanager.channel import Message, WorkerChannel
+from taskmanager.clients import Reader
 from taskmanager.lanes import Lanes
 from taskmanager.running_task import RunningTask, TaskContext, Turn
 from taskmanager.slot import Phase
@@ -89,8 +90,8 @@ class PipelineThread:
             config.transaction_timeout_ms,
         )
         self._tasks: dict[TaskId, AssignedTask] = {}
-        self._lanes = Lanes(context)
         self._background = background or Background()
+        self._lanes = Lanes(context, self._dispose)
         self._calling: set[TaskId] = set()
         """The tasks of which calls of an `AsyncProcessor` are in flight."""
         self._update: Operation | None = None
@@ -195,6 +196,9 @@ class PipelineThread:
         for task_id, running in fed.items():
             if task_id in self._tasks and self._tasks[task_id].running is running:
                 self._handle(Fed(task_id, running.has_records, running.is_at_its_end))
+
+    def _dispose(self, reader: Reader) -> None:
+        self._background.submit(Pool.START, reader.close, lambda _: None)
 
     def _tick(self) -> None:
         now_s = time.monotonic()
@@ -343,7 +347,7 @@ class PipelineThread:
             self._handle(
                 TurnEnded(
                     task.replica.task,
-                    has_more=turn.has_more or running.has_news,
+                    has_more=turn.has_more,
                     wants_commit=turn.wants_commit,
                     has_uncommitted=running.has_uncommitted,
                     is_at_its_end=running.is_at_its_end,

@@ -77,14 +77,14 @@ class RunningTask(ABC):
 
     state: TaskState
     """RUNNING, or STANDBY for a copy."""
-    reader: Reader
-    """What fetches for it; the PipelineThread chooses it."""
 
     def __init__(self, positions: dict[Partition, int]) -> None:
         self.partitions = tuple(positions)
         """What it reads, all the time."""
         self.read = dict(positions)
         """The offset after the last record that was taken in, by partition."""
+        self.readers: dict[Partition, Reader] = {}
+        """What reads each partition for it; the PipelineThread chooses that."""
         self._ends: dict[Partition, int] = {}
 
     # For the loop of the PipelineThread, at any time
@@ -97,11 +97,6 @@ class RunningTask(ABC):
     @abstractmethod
     def has_records(self) -> bool:
         """Whether records wait for a turn."""
-
-    @property
-    def has_news(self) -> bool:
-        """Whether records have come since the last turn began."""
-        return False
 
     @property
     def is_caught_up(self) -> bool:
@@ -121,7 +116,8 @@ class RunningTask(ABC):
         if self.has_records or self.has_calls:
             return False
         return all(
-            self._ends.get(partition, -1) >= at or 0 <= self.reader.known_end(partition) - at <= 1
+            self._ends.get(partition, -1) >= at
+            or 0 <= self.readers[partition].known_end(partition) - at <= 1
             for partition, at in self.read.items()
         )
 

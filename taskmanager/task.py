@@ -146,11 +146,6 @@ class Task(RunningTask):
         return self._nodes.has_calls
 
     @property
-    def has_news(self) -> bool:
-        """Whether records have come since the last turn began."""
-        return bool(self._inbox)
-
-    @property
     def call(self) -> Call | None:
         """The call of user code that goes on."""
         return self._closing or self._nodes.call

@@ -236,7 +236,7 @@ class SteppedTask:
         task = self.running
         names = TopicNames.of(self._context.config)
         with closing(self._context.clients.reader(names.fetch_group, is_watched=True)) as reader:
-            task.reader = reader
+            task.readers = dict.fromkeys(task.partitions, reader)
             reader.assign(task.read)
             while not task.is_caught_up:
                 fetched = reader.fetch(1000, 0.2)

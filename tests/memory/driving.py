@@ -290,7 +290,7 @@ class TaskOwner(Owner):
 
         def run() -> None:
             task = self._task = start.run()
-            task.reader = self._reader
+            task.readers = dict.fromkeys(task.partitions, self._reader)
             self._reader.assign(task.read)
             self._since_s, self._wants_commit, self._has_more = None, False, False
 
@@ -321,7 +321,7 @@ class TaskOwner(Owner):
             began_s = self._clock.now_s
             done = task.turn(began_s + min(self._config.commit_interval_ms / 1000, _TURN_S))
             self._wants_commit |= done.wants_commit
-            self._has_more = done.has_more or task.has_news
+            self._has_more = done.has_more
             if task.has_uncommitted and self._since_s is None:
                 self._since_s = began_s
 

@@ -18,7 +18,7 @@ Values = dict[bytes, list[bytes]]
 
 
 class Judge:
-    """Compares what a task has committed with the model of its processor."""
+    """Compares what the tasks of a processor have committed with its model."""
 
     def __init__(
         self, broker: Broker, pipeline: Pipeline, config: Config, inputs: Sequence[Partition]
@@ -26,8 +26,8 @@ class Judge:
         self._broker = broker
         self._pipeline = pipeline
         self._config = config
-        self._group = TopicNames.of(config).consumer_group("P")
-        self._inputs = inputs
+        self._group = TopicNames.of(config).consumer_group(pipeline.id)
+        self.inputs = [p for p in inputs if p[0] in pipeline.in_topics(config)]
         self._committed: dict[Partition, int] = {}
 
     @property
@@ -42,8 +42,8 @@ class Judge:
 
     def is_done_but_for(self, tasks: Collection[TaskId]) -> bool:
         """Whether all input is committed that other tasks than these read."""
-        numbers = {task.partition for task in tasks}
-        ends = {p: self._end(p) for p in self._inputs if p[1] not in numbers}
+        numbers = {task.partition for task in tasks if task.processor == self._pipeline.id}
+        ends = {p: self._end(p) for p in self.inputs if p[1] not in numbers}
         return all(end in (0, self.committed.get(p)) for p, end in ends.items())
 
     def check(self) -> None:
@@ -56,7 +56,9 @@ class Judge:
         expected = self._expected(committed)
         pipeline, config = self._pipeline, self._config
         self._compare(
-            "results", self._by_key(config.sink_topic), {k: e.results for k, e in expected.items()}
+            "results",
+            self._by_key(pipeline.sink),
+            {k: e.results for k, e in expected.items()},
         )
         self._compare(
             "dead letters",
@@ -70,7 +72,7 @@ class Judge:
     def check_end(self, disk: Disk | None) -> None:
         """Check that all is done that was to do, and that nothing is left open."""
         self.check()
-        for partition in self._inputs:
+        for partition in self.inputs:
             end, at = self._end(partition), self.committed.get(partition, 0)
             assert at == end or not end, f"{partition}: {at} is committed, not {end}"
         for topic in self._written():
@@ -84,6 +86,8 @@ class Judge:
         topic = self._pipeline.state_topic(self._config)
         for directory, folder in disk.folders.items():
             task = TaskId.parse(directory.parent.name)
+            if task.processor != self._pipeline.id:
+                continue
             log = self._broker.log((topic, task.partition))
             state: dict[bytes, bytes] = {}
             for offset, entry in enumerate(log.entries[: folder.offset or 0]):
@@ -94,7 +98,7 @@ class Judge:
 
     def _expected(self, committed: dict[Partition, int]) -> dict[bytes, Expected]:
         inputs: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        for partition in self._inputs:
+        for partition in self.inputs:
             entries = self._broker.log(partition).entries[: committed.get(partition, 0)]
             _add(inputs, (entry for entry in entries if is_visible(entry)))
         return {key: self._pipeline.model(values) for key, values in inputs.items()}
@@ -113,7 +117,7 @@ class Judge:
     def _written(self) -> list[str]:
         pipeline, config = self._pipeline, self._config
         states = [pipeline.state_topic(config)] if pipeline.store else []
-        return [config.sink_topic, pipeline.dead_letter_topic(config), *states]
+        return [pipeline.sink, pipeline.dead_letter_topic(config), *states]
 
     def _compare(self, what: str, found: Values, expected: Values) -> None:
         for key in sorted(found.keys() | expected.keys()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from common.config import Config
@@ -27,7 +27,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A processor `P`, what it reads, and what must come of the values of a key."""
+    """A processor, what it reads, and what must come of the values of a key."""
 
     name: str
     type: ProcessorType
@@ -39,6 +39,8 @@ class Pipeline:
     code: str = ""
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    id: str = "P"
+    sink: str = "out"
 
     def in_topics(self, config: Config) -> tuple[str, ...]:
         """Return the topics that it reads."""
@@ -46,15 +48,15 @@ class Pipeline:
 
     def state_topic(self, config: Config) -> str:
         """Return the topic of its store."""
-        return TopicNames.of(config).state("P", self.store)
+        return TopicNames.of(config).state(self.id, self.store)
 
     def dead_letter_topic(self, config: Config) -> str:
         """Return where what it rejects goes."""
-        return TopicNames.of(config).dead_letter("P")
+        return TopicNames.of(config).dead_letter(self.id)
 
     def topics(self, config: Config) -> list[TopicSpec]:
-        """Return all topics, with two partitions each."""
-        plain = [*self.in_topics(config), config.sink_topic, self.dead_letter_topic(config)]
+        """Return what it writes to, with two partitions each."""
+        plain = [self.sink, self.dead_letter_topic(config)]
         specs = [TopicSpec(name, 2, 1) for name in plain]
         if self.store:
             specs.append(TopicSpec(self.state_topic(config), 2, 1, STATE_TOPIC))
@@ -64,12 +66,12 @@ class Pipeline:
         """Return its task of a partition."""
         topics = self.in_topics(config)
         return ProcessorReplica(
-            task=TaskId("P", partition),
+            task=TaskId(self.id, partition),
             type=self.type,
             from_=topics,
             to=("sink",),
             in_topics=topics,
-            out_topics=(config.sink_topic,),
+            out_topics=(self.sink,),
             state_topics={self.store: self.state_topic(config)} if self.store else {},
             dead_letter_topic=self.dead_letter_topic(config),
             on_error=OnError.DEAD_LETTER if self.poison else OnError.FAIL,
@@ -109,7 +111,7 @@ def _asked_and_folded(values: Sequence[bytes]) -> Expected:
     return Expected(folded.results, bad, folded.state if good else None)
 
 
-def _folder(name: str, inputs: int, persistent: bool, **options: Any) -> Pipeline:
+def _folder(name: str, inputs: int, persistent: bool, id_: str = "P", **options: Any) -> Pipeline:
     store = {"name": "Digests", "type": "key_value", "key": "bytes", "value": "bytes"}
     return Pipeline(
         name,
@@ -154,4 +156,13 @@ PIPELINES = (
     _asker("asked in order", True),
     ASKED_BY_KEY,
 )
+SIBLINGS = (
+    Pipeline("forward", ProcessorType.FORWARD, _forwarded, id="Q", sink="other"),
+    replace(
+        _folder("fold with little room", 1, persistent=True, buffered_records=3),
+        id="Q",
+        sink="other",
+    ),
+)
+"""What may read the first topic too, in the same PipelineThreads."""
 MODULES = ("tests.user_code.folding",)

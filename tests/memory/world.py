@@ -7,13 +7,14 @@ from pathlib import Path
 from random import Random
 
 from common.config import Config
+from common.topics import TopicSpec
 from tests.memory.broker import Broker
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
 from tests.memory.driving import Owner, Surroundings, TaskOwner, ThreadOwner, simulated
 from tests.memory.faults import CALM, Faults, Weather
 from tests.memory.judge import Judge
-from tests.memory.pipelines import MODULES, PIPELINES, Pipeline
+from tests.memory.pipelines import MODULES, PIPELINES, SIBLINGS, Pipeline
 from tests.memory.upstream import Upstream
 
 ACTS = 60
@@ -79,21 +80,27 @@ class World:
             modules=MODULES,
         )
         pipeline = random.choice(pipelines)
-        self.broker.create_topics(pipeline.topics(config))
+        chosen = [pipeline]
+        if owner is ThreadOwner and random.random() < 0.5:
+            chosen.append(random.choice(SIBLINGS))
+        read = [TopicSpec(topic, 2, 1) for topic in pipeline.in_topics(config)]
+        written = [spec for each in chosen for spec in each.topics(config)]
+        self.broker.create_topics(read + written)
         numbers = range(2) if owner is ThreadOwner else range(1)
         inputs = [(topic, number) for topic in pipeline.in_topics(config) for number in numbers]
         self._upstreams = [
             Upstream(self.broker, partition, random, pipeline.poison) for partition in inputs
         ]
-        self._judge = Judge(self.broker, pipeline, config, inputs)
-        replicas = [pipeline.replica(config, number) for number in numbers]
+        self._judges = [Judge(self.broker, each, config, inputs) for each in chosen]
+        replicas = [each.replica(config, number) for each in chosen for number in numbers]
         self._surroundings = Surroundings(config, replicas, self.broker, self._faults)
         self._make_owner = owner
         self._owners: list[Owner] = []
         self._all_owners: list[Owner] = []
         self._started = 0
         self._judged = 0
-        self.broker.tell(f"{pipeline.name}, {self._faults.weather}")
+        names = " beside ".join(each.name for each in chosen)
+        self.broker.tell(f"{names}, {self._faults.weather}")
 
     def live(self) -> None:
         """Let things happen, then make peace, and judge what has come of it."""
@@ -104,7 +111,8 @@ class World:
                     self._check()
                 self._faults.weather = CALM
                 self._finish()
-                self._judge.check_end(self._disk)
+                for judge in self._judges:
+                    judge.check_end(self._disk)
             finally:
                 for owner in self._all_owners:
                     owner.end()
@@ -113,7 +121,8 @@ class World:
         """Judge, if something was decided since the last time, and all markers are written."""
         if self.broker.is_settled and self.broker.decisions > self._judged:
             self._judged = self.broker.decisions
-            self._judge.check()
+            for judge in self._judges:
+                judge.check()
 
     def _act(self) -> None:
         random = self._random
@@ -193,8 +202,13 @@ class World:
         self.broker.clock.advance(seconds)
 
     def _delete_what_is_processed(self) -> None:
-        for partition, offset in self._judge.committed.items():
-            self.broker.log(partition).delete_before(offset)
+        for partition in self._judges[0].inputs:
+            committed = [
+                judge.committed.get(partition, 0)
+                for judge in self._judges
+                if partition in judge.inputs
+            ]
+            self.broker.log(partition).delete_before(min(committed))
 
     def _finish(self) -> None:
         """Let one owner, the latest or a new one, process all that is there."""
@@ -213,16 +227,21 @@ class World:
         for _ in range(STEPS_TO_THE_END):
             owner.claim()
             owner.step()
-            if owner.failed and self._judge.is_done_but_for(owner.failed):
+            judges = self._judges
+            if owner.failed and all(judge.is_done_but_for(owner.failed) for judge in judges):
                 self._mend(owner)
             if owner.is_gone:
                 self._owners = []
                 self._add_owner()
                 owner = self._owners[-1]
-            elif self._judge.is_done and self.broker.is_settled and not owner.is_busy:
+            elif self._is_done and not owner.is_busy:
                 self._see_off(owner)
                 return
         raise AssertionError("the task does not come to rest")
+
+    @property
+    def _is_done(self) -> bool:
+        return self.broker.is_settled and all(judge.is_done for judge in self._judges)
 
     def _mend(self, owner: Owner) -> None:
         """Do what an operator does about tasks that have failed, or about their worker."""

@@ -203,8 +203,6 @@ class FakeTask(RunningTask):
     def has_records(self) -> bool:
         return bool(self.records)
 
-    has_news = has_records
-
     @property
     def call(self) -> Call | None:
         return self.calls[-1] if self.calls else None
