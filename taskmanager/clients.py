@@ -11,6 +11,7 @@ from common.kafka.clients import Partition
 from common.kafka.data import Changes, Fetched, PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.record_batch import Headers, OutputRecord
+from common.spare_threads import SpareThreads
 
 
 class Reader(Protocol):
@@ -18,6 +19,8 @@ class Reader(Protocol):
 
     @property
     def group_metadata(self) -> Any: ...
+    @property
+    def positions(self) -> Mapping[Partition, int]: ...
     @property
     def paused(self) -> frozenset[Partition]: ...
     def assign(self, positions: Mapping[Partition, int]) -> None: ...
@@ -101,6 +104,7 @@ class KafkaClients:
     def __init__(self, config: Config, admin: Admin) -> None:
         self._config = config
         self._admin = admin
+        self._threads = SpareThreads("offsets")
 
     @property
     def brokers(self) -> Admin:
@@ -113,4 +117,4 @@ class KafkaClients:
 
     def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> TaskProducer:
         """See `Clients.producer`."""
-        return TaskProducer(self._config, transactional_id, size_limits)
+        return TaskProducer(self._config, transactional_id, size_limits, self._threads)

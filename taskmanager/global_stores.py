@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -15,6 +15,7 @@ from common.config import Config
 from common.errors import UnavailableError
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
+from common.kafka.read_to_end import read_to_end
 from common.topics import TopicNames
 from streams.errors import StreamsError, SupplierError
 from streams.global_task import GlobalTask
@@ -146,7 +147,6 @@ class _Copy:
         self._store: BytesStore | None = None
         self._reader: Reader | None = None
         self._task: GlobalTask | None = None
-        self._positions: dict[Partition, int] = {}
         self._log = logger.bind(store=store.store.name, topic=store.topic)
 
     def bring_up(self, progress: Progress) -> StoreBytes:
@@ -204,22 +204,14 @@ class _Copy:
         ends = self._clients.brokers.high_watermarks([(topic, number) for number in range(count)])
         group = TopicNames.of(self._config).fetch_group
         self._reader = reader = self._clients.reader(group, is_watched=True)
-        self._positions = {
-            partition: reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0] for partition in ends
-        }
-        self._make_task(self._store)
-        reader.assign(self._positions)
-        total = sum(ends[partition] - at for partition, at in self._positions.items())
+        starts = {p: reader.watermarks(p, _REQUEST_TIMEOUT_S)[0] for p in ends}
+        self._make_task(self._store, list(ends))
+        reader.assign(starts)
+        total = sum(max(end - starts[partition], 0) for partition, end in ends.items())
         progress(0, total)
-        left, moved_at = total, time.monotonic()
-        while left > 0:
-            self._take(reader.fetch(_FETCH_RECORDS, _FETCH_WAIT_S))
-            before = left
-            left = sum(max(ends[p] - at, 0) for p, at in self._positions.items())
-            if left < before:
-                moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > STALL_TIMEOUT_S:
-                raise TransactionFailedError(f"reading topic {topic} stalls, {left} offsets short")
+        fetch = partial(reader.fetch, _FETCH_RECORDS, _FETCH_WAIT_S)
+        for fetched, left in read_to_end(reader, ends, fetch, STALL_TIMEOUT_S):
+            self._take(fetched)
             progress(total - left, total)
         self._log.info("global store is there", offsets_read=total, partitions=count)
 
@@ -233,11 +225,11 @@ class _Copy:
             raise TransactionFailedError(f"a broker does not know topic {topic}")
         return counts[topic]
 
-    def _make_task(self, store: BytesStore) -> None:
+    def _make_task(self, store: BytesStore, partitions: list[Partition]) -> None:
         try:
             self._task = GlobalTask(
                 self._definition,
-                list(self._positions),
+                partitions,
                 store,
                 application_id=self._config.job_name or "",
                 clock_ms=wall_clock_ms,
@@ -252,19 +244,11 @@ class _Copy:
         for (topic, number), problem in fetched.errors:
             raise self._hopeless(f"{topic}[{number}]: {problem}")
         for batch in fetched.batches:
-            partition = (batch.topic, batch.partition)
-            # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
-            seen = batch.count_before(self._positions[partition])
-            self._positions[partition] = max(self._positions[partition], batch.offsets[-1] + 1)
-            if seen == len(batch):
-                continue
             try:
-                self._task.add(batch.part(seen, len(batch)))
+                self._task.add(batch)
             except ProcessingFailedError as error:
                 log_user_error(Explanation(error.error), self._log)
                 raise self._hopeless(str(error)) from error
-        for partition, offset in fetched.ends:
-            self._positions[partition] = max(self._positions[partition], offset)
         dropped = self._task.take_dropped()
         if dropped:
             self._log.warning("records left out of a global store", records=described(dropped))

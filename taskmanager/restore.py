@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
 from common.clock import wall_clock_ms
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.read_to_end import read_to_end
 from common.topics import TOMBSTONES_KEPT_MS
 from streams.stores.bytes_store import BytesStore
 from taskmanager.clients import Brokers, Reader
@@ -16,6 +17,7 @@ from taskmanager.clients import Brokers, Reader
 STALL_TIMEOUT_S = 60
 _REQUEST_TIMEOUT_S = 30
 _FETCH_RECORDS = 20_000
+_FETCH_WAIT_S = 0.2
 # One write for many keys, but not so many that other tasks' threads wait for long: RocksDB's
 # binding keeps the interpreter's lock while it writes.
 _WRITE_KEYS = 50_000
@@ -49,19 +51,19 @@ def restore(
             logger.warning(f"state wiped: {problem}", offset=position)
             store.wipe()
             position = None
-    position = start = begin if position is None else position
-    records = 0
-    progress(0, end - start)
-    if position >= end:
+    start = begin if position is None else position
+    total = max(end - start, 0)
+    progress(0, total)
+    if not total:
         if store.offset is None:
-            store.restore({}, position)
-        return records
-    reader.assign({partition: position})
+            store.restore({}, start)
+        return 0
+    reader.assign({partition: start})
+    records, size = 0, 0
     changes: dict[bytes, bytes | None] = {}
-    size = 0
-    stalled_at = time.monotonic() + STALL_TIMEOUT_S
-    while position < end:
-        fetched = reader.fetch_changes(_FETCH_RECORDS, wait_s=0.2)
+    fetch = partial(reader.fetch_changes, _FETCH_RECORDS, _FETCH_WAIT_S)
+    for fetched, left in read_to_end(reader, {partition: end}, fetch, STALL_TIMEOUT_S):
+        position = reader.positions[partition]
         for _, reason in fetched.errors:
             if reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0] > position:
                 raise TransactionFailedError(f"records were deleted during the restore: {reason}")
@@ -69,18 +71,12 @@ def restore(
         changes.update(fetched.last)
         size += sum(map(len, filter(None, fetched.last.values())))
         records += fetched.records
-        if fetched.position is not None and fetched.position > position:
-            position = fetched.position
-            stalled_at = time.monotonic() + STALL_TIMEOUT_S
-            is_full = len(changes) >= _WRITE_KEYS or size >= _WRITE_BYTES
-        elif time.monotonic() > stalled_at:
-            raise TransactionFailedError(f"restore stalls at offset {position} of {end}")
-        else:
-            is_full = bool(changes)
-        if is_full or position >= end:
+        is_full = len(changes) >= _WRITE_KEYS or size >= _WRITE_BYTES
+        has_time = bool(changes) and not fetched.records
+        if is_full or has_time or not left:
             store.restore(changes, position)
             changes, size = {}, 0
-        progress(position - start, end - start)
+        progress(total - left, total)
     reader.unassign([partition])
     return records
 

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import structlog
-
 from common.config import Config
 from common.kafka.clients import Partition
 from common.record_batch import RecordBatch
@@ -22,8 +20,6 @@ from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.query_channel import RemoteQueries
 from taskmanager.user_errors import UserErrorLog
-
-logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +202,3 @@ class RunningTask(ABC):
     def end_abandoned(self, _result: object = None) -> None:
         """Close the rest, as the call has ended after all, or does not use it."""
         self.release()
-
-
-def count_seen(batch: RecordBatch, position: int) -> int:
-    """Return how many records of a batch come before `position`, and log them."""
-    # librdkafka has delivered records again after an assignment (its issues 4637, 5345).
-    seen = batch.count_before(position)
-    if seen:
-        logger.warning(
-            "records delivered twice are ignored",
-            topic=batch.topic,
-            partition=batch.partition,
-            records=seen,
-        )
-    return seen

@@ -12,7 +12,7 @@ from common.record_batch import RecordBatch
 from common.status import TaskState
 from common.topics import TopicNames
 from streams.stores.segments import SegmentedStore
-from taskmanager.running_task import RunningTask, TaskMemory, count_seen
+from taskmanager.running_task import RunningTask, TaskMemory
 from taskmanager.task_start import TaskStart
 from taskmanager.task_stores import TaskStores
 
@@ -83,9 +83,6 @@ class StandbyTask(RunningTask):
     def add(self, batch: RecordBatch) -> None:
         """Apply records of a state topic. Raises what RocksDB raises when it cannot write."""
         partition = (batch.topic, batch.partition)
-        batch = batch.part(count_seen(batch, self.read[partition]), len(batch))
-        if not len(batch):
-            return
         last = dict(zip(batch.keys, batch.values, strict=True))
         changes = {key: value for key, value in last.items() if key is not None}
         self._stores.follow(batch.topic, changes, batch.offsets[-1] + 1)

@@ -19,7 +19,7 @@ from streams.runtime import Call
 from streams.units import settings_of
 from streams.user_errors import reason
 from taskmanager.clients import Brokers, TransactionalProducer
-from taskmanager.running_task import RunningTask, TaskContext, TaskMemory, Turn, count_seen
+from taskmanager.running_task import RunningTask, TaskContext, TaskMemory, Turn
 from taskmanager.task_stores import TaskStores
 from taskmanager.user_errors import log_context
 
@@ -124,10 +124,6 @@ class Task(RunningTask):
     def add(self, batch: RecordBatch) -> None:
         """Take records of one of the task's partitions in; a turn processes them."""
         partition = (batch.topic, batch.partition)
-        seen = count_seen(batch, self.read[partition])
-        if seen == len(batch):
-            return
-        batch = batch.part(seen, len(batch))
         if not self._waiting(partition):
             self._bytes[partition] = 0
         self._bytes[partition] += batch.value_bytes()

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from common.config import Config
 from common.errors import UnavailableError
 from common.kafka.admin import Admin
-from common.kafka.clients import Partition, client_config, connect, translate
+from common.kafka.clients import (
+    Partition,
+    TransactionFailedError,
+    client_config,
+    connect,
+    translate,
+)
 from common.kafka.data import PartitionReader
+from common.kafka.read_to_end import read_to_end
 from common.record_batch import RecordBatch
 
 _LINGER_MS = 5
 _REQUEST_TIMEOUT_S = 30
 _FETCH_RECORDS = 20_000
+_FETCH_WAIT_S = 0.2
 _READ_GROUP = "bulk"
 
 Row = tuple[bytes | None, bytes | None]
@@ -89,17 +97,10 @@ def read_committed(
     `stall_timeout_s`, as happens while such a transaction stays open.
     """
     ends = Admin(config).high_watermarks([(topic, number) for number in range(partitions)])
-    reader = PartitionReader(config, _READ_GROUP)
-    try:
-        positions: dict[Partition, int] = {
-            partition: low
-            for partition, end in ends.items()
-            if (low := reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0]) < end
-        }
-        reader.assign(positions)
-        return list(_read(reader, positions, ends, stall_timeout_s))
-    finally:
-        reader.close()
+    with closing(PartitionReader(config, _READ_GROUP)) as reader:
+        lows = {p: reader.watermarks(p, _REQUEST_TIMEOUT_S)[0] for p in ends}
+        reader.assign({p: low for p, low in lows.items() if low < ends[p]})
+        return list(_read(reader, ends, stall_timeout_s))
 
 
 def read_range(
@@ -118,34 +119,21 @@ def read_range(
     with closing(PartitionReader(config, _READ_GROUP)) as reader:
         if start < end:
             reader.assign({place: start})
-        for batch in _read(reader, {place: start}, {place: end}, stall_timeout_s):
+        for batch in _read(reader, {place: end}, stall_timeout_s):
             count = batch.count_before(end)
             if count:
                 yield batch.part(0, count)
 
 
 def _read(
-    reader: PartitionReader,
-    positions: dict[Partition, int],
-    ends: dict[Partition, int],
-    stall_timeout_s: float,
+    reader: PartitionReader, ends: dict[Partition, int], stall_timeout_s: float
 ) -> Iterator[RecordBatch]:
-    """Yield what comes of assigned partitions from `positions` until all `ends` are reached."""
-    moved_at = time.monotonic()
-    while any(position < ends[partition] for partition, position in positions.items()):
-        before = dict(positions)
-        fetched = reader.fetch(_FETCH_RECORDS, wait_s=0.2)
-        for (topic, number), reason in fetched.errors:
-            raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
-        for batch in fetched.batches:
-            positions[batch.topic, batch.partition] = batch.offsets[-1] + 1
-            yield batch
-        for partition, offset in fetched.ends:
-            positions[partition] = max(positions[partition], offset)
-        if positions != before:
-            moved_at = time.monotonic()
-        elif time.monotonic() - moved_at > stall_timeout_s:
-            raise UnavailableError(
-                f"topic {next(iter(positions))[0]} cannot be read to its end: for "
-                f"{stall_timeout_s:.0f} s nothing came, a transaction may be open"
-            )
+    """Yield what comes of the assigned partitions until all their `ends` are reached."""
+    fetch = partial(reader.fetch, _FETCH_RECORDS, _FETCH_WAIT_S)
+    try:
+        for fetched, _ in read_to_end(reader, ends, fetch, stall_timeout_s):
+            for (topic, number), reason in fetched.errors:
+                raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
+            yield from fetched.batches
+    except TransactionFailedError as error:
+        raise UnavailableError(f"{error}: a transaction may be open") from error

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from common.config import Config
 from common.errors import UnavailableError
 from common.kafka.clients import (
     HopelessError,
+    Partition,
     TransactionFailedError,
     client_config,
     explain,
-    is_passing,
     retry,
     translate,
 )
 from common.kafka.lifeline import connect_with_lifeline
-from common.kafka.stall_watch import EndsAsker, StallWatch
+from common.kafka.managed_consumer import ManagedConsumer
+from common.kafka.stall_watch import EndsAsker
 from common.messages import ControlRecord
 
 _START_TIMEOUT_S = 30
 _REPORT_TIMEOUT_MS = 5000
 _NEWS_INTERVAL_S = 10.0
 _PROBE_S = 3.0
+_MOST_RECORDS = 1000
 
 
 class ControlReader:
@@ -46,8 +47,7 @@ class ControlReader:
         With `asker`, replaces a consumer that stands still. One that lost all brokers it always
         replaces. Raises `UnavailableError` if the brokers do not tell where the ends are.
         """
-        self._watch = StallWatch(asker) if asker else None
-        self._settings = client_config(
+        settings = client_config(
             config,
             "consumer",
             group_id="control",
@@ -58,54 +58,30 @@ class ControlReader:
             fetch_wait_max_ms=100,
             fetch_error_backoff_ms=100,
         )
-        self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
+        self._consumer = ManagedConsumer(settings, asker)
         self._news = _ErrorNews()
         self.ends: dict[str, int] = {}
         """Where each topic ended at the start: what comes from there on was written since."""
-        self._next = {topic: self._start(topic, history) for topic in topics}
-        """The offsets to read next."""
-        self._assign()
+        self._consumer.assign({(topic, 0): self._start(topic, history) for topic in topics})
 
     def read(self, wait_s: float) -> list[ControlRecord]:
         """Return the records that have arrived, after waiting up to `wait_s` for the first."""
-        first = self._consumer.poll(wait_s)
-        if first is None:
-            if self._lifeline.is_lost or self._stands_still():
-                self._replace()
-            return []
-        if self._watch is not None:
-            self._watch.heard(time.monotonic())
-        records = []
-        for message in (first, *self._consumer.consume(1000, 0)):
-            error = message.error()
-            if error is None:
-                records.append(record := _record(message))
-                self._next[record.topic] = record.offset + 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._next[message.topic() or ""] = message.offset() or 0
-            elif not is_passing(error):
-                self._news.tell("control messages cannot be read", message.topic(), error)
+        records: list[ControlRecord] = []
+
+        def take(_partition: Partition, messages: list[Message]) -> int:
+            records.extend(map(_record, messages))
+            return records[-1].offset + 1
+
+        signals = self._consumer.receive(_MOST_RECORDS, wait_s, take)
+        for (topic, _), error in signals.errors:
+            self._news.tell("control messages cannot be read", topic, error)
         return records
-
-    def _stands_still(self) -> bool:
-        places = {(topic, 0): offset for topic, offset in self._next.items()}
-        return self._watch is not None and self._watch.stands_still(places, time.monotonic())
-
-    def _assign(self) -> None:
-        self._consumer.assign([TopicPartition(topic, 0, at) for topic, at in self._next.items()])
-
-    def _replace(self) -> None:
-        structlog.get_logger().info("a reader of control topics is replaced", positions=self._next)
-        # In a thread of its own: who knows what the old one waits for.
-        threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
-        self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
-        self._assign()
 
     def _start(self, topic: str, history: int) -> int:
         partition = TopicPartition(topic, 0)
         try:
             low, end = retry(
-                lambda left: self._consumer.get_watermark_offsets(partition, timeout=left),
+                lambda left: self._consumer.client.get_watermark_offsets(partition, timeout=left),
                 _START_TIMEOUT_S,
                 waits_for_topic=True,
             )

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from common.config import Config
-from common.errors import EngineError
 from common.fault_points import reach
 from common.kafka.clients import (
     HopelessError,
     Partition,
-    T,
     TransactionFailedError,
     client_config,
-    connect,
     lower,
     retry,
-    translate,
 )
+from common.kafka.guarded_producer import GuardedProducer
 from common.kafka.record_size import record_size, size_bound
 from common.record_batch import Headers, OutputRecord
+from common.spare_threads import SpareThreads
 
 # librdkafka takes 0 for the current time: a record of the epoch's begin becomes 1 ms younger.
 _FIRST_MS = 1
 _RETRY_BACKOFF_MS = 5
-_WAIT_S = 0.1
-_WAITS = 10
-_STIR_TIMEOUT_S = 1.0
-_STIRS = 3
-_ROUND_TRIPS = 20
-_SLOW_LINK_S = 0.1
-_ABORT_TIMEOUT_S = 1.0
 _SEND_QUEUE_RECORDS = 500_000
 _SEND_QUEUE_KBYTES = 262_144
 _BATCH_BYTES = 1_000_000
@@ -58,11 +45,17 @@ class TaskProducer:
     """
 
     def __init__(
-        self, config: Config, transactional_id: str, size_limits: Mapping[str, int]
+        self,
+        config: Config,
+        transactional_id: str,
+        size_limits: Mapping[str, int],
+        threads: SpareThreads | None = None,
     ) -> None:
-        """Connect. `size_limits` has the `max.message.bytes` of every topic to write to."""
+        """Connect. `size_limits` has the `max.message.bytes` of every topic to write to.
+
+        Producers may share the `threads` for calls of librdkafka that may hang.
+        """
         self._timeout_s = config.transaction_timeout_ms / 1000
-        self._signs = _Signs()
         self._state_offsets: dict[str, int] = {}
         settings = client_config(
             config,
@@ -88,16 +81,9 @@ class TaskProducer:
         lower(settings, "batch.size", min([_BATCH_BYTES, *size_limits.values()]))
         largest = max([_SMALLEST_MESSAGE_MAX_BYTES, *size_limits.values()])
         lower(settings, "message.max.bytes", largest)
-        # Errors leave out that a connection was closed; the log does not.
-        logger = logging.Logger("librdkafka")
-        logger.parent = settings["logger"]
-        for news in (self._signs.on_log, *settings["logger"].filters):
-            logger.addFilter(news)
-        self._producer = connect(
-            Producer, settings | {"error_cb": self._signs.on_error, "logger": logger}
+        self._producer = GuardedProducer(
+            settings, self._timeout_s, threads or SpareThreads("offsets")
         )
-        self._end: Exception | None = None
-        """What has ended the producer."""
         self._most = int(settings["message.max.bytes"])
         self._batch_bytes = int(settings["batch.size"])
         self._told = dict(size_limits)
@@ -105,27 +91,21 @@ class TaskProducer:
 
     def fence(self, timeout_s: float) -> None:
         """Fence every older producer of this id and abort its open transaction."""
-        # Without a connection, init_transactions waits on a timer of 500 ms.
-        retry(lambda left: self._producer.list_topics(timeout=left), timeout_s)
-        retry(self._producer.init_transactions, timeout_s)
-        self._poll()
-        self._signs.clear()
+        self._producer.fence(timeout_s)
 
     @property
     def is_doubtful(self) -> bool:
         """Whether a connection broke, or the producer: it is to be replaced before it does more."""
-        with suppress(EngineError):
-            self._poll()
-        return self._signs.disturbed or self._end is not None
+        return self._producer.is_doubtful
+
+    def require_undisturbed(self) -> None:
+        """Raise as `commit` what makes this producer doubtful, if anything does."""
+        self._producer.require_undisturbed()
 
     def begin(self) -> None:
         """Open a transaction. Raises as `commit` does."""
-        self.require_undisturbed()
         self._state_offsets = {}
-        try:
-            self._producer.begin_transaction()
-        except KafkaException as exception:
-            raise translate(exception) from exception
+        self._producer.begin()
 
     def size_limit(self, topic: str) -> int:
         """Return how many bytes a record may have in a topic, all that comes with it included.
@@ -155,7 +135,7 @@ class TaskProducer:
         """Return how many partitions a topic has; asks a broker. Raises as `commit`."""
 
         def ask(timeout_s: float) -> int:
-            metadata = self._producer.list_topics(topic, timeout=timeout_s).topics[topic]
+            metadata = self._producer.client.list_topics(topic, timeout=timeout_s).topics[topic]
             if metadata.error is not None:
                 raise KafkaException(metadata.error)
             return len(metadata.partitions)
@@ -191,7 +171,7 @@ class TaskProducer:
                 -1 if keyless_partition is None or keys[index] is not None else keyless_partition,
             )
         # Delivery reports that gather until the commit make it take more than twice as long.
-        self._poll()
+        self._producer.poll()
 
     def send_records(self, records: Sequence[OutputRecord]) -> None:
         """Send one record or more, each small enough for its topic. Raises as `commit`."""
@@ -204,7 +184,7 @@ class TaskProducer:
         taken = self._produce_all(topics, values, keys, partitions, no, no, given, headers)
         for topic, key, value, partition, timestamp, each in records[taken:]:
             self.send(topic, key, value, timestamp or _FIRST_MS, each, partition)
-        self._poll()
+        self._producer.poll()
 
     def send(
         self,
@@ -224,7 +204,7 @@ class TaskProducer:
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                self._producer.produce(
+                self._producer.client.produce(
                     topic,
                     value,
                     key,
@@ -237,9 +217,9 @@ class TaskProducer:
             except BufferError as error:
                 if time.monotonic() > deadline:
                     raise TransactionFailedError("the send queue stays full") from error
-                self._poll(0.01)
+                self._producer.poll(0.01)
             except KafkaException as exception:
-                raise self._cause(exception) from exception
+                raise self._producer.cause(exception) from exception
 
     def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
         """Send state changes to a partition of a state topic; `commit` tells where they ended.
@@ -266,12 +246,12 @@ class TaskProducer:
         """Call `produce` with the items of columns; return how often, if the queue gets full."""
         taken = 0
         try:
-            for _ in map(self._producer.produce, *columns):
+            for _ in map(self._producer.client.produce, *columns):
                 taken += 1
         except BufferError:
             pass
         except KafkaException as exception:
-            raise self._cause(exception) from exception
+            raise self._producer.cause(exception) from exception
         return taken
 
     def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> dict[str, int]:
@@ -286,143 +266,16 @@ class TaskProducer:
         positions = [TopicPartition(*p, offset) for p, offset in offsets.items()]
         reach("before-offsets")
         started = time.monotonic()
-        self._send_offsets(positions, group_metadata)
+        self._producer.send_offsets(positions, group_metadata)
         reach("before-commit")
         left = self._timeout_s - (time.monotonic() - started)
         reach("during-commit")
-        self._retry(self._producer.commit_transaction, max(left, 1))
-        self._poll()  # for `_note_offset`
+        self._producer.commit(max(left, 1))
         return self._state_offsets
 
-    def _send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
-        """Add the offsets to the transaction, in a thread that can be left behind.
-
-        After a connection was closed, librdkafka may wait for ever for a change of some other one,
-        whatever the timeout (its issues 5456 and 5511). Asking for metadata makes such a change.
-        Where not even three answers help, only a new producer does; over a slow link, the
-        offsets themselves may take that long. Without such an event, brokers are just slow.
-        """
-        sent: Future[None] = Future()
-
-        def send() -> None:
-            try:
-                self._retry(
-                    lambda left: self._producer.send_offsets_to_transaction(
-                        positions, group_metadata, left
-                    ),
-                    self._timeout_s,
-                )
-                sent.set_result(None)
-            except Exception as error:
-                sent.set_exception(error)
-
-        threading.Thread(target=send, name="offsets", daemon=True).start()
-        deadline_s = time.monotonic() + self._timeout_s
-        answers, answer_s = 0, 0.0
-        # In short waits: the time in which this process is stopped says nothing of a hang.
-        while not any(wait([sent], timeout=_WAIT_S).done for _ in range(_WAITS)):
-            is_enough = answers >= _STIRS + _ROUND_TRIPS * answer_s
-            if is_enough or time.monotonic() > deadline_s:
-                raise TransactionFailedError("librdkafka hangs while it sends offsets")
-            self._poll()
-            if not self._signs.has_disconnected:
-                continue
-            asked_s = time.monotonic()
-            with suppress(KafkaException):
-                self._producer.list_topics(timeout=_STIR_TIMEOUT_S)
-                answers += 1
-                answer_s = time.monotonic() - asked_s
-            if answer_s < _SLOW_LINK_S:
-                self._signs.disturbed = True
-        sent.result()
-
     def close(self) -> None:
-        """Abort the transaction that is open, and drop the producer; does not block.
-
-        A thread does both: the one takes up to a second, the other waits for librdkafka's threads.
-        A transaction that could not be aborted is aborted by the next `fence` of its id.
-        """
-        last = [self._producer]
-        del self._producer
-        threading.Thread(target=_abort_and_free, args=(last,), name="close", daemon=True).start()
-
-    def _retry(self, call: Callable[[float], T], timeout_s: float) -> T:
-        """Make a call as `retry` does; tell what is behind the error."""
-        try:
-            return retry(call, timeout_s)
-        except TransactionFailedError as error:
-            if isinstance(error.__cause__, KafkaException):
-                raise self._cause(error.__cause__) from error.__cause__
-            raise
-
-    def _cause(self, exception: KafkaException) -> Exception:
-        """Translate an error. After a transaction has failed, others say nothing of their own."""
-        if exception.args[0].code() == KafkaError._STATE:
-            try:
-                # Changes nothing in a transaction that has failed, but tells why it did.
-                self._producer.begin_transaction()
-            except KafkaException as cause:
-                return translate(cause)
-        return translate(exception)
-
-    def require_undisturbed(self) -> None:
-        """Raise if a connection broke: sending offsets would hang (librdkafka 5456, 5511).
-
-        Raises as `commit` does what has ended the producer, if that is it.
-        """
-        self._poll()
-        if self._end is not None:
-            raise self._end
-        if self._signs.disturbed:
-            raise TransactionFailedError("the connection to a broker broke")
-
-    def _poll(self, timeout_s: float = 0) -> None:
-        """Let librdkafka call back; it raises here, and once, what is fatal to the producer."""
-        try:
-            self._producer.poll(timeout_s)
-        except KafkaException as exception:
-            self._end = self._cause(exception)
-            raise self._end from exception
-
-
-class _Signs:
-    """What librdkafka tells of a producer's connections.
-
-    An object of its own: the producer refers to it, and would never be freed if it referred to
-    the producer.
-    """
-
-    def __init__(self) -> None:
-        self.disturbed = False
-        self.has_disconnected = False
-
-    def clear(self) -> None:
-        self.disturbed = self.has_disconnected = False
-
-    def on_error(self, error: KafkaError) -> None:
-        # Nothing was under way on a connection that never came about; while one of several
-        # brokers is away, this is heard all the time. But transactions need their coordinator.
-        text = error.str()
-        if "Connect to" not in text or "TxnCoordinator" in text:
-            self.disturbed = True
-
-    def on_log(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        self.has_disconnected |= message.startswith("FAIL") and "Connect to" not in message
-        return True
-
-
-def _abort_and_free(last: list[Producer]) -> None:
-    """Free the producer that is in `last`, the only reference to it.
-
-    librdkafka must not be ended while it registers a partition with the transaction: the failed
-    request may be handled before it is counted, and that is an assertion (`txn_req_cnt > 0` in
-    rdkafka_txnmgr.c) which ends the process. A transaction that is being aborted registers nothing.
-    """
-    # What a fenced producer answers, one without a transaction, or one that waits for its brokers.
-    with suppress(EngineError):
-        retry(last[0].abort_transaction, _ABORT_TIMEOUT_S)
-    last.clear()
+        """Drop the producer and the transaction that is open; see `GuardedProducer.close`."""
+        self._producer.close()
 
 
 def _note_offset(offsets: dict[str, int], error: KafkaError | None, message: Message) -> None:

@@ -18,10 +18,11 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from common.kafka import data, task_producer
+from common.kafka import data, guarded_producer
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition, client_config
 from common.kafka.data import PartitionReader
+from common.kafka.guarded_producer import GuardedProducer
 from common.kafka.task_producer import TaskProducer
 from common.topics import TopicNames
 from streams.stores.bytes_store import BytesStore
@@ -93,9 +94,9 @@ def random_ids() -> None:
     """Transactional ids are random, so nobody fences a former owner."""
 
     @_instead_of(TaskProducer, "__init__")
-    def init(original: Any, self: Any, config: Any, transactional_id: str, limits: Any) -> None:
+    def init(original: Any, self: Any, config: Any, transactional_id: str, *rest: Any) -> None:
         _acts()
-        original(self, config, f"{transactional_id}_{uuid.uuid4().hex}", limits)
+        original(self, config, f"{transactional_id}_{uuid.uuid4().hex}", *rest)
 
 
 @_sabotage("offsets-first", "kill-before-commit")
@@ -119,7 +120,7 @@ def offsets_last() -> None:
 @_sabotage("no-transaction", "kill-before-offsets")
 def no_transaction() -> None:
     """Outputs are written by an idempotent producer without transactions, then the offsets."""
-    setattr(task_producer, "Producer", _IdempotentProducer)  # noqa: B010
+    setattr(guarded_producer, "Producer", _IdempotentProducer)  # noqa: B010
     _leave_offsets_out()
     _commit_offsets_last()
 
@@ -133,7 +134,7 @@ def store_first() -> None:
         original(self, producer, number)
         if self.have_changed:
             _acts()
-            producer._producer.flush(_TIMEOUT_S)
+            producer._producer.client.flush(_TIMEOUT_S)
             self.commit(producer._state_offsets)
 
 
@@ -264,9 +265,9 @@ class _IdempotentProducer(Producer):
 
 
 def _leave_offsets_out() -> None:
-    @_instead_of(TaskProducer, "_send_offsets")
+    @_instead_of(GuardedProducer, "send_offsets")
     def nothing(original: Any, self: Any, positions: Any, group_metadata: Any) -> None:
-        self._producer.flush()
+        self.client.flush()
 
 
 def _commit_offsets_last() -> None:

@@ -66,7 +66,7 @@ def test_all_go_on_with_other_clients_where_they_were(
 
     ruling.write([ControlRecord("orders", b"k", b"before", ())])
     work_until(take, lambda: (len(came), len(read)) == (1, 1))
-    clients = (control._consumer, data._consumer, reports._producer, admin._client)
+    clients = (control._consumer.client, data._consumer.client, reports._producer, admin._client)
 
     cluster.kill(1)
     away_until_s = time.monotonic() + PATIENCE_S + 2
@@ -90,7 +90,7 @@ def test_all_go_on_with_other_clients_where_they_were(
     assert [value for topic, value in came if topic == "orders"] == [b"before", b"after"]
     assert read == [b"before", b"after"]
     assert admin.high_watermarks([("beats", 0)])[("beats", 0)] > 0
-    now = (control._consumer, data._consumer, reports._producer, admin._client)
+    now = (control._consumer.client, data._consumer.client, reports._producer, admin._client)
     assert not any(one is other for one, other in zip(clients, now, strict=True))
     control.close()
     data.close()

@@ -79,12 +79,12 @@ def test_consumer_that_stands_still_is_replaced_where_it_was_and_paused_partitio
         assert read_until(reader, partition, 3) == [0, 1, 2]
         reader.pause([paused])
         # As if it did not fetch any more.
-        reader._consumer.pause([TopicPartition(*partition)])
-        before = reader._consumer
+        reader._consumer.client.pause([TopicPartition(*partition)])
+        before = reader._consumer.client
         job.write(*(Record(b"k", b"%d" % n, n + 1) for n in range(3)))
         job.write(*(Record(b"k", b"%d" % n, n + 1, partition=1) for n in range(3)))
         assert read_until(reader, partition, 6) == [3, 4, 5]
-        assert reader._consumer is not before
+        assert reader._consumer.client is not before
         assert not any(reader.fetch(100, 0.1).batches for _ in range(20))
         reader.resume([paused])
         assert read_until(reader, paused, 3) == [0, 1, 2]

@@ -238,7 +238,7 @@ def test_restore_sees_committed_state_behind_a_dead_writers_open_transaction(job
     job.write(*(Record(b"k", b"", 2) for _ in range(3)))
     drain(dead)
     dead.running._stores.send(dead.running._producer, 0)
-    dead.running._producer._producer.flush(10)  # type: ignore[attr-defined]
+    dead.running._producer._producer.client.flush(10)  # type: ignore[attr-defined]
     dead.running._stores.close()
     elsewhere = job.task(replica, tm_id=1)
     run_once(elsewhere)

@@ -97,11 +97,12 @@ class KafkaCluster:
 
     def flush(self, producer: Any) -> None:
         """See `Cluster.flush`."""
-        assert producer._producer.flush(10) == 0
+        assert producer._producer.client.flush(10) == 0
 
     def add_offsets(self, producer: Any, offsets: Mapping[Partition, int], group: Any) -> None:
         """See `Cluster.add_offsets`."""
-        producer._send_offsets([TopicPartition(*p, at) for p, at in offsets.items()], group)
+        positions = [TopicPartition(*p, at) for p, at in offsets.items()]
+        producer._producer.send_offsets(positions, group)
 
     def close(self) -> None:
         """See `Cluster.close`."""

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pytest
 import structlog
 
 from common.config import Config
+from common.kafka import read_to_end
 from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
 from common.messages import ProcessorReplica
 from common.nodes import TaskId
@@ -55,6 +57,7 @@ _TIMED = (
     task_start,
     standby_task,
     assigned_task,
+    read_to_end,
     restore,
     global_stores,
     user_errors,
@@ -96,18 +99,7 @@ def simulated(world: Surroundings, disk: Disk | None) -> Iterator[None]:
         broker.tell(f"[{level}] {entry}")
         raise structlog.DropEvent
 
-    replaced: list[tuple[Any, str, object]] = []
-
-    def put(module: Any, name: str, value: object) -> None:
-        replaced.append((module, name, getattr(module, name)))
-        setattr(module, name, value)
-
     clock: Clock = broker.clock
-    for module in _TIMED:
-        put(module, "time", clock)
-        if hasattr(module, "wall_clock_ms"):
-            put(module, "wall_clock_ms", clock.wall_clock_ms)
-    put(runtime, "monotonic", clock.monotonic)
     open_store: Any = RocksDBStore if disk is None else disk.open
 
     def open_for_owner(*args: Any) -> Any:
@@ -115,16 +107,23 @@ def simulated(world: Surroundings, disk: Disk | None) -> Iterator[None]:
         world.acting[-1].stores.append(store)
         return store
 
-    put(store_builder, "RocksDBStore", open_for_owner)
-    put(folding, "while_called", lambda: world.acting[-1].let_call_take_its_time())
-    put(folding, "answer_s", lambda: _STUCK_S if faults.is_stuck() else faults.answer_s())
     structlog.configure(processors=[note])
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            for module in _TIMED:
+                patch.setattr(module, "time", clock, raising=False)
+                patch.setattr(module, "wall_clock_ms", clock.wall_clock_ms, raising=False)
+            patch.setattr(runtime, "monotonic", clock.monotonic)
+            patch.setattr(store_builder, "RocksDBStore", open_for_owner)
+            patch.setattr(
+                folding, "while_called", lambda: world.acting[-1].let_call_take_its_time()
+            )
+            patch.setattr(
+                folding, "answer_s", lambda: _STUCK_S if faults.is_stuck() else faults.answer_s()
+            )
+            yield
     finally:
         structlog.reset_defaults()
-        for module, name, value in replaced:
-            setattr(module, name, value)
 
 
 class Owner(ABC):

@@ -44,7 +44,6 @@ class Weather:
     """Somebody else acts while a call is under way."""
     quiet_fetch: float = 0.0
     """From then on a reader brings nothing for up to two seconds."""
-    repeated_fetch: float = 0.0
     replaced_reader: float = 0.0
     partial_fetch: float = 0.0
     late_end: float = 0.0

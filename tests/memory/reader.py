@@ -21,7 +21,6 @@ _LONGEST_QUIET_S = 2.0
 class _Place:
     """How far the consumer is in a partition that is assigned to it."""
 
-    begin: int
     position: int
     told_end: int = -1
     """The end that it has reported last."""
@@ -51,6 +50,11 @@ class MemoryReader:
         return GroupMetadata(self._group)
 
     @property
+    def positions(self) -> dict[Partition, int]:
+        """The offsets to read next, of all partitions that are assigned."""
+        return self._next
+
+    @property
     def paused(self) -> frozenset[Partition]:
         """The partitions that are assigned, and of which nothing more is fetched."""
         return frozenset(self._paused)
@@ -61,7 +65,7 @@ class MemoryReader:
         twice = self._places.keys() & positions.keys()
         assert not twice, f"{twice} are assigned already"
         for partition, offset in positions.items():
-            self._places[partition] = _Place(offset, offset)
+            self._places[partition] = _Place(offset)
         self._next |= positions
 
     def unassign(self, partitions: Iterable[Partition]) -> None:
@@ -107,9 +111,6 @@ class MemoryReader:
         fetched = Fetched()
         for partition, offsets in self._receive(max_records, wait_s, fetched):
             fetched.batches.append(self._batch(partition, offsets))
-            self._next[partition] = max(self._next[partition], offsets[-1] + 1)
-        for partition, offset in fetched.ends:
-            self._next[partition] = max(self._next[partition], offset)
         return fetched
 
     def fetch_changes(self, max_records: int, wait_s: float) -> Changes:
@@ -117,19 +118,12 @@ class MemoryReader:
         fetched = Fetched()
         (partition,) = self._next
         entries = self._link.broker.log(partition).entries
-        changes = Changes({}, 0, None, fetched.errors)
+        changes = Changes(errors=fetched.errors)
         for _, offsets in self._receive(max_records, wait_s, fetched):
-            for offset in offsets:
-                if offset >= self._next[partition]:
-                    key = entries[offset].key
-                    if key is not None:
-                        changes.last[key] = entries[offset].value
-                    changes.records += 1
-                    self._next[partition] = offset + 1
-                    changes.position = offset + 1
-        positions = [offset for _, offset in fetched.ends]
-        if positions:
-            changes.position = max(positions[-1], changes.position or 0)
+            changes.records += len(offsets)
+            for entry in (entries[offset] for offset in offsets):
+                if entry.key is not None:
+                    changes.last[entry.key] = entry.value
         return changes
 
     def replace(self) -> None:
@@ -190,17 +184,16 @@ class MemoryReader:
             fetched.errors.append((partition, explain(error)))
             return []
         self._known_ends[partition] = log.end
-        begin = place.position
-        if faults.happens(faults.weather.repeated_fetch):
-            oldest = max(place.begin, log.start)
-            begin = faults.random.randint(min(oldest, begin), begin)
         room = max(1, faults.part(room, faults.weather.partial_fetch))
-        offsets, position = log.visible(begin, room)
-        place.position = max(place.position, position)
+        offsets, position = log.visible(place.position, room)
+        place.position = position
+        if offsets:
+            self._next[partition] = offsets[-1] + 1
         is_at_end = place.position == log.stable_end != place.told_end
         if is_at_end and not (offsets and faults.happens(faults.weather.late_end)):
             place.told_end = place.position
             fetched.ends.append((partition, place.position))
+            self._next[partition] = place.position
         return offsets
 
     def _batch(self, partition: Partition, offsets: list[int]) -> RecordBatch:

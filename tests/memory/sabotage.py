@@ -13,7 +13,6 @@ from common.kafka.clients import Partition
 from common.topics import TopicNames
 from streams.async_calls import AsyncCalls
 from streams.stores.bytes_store import BytesStore
-from taskmanager import task as task_module
 from taskmanager.lanes import Lanes
 from taskmanager.task import Task
 from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
@@ -144,8 +143,14 @@ def skipped_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def taken_twice(patch: pytest.MonkeyPatch) -> None:
-    """A task takes records in that are delivered twice."""
-    patch.setattr(task_module, "count_seen", lambda *_: 0)
+    """Readers deliver the last record of each fetch twice."""
+
+    def fetch(original: Any, self: Any, *args: Any) -> Any:
+        fetched = original(self, *args)
+        fetched.batches += [each.part(len(each) - 1, len(each)) for each in fetched.batches]
+        return fetched
+
+    _instead_of(patch, MemoryReader, "fetch", fetch)
 
 
 def read_for_done(patch: pytest.MonkeyPatch) -> None:

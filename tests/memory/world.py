@@ -37,7 +37,6 @@ def draw_weather(random: Random, with_stuck_calls: bool) -> Weather:
         crash=choose((0, 0.002, 0.01)),
         preempted=choose((0, 0.02, 0.1)),
         quiet_fetch=choose((0, 0.03)),
-        repeated_fetch=choose((0, 0.1)),
         replaced_reader=choose((0, 0.02)),
         partial_fetch=choose((0, 0.5)),
         late_end=choose((0, 0.5)),

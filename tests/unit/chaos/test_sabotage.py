@@ -15,7 +15,9 @@ INSTALL_ALL = (
     "from tests.chaos.sabotage import sabotages; [s.install() for s in sabotages().values()]"
 )
 SHOW = (
-    "from common.kafka.task_producer import TaskProducer as T; print(hasattr(T.{}, '__wrapped__'))"
+    "from common.kafka.guarded_producer import GuardedProducer;"
+    "from common.kafka.task_producer import TaskProducer;"
+    "print(hasattr({}, '__wrapped__'))"
 )
 
 
@@ -41,10 +43,10 @@ def test_everything_that_a_sabotage_replaces_is_there() -> None:
 @pytest.mark.parametrize(
     ("broken", "function", "is_replaced"),
     [
-        ("random-ids", "__init__", True),
-        ("random-ids", "_send_offsets", False),
-        ("no-transaction", "_send_offsets", True),
-        ("", "__init__", False),
+        ("random-ids", "TaskProducer.__init__", True),
+        ("random-ids", "GuardedProducer.send_offsets", False),
+        ("no-transaction", "GuardedProducer.send_offsets", True),
+        ("", "TaskProducer.__init__", False),
     ],
 )
 def test_a_process_has_the_sabotage_that_its_environment_names(

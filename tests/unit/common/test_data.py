@@ -2,66 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.kafka import data
+from common.kafka import data, managed_consumer
 from common.kafka.data import PartitionReader
 from common.kafka.lifeline import PATIENCE_S, Lifeline
-
-
-def message(offset: int, topic: str = "lines", partition: int = 0, **others: Any) -> Message:
-    value = b"%d" % offset
-    return Message(topic=topic, partition=partition, offset=offset, key=b"k", value=value, **others)
-
-
-class FakeConsumer:
-    """Hands out records that have these offsets, and once."""
-
-    def __init__(self, offsets: Sequence[int]) -> None:
-        self.bring(offsets)
-        self.assigned: list[tuple[str, int, int]] = []
-        self.closed = threading.Event()
-
-    def bring(self, offsets: Sequence[int]) -> None:
-        self._messages = [message(offset) for offset in offsets]
-
-    def bring_mixed(self, *places: tuple[str, int, int]) -> None:
-        """Hand out records of these topics, partitions and offsets next."""
-        self._messages = [message(offset, topic, number) for topic, number, offset in places]
-
-    def poll(self, _wait_s: float) -> Message | None:
-        return self._messages.pop(0) if self._messages else None
-
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        self.assigned = [(each.topic, each.partition, each.offset) for each in partitions]
-
-    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        pass
-
-    def list_topics(self, _topic: str, timeout: float) -> None:
-        pass
-
-    def pause(self, _partitions: list[TopicPartition]) -> None:
-        pass
-
-    def close(self) -> None:
-        self.closed.set()
-
-    def consume(self, count: int, _wait_s: float) -> list[Message]:
-        taken, self._messages = self._messages[:count], self._messages[count:]
-        return taken
+from common.kafka.managed_consumer import CHUNK_RECORDS
+from tests.unit.common.fake_consumer import FakeConsumer, message
 
 
 def reader_of(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> PartitionReader:
-    monkeypatch.setattr(data, "connect_with_lifeline", lambda *_: (consumer, Lifeline()))
+    monkeypatch.setattr(
+        managed_consumer, "connect_with_lifeline", lambda *_: (consumer, Lifeline())
+    )
     monkeypatch.setattr(data, "client_config", lambda *_, **__: {})
     unused: Any = None
     return PartitionReader(unused, "group")
@@ -110,7 +70,7 @@ def test_whatever_run_comes_again_each_offset_is_there_once_and_in_order(
     ("delivered", "kept", "position"),
     [
         ([[5, 6], [7]], [5, 6, 7], 8),
-        ([[5, 6], [5]], [5, 6], None),
+        ([[5, 6], [5]], [5, 6], 7),
         ([[5, 6], [5, 6, 8]], [5, 6, 8], 9),
         ([[5, 6, 5], [7]], [5, 6, 7], 8),
         ([[5, 4]], [5], 6),
@@ -119,7 +79,7 @@ def test_whatever_run_comes_again_each_offset_is_there_once_and_in_order(
 def test_a_changelog_gives_no_old_value_of_a_key_after_a_new_one(
     delivered: list[list[int]],
     kept: list[int],
-    position: int | None,
+    position: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consumer = FakeConsumer([])
@@ -132,7 +92,7 @@ def test_a_changelog_gives_no_old_value_of_a_key_after_a_new_one(
     values = [each.last[b"k"] for each in changes if each.last]
     assert values[-1] == b"%d" % kept[-1]
     assert sum(each.records for each in changes) == len(kept)
-    assert changes[-1].position == position
+    assert reader.positions == {("lines", 0): position}
 
 
 def offsets_by_partition(reader: PartitionReader) -> list[tuple[str, int, list[int]]]:
@@ -169,25 +129,25 @@ def test_records_of_a_partition_are_one_batch_wherever_they_come_between_others(
 def test_more_records_than_are_decoded_at_once_are_one_batch(
     monkeypatch: pytest.MonkeyPatch, repeated: bool
 ) -> None:
-    size = 3 * data._CHUNK_RECORDS
+    size = 3 * CHUNK_RECORDS
     # What comes again may begin anywhere, in the same chunk or in a later one.
-    offsets = [*range(size), *(range(data._CHUNK_RECORDS - 7, size) if repeated else ()), size]
+    offsets = [*range(size), *(range(CHUNK_RECORDS - 7, size) if repeated else ()), size]
     assert fetched(offsets, monkeypatch, size) == list(range(size + 1))
 
 
 def test_no_more_records_are_taken_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = FakeConsumer(range(2 * data._CHUNK_RECORDS))
+    consumer = FakeConsumer(range(2 * CHUNK_RECORDS))
     reader = reader_of(consumer, monkeypatch)
     reader.assign({("lines", 0): 0})
-    limits = (1, data._CHUNK_RECORDS - 1, 2, data._CHUNK_RECORDS)
+    limits = (1, CHUNK_RECORDS - 1, 2, CHUNK_RECORDS)
     found = [[len(batch) for batch in reader.fetch(limit, 0).batches] for limit in limits]
-    assert found == [[1], [data._CHUNK_RECORDS - 1], [2], [data._CHUNK_RECORDS - 2]]
+    assert found == [[1], [CHUNK_RECORDS - 1], [2], [CHUNK_RECORDS - 2]]
 
 
 def test_headers_of_some_records_are_a_column_with_nothing_for_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    size = data._CHUNK_RECORDS
+    size = CHUNK_RECORDS
     consumer = FakeConsumer([])
     consumer._messages = [message(offset) for offset in range(2 * size)]
     consumer._messages += [message(2 * size, headers=[("a", b"1")]), message(2 * size + 1)]
@@ -230,10 +190,12 @@ def test_a_consumer_that_replaces_another_delivers_nothing_a_second_time(
 ) -> None:
     consumer, successor = FakeConsumer([3, 4]), FakeConsumer([3, 4, 5])
     reader = reader_of(consumer, monkeypatch)
-    lifeline = reader._lifeline
+    lifeline = reader._consumer._lifeline
     reader.assign({("lines", 0): 3})
     assert offsets_by_partition(reader) == [("lines", 0, [3, 4])]
-    monkeypatch.setattr(data, "connect_with_lifeline", lambda *_: (successor, Lifeline()))
+    monkeypatch.setattr(
+        managed_consumer, "connect_with_lifeline", lambda *_: (successor, Lifeline())
+    )
     lifeline.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     lifeline._lost_s = time.monotonic() - PATIENCE_S
     assert offsets_by_partition(reader) == []
@@ -246,8 +208,10 @@ def test_consumer_that_lost_all_brokers_is_replaced_five_seconds_later_where_it_
 ) -> None:
     consumer, successor = FakeConsumer([3, 4]), FakeConsumer([5])
     reader = reader_of(consumer, monkeypatch)
-    lifeline = reader._lifeline
-    monkeypatch.setattr(data, "connect_with_lifeline", lambda *_: (successor, Lifeline()))
+    lifeline = reader._consumer._lifeline
+    monkeypatch.setattr(
+        managed_consumer, "connect_with_lifeline", lambda *_: (successor, Lifeline())
+    )
     reader.assign({("lines", 0): 3})
     lifeline.on_error(KafkaError(KafkaError._TRANSPORT))
     lifeline.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
@@ -272,4 +236,4 @@ def test_an_end_that_comes_before_records_does_not_set_the_position_back(
     fetched_now = reader.fetch(100, 0)
     assert fetched_now.ends == [(("lines", 0), 10)]
     assert [list(batch.offsets) for batch in fetched_now.batches] == [[10, 11]]
-    assert reader._next == {("lines", 0): 12}
+    assert reader.positions == {("lines", 0): 12}

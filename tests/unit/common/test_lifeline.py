@@ -56,20 +56,20 @@ def test_reader_of_control_topics_that_lost_all_brokers_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
     reader = ControlReader(NOWHERE, ["beats", "orders"])
-    first, lifeline = reader._consumer, reader._lifeline
+    first, lifeline = reader._consumer.client, reader._consumer._lifeline
 
     def is_cut() -> bool:
         assert reader.read(0.05) == []
         return lifeline.is_cut
 
     wait_until(is_cut)
-    assert reader._consumer is first
+    assert reader._consumer.client is first
     age(lifeline)
     reader.read(0.05)
-    assert reader._consumer is not first
-    places = {(each.topic, each.partition) for each in reader._consumer.assignment()}
+    assert reader._consumer.client is not first
+    places = {(each.topic, each.partition) for each in reader._consumer.client.assignment()}
     assert places == {("beats", 0), ("orders", 0)}
-    assert reader._next == {"beats": 7, "orders": 7}
+    assert reader._consumer.positions == {("beats", 0): 7, ("orders", 0): 7}
     reader.close()
 
 
@@ -86,11 +86,11 @@ def test_reader_of_control_topics_that_stands_still_is_replaced(
 
     monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
     monkeypatch.setattr(Lifeline, "on_error", lambda *_: None)
-    reader = ControlReader(NOWHERE, ["beats"], asker=Asker())
-    first, looks = reader._consumer, 0
     now_s = iter(count(time.monotonic(), 0.5))
-    monkeypatch.setattr("common.kafka.control.time.monotonic", lambda: next(now_s))
-    while reader._consumer is first:
+    monkeypatch.setattr("common.kafka.managed_consumer.time.monotonic", lambda: next(now_s))
+    reader = ControlReader(NOWHERE, ["beats"], asker=Asker())
+    first, looks = reader._consumer.client, 0
+    while reader._consumer.client is first:
         reader.read(0)
         looks += 1
     assert looks == (SILENCE_S + GRACE_S) / 0.5

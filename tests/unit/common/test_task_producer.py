@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from common.config import Config
-from common.kafka import task_producer
+from common.kafka import guarded_producer
 from common.kafka.clients import FencedError, HopelessError
 from common.kafka.task_producer import TaskProducer
 from tests.unit.streams.pipeline.loading import CONFIG
@@ -60,7 +60,7 @@ class FakeProducer:
 @pytest.fixture(params=[1, 3, 100])
 def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
     made = FakeProducer(request.param)
-    monkeypatch.setattr(task_producer, "Producer", lambda _: made)
+    monkeypatch.setattr(guarded_producer, "Producer", lambda _: made)
     return made
 
 
@@ -156,7 +156,7 @@ def test_closed_producer_aborts_its_transaction_before_it_is_freed(
         weakref.finalize(made, note_freed)
         return made
 
-    monkeypatch.setattr(task_producer, "Producer", make)
+    monkeypatch.setattr(guarded_producer, "Producer", make)
     TaskProducer(CONFIG, "id", LIMITS).close()
     assert was_freed.wait(10)
     assert events == ["aborted", "freed"]

@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from common.kafka import read_to_end
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import Changes, PartitionReader
@@ -34,7 +35,7 @@ class StateTopic:
         self.low = low
         self.end = end
         self.fetches = list(fetches)
-        self.assigned: dict[Partition, int] = {}
+        self.positions: dict[Partition, int] = {}
         self.error: str | None = None
         self.store: RocksDBStore | None = None
         self.offsets: list[int | None] = []
@@ -54,22 +55,24 @@ class StateTopic:
         return self.low, self.low
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
-        self.assigned.update(positions)
+        self.positions.update(positions)
 
     def unassign(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
-            del self.assigned[partition]
+            del self.positions[partition]
 
     def fetch_changes(self, _max_records: int, wait_s: float) -> Changes:
         assert self.store is not None
         self.offsets.append(self.store.offset)
         if self.error is not None:
-            return Changes({}, 0, None, [(PARTITION, self.error)])
+            return Changes({}, 0, [(PARTITION, self.error)])
         if not self.fetches:
-            return Changes({}, 0, self.end, [])
+            self.positions[PARTITION] = self.end
+            return Changes()
         offset, records = self.fetches.pop(0)
+        self.positions[PARTITION] = offset + len(records)
         last = {key: value for key, value in records if key is not None}
-        return Changes(last, len(records), offset + len(records) if records else None, [])
+        return Changes(last, len(records))
 
     def restore(self, store: RocksDBStore) -> tuple[int, list[tuple[int, int]]]:
         """Restore; return how many records were read, and what progress told."""
@@ -77,7 +80,7 @@ class StateTopic:
         told: list[tuple[int, int]] = []
         reader, admin = cast(PartitionReader, self), cast(Admin, self)
         records = restore(store, PARTITION, reader, admin, lambda *now: told.append(now))
-        assert not self.assigned
+        assert not self.positions
         return records, told
 
 
@@ -197,9 +200,9 @@ def test_restore_without_anything_for_long_is_given_up_and_goes_on_later(
     store: RocksDBStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = count(0, 15)
-    monkeypatch.setattr(restoring, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    monkeypatch.setattr(read_to_end, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
     topic = StateTopic(0, 40, [rows(0, 20), *[(20, [])] * 10])
-    with pytest.raises(TransactionFailedError, match="offset 20 of 40"):
+    with pytest.raises(TransactionFailedError, match="stalls, 20 offsets before the end"):
         topic.restore(store)
     assert store.offset == 20
     assert StateTopic(0, 40, [rows(20, 20)]).restore(store)[0] == 20

@@ -16,7 +16,7 @@ from threading import Event
 import pytest
 from structlog.testing import capture_logs
 
-from common.kafka import task_producer
+from common.kafka import guarded_producer, task_producer
 from common.kafka.clients import Partition, TransactionFailedError
 from common.kafka.task_producer import TaskProducer
 from common.nodes import ProcessorType
@@ -133,7 +133,7 @@ def assigned_to(
     """
     for module in (task_producer, task_start, task_module):
         monkeypatch.setattr(module, "reach", lambda point: notes.append(f"({point})"))
-    monkeypatch.setattr(task_producer, "Producer", lambda _: NotingProducer(notes))
+    monkeypatch.setattr(guarded_producer, "Producer", lambda _: NotingProducer(notes))
     if group is not None:
         monkeypatch.setattr(ProcessorStart, "_node_group", lambda _: group())
     clients = FakeClients(Broker(), NotingReader)

@@ -1,0 +1,204 @@
+"""A transactional producer of librdkafka, and whether it can still be trusted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import wait
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from common.errors import EngineError
+from common.kafka.clients import T, TransactionFailedError, connect, retry, translate
+from common.spare_threads import SpareThreads
+
+_WAIT_S = 0.1
+_WAITS = 10
+_STIR_TIMEOUT_S = 1.0
+_STIRS = 3
+_ROUND_TRIPS = 20
+_SLOW_LINK_S = 0.1
+_ABORT_TIMEOUT_S = 1.0
+
+
+class GuardedProducer:
+    """Makes the calls of transactions, and says when the producer is to be replaced.
+
+    That is so once a connection broke, since librdkafka may hang then, or once librdkafka itself
+    has given the producer up.
+    Calls raise `FencedError`, `HopelessError` or `TransactionFailedError`.
+    """
+
+    def __init__(self, settings: dict[str, Any], timeout_s: float, threads: SpareThreads) -> None:
+        """Connect. A call may take `timeout_s`; one that may hang is made by one of `threads`."""
+        self._timeout_s = timeout_s
+        self._threads = threads
+        self._signs = _Signs()
+        # Errors leave out that a connection was closed; the log does not.
+        logger = logging.Logger("librdkafka")
+        logger.parent = settings["logger"]
+        for news in (self._signs.on_log, *settings["logger"].filters):
+            logger.addFilter(news)
+        self.client = connect(
+            Producer, settings | {"error_cb": self._signs.on_error, "logger": logger}
+        )
+        """The producer itself, for records; what it raises is for `cause`."""
+        self._end: Exception | None = None
+        """What has ended the producer."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a connection broke, or the producer: it is to be replaced before it does more."""
+        with suppress(EngineError):
+            self.poll()
+        return self._signs.disturbed or self._end is not None
+
+    def require_undisturbed(self) -> None:
+        """Raise if a connection broke: sending offsets would hang (librdkafka 5456, 5511).
+
+        Raises what has ended the producer, if that is it.
+        """
+        self.poll()
+        if self._end is not None:
+            raise self._end
+        if self._signs.disturbed:
+            raise TransactionFailedError("the connection to a broker broke")
+
+    def poll(self, timeout_s: float = 0) -> None:
+        """Let librdkafka call back; it raises here, and once, what is fatal to the producer."""
+        try:
+            self.client.poll(timeout_s)
+        except KafkaException as exception:
+            self._end = self.cause(exception)
+            raise self._end from exception
+
+    def cause(self, exception: KafkaException) -> Exception:
+        """Translate an error. After a transaction has failed, others say nothing of their own."""
+        if exception.args[0].code() == KafkaError._STATE:
+            try:
+                # Changes nothing in a transaction that has failed, but tells why it did.
+                self.client.begin_transaction()
+            except KafkaException as cause:
+                return translate(cause)
+        return translate(exception)
+
+    def fence(self, timeout_s: float) -> None:
+        """Fence every older producer of this id and abort its open transaction."""
+        # Without a connection, init_transactions waits on a timer of 500 ms.
+        retry(lambda left: self.client.list_topics(timeout=left), timeout_s)
+        retry(self.client.init_transactions, timeout_s)
+        self.poll()
+        self._signs.clear()
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self.require_undisturbed()
+        try:
+            self.client.begin_transaction()
+        except KafkaException as exception:
+            raise translate(exception) from exception
+
+    def send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
+        """Add the offsets to the transaction, in a thread that can be left behind.
+
+        After a connection was closed, librdkafka may wait forever for a change of some other one,
+        whatever the timeout (its issues 5456 and 5511). Asking for metadata makes such a change.
+        Where not even three answers help, only a new producer does; over a slow link, the
+        offsets themselves may take that long. Without such an event, brokers are just slow.
+        """
+
+        def send() -> None:
+            self._retry(
+                lambda left: self.client.send_offsets_to_transaction(
+                    positions, group_metadata, left
+                ),
+                self._timeout_s,
+            )
+
+        sent = self._threads.submit(send)
+        deadline_s = time.monotonic() + self._timeout_s
+        answers, answer_s = 0, 0.0
+        # In short waits: the time in which this process is stopped says nothing of a hang.
+        while not any(wait([sent], timeout=_WAIT_S).done for _ in range(_WAITS)):
+            is_enough = answers >= _STIRS + _ROUND_TRIPS * answer_s
+            if is_enough or time.monotonic() > deadline_s:
+                raise TransactionFailedError("librdkafka hangs while it sends offsets")
+            self.poll()
+            if not self._signs.has_disconnected:
+                continue
+            asked_s = time.monotonic()
+            with suppress(KafkaException):
+                self.client.list_topics(timeout=_STIR_TIMEOUT_S)
+                answers += 1
+                answer_s = time.monotonic() - asked_s
+            if answer_s < _SLOW_LINK_S:
+                self._signs.disturbed = True
+        sent.result()
+
+    def commit(self, timeout_s: float) -> None:
+        """Commit the transaction, when all its records are delivered and have been reported."""
+        self._retry(self.client.commit_transaction, timeout_s)
+        self.poll()
+
+    def close(self) -> None:
+        """Abort the transaction that is open, and drop the producer; does not block.
+
+        A thread does both: the one takes up to a second, the other waits for librdkafka's threads.
+        A transaction that could not be aborted is aborted by the next `fence` of its id.
+        """
+        last = [self.client]
+        del self.client
+        threading.Thread(target=_abort_and_free, args=(last,), name="close", daemon=True).start()
+
+    def _retry(self, call: Callable[[float], T], timeout_s: float) -> T:
+        """Make a call as `retry` does; raise what is behind the error."""
+        try:
+            return retry(call, timeout_s)
+        except TransactionFailedError as error:
+            if isinstance(error.__cause__, KafkaException):
+                raise self.cause(error.__cause__) from error.__cause__
+            raise
+
+
+class _Signs:
+    """What librdkafka tells of a producer's connections.
+
+    An object of its own: the producer refers to it, and would never be freed if it referred to
+    the producer.
+    """
+
+    def __init__(self) -> None:
+        self.disturbed = False
+        self.has_disconnected = False
+
+    def clear(self) -> None:
+        self.disturbed = self.has_disconnected = False
+
+    def on_error(self, error: KafkaError) -> None:
+        # Nothing was under way on a connection that never came about; while one of several
+        # brokers is away, this is heard all the time. But transactions need their coordinator.
+        text = error.str()
+        if "Connect to" not in text or "TxnCoordinator" in text:
+            self.disturbed = True
+
+    def on_log(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        self.has_disconnected |= message.startswith("FAIL") and "Connect to" not in message
+        return True
+
+
+def _abort_and_free(last: list[Producer]) -> None:
+    """Free the producer that is in `last`, the only reference to it.
+
+    librdkafka must not be ended while it registers a partition with the transaction: the failed
+    request may be handled before it is counted, and that is an assertion (`txn_req_cnt > 0` in
+    rdkafka_txnmgr.c) which ends the process. A transaction that is being aborted registers nothing.
+    """
+    # What a fenced producer answers, one without a transaction, or one that waits for its brokers.
+    with suppress(EngineError):
+        retry(last[0].abort_transaction, _ABORT_TIMEOUT_S)
+    last.clear()

@@ -1,0 +1,228 @@
+"""A consumer that is replaced when it delivers nothing more, and goes on where it was."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from common.kafka.clients import Partition, is_passing
+from common.kafka.lifeline import connect_with_lifeline
+from common.kafka.stall_watch import EndsAsker, StallWatch
+
+CHUNK_RECORDS = 500
+_LEADER_WAIT_S = 0.01
+
+Take = Callable[[Partition, list[Message]], int]
+"""Takes records of one partition in, and returns the offset to read next."""
+
+logger = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Signals:
+    """What a consumer reported next to records: the ends that it reached, and errors."""
+
+    ends: list[tuple[Partition, int]] = field(default_factory=list)
+    errors: list[tuple[Partition, KafkaError]] = field(default_factory=list)
+
+
+class ManagedConsumer:
+    """Owns a consumer, with the partitions that it reads, how far it is, and which are paused.
+
+    A consumer that lost all brokers is replaced (`Lifeline`), and one that stands still
+    (`StallWatch`); the next one gets the same partitions at the offsets to read next.
+
+    For one thread at a time. confluent-kafka lets one call into a consumer; others try again each
+    millisecond, in no order: with a few threads that wait for a broker, one starves for a minute.
+    """
+
+    def __init__(self, settings: dict[str, Any], asker: EndsAsker | None) -> None:
+        """Connect. Only with `asker`, a consumer that stands still is noticed."""
+        self._settings = settings
+        self._stall_watch = StallWatch(asker) if asker else None
+        self._connect()
+        self._positions: dict[Partition, int] = {}
+        self._paused: set[Partition] = set()
+
+    def _connect(self) -> None:
+        self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
+        self._starts: dict[Partition, int] = {}
+        """The offsets at which this consumer began."""
+        self._topics: set[str] = set()
+        """The topics whose leaders this consumer has looked for."""
+
+    @property
+    def client(self) -> Consumer:
+        """The consumer at present, for requests that do not read records."""
+        return self._consumer
+
+    @property
+    def positions(self) -> Mapping[Partition, int]:
+        """The offsets to read next, of all partitions that are assigned."""
+        return self._positions
+
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """The partitions that are assigned, and of which nothing more is fetched."""
+        return frozenset(self._paused)
+
+    def assign(self, positions: Mapping[Partition, int]) -> None:
+        """Start to read each partition at its offset."""
+        self._consumer.incremental_assign([TopicPartition(*p, o) for p, o in positions.items()])
+        self._starts |= positions
+        self._positions |= positions
+        if self._stall_watch is not None:
+            self._stall_watch.begin(time.monotonic())
+        for topic in {topic for topic, _ in positions} - self._topics:
+            self._topics.add(topic)
+            # librdkafka looks for the leaders of new topics once a second; this makes it look at
+            # once, and goes on when the call has ended.
+            with suppress(KafkaException):
+                self._consumer.list_topics(topic, timeout=_LEADER_WAIT_S)
+
+    def unassign(self, partitions: Iterable[Partition]) -> None:
+        """Stop to read these partitions; those that are not assigned are ignored."""
+        leaving = self._positions.keys() & set(partitions)
+        if leaving:
+            self._consumer.incremental_unassign([TopicPartition(*p) for p in leaving])
+            for partition in leaving:
+                del self._starts[partition], self._positions[partition]
+            self._paused -= leaving
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Fetch nothing more of these partitions, which are assigned, until they are resumed."""
+        chosen = list(partitions)
+        self._paused.update(chosen)
+        self._consumer.pause([TopicPartition(*partition) for partition in chosen])
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Go on with partitions that were paused, where they were."""
+        chosen = list(partitions)
+        self._paused.difference_update(chosen)
+        self._consumer.resume([TopicPartition(*partition) for partition in chosen])
+
+    def receive(self, max_records: int, wait_s: float, take: Take) -> Signals:
+        """Give `take` what has arrived, at most `max_records`, after waiting up to `wait_s` for it.
+
+        Records of a partition that is not assigned are left out. Replaces the consumer, if it is
+        time to, when nothing has arrived.
+        """
+        signals = Signals()
+        has_records = self._receive(max_records, wait_s, signals, take)
+        for partition, offset in signals.ends:
+            # An end may have been reported before records that came in the same call.
+            self._positions[partition] = max(self._positions[partition], offset)
+        if has_records or signals.ends or signals.errors:
+            if self._stall_watch is not None:
+                self._stall_watch.heard(time.monotonic())
+        elif self._lifeline.is_lost:
+            logger.info("a consumer lost all brokers, and is replaced", positions=self._places())
+            self._replace()
+        elif self._stands_still():
+            logger.warning("a consumer stands still, and is replaced", positions=self._places())
+            self._replace()
+        return signals
+
+    def close(self) -> None:
+        """Leave the brokers; blocks for some milliseconds."""
+        self._consumer.close()
+
+    def _receive(self, max_records: int, wait_s: float, signals: Signals, take: Take) -> bool:
+        """Hand over the records that have arrived, and tell whether there are any.
+
+        A chunk is freed before the next one is made. So all of them use the same memory, which
+        stays in the processor's cache.
+        """
+        first = self._consumer.poll(wait_s)
+        if first is None:
+            return False
+        messages = [first]
+        del first
+        left = max_records - 1
+        has_records = False
+        while True:
+            wanted = min(left, CHUNK_RECORDS - len(messages))
+            # A batch call with a timeout would wait for the batch to fill.
+            more = self._consumer.consume(wanted, 0) if wanted else []
+            left -= wanted
+            is_last = len(more) < wanted or not left
+            messages += more
+            del more
+            if any(map(Message.error, messages)):
+                messages = self._set_aside_errors(messages, signals)
+            if messages:
+                has_records = True
+                self._hand_over(messages, take)
+            if is_last:
+                return has_records
+            messages = []
+
+    def _hand_over(self, messages: list[Message], take: Take) -> None:
+        for partition, run in self._runs(messages):
+            if partition in self._positions:
+                self._positions[partition] = take(partition, run)
+
+    def _runs(self, messages: list[Message]) -> Iterable[tuple[Partition, list[Message]]]:
+        """Split records into runs of one partition."""
+        partition = _partition(messages[0])
+        if len(self._positions) == 1:
+            return [(partition, messages)]
+        topics, numbers = list(map(Message.topic, messages)), list(map(Message.partition, messages))
+        size = len(messages)
+        if numbers.count(partition[1]) == size and topics.count(partition[0]) == size:
+            return [(partition, messages)]
+        places = pairwise(zip(topics, numbers, strict=True))
+        starts = [0, *(at for at, (one, other) in enumerate(places, 1) if one != other), size]
+        return [(_partition(messages[at]), messages[at:to]) for at, to in pairwise(starts)]
+
+    def _set_aside_errors(self, messages: list[Message], signals: Signals) -> list[Message]:
+        records = []
+        for message in messages:
+            error, partition = message.error(), _partition(message)
+            if error is None:
+                records.append(message)
+            elif partition not in self._positions:
+                continue
+            elif error.code() == KafkaError._PARTITION_EOF:
+                signals.ends.append((partition, message.offset() or 0))
+            elif not is_passing(error) and self._is_of_now(error, message):
+                signals.errors.append((partition, error))
+        return records
+
+    def _is_of_now(self, error: KafkaError, message: Message) -> bool:
+        """Tell whether an error is of a partition as it is assigned now.
+
+        librdkafka drops the records of an assignment that has ended, but not the error "offset out
+        of range" of one: it is delivered to the next assignment of the partition. The offset tells
+        them apart, because only a consumer that fell behind while others went on can have had it.
+        """
+        is_lost_offset = error.code() == KafkaError._AUTO_OFFSET_RESET
+        return not is_lost_offset or (message.offset() or 0) >= self._starts[_partition(message)]
+
+    def _stands_still(self) -> bool:
+        if self._stall_watch is None:
+            return False
+        reading = {p: offset for p, offset in self._positions.items() if p not in self._paused}
+        return self._stall_watch.stands_still(reading, time.monotonic())
+
+    def _places(self) -> dict[str, int]:
+        return {f"{topic}-{number}": at for (topic, number), at in self._positions.items()}
+
+    def _replace(self) -> None:
+        # In a thread of its own, because nobody knows what the old one waits for.
+        threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
+        self._connect()
+        self.assign(self._positions.copy())
+        self.pause(self._paused.copy())
+
+
+def _partition(message: Message) -> Partition:
+    return message.topic(), message.partition()  # type: ignore[return-value]

@@ -1,0 +1,138 @@
+"""What a managed consumer hands on, and what its successor begins with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from concurrent.futures import Future
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from common.kafka import control, managed_consumer
+from common.kafka.clients import Partition
+from common.kafka.control import ControlReader
+from common.kafka.lifeline import PATIENCE_S, Lifeline
+from common.kafka.managed_consumer import ManagedConsumer
+from common.kafka.stall_watch import EndsAsker
+from tests.unit.common.fake_consumer import FakeConsumer
+
+LINES, WORDS = ("lines", 0), ("words", 0)
+
+
+class Asker:
+    """Knows that partitions go on for long."""
+
+    def request_stable_ends(
+        self, partitions: Collection[Partition]
+    ) -> dict[Partition, Future[Any]]:
+        answer = Future[Any]()
+        answer.set_result(SimpleNamespace(offset=1000))
+        return dict.fromkeys(partitions, answer)
+
+
+def consumer_of(
+    monkeypatch: pytest.MonkeyPatch, *clients: FakeConsumer, asker: EndsAsker | None = None
+) -> ManagedConsumer:
+    """Return a consumer that has one client after the other."""
+    left = iter(clients)
+    monkeypatch.setattr(
+        managed_consumer, "connect_with_lifeline", lambda *_: (next(left), Lifeline())
+    )
+    return ManagedConsumer({}, asker)
+
+
+def client_of(consumer: ManagedConsumer) -> Any:
+    return consumer.client
+
+
+def lose_brokers(consumer: ManagedConsumer) -> None:
+    consumer._lifeline.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    consumer._lifeline._lost_s = time.monotonic() - PATIENCE_S
+
+
+def take(_partition: Partition, messages: list[Message]) -> int:
+    return (messages[-1].offset() or 0) + 1
+
+
+def test_successor_reads_on_where_its_predecessor_was_and_pauses_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = FakeConsumer([3, 4]), FakeConsumer([5])
+    consumer = consumer_of(monkeypatch, first, second)
+    consumer.assign({LINES: 3, WORDS: 8, ("words", 1): 0})
+    consumer.pause([WORDS, LINES])
+    consumer.resume([LINES])
+    consumer.unassign([("words", 1)])
+    lose_brokers(consumer)
+    consumer.receive(100, 0, take)
+    assert client_of(consumer) is first, "it has brought something"
+    consumer.receive(100, 0, take)
+    assert client_of(consumer) is second
+    assert sorted(second.assigned) == [("lines", 0, 5), ("words", 0, 8)]
+    assert (second.paused, consumer.paused) == ({WORDS}, {WORDS})
+    assert first.closed.wait(10)
+    consumer.receive(100, 0, take)
+    assert consumer.positions == {LINES: 6, WORDS: 8}
+
+
+def test_ends_move_the_position_on_and_errors_that_pass_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = FakeConsumer([3])
+    consumer = consumer_of(monkeypatch, client)
+    consumer.assign({LINES: 3, WORDS: 0})
+    client.report(KafkaError._PARTITION_EOF, 6)
+    client.report(KafkaError._TRANSPORT, 0)
+    client.report(KafkaError.TOPIC_AUTHORIZATION_FAILED, 0, *WORDS)
+    client.report(KafkaError._PARTITION_EOF, 9, "gone")
+    signals = consumer.receive(100, 0, take)
+    assert signals.ends == [(LINES, 6)]
+    assert [(partition, error.code()) for partition, error in signals.errors] == [
+        (WORDS, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    ]
+    assert consumer.positions == {LINES: 6, WORDS: 0}
+
+
+def test_lost_offset_of_an_earlier_assignment_is_not_one_of_this(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = FakeConsumer([])
+    consumer = consumer_of(monkeypatch, client)
+    consumer.assign({LINES: 7})
+    client.report(KafkaError._AUTO_OFFSET_RESET, 3)
+    assert not consumer.receive(100, 0, take).errors
+    client.report(KafkaError._AUTO_OFFSET_RESET, 7)
+    assert consumer.receive(100, 0, take).errors
+
+
+def test_consumer_that_brings_only_errors_that_pass_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = FakeConsumer([]), FakeConsumer([])
+    now_s = iter(count(time.monotonic(), 0.5))
+    monkeypatch.setattr(managed_consumer, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    consumer = consumer_of(monkeypatch, first, second, asker=Asker())
+    consumer.assign({LINES: 7})
+    for _ in range(40):
+        first.report(KafkaError._TRANSPORT, 0)
+        consumer.receive(100, 0, take)
+    assert second.assigned == [("lines", 0, 7)]
+
+
+def test_control_topic_that_was_made_again_is_read_though_its_offsets_are_low(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = FakeConsumer([7])
+    monkeypatch.setattr(managed_consumer, "connect_with_lifeline", lambda *_: (client, Lifeline()))
+    monkeypatch.setattr(control, "client_config", lambda *_, **__: {})
+    monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
+    unused: Any = None
+    reader = ControlReader(unused, ["lines"])
+    assert [record.offset for record in reader.read(0)] == [7]
+    client.bring([0, 1])
+    assert [record.offset for record in reader.read(0)] == [0, 1]
+    assert reader._consumer.positions == {LINES: 2}
