@@ -17,10 +17,15 @@ import structlog
 from rocksdict import DbClosedError, Rdict, ReadOptions, WriteBatch
 
 from common.errors import EngineError
-from streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Entry
+from streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Changes, Entry
 from streams.stores.resources import StoreResources
 
 FORMAT_VERSION = 1
+
+MOST_COMMITS = 10
+"""How many transactions, and how much of them, may be missing in RocksDB: a restore reads it."""
+MOST_KEYS = 20_000
+MOST_BYTES = 16 * 1024 * 1024
 
 _OFFSET_KEY = b"\x00offset"
 _IDENTITY_KEY = b"\x00identity"
@@ -64,9 +69,10 @@ class StoreUnavailableError(EngineError):
 class RocksDBStore(BytesStore):
     """The local copy of one state topic partition, in one RocksDB directory, for one task.
 
-    Writes of the open transaction stay in `uncommitted` until `commit`, which puts them and the
-    state topic's offset into RocksDB in a single write batch: after a crash the store holds
-    exactly what the offset says, and a restore reads only what came behind it.
+    Writes of the open transaction stay in `uncommitted` until `commit`. What was committed goes
+    into RocksDB together with the state topic's offset, in a single write batch for up to
+    `MOST_COMMITS` transactions: keys that change in each of them are written once. After a crash
+    the store holds exactly what the offset says, and a restore reads only what came after it.
     """
 
     def __init__(
@@ -88,6 +94,11 @@ class RocksDBStore(BytesStore):
         self._resources = resources or StoreResources()
         self._cache = self._resources.caches.cache()
         self._cached = self._cache.entries
+        self._unwritten: Changes = {}
+        """What was committed, and is not in RocksDB yet."""
+        self._unwritten_offset: int | None = None
+        self._unwritten_bytes = self._unwritten_commits = 0
+        self._written_timestamp = NO_TIMESTAMP
         self._damage = ""
         self._directory = directory
         self._identity = {"format": FORMAT_VERSION, **identity}
@@ -99,7 +110,8 @@ class RocksDBStore(BytesStore):
             self._closed, self._damage = False, ""
             self._db, found, timestamp = self._open(), None, None
         if found == self._written_identity():
-            self._begin(NO_TIMESTAMP if timestamp is None else int(timestamp))
+            self._written_timestamp = NO_TIMESTAMP if timestamp is None else int(timestamp)
+            self._begin(self._written_timestamp)
             return
         if found is not None:
             logger.warning(
@@ -110,11 +122,14 @@ class RocksDBStore(BytesStore):
     @property
     def offset(self) -> int | None:
         """Offset of the first state topic record that is not in the store; `None` if it is new."""
+        if self._unwritten_offset is not None:
+            return self._unwritten_offset
         stored = self._read(_OFFSET_KEY)
         return None if stored is None else int(stored)
 
     def approximate_num_entries(self) -> int:
         """RocksDB's estimate, which counts an overwritten key twice for a while."""
+        self._write()
         self.require_open()
         own = 2 if self._timestamp_of is None else 3
         estimate = int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0) - own
@@ -129,10 +144,12 @@ class RocksDBStore(BytesStore):
         """
         value: bytes | None = self.uncommitted.get(key, _UNKNOWN)
         if value is _UNKNOWN:
-            value = self._cached.get(key, _UNKNOWN)
+            value = self._unwritten.get(key, _UNKNOWN)
             if value is _UNKNOWN:
-                value = self._read(_DATA + self._local(key))
-                self._cache.add_one(key, value)
+                value = self._cached.get(key, _UNKNOWN)
+                if value is _UNKNOWN:
+                    value = self._read(_DATA + self._local(key))
+                    self._cache.add_one(key, value)
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -140,7 +157,8 @@ class RocksDBStore(BytesStore):
 
         What is not in memory is read in one call, in the order of the keys: three times as fast.
         """
-        known = map(self.uncommitted.get, keys, map(self._cached.get, keys, repeat(_UNKNOWN)))
+        committed = map(self._unwritten.get, keys, map(self._cached.get, keys, repeat(_UNKNOWN)))
+        known = map(self.uncommitted.get, keys, committed)
         values: list[Any] = list(known)
         if _UNKNOWN not in values:
             return values
@@ -155,13 +173,38 @@ class RocksDBStore(BytesStore):
         ]
 
     def commit(self, offset: int) -> None:
-        """Apply the open transaction; `offset` is that behind its last state topic record."""
+        """Apply the open transaction; `offset` is that after its last state topic record."""
+        self.require_open()
         changes = self.uncommitted
-        super().commit(offset)
-        self._cache.add(changes)
+        self._unwritten |= changes
+        self._unwritten_offset = offset
+        self._unwritten_bytes += sum(map(len, filter(None, changes.values())))
+        self._unwritten_commits += 1
+        self._begin(self.max_timestamp)
+        if (
+            self._unwritten_commits >= MOST_COMMITS
+            or len(self._unwritten) >= MOST_KEYS
+            or self._unwritten_bytes >= MOST_BYTES
+        ):
+            self._write()
+
+    def _write(self) -> None:
+        """Put into RocksDB what was committed since the last time."""
+        if self._unwritten_offset is None:
+            return
+        entries, offset = self._unwritten, self._unwritten_offset
+        self._apply(entries, offset, self.committed_timestamp)
+        self._forget_unwritten()
+        self._cache.add(entries)
+
+    def _forget_unwritten(self) -> None:
+        self._unwritten = {}
+        self._unwritten_offset = None
+        self._unwritten_bytes = self._unwritten_commits = 0
 
     def restore(self, entries: Mapping[bytes, bytes | None], offset: int) -> None:
         """Apply state topic records (`None` deletes), all of them before `offset`."""
+        self._write()
         super().restore(entries, offset)
         self._cache.clear()
 
@@ -170,6 +213,7 @@ class RocksDBStore(BytesStore):
 
         Their room on the disk comes back when RocksDB compacts its files.
         """
+        self._write()
         self.require_open()
         try:
             self._db.delete_range(_DATA + low, _END_OF_DATA if high is None else _DATA + high)
@@ -184,12 +228,19 @@ class RocksDBStore(BytesStore):
         self._db.close()
         shutil.rmtree(self._directory)
         self._cache.clear()
+        self._forget_unwritten()
+        self._written_timestamp = NO_TIMESTAMP
         self._begin(NO_TIMESTAMP)
         self._db = self._open()
         self._db.put(_IDENTITY_KEY, self._written_identity())
 
     def close(self) -> None:
         """Release the directory. What was not committed is gone."""
+        try:
+            self._write()
+        except EngineError as error:
+            logger.warning("the last changes of a state store were not written", reason=str(error))
+        self._forget_unwritten()
         self._end()
         self._cache.clear()
         try:
@@ -233,6 +284,7 @@ class RocksDBStore(BytesStore):
             raise StoreUnavailableError(f"{self._directory}: {error}") from error
         self._end()
         self._cache.clear()
+        self._forget_unwritten()
         with suppress(Exception):  # it cannot write either
             self._db.close()
         shutil.rmtree(self._directory)
@@ -252,14 +304,16 @@ class RocksDBStore(BytesStore):
             else:
                 batch.put(_DATA + key, value)
         batch.put(_OFFSET_KEY, b"%d" % offset)
-        if timestamp != self.committed_timestamp:
+        if timestamp != self._written_timestamp:
             batch.put(_TIMESTAMP_KEY, b"%d" % timestamp)
         try:
             self._db.write(batch)
         except Exception as error:  # rocksdict raises bare Exceptions
             self._give_up(error)
+        self._written_timestamp = timestamp
 
     def _scan_committed(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
+        self._write()
         # RocksDB stops at the upper bound, even among deleted keys; rocksdict takes no lower one.
         options = ReadOptions()
         options.set_iterate_upper_bound(_END_OF_DATA if high is None else _DATA + high)

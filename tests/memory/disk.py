@@ -10,6 +10,8 @@ from streams.stores.bytes_store import NO_TIMESTAMP
 from streams.stores.memory import MemoryStore
 from streams.stores.rocksdb import StoreLockedError
 
+COMMITS_UNTIL_WRITTEN = 3
+
 
 @dataclass(slots=True)
 class Folder:
@@ -47,7 +49,10 @@ class Disk:
 
 
 class DiskStore(MemoryStore):
-    """A store whose committed content is that of a folder."""
+    """A store of which the folder has what was committed before the last few transactions.
+
+    What was committed since is lost with it, as that of RocksDB is in a crash.
+    """
 
     def __init__(
         self,
@@ -57,7 +62,8 @@ class DiskStore(MemoryStore):
     ) -> None:
         super().__init__(timestamp_of, segment_of)
         self._folder = folder
-        self._committed, self._offset = folder.content, folder.offset
+        self._committed, self._offset = folder.content.copy(), folder.offset
+        self._unwritten = 0
         for key in folder.content:
             self._keys.add(key)
         self._begin(folder.timestamp)
@@ -66,7 +72,7 @@ class DiskStore(MemoryStore):
         """Drop the content; the store is as new."""
         super().wipe()
         folder = self._folder
-        folder.content, folder.offset, folder.timestamp = self._committed, None, NO_TIMESTAMP
+        folder.content, folder.offset, folder.timestamp = {}, None, NO_TIMESTAMP
 
     def close(self) -> None:
         """Close the folder; another store may open it."""
@@ -76,4 +82,8 @@ class DiskStore(MemoryStore):
 
     def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
         super()._apply(entries, offset, timestamp)
-        self._folder.offset, self._folder.timestamp = offset, timestamp
+        self._unwritten = (self._unwritten + 1) % COMMITS_UNTIL_WRITTEN
+        if not self._unwritten:
+            folder = self._folder
+            folder.content = self._committed.copy()
+            folder.offset, folder.timestamp = offset, timestamp

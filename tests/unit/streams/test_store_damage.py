@@ -11,6 +11,7 @@ import pytest
 
 from streams.errors import StateStoreError
 from streams.stores.rocksdb import (
+    MOST_COMMITS,
     RocksDBStore,
     StoreCorruptedError,
     StoreLockedError,
@@ -184,13 +185,19 @@ class ShortDisk:
     def close(self) -> None: ...
 
 
+def commit_often(store: RocksDBStore) -> None:
+    """Commit until the changes are written."""
+    for _ in range(MOST_COMMITS):
+        store.commit(3)
+
+
 @pytest.mark.parametrize(
     "use",
     [
         lambda store: store.get(b"key"),
         lambda store: store.drop_range(b"", None),
         lambda store: store.scan(b"", None),
-        lambda store: store.commit(7),
+        commit_often,
     ],
     ids=["get", "drop_range", "scan", "commit"],
 )
@@ -219,7 +226,7 @@ def test_damage_that_rocksdb_finds_as_it_compacts_ends_the_store(directory: Path
             self._fail()
 
     uses: list[Callable[[RocksDBStore], object]] = [
-        lambda store: store.commit(7),
+        commit_often,
         lambda store: store.restore({b"k": b"1"}, 7),
         lambda store: store.drop_range(b"", None),
         lambda store: store.scan(b"", None),

@@ -84,7 +84,7 @@ def test_store_in_which_a_process_ended_is_wiped_once(
 
 
 def test_store_that_another_process_has_open_is_locked_and_left_alone(directory: Path) -> None:
-    write = "store.put(b'a', b'1')\nstore.commit(10)\n"
+    write = "store.restore({b'a': b'1'}, 10)\n"
     with process(directory, OPEN + write + STAY) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"open\n"

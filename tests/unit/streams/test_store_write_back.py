@@ -69,7 +69,13 @@ def test_a_scan_sees_everything_in_order(directory: Path) -> None:
     store.put(b"c", b"3")
 
     assert list(store.scan(b"", None)) == [(b"a", b"2"), (b"b", b"1"), (b"c", b"3")]
-    store.rollback()
+    store.close()
+
+
+def test_entries_that_are_not_written_yet_are_counted(directory: Path) -> None:
+    store = RocksDBStore(directory, IDENTITY)
+    commit(store, 7, a=b"1", b=b"1")
+
     assert store.approximate_num_entries() == 2
     store.close()
 

@@ -316,6 +316,7 @@ def test_entries_that_are_written_over_stay_in_the_cache(directory: Path) -> Non
     for number in range(200):
         store.put_many({b"%d" % key: b"%d" % number for key in range(20)})
         store.commit(number)
+        store._write()
         assert len(store._cached) == 20
     store.close()
 
@@ -328,6 +329,7 @@ def test_the_largest_cache_makes_room_for_others(directory: Path) -> None:
     for store, keys in ((large, 80), (small, 60)):
         store.put_many({b"%d" % key: b"v" for key in range(keys)})
         store.commit(1)
+        store._write()
     assert (len(large._cached), len(small._cached)) == (0, 60)
     assert large.get(b"79") == b"v"
     large.close()
