@@ -83,7 +83,7 @@ def test_there_is_an_example_of_each_message() -> None:
     assert {type(message) for message in EXAMPLES.values()} == set(get_args(Message))
 
 
-def test_task_without_news_costs_a_few_bytes() -> None:
+def test_signs_of_life_take_a_few_bytes() -> None:
     assert encode(Ping()) == b'{"type":"ping"}'
     assert encode(Status(())) == b'{"type":"status","tasks":[]}'
 
