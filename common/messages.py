@@ -27,7 +27,10 @@ _OPTIONAL: Mapping[str, Any] = {"code": "", "state_topics": {}, "options": {}, "
 
 
 class MalformedMessageError(Exception):
-    """A control record that this version cannot read. The caller counts it and goes on."""
+    """A control record, or a message of the driver channel, that this version cannot read.
+
+    The daemons log it and go on; a PipelineThread ends and starts again.
+    """
 
 
 @dataclass(frozen=True, slots=True)

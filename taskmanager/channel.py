@@ -1,14 +1,13 @@
-"""The driver channel: JSON between the TaskManager's process and each PipelineThread's worker.
+"""The driver channel: messages between the TaskManager's process and each PipelineThread's worker.
 
 A worker may run on another host, so the channel is a TCP connection to the driver, opened by
-the worker and authenticated with a random key (`multiprocessing.connection`). It carries JSON
-text and never unpickles anything.
+the worker and authenticated with a random key (`multiprocessing.connection`). It carries the JSON
+of `channel_messages.py` and never unpickles anything.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import select
 import signal
@@ -20,19 +19,31 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
-from typing import Any
 
 import structlog
 
+from common.messages import MalformedMessageError
+from taskmanager.channel_messages import (
+    Assign,
+    Command,
+    Die,
+    Dump,
+    Hello,
+    Ping,
+    Revoke,
+    Stop,
+    ToDriver,
+    ToWorker,
+    decode,
+    encode,
+)
 from taskmanager.listening import ConnectionServer, connect
-
-Message = dict[str, Any]
 
 ORPHAN_GRACE_S = 10
 BUSY_WAIT_S = 1.0
 """How long `dump` and `kill` wait for a message that is being sent to the same worker."""
 
-_PING = b'{"type":"ping"}'
+_PING = encode(Ping())
 
 logger = structlog.get_logger()
 
@@ -68,11 +79,11 @@ class DriverChannel:
     `ping` may be called from another thread than the other methods.
     """
 
-    def __init__(self, host: str, on_message: Callable[[int, Message], None]) -> None:
+    def __init__(self, host: str, on_message: Callable[[int, ToDriver], None]) -> None:
         """Listen on a free port of `host`.
 
         `on_message(thread, message)` is called from threads of the channel, in order for each
-        worker. Raises ValueError, KeyError or TypeError for a message that it cannot read.
+        worker, with a `Hello` first. A message that cannot be read is logged and left out.
         """
         self.authkey = os.urandom(32)
         self._on_message = on_message
@@ -90,7 +101,7 @@ class DriverChannel:
         """The threads whose workers are connected."""
         return list(self._workers)  # without the lock: a signal handler asks, too
 
-    def send(self, thread: int, message: Message) -> None:
+    def send(self, thread: int, message: ToWorker) -> None:
         """Send to a thread's worker, if there is one."""
         self._send(thread, message, -1)
 
@@ -115,14 +126,14 @@ class DriverChannel:
     def dump(self, thread: int) -> None:
         """Let a worker write its stacks: by SIGUSR1, which needs no GIL, where that reaches it."""
         if not self._signal(thread, signal.SIGUSR1):
-            self._send(thread, {"type": "dump"}, BUSY_WAIT_S)
+            self._send(thread, Dump(), BUSY_WAIT_S)
 
     def kill(self, thread: int) -> None:
         """End a worker; one on another host obeys if it ever reads the channel again."""
         if not self._signal(thread, signal.SIGKILL):
-            self._send(thread, {"type": "die"}, BUSY_WAIT_S)
+            self._send(thread, Die(), BUSY_WAIT_S)
 
-    def _send(self, thread: int, message: Message, wait_s: float) -> None:
+    def _send(self, thread: int, message: ToWorker, wait_s: float) -> None:
         """Send; `wait_s` bounds the wait for another message to the same worker, unless it is -1.
 
         Signal handlers must bound it: the message may be that of the code that they interrupt.
@@ -134,7 +145,7 @@ class DriverChannel:
             logger.warning("worker does not take messages", thread=thread)
             return
         try:
-            worker.connection.send_bytes(json.dumps(message).encode())
+            worker.connection.send_bytes(encode(message))
         except OSError:
             logger.warning("worker does not take messages", thread=thread)
         finally:
@@ -154,34 +165,45 @@ class DriverChannel:
         self._server.close()
 
     def _serve(self, connection: Connection) -> None:
+        message: ToDriver | None
         try:
-            hello = json.loads(connection.recv_bytes())
-            thread, pid = int(hello["thread"]), int(hello["pid"])
-            worker = _Worker(connection, pid, str(hello["place"]))
-        except (EOFError, OSError, ValueError, KeyError):
+            message = _from_worker(connection.recv_bytes())
+        except (EOFError, OSError):
+            message = None
+        if not isinstance(message, Hello):
             connection.close()
             return
+        thread = message.thread
+        worker = _Worker(connection, message.pid, message.place)
         with self._changing:
             self._workers[thread] = worker
-        message = hello
         try:
             while self._workers.get(thread) is worker:
-                self._pass_on(thread, message)
-                message = json.loads(connection.recv_bytes())
+                if message is not None:
+                    self._on_message(thread, message)
+                message = _from_worker(connection.recv_bytes(), thread)
             # Spark took its executor for lost, and the thread has a new worker. This one ends when
             # its channel is closed; it reports often.
-            logger.warning("worker has a successor: hung up", thread=thread, pid=pid)
+            logger.warning("worker has a successor: hung up", thread=thread, pid=worker.pid)
             connection.close()
         except (EOFError, OSError):
             with self._changing:
                 if self._workers.get(thread) is worker:
                     del self._workers[thread]
 
-    def _pass_on(self, thread: int, message: Message) -> None:
-        try:
-            self._on_message(thread, message)
-        except (ValueError, KeyError, TypeError) as error:
-            logger.error("a worker says what cannot be read", thread=thread, reason=str(error))
+
+def _from_worker(data: bytes, thread: int | None = None) -> ToDriver | None:
+    """Return a worker's message, or log why it cannot be read and return None."""
+    try:
+        message = decode(data)
+    except MalformedMessageError as error:
+        reason = str(error)
+    else:
+        if isinstance(message, ToDriver):
+            return message
+        reason = f"{type(message).__name__} is a message to workers"
+    logger.error("a worker says what cannot be read", thread=thread, reason=reason)
+    return None
 
 
 class WorkerChannel:
@@ -195,26 +217,33 @@ class WorkerChannel:
 
     def __init__(self, address: tuple[str, int], authkey: bytes, thread: int) -> None:
         self._connection = connect(address, authkey)
-        self._inbox: SimpleQueue[Message] = SimpleQueue()
+        self._inbox: SimpleQueue[Command | MalformedMessageError] = SimpleQueue()
         self._closed = threading.Event()
         self.is_lost = False
         self.last_heard_s = time.monotonic()
-        self.send({"type": "hello", "thread": thread, "pid": os.getpid(), "place": here()})
+        self.send(Hello(thread, os.getpid(), here()))
         threading.Thread(target=self._read, name="channel", daemon=True).start()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToDriver) -> None:
         """Send to the driver; what cannot be sent any more is dropped."""
         try:
-            self._connection.send_bytes(json.dumps(message).encode())
+            self._connection.send_bytes(encode(message))
         except OSError:
             self.is_lost = True
 
-    def receive(self, wait_s: float = 0) -> Message | None:
-        """Return the next command, `None` if there is none within `wait_s`."""
+    def receive(self, wait_s: float = 0) -> Command | None:
+        """Return the next command, `None` if there is none within `wait_s`.
+
+        Raises `MalformedMessageError` for one that cannot be read. The worker then ends, and its
+        successor is assigned all tasks again: without the command, one of them would wait forever.
+        """
         try:
-            return self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
+            command = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
         except Empty:
             return None
+        if isinstance(command, MalformedMessageError):
+            raise command
+        return command
 
     def close(self) -> None:
         """Hang up."""
@@ -224,15 +253,29 @@ class WorkerChannel:
     def _read(self) -> None:
         try:
             while True:
-                message = json.loads(self._connection.recv_bytes())
+                data = self._connection.recv_bytes()
                 self.last_heard_s = time.monotonic()
-                if message["type"] == "dump":
-                    faulthandler.dump_traceback(all_threads=True)
-                elif message["type"] == "die":
-                    os._exit(1)
-                elif message["type"] != "ping":
-                    self._inbox.put(message)
+                self._take(data)
         except (EOFError, OSError):
             self.is_lost = True
             if not self._closed.wait(ORPHAN_GRACE_S):
                 os._exit(1)
+
+    def _take(self, data: bytes) -> None:
+        try:
+            message = decode(data)
+        except MalformedMessageError as error:
+            self._inbox.put(error)
+            return
+        match message:
+            case Ping():
+                pass
+            case Dump():
+                faulthandler.dump_traceback(all_threads=True)
+            case Die():
+                os._exit(1)
+            case Assign() | Revoke() | Stop():
+                self._inbox.put(message)
+            case _:
+                name = type(message).__name__
+                self._inbox.put(MalformedMessageError(f"{name} is a message to the driver"))

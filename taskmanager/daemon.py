@@ -28,13 +28,12 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import TaskId
 from common.open_files import raise_limit
-from common.status import TaskStatus
 from common.stop_signals import StopSignals
 from common.topics import TopicNames, control_topics
 from streams.user_code import UserCode
-from taskmanager import channel
+from taskmanager import channel_messages
+from taskmanager.channel import DriverChannel
 from taskmanager.events import (
     AssignTask,
     Command,
@@ -109,7 +108,7 @@ class TaskManagerDaemon:
         # From here on, there is a JVM to end.
         signals.hold()
         self._spark = SparkRunner(config, tm_id, threads)
-        self._channel = channel.DriverChannel(self._spark.bind_host, self._on_message)
+        self._channel = DriverChannel(self._spark.bind_host, self._on_message)
         self._leases = LeaseKeeper(config.heartbeat_interval_ms, self._channel.ping)
         self._queries = QueryServer(
             self._spark.bind_host, self._channel.authkey, self._spark.queries(code)
@@ -187,20 +186,12 @@ class TaskManagerDaemon:
                 if self._config.spark.is_local:
                     # Workers elsewhere have a limit of their own.
                     self._open_files.check(len(self._state.tasks))
-                self._channel.send(
-                    thread,
-                    {
-                        "type": "assign",
-                        "replica": replica.to_json(),
-                        "parameters": replica.parameters(),
-                        "epoch": epoch,
-                    },
-                )
+                self._channel.send(thread, channel_messages.Assign(replica, epoch))
             case RevokeTask(thread, task):
                 self._log.info("task revoked", task=str(task), thread=thread)
-                self._channel.send(thread, {"type": "revoke", "task": str(task)})
+                self._channel.send(thread, channel_messages.Revoke(task))
             case StopThread(thread):
-                self._channel.send(thread, {"type": "stop"})
+                self._channel.send(thread, channel_messages.Stop())
             case DumpThread(thread):
                 self._log.error("PipelineThread hangs: its stacks follow", thread=thread)
                 self._channel.dump(thread)
@@ -234,17 +225,16 @@ class TaskManagerDaemon:
 
         self._spark.launch(thread, tasks, spark_body(settings), on_end)
 
-    def _on_message(self, thread: int, message: channel.Message) -> None:
-        match message["type"]:
-            case "hello":
-                self._log.info("PipelineThread runs", thread=thread, pid=message["pid"])
+    def _on_message(self, thread: int, message: channel_messages.ToDriver) -> None:
+        match message:
+            case channel_messages.Hello(pid=pid):
+                self._log.info("PipelineThread runs", thread=thread, pid=pid)
                 self._events.put(ThreadConnected(thread))
-            case "status":
-                tasks = tuple(TaskStatus.from_json(task) for task in message["tasks"])
+            case channel_messages.Status(tasks):
                 self._events.put(ThreadReported(thread, tasks))
-            case "closed":
-                self._events.put(TaskClosed(thread, TaskId.parse(message["task"])))
-            case "stopped":
+            case channel_messages.Closed(task):
+                self._events.put(TaskClosed(thread, task))
+            case channel_messages.Stopped():
                 self._events.put(ThreadStopped(thread))
 
     def _request_stop(self) -> None:

@@ -15,9 +15,10 @@ from common.errors import EngineError
 from common.messages import ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskStatus
+from taskmanager import channel_messages
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Operation, Pool
-from taskmanager.channel import Message, WorkerChannel
+from taskmanager.channel import WorkerChannel
 from taskmanager.clients import Reader
 from taskmanager.lanes import Lanes
 from taskmanager.running_task import RunningTask, TaskContext, Turn
@@ -119,7 +120,7 @@ class PipelineThread:
         try:
             while not self._has_ended:
                 self.step()
-            self._channel.send({"type": "stopped"})
+            self._channel.send(channel_messages.Stopped())
         except Exception:
             structlog.get_logger().exception("PipelineThread fails")
             raise
@@ -166,21 +167,20 @@ class PipelineThread:
         revoked = []
         while (message := self._channel.receive(wait_s)) is not None:
             wait_s = 0
-            match message["type"]:
-                case "assign":
-                    self._assign(message)
-                case "revoke":
-                    revoked.append(TaskId.parse(message["task"]))
-                case "stop":
+            match message:
+                case channel_messages.Assign(replica, epoch):
+                    self._assign(replica, epoch)
+                case channel_messages.Revoke(task):
+                    revoked.append(task)
+                case channel_messages.Stop():
                     self._handle(StopRequested())
         if revoked:
             self._handle(Revoked(tuple(revoked)))
 
-    def _assign(self, message: Message) -> None:
-        replica = ProcessorReplica.from_json(message["replica"], message["parameters"])
+    def _assign(self, replica: ProcessorReplica, epoch: int) -> None:
         if replica.task in self._tasks or self._state.is_stopping:
             return
-        task = AssignedTask(replica, self._context, message["epoch"])
+        task = AssignedTask(replica, self._context, epoch)
         self._tasks[replica.task] = task
         self._context.lag_watch.watch(replica)
         self._handle(Assigned(replica.task, task.is_inline, task.max_process_time_ms))
@@ -418,7 +418,7 @@ class PipelineThread:
         del self._tasks[task_id]
         self._context.lag_watch.forget(task_id)
         self._reported.pop(task_id, None)
-        self._channel.send({"type": "closed", "task": str(task_id)})
+        self._channel.send(channel_messages.Closed(task_id))
         task.log.info("task closed")
 
     # What the driver hears
@@ -434,8 +434,8 @@ class PipelineThread:
             status = self.status(task_id)
             if status != self._reported.get(task_id):
                 self._reported[task_id] = status
-                changed.append(status.to_json())
-        self._channel.send({"type": "status", "tasks": changed})
+                changed.append(status)
+        self._channel.send(channel_messages.Status(tuple(changed)))
         self._context.user_errors.report()
 
 

@@ -32,6 +32,7 @@ from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
 from common.topics import TopicNames, TopicSpec
 from streams.group_task import ProcessingFailedError
+from taskmanager import channel_messages
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.clients import KafkaClients
 from taskmanager.global_stores import GlobalStores
@@ -275,8 +276,8 @@ class ScriptedChannel:
     """A driver channel without a driver: commands are put in, messages are taken out."""
 
     def __init__(self) -> None:
-        self.commands: list[dict[str, Any]] = []
-        self.sent: list[dict[str, Any]] = []
+        self.commands: list[channel_messages.Command] = []
+        self.sent: list[channel_messages.ToDriver] = []
         self.is_lost = False
         self.silent_s = 0.0
 
@@ -284,10 +285,10 @@ class ScriptedChannel:
     def last_heard_s(self) -> float:
         return time.monotonic() - self.silent_s
 
-    def receive(self, wait_s: float = 0) -> dict[str, Any] | None:
+    def receive(self, wait_s: float = 0) -> channel_messages.Command | None:
         return self.commands.pop(0) if self.commands else None
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: channel_messages.ToDriver) -> None:
         self.sent.append(message)
 
 
@@ -299,17 +300,10 @@ class Thread:
         self.thread = PipelineThread(job.context(tm_id), self.channel)  # type: ignore[arg-type]
 
     def assign(self, replica: ProcessorReplica) -> None:
-        self.channel.commands.append(
-            {
-                "type": "assign",
-                "replica": replica.to_json(),
-                "parameters": replica.parameters(),
-                "epoch": 0,
-            }
-        )
+        self.channel.commands.append(channel_messages.Assign(replica, epoch=0))
 
     def revoke(self, task: TaskId) -> None:
-        self.channel.commands.append({"type": "revoke", "task": str(task)})
+        self.channel.commands.append(channel_messages.Revoke(task))
 
     def close(self) -> None:
         """Let go of all tasks without a commit."""

@@ -24,7 +24,13 @@ CORES = (
     "jobmanager/heartbeat_controller.py",
     "taskmanager/state.py",
 )
-VALUES = ("common/messages.py", "common/codec.py", "common/nodes.py", "common/status.py")
+VALUES = (
+    "common/messages.py",
+    "common/codec.py",
+    "common/nodes.py",
+    "common/status.py",
+    "taskmanager/channel_messages.py",
+)
 IMPURE = {
     "asyncio",
     "confluent_kafka",

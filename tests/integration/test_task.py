@@ -14,6 +14,7 @@ from common.kafka.clients import FencedError, TransactionFailedError
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
 from streams.group_task import ProcessingFailedError
+from taskmanager import channel_messages
 from taskmanager.task_start import StartCancelledError, refresh_failed
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
@@ -320,5 +321,5 @@ def test_thread_without_a_word_from_its_driver_gives_its_tasks_up(job: Job) -> N
     thread.assign(job.replica(ProcessorType.FORWARD))
     step_until(lambda: thread.state() is TaskState.RUNNING, thread)
     thread.channel.silent_s = 2.0
-    step_until(lambda: {"type": "closed", "task": "P_0"} in thread.channel.sent, thread)
+    step_until(lambda: channel_messages.Closed(TaskId("P", 0)) in thread.channel.sent, thread)
     assert not thread.thread.tasks

@@ -28,6 +28,7 @@ from streams.stores.bytes_store import BytesStore
 from streams.stores.rocksdb import RocksDBStore, StoreLockedError
 from taskmanager import (
     assigned_task,
+    channel_messages,
     global_stores,
     pipeline_thread,
     restore,
@@ -415,14 +416,7 @@ class ThreadOwner(Owner):
         self._channel.silent_since_s = None
         for replica in self._world.replicas:
             if replica.task not in self._thread.tasks:
-                self._channel.commands.append(
-                    {
-                        "type": "assign",
-                        "replica": replica.to_json(),
-                        "parameters": replica.parameters(),
-                        "epoch": 0,
-                    }
-                )
+                self._channel.commands.append(channel_messages.Assign(replica, epoch=0))
 
     def silence_driver(self) -> None:
         """Let the thread hear nothing any more: its lease runs out."""
@@ -432,12 +426,12 @@ class ThreadOwner(Owner):
     def revoke(self, task_id: TaskId) -> None:
         """Let the driver want a task back."""
         self._tell(f"is to give {task_id} back")
-        self._channel.commands.append({"type": "revoke", "task": str(task_id)})
+        self._channel.commands.append(channel_messages.Revoke(task_id))
 
     def leave(self) -> None:
         """See `Owner.leave`."""
         self._tell("is to stop")
-        self._channel.commands.append({"type": "stop"})
+        self._channel.commands.append(channel_messages.Stop())
 
     def _step(self) -> None:
         deeds = [self._loop.run_once] if self._loop.is_running else []
@@ -472,7 +466,7 @@ class _Channel:
     """A driver's channel whose other end says nothing but what a test has it say."""
 
     def __init__(self, clock: Clock) -> None:
-        self.commands: list[dict[str, Any]] = []
+        self.commands: list[channel_messages.Command] = []
         self.is_lost = False
         self.silent_since_s: float | None = None
         self._clock = clock
@@ -482,13 +476,13 @@ class _Channel:
         since_s = self.silent_since_s
         return self._clock.now_s if since_s is None else since_s
 
-    def receive(self, wait_s: float = 0) -> dict[str, Any] | None:
+    def receive(self, wait_s: float = 0) -> channel_messages.Command | None:
         if self.commands:
             return self.commands.pop(0)
         self._clock.advance(wait_s)
         return None
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: channel_messages.ToDriver) -> None:
         pass
 
 

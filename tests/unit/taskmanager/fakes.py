@@ -19,7 +19,7 @@ from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
 from streams.event_loop import EventLoop
 from streams.runtime import Call
-from taskmanager import pipeline_thread
+from taskmanager import channel_messages, pipeline_thread
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
@@ -118,8 +118,8 @@ class FakeChannel:
     """A driver that never falls silent."""
 
     def __init__(self, clock: Clock) -> None:
-        self.commands: list[dict[str, Any]] = []
-        self.sent: list[dict[str, Any]] = []
+        self.commands: list[channel_messages.Command] = []
+        self.sent: list[channel_messages.ToDriver] = []
         self.is_lost = False
         self._clock = clock
 
@@ -127,15 +127,15 @@ class FakeChannel:
     def last_heard_s(self) -> float:
         return self._clock.now_s
 
-    def receive(self, wait_s: float = 0) -> dict[str, Any] | None:
+    def receive(self, wait_s: float = 0) -> channel_messages.Command | None:
         return self.commands.pop(0) if self.commands else None
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: channel_messages.ToDriver) -> None:
         self.sent.append(message)
 
-    def count(self, kind: str) -> int:
+    def count(self, kind: type[channel_messages.ToDriver]) -> int:
         """Return how many messages of a kind were sent."""
-        return sum(message["type"] == kind for message in self.sent)
+        return sum(isinstance(message, kind) for message in self.sent)
 
 
 class FakeBrokers:
@@ -304,19 +304,12 @@ class Rig:
         """Let the driver assign a task; return it."""
         given = replica(partition, type_)
         task = self.tasks[given.task] = FakeTask(given.task)
-        self.channel.commands.append(
-            {
-                "type": "assign",
-                "replica": given.to_json(),
-                "parameters": given.parameters(),
-                "epoch": 0,
-            }
-        )
+        self.channel.commands.append(channel_messages.Assign(given, epoch=0))
         return task
 
     def revoke(self, *tasks: FakeTask) -> None:
         """Let the driver revoke tasks, all at once."""
-        self.channel.commands += [{"type": "revoke", "task": str(t.task_id)} for t in tasks]
+        self.channel.commands += [channel_messages.Revoke(t.task_id) for t in tasks]
 
     def status(self, task: FakeTask) -> TaskStatus:
         return self.thread.status(task.task_id)

@@ -9,13 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
 
-from taskmanager.channel import DriverChannel, Message
+from common.messages import MalformedMessageError
+from common.nodes import TaskId
+from taskmanager.channel import DriverChannel, WorkerChannel
+from taskmanager.channel_messages import Hello, Revoke, Status, Stop, Stopped, ToDriver, encode
+from taskmanager.listening import connect
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 30
@@ -23,6 +27,7 @@ TIMEOUT_S = 30
 CONNECT = """
 import faulthandler, os, signal, sys, time
 from taskmanager import channel
+from taskmanager.channel_messages import Status, Stopped
 faulthandler.register(signal.SIGUSR1)
 if len(sys.argv) > 3:
     channel.here = lambda: sys.argv[3]
@@ -30,13 +35,14 @@ worker = channel.WorkerChannel(("127.0.0.1", int(sys.argv[1])), bytes.fromhex(sy
 """
 HANG = "time.sleep(600)"
 RIDDLE = """
-worker.send({"type": "riddle"})
-worker.send({"type": "status"})
+worker._connection.send_bytes(b'{"type":"riddle"}')
+worker._connection.send_bytes(b'{"type":"stop"}')
+worker.send(Status(()))
 time.sleep(600)
 """
 TALK = """
 while not worker.is_lost:
-    worker.send({"type": "status"})
+    worker.send(Status(()))
     time.sleep(0.01)
 os._exit(3)
 """
@@ -52,7 +58,7 @@ while not worker.is_lost:
     before = worker.last_heard_s
     while worker.last_heard_s == before and not worker.is_lost:
         time.sleep(0.001)
-    worker.send({"type": "pinged"})
+    worker.send(Stopped())
 """
 
 
@@ -61,14 +67,12 @@ class Driver:
 
     def __init__(self) -> None:
         self.came: SimpleQueue[int] = SimpleQueue()
-        self.heard: SimpleQueue[Message] = SimpleQueue()
+        self.heard: SimpleQueue[ToDriver] = SimpleQueue()
         self.channel = DriverChannel("127.0.0.1", self._on_message)
 
-    def _on_message(self, _: int, message: Message) -> None:
-        if message["type"] == "hello":
-            self.came.put(message["pid"])
-        elif message["type"] == "riddle":
-            raise ValueError("nobody understands that")
+    def _on_message(self, _: int, message: ToDriver) -> None:
+        if isinstance(message, Hello):
+            self.came.put(message.pid)
         else:
             self.heard.put(message)
 
@@ -132,11 +136,38 @@ def test_message_that_cannot_be_read_does_not_end_the_conversation(
     driver: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with driver.worker(RIDDLE) as process:
-        assert driver.heard.get(timeout=TIMEOUT_S) == {"type": "status"}
+        assert driver.heard.get(timeout=TIMEOUT_S) == Status(())
         assert driver.channel.threads == [7]
-        assert "nobody understands that" in capsys.readouterr().out
+        log = capsys.readouterr().out
+        assert "riddle: unknown type" in log
+        assert "Stop is a message to workers" in log
         process.kill()
         driver.wait_until_left()
+
+
+def test_worker_that_does_not_introduce_itself_is_hung_up_on(
+    driver: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = ("127.0.0.1", driver.channel.port)
+    with closing(connect(address, driver.channel.authkey)) as connection:
+        connection.send_bytes(b'{"type":"hello","thread":7,"pid":0,"place":"here"}')
+        with pytest.raises(EOFError):
+            connection.recv_bytes()
+    assert driver.channel.threads == []
+    assert "hello: pid is no integer from 1 up" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("data", [b'{"type":"riddle"}', encode(Stopped())])
+def test_worker_raises_where_a_command_cannot_be_read(driver: Driver, data: bytes) -> None:
+    """It ends, and its successor is assigned all tasks again."""
+    address = ("127.0.0.1", driver.channel.port)
+    with closing(WorkerChannel(address, driver.channel.authkey, 7)) as worker:
+        driver.came.get(timeout=TIMEOUT_S)
+        driver.channel._workers[7].connection.send_bytes(data)
+        driver.channel.send(7, Stop())
+        with pytest.raises(MalformedMessageError):
+            worker.receive(TIMEOUT_S)
+        assert worker.receive(TIMEOUT_S) == Stop()
 
 
 def test_ping_reaches_the_worker(driver: Driver) -> None:
@@ -146,24 +177,23 @@ def test_ping_reaches_the_worker(driver: Driver) -> None:
             assert time.monotonic() < deadline_s
             driver.channel.ping()
             time.sleep(0.01)
-        assert driver.heard.get() == {"type": "pinged"}
+        assert driver.heard.get() == Stopped()
 
 
 def test_ping_leaves_out_a_worker_that_is_being_sent_something(driver: Driver) -> None:
     with driver.worker(ECHO):
         with driver.channel._workers[7].sending:
             driver.channel.ping()  # would wait for ever for the lock
-        driver.channel.send(7, {"type": "assign"})
-        assert driver.heard.get(timeout=TIMEOUT_S) == {"type": "pinged"}
+        driver.channel.send(7, Stop())
+        assert driver.heard.get(timeout=TIMEOUT_S) == Stopped()
 
 
 def test_ping_does_not_wait_for_a_worker_that_does_not_read(driver: Driver) -> None:
     with driver.worker(FREEZE) as process:
         os.waitpid(process.pid, os.WUNTRACED)
         worker = driver.channel._workers[7]
-        sender = threading.Thread(
-            target=driver.channel.send, args=(7, {"type": "x" * 100_000_000}), daemon=True
-        )
+        long = Revoke(TaskId("x" * 100_000_000, 0))
+        sender = threading.Thread(target=driver.channel.send, args=(7, long), daemon=True)
         sender.start()
         while worker.takes_more:
             time.sleep(0.001)

@@ -16,6 +16,7 @@ from common.status import TaskState
 from streams.group_task import ProcessingFailedError
 from streams.runtime import Call
 from streams.stores.rocksdb import StoreCorruptedError
+from taskmanager import channel_messages
 from taskmanager.background import PARALLEL_CALLS
 from taskmanager.pipeline_thread import CHECK_INTERVAL_S
 from tests.unit.taskmanager.fakes import TIMEOUT_S, FakeTask, Rig, batch
@@ -78,7 +79,7 @@ def test_revoked_tasks_commit_side_by_side_before_they_close(
     for task in tasks:
         task.on_commit = lambda: together.wait(TIMEOUT_S)
     rig.revoke(*tasks)
-    rig.step_until(lambda: rig.channel.count("closed") == 3)
+    rig.step_until(lambda: rig.channel.count(channel_messages.Closed) == 3)
     assert not together.broken
     assert [(task.committed, task.is_released) for task in tasks] == [(1, True)] * 3
     assert rig.reader.is_idle
@@ -110,10 +111,10 @@ def test_a_turn_of_user_code_that_takes_long_holds_up_no_built_in_type_and_no_re
     rig.step()
     for count in range(1, 4):
         feed(rig, fast)
-        before = rig.channel.count("status")
+        before = rig.channel.count(channel_messages.Status)
         rig.clock.now_s += 10
         rig.step_until(lambda count=count: fast.committed == count)  # type: ignore[misc]
-        assert rig.channel.count("status") > before
+        assert rig.channel.count(channel_messages.Status) > before
     assert slow.turns == 1
     assert not slow.uncommitted
     may_return.set()
@@ -313,7 +314,7 @@ def test_lag_of_a_task_is_watched_from_its_assignment_until_it_is_closed(rig: Ri
     assert rig.lag_watch.figures(task.task_id) == {"lag": 6}
     rig.step_until(lambda: rig.status(task).state is TaskState.RUNNING)
     rig.revoke(task)
-    rig.step_until(lambda: rig.channel.count("closed") == 1)
+    rig.step_until(lambda: rig.channel.count(channel_messages.Closed) == 1)
     assert rig.lag_watch.figures(task.task_id) == {}
 
 
@@ -370,21 +371,21 @@ def test_only_what_has_changed_is_reported_and_that_nothing_has_too(rig: Rig) ->
     rig.channel.sent.clear()
     rig.clock.now_s += 1
     rig.step()
-    assert rig.channel.sent == [{"type": "status", "tasks": []}]
+    assert rig.channel.sent == [channel_messages.Status(())]
     first.loses_connection = True
     rig.channel.sent.clear()
     rig.clock.now_s += 1
     rig.step()
-    (message,) = (m for m in rig.channel.sent if m["tasks"])
-    assert [task["task"] for task in message["tasks"]] == [str(first.task_id)]
+    sent = [m for m in rig.channel.sent if isinstance(m, channel_messages.Status) and m.tasks]
+    assert [[status.task for status in m.tasks] for m in sent] == [[first.task_id]]
 
 
 def test_stop_closes_all_tasks_and_ends_the_loop(rig: Rig) -> None:
     tasks = [*rig.run(0), *rig.run(1, type_=USER)]
-    rig.channel.commands.append({"type": "stop"})
+    rig.channel.commands.append(channel_messages.Stop())
     rig.thread.loop()
-    assert rig.channel.count("closed") == 2
-    assert rig.channel.sent[-1] == {"type": "stopped"}
+    assert rig.channel.count(channel_messages.Closed) == 2
+    assert rig.channel.sent[-1] == channel_messages.Stopped()
     assert all(task.is_released for task in tasks)
 
 
@@ -392,13 +393,13 @@ def test_a_thread_that_is_to_stop_takes_no_tasks(rig: Rig) -> None:
     (task,) = rig.run(0, type_=USER)
     may_end = threading.Event()
     task.on_close = lambda: may_end.wait(TIMEOUT_S)
-    rig.channel.commands.append({"type": "stop"})
+    rig.channel.commands.append(channel_messages.Stop())
     rig.assign(1)
     rig.step()
     assert rig.thread.tasks == [task.task_id]
     may_end.set()
     rig.thread.loop()
-    assert rig.channel.sent[-1] == {"type": "stopped"}
+    assert rig.channel.sent[-1] == channel_messages.Stopped()
 
 
 def test_loop_ends_when_the_driver_is_gone(rig: Rig) -> None:

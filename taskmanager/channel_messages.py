@@ -1,0 +1,175 @@
+"""The messages of the driver channel, as values and as JSON.
+
+Each is named like its type on the wire, so import the module and write `channel_messages.Closed`:
+`events.py` and `thread_events.py` have similar names for what the cores take in. Those are other
+values: an event of the TaskManager's core names the thread, which a message need not do, as the
+connection says whose it is; and the core of a PipelineThread learns what its shell made of a
+command, such as all revocations that came at once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from common.errors import shorten
+from common.messages import MalformedMessageError, ProcessorReplica
+from common.nodes import TaskId
+from common.reports import dump
+from common.status import TaskStatus
+from common.wire import JsonObject
+
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Run a task; `epoch` is that of the JobManager, for the log."""
+
+    replica: ProcessorReplica
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Commit and close a task."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Commit and close all tasks, and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Die:
+    """End at once, without a commit: the worker hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """The driver is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """Write the stacks of all Python threads to the log."""
+
+
+Command = Assign | Revoke | Stop
+"""What the loop of a PipelineThread obeys; the channel itself deals with the rest."""
+
+ToWorker = Command | Die | Ping | Dump
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first message of a worker: it is up and takes tasks.
+
+    `place` is the same for two processes only if they see the same process ids.
+    """
+
+    thread: int
+    pid: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The worker is alive; `tasks` are those that have changed since its last status."""
+
+    tasks: tuple[TaskStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The thread no longer has a task: it was revoked, or lost (lease, fence)."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The thread has obeyed `Stop`: all is committed and closed."""
+
+
+ToDriver = Hello | Status | Closed | Stopped
+
+Message = ToWorker | ToDriver
+
+
+def encode(message: Message) -> bytes:
+    """Return a message as JSON."""
+    match message:
+        case Assign(replica, epoch):
+            parts = {"replica": replica.to_json(), "parameters": replica.parameters()}
+            return _dump("assign", **parts, epoch=epoch)
+        case Revoke(task):
+            return _dump("revoke", task=str(task))
+        case Stop():
+            return _dump("stop")
+        case Die():
+            return _dump("die")
+        case Ping():
+            return _dump("ping")
+        case Dump():
+            return _dump("dump")
+        case Hello(thread, pid, place):
+            return _dump("hello", thread=thread, pid=pid, place=place)
+        case Status(tasks):
+            return _dump("status", tasks=[task.to_json() for task in tasks])
+        case Closed(task):
+            return _dump("closed", task=str(task))
+        case Stopped():
+            return _dump("stopped")
+
+
+def decode(data: bytes) -> Message:
+    """Return the message that `encode` wrote.
+
+    Raises `MalformedMessageError` for anything else, with the type of the message, if it has one,
+    and what is wrong.
+    """
+    about = "message"
+    try:
+        fields = JsonObject(json.loads(data))
+        kind = fields.text("type")
+        about = shorten(kind, 20)
+        return _read(kind, fields)
+    except (ValueError, RecursionError) as error:
+        reason = shorten(str(error), _LONGEST_REASON)
+        raise MalformedMessageError(f"{about}: {reason}") from error
+
+
+def _dump(kind: str, **fields: Any) -> bytes:
+    return dump({"type": kind, **fields})
+
+
+def _read(kind: str, fields: JsonObject) -> Message:
+    match kind:
+        case "assign":
+            replica = ProcessorReplica.from_json(fields.raw("replica"), fields.raw("parameters"))
+            return Assign(replica, fields.integer("epoch"))
+        case "revoke":
+            return Revoke(TaskId.parse(fields.text("task")))
+        case "stop":
+            return Stop()
+        case "die":
+            return Die()
+        case "ping":
+            return Ping()
+        case "dump":
+            return Dump()
+        case "hello":
+            # Signals are sent to the process id, and 0 would mean the driver and its children.
+            pid = fields.integer("pid", low=1)
+            return Hello(fields.integer("thread"), pid, fields.text("place"))
+        case "status":
+            return Status(tuple(TaskStatus.from_json(task) for task in fields.items("tasks")))
+        case "closed":
+            return Closed(TaskId.parse(fields.text("task")))
+        case "stopped":
+            return Stopped()
+    raise ValueError("unknown type")

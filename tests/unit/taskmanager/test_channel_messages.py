@@ -1,0 +1,169 @@
+"""The messages of the driver channel: each comes back as it was, and nothing else comes in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.messages import MalformedMessageError
+from common.nodes import TaskId
+from taskmanager.channel_messages import (
+    Assign,
+    Closed,
+    Die,
+    Dump,
+    Hello,
+    Message,
+    Ping,
+    Revoke,
+    Status,
+    Stop,
+    Stopped,
+    decode,
+    encode,
+)
+from tests.unit.common.wire import (
+    REPLICA,
+    RUNNING,
+    json_values,
+    mutate,
+    numbers,
+    replica_values,
+    statuses,
+    tasks,
+    texts,
+)
+
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Assign, replica_values, numbers),
+    st.builds(Revoke, tasks),
+    st.builds(Hello, numbers, st.integers(1, 2**22), texts),
+    st.builds(Status, st.lists(statuses, max_size=3).map(tuple)),
+    st.builds(Closed, tasks),
+    st.sampled_from([Stop(), Die(), Ping(), Dump(), Stopped()]),
+)
+EXAMPLES: dict[str, Message] = {
+    "assign": Assign(REPLICA, 3),
+    "revoke": Revoke(TaskId("Counter", 0)),
+    "stop": Stop(),
+    "die": Die(),
+    "ping": Ping(),
+    "dump": Dump(),
+    "hello": Hello(1, 4711, "host pid:[1]"),
+    "status": Status((RUNNING,)),
+    "closed": Closed(TaskId("Counter", 0, 1)),
+    "stopped": Stopped(),
+}
+MISSING = object()
+
+
+def spoiled(kind: str, **fields: object) -> bytes:
+    """Return an example as JSON, with some fields replaced, or removed if they are `MISSING`."""
+    body = {**json.loads(encode(EXAMPLES[kind])), **fields}
+    return json.dumps({n: value for n, value in body.items() if value is not MISSING}).encode()
+
+
+@given(messages)
+def test_every_message_comes_back_as_it_was(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_type_on_the_wire_is_the_name_of_the_message(kind: str) -> None:
+    data = encode(EXAMPLES[kind])
+    assert json.loads(data)["type"] == kind == type(EXAMPLES[kind]).__name__.lower()
+    assert decode(data) == EXAMPLES[kind]
+
+
+def test_there_is_an_example_of_each_message() -> None:
+    assert {type(message) for message in EXAMPLES.values()} == set(get_args(Message))
+
+
+def test_signs_of_life_take_a_few_bytes() -> None:
+    assert encode(Ping()) == b'{"type":"ping"}'
+    assert encode(Status(())) == b'{"type":"status","tasks":[]}'
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "message: Expecting value"),
+        (b"\x80\x04\x95", "message: 'utf-8' codec"),
+        (b"{", "message: Expecting property name"),
+        (b"[" * 200_000, "message: maximum recursion depth"),
+        (b"9" * 5_000, "message: Exceeds the limit"),
+        (b"[]", "message: not a JSON object"),
+        (b"{}", "message: type is missing"),
+        (b'{"type":1}', "message: type is no text"),
+        (b'{"type":"\\ud800"}', "message: 'utf-8' codec"),
+        (b'{"type":"riddle"}', "riddle: unknown type"),
+        (b'{"type":"%s"}' % (b"x" * 10_000), "x{20}…: unknown type"),
+    ],
+)
+def test_what_is_no_message_is_malformed(data: bytes, reason: str) -> None:
+    with pytest.raises(MalformedMessageError, match=f"^{reason}"):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "reason"),
+    [
+        ("assign", {"replica": MISSING}, "replica is missing"),
+        ("assign", {"replica": "Counter_0"}, "not a JSON object"),
+        ("assign", {"replica": {**REPLICA.to_json(), "type": "X"}}, "unknown processor type"),
+        ("assign", {"replica": {**REPLICA.to_json(), "ID": "../x"}}, "ID"),
+        ("assign", {"parameters": MISSING}, "parameters is missing"),
+        ("assign", {"parameters": []}, "not a JSON object"),
+        ("assign", {"parameters": {**REPLICA.parameters(), "on_error": "shrug"}}, "'shrug'"),
+        ("assign", {"epoch": MISSING}, "epoch is missing"),
+        ("assign", {"epoch": -1}, "epoch is no integer from 0 up"),
+        ("assign", {"epoch": True}, "epoch is no integer from 0 up"),
+        ("revoke", {"task": MISSING}, "task is missing"),
+        ("revoke", {"task": 7}, "task is no text"),
+        ("revoke", {"task": "Counter"}, '"Counter" is no task id'),
+        ("hello", {"thread": MISSING}, "thread is missing"),
+        ("hello", {"thread": "1"}, "thread is no integer from 0 up"),
+        ("hello", {"thread": -1}, "thread is no integer from 0 up"),
+        ("hello", {"pid": 1.5}, "pid is no integer from 1 up"),
+        ("hello", {"pid": 0}, "pid is no integer from 1 up"),
+        ("hello", {"place": None}, "place is no text"),
+        ("status", {"tasks": MISSING}, "tasks is missing"),
+        ("status", {"tasks": {}}, "tasks is no list"),
+        ("status", {"tasks": ["Counter_0"]}, "not a JSON object"),
+        ("status", {"tasks": [{**RUNNING.to_json(), "state": "HAPPY"}]}, "'HAPPY'"),
+        ("status", {"tasks": [{**RUNNING.to_json(), "figures": {"luck": 1}}]}, "no figures"),
+        ("closed", {"task": MISSING}, "task is missing"),
+        ("closed", {"task": "Counter_0.standby0"}, '"Counter_0.standby0" is no task id'),
+    ],
+)
+def test_message_with_a_bad_field_is_malformed(
+    kind: str, fields: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(MalformedMessageError, match=f"^{kind}: .*{reason}"):
+        decode(spoiled(kind, **fields))
+
+
+def test_reason_is_short_whatever_was_in_the_message() -> None:
+    with pytest.raises(MalformedMessageError) as raised:
+        decode(spoiled("revoke", task="x" * 1_000_000))
+    assert len(str(raised.value)) < 300
+
+
+@given(messages, st.data())
+def test_changed_message_is_read_or_malformed(message: Message, data: st.DataObject) -> None:
+    body = mutate(json.loads(encode(message)), data)
+    try:
+        decoded = decode(json.dumps(body).encode())
+    except MalformedMessageError:
+        return
+    assert decode(encode(decoded)) == decoded
+
+
+@given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
+def test_random_bytes_are_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        decode(data)
