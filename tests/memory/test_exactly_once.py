@@ -22,7 +22,7 @@ from tests.seeds import parametrize
 
 SEEDS = 500
 CHUNK = 50
-SEEDS_FOR_SABOTAGE = 200
+SEEDS_FOR_SABOTAGE = 1000
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -73,7 +73,7 @@ def test_successor_reads_on_where_its_predecessor_was_and_pauses_the_same(
     consumer.receive(100, 0, take)
     assert client_of(consumer) is second
     assert sorted(second.assigned) == [("lines", 0, 5), ("words", 0, 8)]
-    assert second.paused == {WORDS} == consumer.paused
+    assert second.paused == consumer.paused == {WORDS}
     assert first.closed.wait(10)
     consumer.receive(100, 0, take)
     assert consumer.positions == {LINES: 6, WORDS: 8}
