@@ -23,10 +23,12 @@ from tests.seeds import parametrize
 from tests.simulation.broker import CALM, Weather
 from tests.simulation.cluster import LONGEST_DELAY_MS, STEP_MS, Cluster, Scale
 from tests.simulation.pipeline_thread import INTERVAL_MS, Pace
+from tests.simulation.sabotage import SABOTAGES, Sabotage
 from tests.unit.jobmanager.shares import fewest_moves
 
 SEEDS = 1000
 CHUNK = 50
+SABOTAGED_SEEDS = 500
 TROUBLED_INTERVALS = 50
 CONVERGED_WITHIN = 30
 QUIET_INTERVALS = 10
@@ -139,6 +141,15 @@ def live(seed: int, scale: Scale | None = None) -> None:
 def test_every_task_runs_exactly_once_after_any_trouble(seeds: range) -> None:
     for seed in seeds:
         live(seed)
+
+
+@pytest.mark.parametrize(("sabotage", "complaint"), SABOTAGES)
+def test_broken_core_is_seen(
+    sabotage: Sabotage, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises(pytest.fail.Exception, match=complaint):
+        test_every_task_runs_exactly_once_after_any_trouble(range(SABOTAGED_SEEDS))
 
 
 @pytest.mark.parametrize("threads", [(1,) * 50, (1, 2, 3, 2, 1) * 10])
