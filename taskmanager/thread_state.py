@@ -73,8 +73,8 @@ class PipelineThreadState:
         self._budget_ms = turn_budget_ms
         self._commit_limit_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
         self._slots: dict[TaskId, Slot] = {}
-        self._timed: set[TaskId] = set()
-        """Those for which something is to be done when time has passed."""
+        self._timed: dict[TaskId, None] = {}
+        """An ordered set: those for which something is to be done when time has passed."""
         self._to_turn: deque[TaskId] = deque()
         """Those that wait for the thread of user code to have a turn there."""
         self._to_close: deque[TaskId] = deque()
@@ -174,7 +174,7 @@ class PipelineThreadState:
             slot = self._slots[task]
             due_ms = self._due(slot)
             if due_ms is None:
-                self._timed.discard(task)
+                del self._timed[task]
             elif due_ms <= tick.now_ms:
                 self._on_due(slot)
 
@@ -291,12 +291,12 @@ class PipelineThreadState:
         slot.phase, slot.reason, slot.end = Phase.WAITING, failure.reason, None
         slot.restarts += 1
         slot.due_ms = self._now_ms + delay_ms
-        self._timed.add(slot.task)
+        self._timed[slot.task] = None
         self._commands.append(RestartTask(slot.task, failure.reason, delay_ms))
 
     def _forget(self, slot: Slot, reason: str) -> None:
         del self._slots[slot.task]
-        self._timed.discard(slot.task)
+        self._timed.pop(slot.task, None)
         self._commands.append(ForgetTask(slot.task, reason))
 
     # Turns and commits
@@ -426,4 +426,4 @@ class PipelineThreadState:
         slot.phase = after
         if after is Phase.IDLE:
             # Ticks that came while something was done with it have taken it off.
-            self._timed.add(slot.task)
+            self._timed[slot.task] = None

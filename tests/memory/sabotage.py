@@ -189,7 +189,7 @@ def forgotten_time(patch: pytest.MonkeyPatch) -> None:
 
     def on_commit_ended(original: Any, self: Any, slot: Any, *args: Any) -> None:
         original(self, slot, *args)
-        self._timed.discard(slot.task)
+        self._timed.pop(slot.task, None)
 
     _instead_of(patch, PipelineThreadState, "_on_commit_ended", on_commit_ended)
 

@@ -10,10 +10,19 @@ from random import Random
 from typing import TypeVar
 
 from common.messages import MISSED_BEATS, ProcessorReplica, replicas
-from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, TaskId, Topology
+from common.nodes import (
+    SINK,
+    SOURCE,
+    LoggedStore,
+    ProcessorNode,
+    ProcessorType,
+    TaskId,
+    Topology,
+)
 from common.status import TaskState
 from tests.simulation.broker import NAMES, Broker, Weather
-from tests.simulation.pipeline_thread import INTERVAL_MS, FakePipelineThread, Fences, Pace
+from tests.simulation.fences import Fences, TaskInstance
+from tests.simulation.pipeline_thread import INTERVAL_MS, FakePipelineThread, Pace
 from tests.simulation.processes import JobManagerProcess, Process, TaskManagerProcess
 
 T = TypeVar("T")
@@ -64,14 +73,18 @@ class _Replica(ProcessorReplica):
         return super().fingerprint
 
 
+def _node(number: int) -> ProcessorNode:
+    """Return a processor: every other one is user code."""
+    type_ = ProcessorType.CLASS if number % 2 else ProcessorType.COUNT
+    stores = (LoggedStore("store"),)
+    return ProcessorNode(f"P{number}", type_, (SINK,), (SOURCE,), logged_stores=stores)
+
+
 class Cluster:
     """Processes on one broker. `mishap` breaks something; `mend` ends all trouble."""
 
     def __init__(self, random: Random, scale: Scale, pace: Pace | None = None) -> None:
-        nodes = tuple(
-            ProcessorNode(f"P{n}", ProcessorType.COUNT, (SINK,), (SOURCE,))
-            for n in range(scale.processors)
-        )
+        nodes = tuple(_node(number) for number in range(scale.processors))
         self.random = random
         self.scale = scale
         self.now_ms = 0
@@ -103,7 +116,7 @@ class Cluster:
         """Let a quarter of a heartbeat interval pass."""
         self.now_ms += STEP_MS
         self.broker.advance(self.now_ms)
-        self.fences.is_away = self.broker.is_away
+        self.fences.advance(self.now_ms, is_away=self.broker.is_away)
         if self._later:
             due = [action for at_ms, action in self._later if at_ms <= self.now_ms]
             self._later = [entry for entry in self._later if entry[0] > self.now_ms]
@@ -212,6 +225,7 @@ class Cluster:
             self.stop_taskmanager,
             self.crash_thread,
             self.fail_task,
+            self.disturb_task,
             self.pause_jobmanager,
         )
         rough = (
@@ -219,6 +233,7 @@ class Cluster:
             self.hang_taskmanager,
             self.start_namesake,
             self.hang_thread,
+            self.hold_task,
             self.crash_jobmanager,
             self.edit_pipeline,
             self.start_rival,
@@ -279,6 +294,16 @@ class Cluster:
         if self.random.random() < 0.3:
             for thread in self._one_of(self._threads()):
                 thread.fail_a_task()
+
+    def disturb_task(self) -> None:
+        """A connection of a task breaks."""
+        for thread in self._one_of(self._threads()):
+            thread.disturb_a_task()
+
+    def hold_task(self) -> None:
+        """A call of user code, or a commit, hangs."""
+        for thread in self._one_of(self._threads()):
+            thread.hold_a_task()
 
     def crash_jobmanager(self) -> None:
         """`kill -9` of a JobManager."""
@@ -387,7 +412,7 @@ class Cluster:
             if tm.tm_id not in self.present:
                 tm.crash(self.now_ms)
         for thread in self._threads():
-            thread.busy_until_ms = min(thread.busy_until_ms, self.now_ms + 2 * INTERVAL_MS)
+            thread.mend(self.now_ms)
 
     def run_until_converged(self, within: int) -> None:
         """Let heartbeat intervals pass, no more than `within`, until `check_converged` passes."""
@@ -428,8 +453,7 @@ class Cluster:
             if not running == process.state.tasks.keys() == owned[process.tm_id]:
                 return f"{process.name} does not run what the JobManager wants"
             for instance in process.running:
-                is_well = instance.state is TaskState.RUNNING and self.fences.may_commit(instance)
-                if not is_well and instance.state is not TaskState.FAILED:
+                if not self._is_well(instance):
                     return f"{instance.task} is {instance.state}, or fenced"
             stale = self._stale(process, self.jobmanagers[0])
             if stale:
@@ -444,6 +468,14 @@ class Cluster:
         if copies < tasks * min(self.scale.standbys, len(at) - 1):
             return f"there are only {copies} standbys"
         return None if self._is_balanced(counts) else f"out of balance: {counts}"
+
+    def _is_well(self, instance: TaskInstance) -> bool:
+        """Whether a task runs, or has FAILED for a reason of its own."""
+        match instance.state:
+            case TaskState.RUNNING:
+                return self.fences.may_commit(instance)
+            case state:
+                return state in (TaskState.STANDBY, TaskState.FAILED)
 
     def _stale(self, process: TaskManagerProcess, ruler: JobManagerProcess) -> list[TaskId]:
         """Return what runs in another version than the JobManager's, or had failed before it."""

@@ -157,6 +157,8 @@ class Ledger:
                 for task in list(self._held.get(tm_id, ())):
                     if self._holdings[task].incarnation == incarnation:
                         self._drop(task)
+                # It takes no part: should it do so one day, it is somebody new.
+                self._strays.pop(incarnation, None)
             case Processors(tm_id, incarnation, _, sequence, assign, revoke):
                 self._live[tm_id] = incarnation
                 for task in revoke:

@@ -1,17 +1,17 @@
-"""A PipelineThread for simulations: it takes time, hangs, dies, and is fenced as by Kafka."""
+"""A PipelineThread for simulations: its real core; what the core wants takes simulated time."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from common.messages import ProcessorReplica
+from common.messages import MISSED_BEATS
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
 from taskmanager.events import (
     AssignTask,
-    Event,
     RevokeTask,
     StopThread,
     TaskClosed,
@@ -20,92 +20,87 @@ from taskmanager.events import (
     ThreadReported,
     ThreadStopped,
 )
+from taskmanager.events import Event as DriverEvent
+from taskmanager.slot import Phase
+from taskmanager.thread_events import (
+    AbandonCall,
+    Assigned,
+    Call,
+    CancelStart,
+    Closed,
+    CloseTask,
+    Command,
+    CommitEnded,
+    CommitTask,
+    Disturbed,
+    EndProcess,
+    EndThread,
+    Event,
+    Failure,
+    Fed,
+    ForgetTask,
+    Kind,
+    ReportFailed,
+    RestartTask,
+    Revoked,
+    RunTurn,
+    Started,
+    StartFailed,
+    StartTask,
+    StopRequested,
+    Tick,
+    TurnEnded,
+)
+from taskmanager.thread_state import PipelineThreadState
+from tests.simulation.fences import Fences, TaskInstance
 
 INTERVAL_MS = 1000
-LEASE_MS = 3 * INTERVAL_MS
+COMMIT_INTERVAL_MS = 500
+TURN_BUDGET_MS = 100
+TRANSACTION_TIMEOUT_MS = 5000
+MAX_PROCESS_TIME_MS = 5000
 REPORT_EVERY_MS = 500
-FENCED_FOR_GOOD = 2
-FENCED_WAIT_MS = 1500
+FED_OF = 5
+"""Of so many tasks that run, one has input in each step; they take turns."""
+FAILED_STARTS = 0.02
+SLOW = 0.125
+"""The share of what takes time at all; everything else is done within a step."""
+SLOW_CALLS = 0.02
+"""The same of user code: its tasks wait for each other."""
 
-
-class TaskInstance:
-    """One run of a task in one worker; `position` is the next input record."""
-
-    __slots__ = ("due_ms", "epoch", "fenced", "fingerprint", "position", "state", "task", "worker")
-
-    def __init__(self, replica: ProcessorReplica, worker: FakePipelineThread) -> None:
-        self.task = replica.task
-        self.fingerprint = replica.fingerprint
-        self.worker = worker
-        self.state = TaskState.STARTING
-        self.due_ms = 0
-        self.fenced = 0
-        self.epoch = -1
-        """Of its producer, as the transaction coordinator counts them."""
-        self.position = -1
-
-
-class Fences:
-    """What Kafka's transaction coordinator guards: the newest producer of each task commits.
-
-    While Kafka is away, nobody can take a task or commit.
-    """
-
-    def __init__(self) -> None:
-        self.is_away = False
-        self.epochs: Counter[TaskId] = Counter()
-        self.committed: Counter[TaskId] = Counter()
-        self.taken_from_the_living = 0
-        """How often a driver had a task taken from another driver's, that could still commit."""
-        self._open: defaultdict[TaskId, list[TaskInstance]] = defaultdict(list)
-        self._committed_by: dict[TaskId, int] = {}
-
-    def take(self, instance: TaskInstance) -> None:
-        """Make `instance` the only one that may commit, at the committed position."""
-        task, instances = instance.task, self._open[instance.task]
-        if instance not in instances:
-            instances.append(instance)
-        self.taken_from_the_living += instance.worker.is_connected and any(
-            self.may_commit(other) and other.worker.is_connected
-            for other in instances
-            if other is not instance
-        )
-        self.epochs[task] += 1
-        instance.epoch = self.epochs[task]
-        instance.position = self.committed[task]
-
-    def may_commit(self, instance: TaskInstance) -> bool:
-        """Whether nobody newer holds the task."""
-        return instance.epoch == self.epochs[instance.task]
-
-    def commit(self, instance: TaskInstance) -> bool:
-        """Move the committed position, or return False if somebody newer holds the task."""
-        task = instance.task
-        if self.is_away or not self.may_commit(instance):
-            return False
-        assert instance.position == self.committed[task], f"{task} lost or repeated records"
-        assert instance.epoch >= self._committed_by.get(task, 0), f"{task} commits though fenced"
-        self._committed_by[task] = instance.epoch
-        self.committed[task] = instance.position = instance.position + 1
-        return True
-
-    def release(self, instance: TaskInstance) -> None:
-        """Take note that an instance ended in good order."""
-        if instance in self._open[instance.task]:
-            self._open[instance.task].remove(instance)
+FENCED = Failure(Kind.FENCED, "fenced by a newer producer")
+EXPIRED = Failure(Kind.EXPIRED, "fenced as its transaction took too long")
+BROKEN = Failure(Kind.TRANSIENT, "a connection broke")
+REJECTED = Failure(Kind.FATAL, "a record cannot be processed", commits=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long a worker takes at most, in milliseconds."""
+    """How long something takes in a worker at most, in milliseconds."""
 
     launch_ms: int = 2000
     start_ms: int = 2000
+    turn_ms: int = 1000
+    commit_ms: int = 1000
     close_ms: int = 1000
 
 
+@dataclass(eq=False, slots=True)
+class _Operation:
+    """Something that goes on with a task while the loop of its worker does other things."""
+
+    instance: TaskInstance
+    began_ms: int
+    due_ms: int
+    end: Callable[[_Operation], None]
+
+
 class FakePipelineThread:
-    """The worker of one PipelineThread, as the TaskManager sees it over the driver channel."""
+    """The worker of one PipelineThread, as the TaskManager sees it over the driver channel.
+
+    It carries out what its core decides, as `taskmanager/pipeline_thread.py` does; what that
+    leaves to other Python threads takes simulated time here.
+    """
 
     def __init__(
         self, number: int, fences: Fences, random: Random, now_ms: int, pace: Pace
@@ -113,20 +108,29 @@ class FakePipelineThread:
         self.number = number
         self.tasks: dict[TaskId, TaskInstance] = {}
         self._inbox: deque[AssignTask | RevokeTask | StopThread] = deque()
-        self.events: list[Event] = []
+        self.events: list[DriverEvent] = []
         self.alive = True
         self.heard_ms = now_ms
         """When the driver was last heard."""
         self.busy_until_ms = 0
         self.orphaned_until_ms: int | None = None
+        self._core = PipelineThreadState(
+            INTERVAL_MS, COMMIT_INTERVAL_MS, TURN_BUDGET_MS, TRANSACTION_TIMEOUT_MS
+        )
         self._fences = fences
         self._random = random
         self._pace = pace
+        self._now_ms = now_ms
         self._connect_at_ms: int | None = now_ms + random.randrange(pace.launch_ms + 1)
-        self._closing: list[TaskInstance] = []
-        self._stopping = False
+        self._news: deque[Event] = deque()
+        self._is_handling = False
+        self._operations: list[_Operation] = []
+        self._calls: dict[TaskId, Call] = {}
+        self._running: list[TaskInstance] = []
+        """Those that are fetched for: all that run, but standbys."""
+        self._fed_first = 0
         self._report_at_ms = 0
-        self._untold: dict[TaskId, None] = {}
+        self._changed: dict[TaskId, None] = {}
         """An ordered set: tasks that have come, or have another state, since its last report."""
 
     @property
@@ -135,32 +139,29 @@ class FakePipelineThread:
         return self.alive and self._connect_at_ms is None and self.orphaned_until_ms is None
 
     def step(self, now_ms: int) -> None:
-        """Do what is due by now, unless busy with one thing that cannot be interrupted."""
+        """Do one round of the loop, unless the whole process hangs."""
         if self.orphaned_until_ms is not None and now_ms >= self.orphaned_until_ms:
             self.alive = False
         if not self.alive or now_ms < self.busy_until_ms:
             return
+        self._now_ms = now_ms
         if self._connect_at_ms is not None:
             if now_ms < self._connect_at_ms:
                 return
             self._connect_at_ms = None
             self.events.append(ThreadConnected(self.number))
-        for instance in self._closing:
-            self._close(instance)
-        self._closing = []
-        self._obey(now_ms)
-        if now_ms < self.busy_until_ms or not self.alive:
-            return
-        if now_ms - self.heard_ms > LEASE_MS and self.orphaned_until_ms is None:
-            for instance in list(self.tasks.values()):
-                self._close(instance)
-        self._work(now_ms)
-        if now_ms >= self._report_at_ms:
-            self._report_at_ms = now_ms + REPORT_EVERY_MS
-            changed = [self.tasks[task] for task in self._untold]
-            self._untold = {}
-            statuses = [TaskStatus(i.task, i.state, fingerprint=i.fingerprint) for i in changed]
-            self.events.append(ThreadReported(self.number, tuple(statuses)))
+        if self._inbox:
+            self._obey()
+        if self._operations:
+            self._settle()
+        if self._running and not self._fences.is_away:
+            self._fed_first = (self._fed_first + 1) % FED_OF
+            for instance in self._running[self._fed_first :: FED_OF]:
+                self._handle(Fed(instance.task, has_records=True, is_at_its_end=False))
+        self._handle(Tick(now_ms, self.heard_ms, tuple(self._calls.values())))
+        self._check_lease()
+        if self.alive and now_ms >= self._report_at_ms:
+            self._report()
 
     def send(self, command: AssignTask | RevokeTask | StopThread) -> None:
         """Write to the driver channel, whether or not somebody reads it."""
@@ -174,77 +175,261 @@ class FakePipelineThread:
             or any(isinstance(c, AssignTask) and c.replica.task == task for c in self._inbox)
         )
 
+    def state(self, task: TaskId) -> TaskState:
+        """Return the state that reports have of a task."""
+        instance, phase = self.tasks[task], self._core.phase(task)
+        if phase is Phase.FAILED:
+            return TaskState.FAILED
+        if instance.is_running:
+            return TaskState.STANDBY if task.standby else TaskState.RUNNING
+        if instance.is_restoring:
+            return TaskState.RESTORING
+        return TaskState.RESTARTING if self._core.reason(task) else TaskState.STARTING
+
+    # What breaks
+
     def die(self) -> None:
         """End as by `kill -9`; the driver is told."""
         self.alive = False
         self.events.append(ThreadLost(self.number))
 
     def fail_a_task(self) -> None:
-        """Meet a record that cannot be processed."""
-        for instance in self.tasks.values():
-            if instance.state is TaskState.RUNNING:
-                self._enter(instance, TaskState.FAILED)
-                self._fences.release(instance)
-                return
+        """Let a task meet a record that cannot be processed."""
+        for instance in self._any_that_runs():
+            instance.has_bad_record = True
 
-    def _obey(self, now_ms: int) -> None:
+    def hold_a_task(self) -> None:
+        """Let a call of user code, or a commit, never end."""
+        for instance in self._any_that_runs():
+            instance.is_stuck = True
+
+    def disturb_a_task(self) -> None:
+        """Let a task lose a connection."""
+        for instance in self._any_that_runs():
+            self._operations.append(_Operation(instance, 0, 0, self._disturb))
+
+    def mend(self, now_ms: int) -> None:
+        """Let whatever takes long end soon, but for calls of user code that never end."""
+        soon_ms = now_ms + 2 * INTERVAL_MS
+        self.busy_until_ms = min(self.busy_until_ms, soon_ms)
+        for instance in self.tasks.values():
+            instance.is_stuck = False
+        for operation in self._operations:
+            operation.due_ms = min(operation.due_ms, soon_ms)
+
+    def _any_that_runs(self) -> list[TaskInstance]:
+        return [self._random.choice(self._running)] if self._running else []
+
+    # What comes to the core
+
+    def _obey(self) -> None:
+        revoked = []
         while self._inbox:
             match self._inbox.popleft():
                 case AssignTask(_, replica):
-                    assert replica.task not in self.tasks, f"{replica.task} assigned twice"
-                    self.tasks[replica.task] = TaskInstance(replica, self)
-                    self._untold[replica.task] = None
-                case RevokeTask(_, task) if task in self.tasks:
-                    self._closing.append(self.tasks[task])
+                    if self._core.is_stopping:
+                        continue
+                    task = replica.task
+                    assert task not in self.tasks, f"{task} assigned twice"
+                    instance = self.tasks[task] = TaskInstance(replica, self)
+                    self._handle(Assigned(task, instance.is_inline, MAX_PROCESS_TIME_MS))
+                case RevokeTask(_, task):
+                    revoked.append(task)
                 case StopThread():
-                    self._stopping = True
-                    self._closing = list(self.tasks.values())
-        if self._closing:
-            # Tasks commit side by side.
-            self.busy_until_ms = now_ms + self._random.randrange(self._pace.close_ms + 1) + 1
-        elif self._stopping:
-            for instance in list(self.tasks.values()):
-                self._close(instance)
-            self.events.append(ThreadStopped(self.number))
-            self.alive = False
+                    self._handle(StopRequested())
+        if revoked:
+            self._handle(Revoked(tuple(revoked)))
 
-    def _close(self, instance: TaskInstance) -> None:
-        if instance.state is TaskState.RUNNING:
-            self._fences.commit(instance)
-        self._fences.release(instance)
-        del self.tasks[instance.task]
-        self._untold.pop(instance.task, None)
-        self.events.append(TaskClosed(self.number, instance.task))
+    def _settle(self) -> None:
+        """Let operations end that are due; those that need Kafka may have to wait for it."""
+        due = [operation for operation in self._operations if operation.due_ms <= self._now_ms]
+        for operation in sorted(due, key=lambda operation: operation.due_ms):
+            if operation in self._operations:
+                self._operations.remove(operation)
+                operation.end(operation)
 
-    def _work(self, now_ms: int) -> None:
-        """Bring tasks up that are due; a third of those that run has input."""
-        if self._fences.is_away:
+    def _disturb(self, operation: _Operation) -> None:
+        instance = operation.instance
+        if self.tasks.get(instance.task) is instance:
+            self._handle(Disturbed(instance.task, BROKEN))
+
+    def _handle(self, event: Event) -> None:
+        """Tell the core of an event, and do what it wants, and what follows from that."""
+        self._news.append(event)
+        if self._is_handling:
             return
-        running = []
-        for instance in self.tasks.values():
-            state = instance.state
-            if state is TaskState.RUNNING:
-                running.append(instance)
-            elif state is not TaskState.FAILED and now_ms >= instance.due_ms:
-                if state in (TaskState.STARTING, TaskState.RESTARTING):
-                    self._fences.take(instance)
-                    self._enter(instance, TaskState.RESTORING)
-                    instance.due_ms = now_ms + self._random.randrange(self._pace.start_ms + 1)
-                else:
-                    self._enter(instance, TaskState.RUNNING)
-        for instance in running[int(self._random.random() * 3) :: 3]:
-            if not self._fences.commit(instance):
-                self._be_fenced(instance, now_ms)
+        self._is_handling = True
+        while self._news and self.alive:
+            for command in self._core.handle(self._news.popleft()):
+                if self.alive:
+                    self._execute(command)
+        self._is_handling = False
 
-    def _enter(self, instance: TaskInstance, state: TaskState) -> None:
-        instance.state = state
-        self._untold[instance.task] = None
+    # What the core decides
 
-    def _be_fenced(self, instance: TaskInstance, now_ms: int) -> None:
-        """Begin anew; the second time, somebody else owns the task."""
-        instance.fenced += 1
-        if instance.fenced >= FENCED_FOR_GOOD:
-            self._close(instance)
+    def _execute(self, command: Command) -> None:
+        match command:
+            case RunTurn(task):
+                self._begin_turn(self.tasks[task])
+            case CommitTask(task):
+                instance = self.tasks[task]
+                self._begin(instance, self._some_ms(self._pace.commit_ms), self._end_commit)
+            case StartTask(task):
+                self._changed[task] = None
+                instance = self.tasks[task]
+                instance.is_cancelled = False
+                self._begin(instance, self._some_ms(self._pace.start_ms), self._fence)
+            case CancelStart(task):
+                self.tasks[task].is_cancelled = True
+                for operation in self._operations:
+                    if operation.instance.task == task:
+                        operation.due_ms = self._now_ms
+            case CloseTask(task):
+                self._begin_close(self.tasks[task])
+            case AbandonCall(task):
+                self._running.remove(self.tasks[task])
+                del self._calls[task]
+                self._operations = [o for o in self._operations if o.instance.task != task]
+                self._end_run(self.tasks[task])
+            case RestartTask(task) | ReportFailed(task):
+                self._changed[task] = None
+                self._report_at_ms = 0
+            case ForgetTask(task):
+                instance = self.tasks.pop(task)
+                assert not self._fences.is_open(instance), f"{task} is not closed"
+                self._changed.pop(task, None)
+                self.events.append(TaskClosed(self.number, task))
+            case EndProcess():
+                self.die()
+            case EndThread():
+                self.events.append(ThreadStopped(self.number))
+                self.alive = False
+
+    def _some_ms(self, most_ms: int, share: float = SLOW) -> int:
+        """Return how long something takes that takes no time but for a share of cases."""
+        random = self._random.random()
+        return int(random / share * most_ms) if random < share else 0
+
+    def _begin(
+        self, instance: TaskInstance, takes_ms: int, end: Callable[[_Operation], None]
+    ) -> None:
+        now_ms = self._now_ms
+        operation = _Operation(instance, now_ms, now_ms + takes_ms, end)
+        if takes_ms:
+            self._operations.append(operation)
         else:
-            self._enter(instance, TaskState.RESTARTING)
-            instance.due_ms = now_ms + FENCED_WAIT_MS
+            end(operation)
+
+    def _fence(self, operation: _Operation) -> None:
+        instance = operation.instance
+        if instance.is_cancelled:
+            self._handle(StartFailed(instance.task, None))
+        elif self._fences.is_away:
+            self._operations.append(operation)
+        else:
+            self._fences.take(instance)
+            instance.is_restoring = True
+            self._changed[instance.task] = None
+            takes_ms = self._random.randrange(self._pace.start_ms + 1)
+            self._begin(instance, takes_ms, self._end_start)
+
+    def _end_start(self, operation: _Operation) -> None:
+        instance, random = operation.instance, self._random.random()
+        task, instance.is_restoring = instance.task, False
+        self._changed[task] = None
+        # It may be too late to cancel it.
+        if random < (0.5 if instance.is_cancelled else FAILED_STARTS):
+            self._fences.release(instance)
+            self._handle(StartFailed(task, None if instance.is_cancelled else BROKEN))
+        else:
+            instance.is_running = True
+            if not task.standby:
+                self._running.append(instance)
+            self._handle(Started(task))
+
+    def _begin_turn(self, instance: TaskInstance) -> None:
+        is_stuck = instance.is_stuck and not instance.is_inline
+        takes_ms = 0 if instance.is_inline else self._some_ms(self._pace.turn_ms, SLOW_CALLS)
+        if is_stuck or takes_ms:
+            self._calls[instance.task] = Call(instance.task, "`process`", self._now_ms)
+        if not is_stuck:
+            self._begin(instance, takes_ms, self._end_turn)
+
+    def _end_turn(self, operation: _Operation) -> None:
+        instance = operation.instance
+        task = instance.task
+        self._calls.pop(task, None)
+        self._handle(
+            TurnEnded(
+                task,
+                has_uncommitted=True,
+                is_at_its_end=self._random.random() < 0.5,
+                failure=REJECTED if instance.has_bad_record else None,
+            )
+        )
+
+    def _end_commit(self, operation: _Operation) -> None:
+        instance = operation.instance
+        age_ms = self._now_ms - operation.began_ms
+        if instance.is_stuck:
+            self._operations.append(operation)
+            return
+        if self._fences.is_away and age_ms < TRANSACTION_TIMEOUT_MS:
+            self._operations.append(operation)
+            return
+        failure = None
+        if self._fences.is_away:
+            failure = BROKEN
+        elif age_ms > TRANSACTION_TIMEOUT_MS:
+            failure = EXPIRED
+        elif not self._fences.commit(instance):
+            failure = FENCED
+        self._handle(CommitEnded(instance.task, failure))
+
+    def _begin_close(self, instance: TaskInstance) -> None:
+        if not instance.task.standby:
+            self._running.remove(instance)
+        most_ms = self._pace.close_ms
+        if instance.is_inline:
+            takes_ms = self._random.randrange(most_ms + 1)
+        else:
+            takes_ms = self._some_ms(most_ms, SLOW_CALLS)
+        self._begin(instance, takes_ms, self._end_close)
+
+    def _end_close(self, operation: _Operation) -> None:
+        self._end_run(operation.instance)
+        self._handle(Closed(operation.instance.task))
+
+    def _end_run(self, instance: TaskInstance) -> None:
+        instance.is_running = False
+        self._changed[instance.task] = None
+        self._fences.release(instance)
+
+    # What others see
+
+    def _report(self) -> None:
+        self._report_at_ms = self._now_ms + REPORT_EVERY_MS
+        core, changed, self._changed = self._core, self._changed, {}
+        statuses = [
+            TaskStatus(
+                task,
+                self.state(task),
+                core.reason(task),
+                self.number,
+                self.tasks[task].fingerprint,
+                figures={"restarts": core.restarts(task)},
+            )
+            for task in changed
+        ]
+        self.events.append(ThreadReported(self.number, tuple(statuses)))
+
+    def _check_lease(self) -> None:
+        """Check that nothing more is done with tasks whose driver is not heard."""
+        silent_ms = self._now_ms - self.heard_ms
+        if silent_ms > MISSED_BEATS * INTERVAL_MS:
+            resting = [
+                task
+                for task in self.tasks
+                if self._core.phase(task) in (Phase.IDLE, Phase.WAITING, Phase.FAILED)
+            ]
+            assert not resting, f"{resting} are kept, with no sign of the driver for {silent_ms} ms"

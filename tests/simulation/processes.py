@@ -37,13 +37,13 @@ from taskmanager import events as taskmanager
 from taskmanager.leases import LIFE_BEATS
 from taskmanager.state import TaskManagerState
 from tests.simulation.broker import NAMES, Broker, WriteFailedError, WriterFencedError
+from tests.simulation.fences import Fences, TaskInstance
 from tests.simulation.ledger import Ledger
 from tests.simulation.pipeline_thread import (
     INTERVAL_MS,
+    TRANSACTION_TIMEOUT_MS,
     FakePipelineThread,
-    Fences,
     Pace,
-    TaskInstance,
 )
 
 FENCING_MS = 2000
@@ -251,7 +251,7 @@ class TaskManagerProcess(Process):
         self.exits = False
         self.failed_ms: dict[TaskId, int] = {}
         """Since when it has reported a task as FAILED."""
-        self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS)
+        self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS, TRANSACTION_TIMEOUT_MS)
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences
@@ -298,8 +298,13 @@ class TaskManagerProcess(Process):
 
     @property
     def running(self) -> list[TaskInstance]:
-        """What the threads have."""
-        return [task for thread in self.threads.values() for task in thread.tasks.values()]
+        """What the threads have whose workers live."""
+        return [
+            task
+            for thread in self.threads.values()
+            if thread.alive
+            for task in thread.tasks.values()
+        ]
 
     def _handle(self, event: taskmanager.Event, now_ms: int) -> None:
         for command in self.state.handle(event):

@@ -17,15 +17,18 @@ from random import Random
 import pytest
 
 from common.nodes import TaskId
+from common.status import TaskState
 from jobmanager.state import MOST_MOVES
 from tests.seeds import parametrize
 from tests.simulation.broker import CALM, Weather
 from tests.simulation.cluster import LONGEST_DELAY_MS, STEP_MS, Cluster, Scale
 from tests.simulation.pipeline_thread import INTERVAL_MS, Pace
+from tests.simulation.sabotage import SABOTAGES, Sabotage
 from tests.unit.jobmanager.shares import fewest_moves
 
 SEEDS = 1000
 CHUNK = 50
+SABOTAGED_SEEDS = 500
 TROUBLED_INTERVALS = 50
 CONVERGED_WITHIN = 30
 QUIET_INTERVALS = 10
@@ -66,9 +69,23 @@ def live_through_troubles(cluster: Cluster, random: Random) -> None:
     cluster.mend(random.sample(everybody, random.randint(1, cluster.tm_number)))
     cluster.run_until_converged(CONVERGED_WITHIN)
     commands = cluster.commands_sent
-    cluster.run(QUIET_INTERVALS)
+    run_and_check_progress(cluster)
     assert cluster.commands_sent == commands, "the JobManager does not come to rest"
     cluster.check_converged()
+
+
+def run_and_check_progress(cluster: Cluster) -> None:
+    """Let intervals pass in which each task that runs must commit."""
+    before = Counter(cluster.fences.committed)
+    cluster.run(QUIET_INTERVALS)
+    stuck = [
+        instance.task
+        for process in cluster.live_taskmanagers
+        for instance in process.running
+        if instance.state is TaskState.RUNNING
+        and cluster.fences.committed[instance.task] == before[instance.task]
+    ]
+    assert not stuck, f"{stuck} run, and commit nothing"
 
 
 def active(owners: Mapping[TaskId, int | None]) -> dict[TaskId, int | None]:
@@ -124,6 +141,15 @@ def live(seed: int, scale: Scale | None = None) -> None:
 def test_every_task_runs_exactly_once_after_any_trouble(seeds: range) -> None:
     for seed in seeds:
         live(seed)
+
+
+@pytest.mark.parametrize(("sabotage", "complaint"), SABOTAGES)
+def test_broken_core_is_seen(
+    sabotage: Sabotage, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises(pytest.fail.Exception, match=complaint):
+        test_every_task_runs_exactly_once_after_any_trouble(range(SABOTAGED_SEEDS))
 
 
 @pytest.mark.parametrize("threads", [(1,) * 50, (1, 2, 3, 2, 1) * 10])
@@ -266,6 +292,36 @@ def test_join_of_two_hundred_tasks_goes_in_waves_and_disturbs_nobody_else() -> N
     assert len(stayed) == 400
     assert {task.task: id(task) for task in stayed}.items() <= before.items()
     assert max(on_their_way) == MOST_MOVES
+
+
+def test_worker_whose_commit_hangs_is_replaced() -> None:
+    cluster = Cluster(Random(0), Scale((1,), processors=1, parallelism=4))
+    cluster.start_jobmanager()
+    cluster.start_taskmanager(0)
+    cluster.run(20)
+    (before,) = cluster.live_taskmanagers[0].threads.values()
+    before.hold_a_task()
+    cluster.run(40)
+
+    (after,) = cluster.live_taskmanagers[0].threads.values()
+    assert after is not before
+    run_and_check_progress(cluster)
+    cluster.check_converged()
+
+
+def test_task_whose_user_code_hangs_fails_and_the_others_go_on() -> None:
+    cluster = Cluster(Random(0), Scale((1,), processors=2, parallelism=4))
+    cluster.start_jobmanager()
+    cluster.start_taskmanager(0)
+    cluster.run(20)
+    (thread,) = cluster.live_taskmanagers[0].threads.values()
+    of_user_code = thread.tasks[TaskId("P1", 0)]
+    of_user_code.is_stuck = True
+    cluster.run(20)
+
+    assert of_user_code.state is TaskState.FAILED
+    run_and_check_progress(cluster)
+    cluster.check_converged()
 
 
 def test_slow_threads_are_waited_for_when_tasks_move() -> None:

@@ -113,6 +113,15 @@ def test_a_task_is_woken_though_time_passed_while_it_committed() -> None:
     assert host.wait(20) == [RunTurn(task(0), BUDGET_MS)]
 
 
+def test_tasks_that_are_due_together_commit_in_the_order_in_which_they_came() -> None:
+    """So the same events lead to the same commands in every process."""
+    numbers = range(20)
+    host = running(numbers, is_inline=True)
+    for number in numbers:
+        host.take(fed(number), ended(number))
+    assert host.wait(COMMIT_MS) == [CommitTask(task(number)) for number in numbers]
+
+
 def test_the_interval_goes_on_though_time_passed_during_another_turn() -> None:
     host = running()
     host.take(fed(), ended(), fed())

@@ -1,0 +1,140 @@
+"""Which producer of each task may commit, as Kafka's transaction coordinator decides it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Protocol
+
+from common.messages import ProcessorReplica
+from common.nodes import BUILT_IN, TaskId
+from common.status import TaskState
+
+CALM_MS = 60_000
+"""A task that was fenced twice within this time leaves the task to the other owner."""
+
+
+class Worker(Protocol):
+    """The process that a task runs in."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the driver can reach the worker."""
+
+    def state(self, task: TaskId) -> TaskState:
+        """Return the state that reports have of a task."""
+
+
+class TaskInstance:
+    """A task in one worker, through all its starts; `position` is the next input record."""
+
+    __slots__ = (
+        "epoch",
+        "fenced_ms",
+        "has_bad_record",
+        "is_cancelled",
+        "is_fenced",
+        "is_restoring",
+        "is_running",
+        "is_stuck",
+        "position",
+        "replica",
+        "task",
+        "worker",
+    )
+
+    def __init__(self, replica: ProcessorReplica, worker: Worker) -> None:
+        self.task = replica.task
+        self.replica = replica
+        self.worker = worker
+        self.is_cancelled = self.is_restoring = self.is_running = False
+        self.has_bad_record = False
+        """Whether its next turn meets a record that cannot be processed."""
+        self.is_stuck = False
+        """Whether its next turn, or commit, does not end."""
+        self.epoch = -1
+        """Of its producer, as the transaction coordinator counts them."""
+        self.position = -1
+        self.is_fenced = False
+        """Whether it has found, since it last took the task, that somebody newer holds it."""
+        self.fenced_ms: list[int] = []
+        """When it found that."""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the loop of its thread takes its turns, as they run no user code."""
+        return bool(self.task.standby) or self.replica.type in BUILT_IN
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the processor replica that runs."""
+        return self.replica.fingerprint
+
+    @property
+    def state(self) -> TaskState:
+        """The state that reports have of it."""
+        return self.worker.state(self.task)
+
+
+class Fences:
+    """What Kafka's transaction coordinator guards: the newest producer of each task commits.
+
+    While Kafka is away, nobody can take a task or commit. Standbys, which Kafka does not guard,
+    are counted like tasks.
+    """
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.epochs: Counter[TaskId] = Counter()
+        self.committed: Counter[TaskId] = Counter()
+        self.taken_from_the_living = 0
+        """How often a driver had a task taken from another driver's, that could still commit."""
+        self._open: defaultdict[TaskId, list[TaskInstance]] = defaultdict(list)
+        self._committed_by: dict[TaskId, int] = {}
+        self._now_ms = 0
+
+    def advance(self, now_ms: int, *, is_away: bool) -> None:
+        """Let time pass."""
+        self._now_ms, self.is_away = now_ms, is_away
+
+    def take(self, instance: TaskInstance) -> None:
+        """Make `instance` the only one that may commit, at the committed position."""
+        task, instances = instance.task, self._open[instance.task]
+        if instance not in instances:
+            instances.append(instance)
+        self.taken_from_the_living += instance.worker.is_connected and any(
+            self.may_commit(other) and other.worker.is_connected
+            for other in instances
+            if other is not instance
+        )
+        lately = [at_ms for at_ms in instance.fenced_ms if self._now_ms - at_ms < CALM_MS]
+        assert len(lately) < 2, f"two owners of {task} fence each other"
+        self.epochs[task] += 1
+        instance.epoch, instance.is_fenced = self.epochs[task], False
+        instance.position = self.committed[task]
+
+    def may_commit(self, instance: TaskInstance) -> bool:
+        """Whether nobody newer holds the task."""
+        return instance.epoch == self.epochs[instance.task]
+
+    def commit(self, instance: TaskInstance) -> bool:
+        """Move the committed position, or return False if somebody newer holds the task."""
+        task = instance.task
+        assert not self.is_away, "nobody can commit now"
+        assert not instance.is_fenced, f"{task} goes on though it knows that it is fenced"
+        if not self.may_commit(instance):
+            instance.is_fenced = True
+            instance.fenced_ms.append(self._now_ms)
+            return False
+        assert instance.position == self.committed[task], f"{task} lost or repeated records"
+        assert instance.epoch >= self._committed_by.get(task, 0), f"{task} commits though fenced"
+        self._committed_by[task] = instance.epoch
+        self.committed[task] = instance.position = instance.position + 1
+        return True
+
+    def release(self, instance: TaskInstance) -> None:
+        """Record that the clients of an instance are closed."""
+        self._open[instance.task].remove(instance)
+
+    def is_open(self, instance: TaskInstance) -> bool:
+        """Whether an instance has clients that are not closed."""
+        return instance in self._open[instance.task]
