@@ -23,6 +23,7 @@ from common.kafka.clients import (
     retry,
     translate,
 )
+from common.kafka.committed import Committed
 from common.kafka.lifeline import connect_with_lifeline
 from common.kafka.stall_watch import EndsAsker, StallWatch
 from common.kafka.topic_watch import Describer, TopicWatch
@@ -152,8 +153,10 @@ class PartitionReader:
         self._paused.difference_update(chosen)
         self._consumer.resume([TopicPartition(*partition) for partition in chosen])
 
-    def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
-        """Return the group's committed offsets; partitions never committed are left out.
+    def committed(
+        self, partitions: Sequence[Partition], timeout_s: float
+    ) -> dict[Partition, Committed]:
+        """Return what the group has committed; partitions never committed are left out.
 
         Waits for transactions that are about to decide (KIP-447, `require_stable`).
         """
@@ -162,7 +165,11 @@ class PartitionReader:
         for entry in found:
             if entry.error is not None:
                 raise translate(KafkaException(entry.error))
-        return {(e.topic, e.partition): e.offset for e in found if e.offset >= 0}
+        return {
+            (e.topic, e.partition): Committed.read(e.offset, e.metadata)
+            for e in found
+            if e.offset >= 0
+        }
 
     def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
         """Return the offset of the oldest record that the partition still has, and its end."""
