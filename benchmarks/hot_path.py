@@ -33,6 +33,7 @@ from confluent_kafka import Producer
 
 from benchmarks.counting import BatchCounting, Counting
 from common.config import Config
+from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from streams import TopologyBuilder, serdes, stores
@@ -232,7 +233,8 @@ class Bench:
                 self._producer.send_state(STATE, 0, store.uncommitted)
         with watch.part("commit"):
             metadata = self._reader.group_metadata
-            offsets = self._producer.commit(dict.fromkeys(self._partitions, offset), metadata)
+            positions = dict.fromkeys(self._partitions, Committed(offset))
+            offsets = self._producer.commit(positions, metadata)
             for store in self._stores.values():
                 store.commit(offsets[STATE])
 

@@ -10,6 +10,7 @@ import structlog
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 from common.nodes import Topology
 from common.topics import TopicNames
@@ -65,5 +66,5 @@ class ArcPurger:
         offsets: dict[Partition, int] = {}
         for group, partitions in self._arcs.items():
             with closing(PartitionReader(self._config, group)) as reader:
-                offsets.update(reader.committed(partitions, _REQUEST_TIMEOUT_S))
+                offsets |= offsets_of(reader.committed(partitions, _REQUEST_TIMEOUT_S))
         return offsets

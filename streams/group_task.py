@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
 from common.errors import EngineError, PipelineError
 from common.kafka.record_size import record_size
 from common.nodes import OnError
-from common.record_batch import Headers, OutputRecord, RecordBatch
+from common.record_batch import OutputRecord, RecordBatch
 from streams.async_calls import Entry
 from streams.dead_letters import STACKTRACE, error_headers
 from streams.event_loop import EventLoop
 from streams.gathering import Gathering
 from streams.group_settings import GroupSettings
+from streams.intake import timed
 from streams.outputs import Dropped, Outlet, OutputColumns
 from streams.processor import RecordRejectedError
 from streams.punctuation import PunctuationType
@@ -25,7 +26,8 @@ from streams.record_queues import NEVER_WAIT, Partition, RecordQueues, Run
 from streams.running import RunningSource
 from streams.runtime import Call, GroupRuntime, Rejection
 from streams.stores.bytes_store import BytesStore, StoreBytes
-from streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME, extract_column, stamped
+from streams.task_time import TaskTime
+from streams.timestamps import INVALID_TIMESTAMP
 from streams.topology import NodeGroup
 from streams.user_errors import Explanation, reason
 
@@ -77,19 +79,6 @@ class Figures:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A record as a timestamp extractor sees it."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: object
-    value: object
-    headers: Headers
-
-
 class Step(NamedTuple):
     """What a `GroupTask.step` left undone."""
 
@@ -119,6 +108,7 @@ class GroupTask:
         stores: Mapping[str, BytesStore],
         outlet: Outlet,
         clock_ms: Callable[[], int],
+        times: Mapping[Partition, int] = {},
         global_stores: Mapping[str, StoreBytes] = {},
         loop: EventLoop | None = None,
         wake: Callable[[], None] = lambda: None,
@@ -126,12 +116,14 @@ class GroupTask:
     ) -> None:
         """Make the nodes; see `GroupRuntime`. Raises whatever users' processors raise in `init`.
 
-        `on_user_error` gets what they raise later, also where `on_error` lets the task go on.
+        `times` has the partition times that are committed. `on_user_error` gets what processors
+        raise later, also where `on_error` lets the task go on.
         """
         self._settings = settings
         self._on_user_error = on_user_error
         self._outlet = outlet
         self._clock_ms = clock_ms
+        self._time = TaskTime(partitions, times)
         self._runtime = GroupRuntime(
             group,
             application_id=application_id,
@@ -140,13 +132,12 @@ class GroupTask:
             stores=stores,
             outlet=outlet,
             clock_ms=clock_ms,
+            task_time=self._time,
             global_stores=global_stores,
             loop=loop,
             wake=wake,
         )
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
-        self._times = dict.fromkeys(partitions, UNKNOWN_TIME)
-        """The largest timestamp that was taken in, by partition."""
         is_ordered = not settings.takes_inputs_as_they_come
         self._queues = RecordQueues(partitions, idle_ms, is_ordered)
         self._gathering = Gathering() if settings.gathers else None
@@ -218,6 +209,10 @@ class GroupTask:
                 return position
         return self._queues.position(partition)
 
+    def partition_time(self, partition: Partition) -> int:
+        """Return the largest timestamp before the position, to commit with it; -1 if none."""
+        return self._time.processed(partition)
+
     def waiting(self, partition: Partition) -> int:
         """Return how many records of the partition wait for `step`."""
         return self._queues.waiting(partition)
@@ -235,9 +230,12 @@ class GroupTask:
     def _take_in(self, batch: RecordBatch) -> None:
         partition = (batch.topic, batch.partition)
         end = batch.offsets[-1] + 1
-        for part in self._timed(batch):
+        parts = timed(batch, self._runtime.source(batch.topic), self._time)
+        for part in parts:
             self._queues.add(part)
         self._queues.read_up_to(partition, end)
+        if dropped := len(batch) - sum(map(len, parts)):
+            self._figures.dropped[Dropped(INVALID_TIMESTAMP, batch.topic)] += dropped
 
     def step(self, now_ms: int, ends_reached: Container[Partition], until_s: float = inf) -> Step:
         """Process what can be processed, then call what is due by the wall clock.
@@ -272,7 +270,7 @@ class GroupTask:
                 is_over = time.monotonic() >= until_s
             else:
                 is_over = self._process_gathered(run, gathering)
-            self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
+            self._punctuate_by_stream_time()
             is_over = is_over or runtime.commit_requested
         return is_over
 
@@ -310,9 +308,10 @@ class GroupTask:
                 if error is not None:
                     self._reject(entry.batch, Rejection(entry.index, error))
                 self._figures.records_in += 1
+                self._count_times(entry.batch, entry.index, entry.index + 1)
                 if node.calls.remove(entry):
                     runtime.request_commit()
-                self._punctuate(PunctuationType.STREAM_TIME, runtime.stream_time)
+                self._punctuate_by_stream_time()
                 if runtime.commit_requested or time.monotonic() >= until_s:
                     return True
         return False
@@ -325,7 +324,9 @@ class GroupTask:
             assert run is not None, "what is processable has a next run"
             source = runtime.source(run.batch.topic)
             if source.asynchronous is None:
+                run = queues.run(until_ms=runtime.next_stream_time_punctuation) or run
                 self._process(run, inf)
+                self._punctuate_by_stream_time()
                 continue
             calls = source.asynchronous.calls
             stop = min(run.stop, run.start + calls.room)
@@ -384,11 +385,11 @@ class GroupTask:
         else:
             end = self._runtime.process(batch, start, run.stop, until_s)
         if not isinstance(end, Rejection):
-            self._advance(run.partition, end - start)
+            self._advance(batch, start, end)
             return end, True
-        self._advance(run.partition, end.index - start)
+        self._advance(batch, start, end.index)
         self._reject(batch, end)
-        self._advance(run.partition, 1)
+        self._advance(batch, end.index, end.index + 1)
         return end.index + 1, False
 
     def _process_gathered(self, run: Run, gathering: Gathering) -> bool:
@@ -396,6 +397,9 @@ class GroupTask:
         started_s = time.perf_counter()
         end, _ = self._process_from(run, run.start, inf)
         return gathering.learn(end - run.start, time.perf_counter() - started_s)
+
+    def _punctuate_by_stream_time(self) -> None:
+        self._punctuate(PunctuationType.STREAM_TIME, self._time.stream_time)
 
     def _punctuate(self, type_: PunctuationType, now_ms: int) -> bool:
         try:
@@ -406,44 +410,15 @@ class GroupTask:
             self._on_user_error(error)
             raise ProcessingFailedError(f"a punctuation: {reason(error)}", error) from error
 
-    def _advance(self, partition: Partition, count: int) -> None:
-        self._queues.advance(partition, count)
-        self._figures.records_in += count
+    def _advance(self, batch: RecordBatch, start: int, stop: int) -> None:
+        self._queues.advance((batch.topic, batch.partition), stop - start)
+        self._figures.records_in += stop - start
+        self._count_times(batch, start, stop)
 
-    def _timed(self, batch: RecordBatch) -> list[RecordBatch]:
-        """Return the batch with the times of its records, as several if some have none."""
-        partition = (batch.topic, batch.partition)
-        source = self._runtime.source(batch.topic)
-
-        def view(index: int) -> _View:
-            key, value = batch.keys[index], batch.values[index]
-            return _View(
-                batch.topic,
-                batch.partition,
-                batch.offsets[index],
-                batch.timestamps[index],
-                None if key is None else source.read_key(key),
-                None if value is None else source.read_value(value),
-                batch.headers[index] if batch.headers else None,
-            )
-
-        known_ms = self._times[partition]
-        try:
-            extracted = extract_column(source.timestamp_extractor, batch, view, known_ms)
-        except (EngineError, PipelineError):
-            raise
-        except Exception as error:
-            if len(batch) > 1:
-                parts = (batch.part(index, index + 1) for index in range(len(batch)))
-                return [timed for part in parts for timed in self._timed(part)]
-            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-            times = [max(known_ms, 0)]
-            return [replace(batch, timestamps=times, error=reason(error), cause=cause)]
-        self._times[partition] = extracted.partition_time
-        if extracted.dropped:
-            dropped = Dropped(INVALID_TIMESTAMP, batch.topic)
-            self._figures.dropped[dropped] += len(extracted.dropped)
-        return [stamped(batch, extracted)]
+    def _count_times(self, batch: RecordBatch, start: int, stop: int) -> None:
+        if start < stop and not batch.error:
+            largest_ms = batch.largest_timestamp(start, stop)
+            self._time.process((batch.topic, batch.partition), largest_ms)
 
     def _reject(self, batch: RecordBatch, rejection: Rejection) -> None:
         """Deal with a record as `on_error` says."""

@@ -48,7 +48,13 @@ class ProcessorContext(Protocol):
 
     @property
     def stream_time(self) -> int:
-        """The largest timestamp that the task has processed, -1 before the first record."""
+        """The largest timestamp that the task has processed, -1 before the first record.
+
+        It includes that of the record that is being processed. While a `BatchProcessor` and its
+        children process a batch, it includes that of the first record only. So that results do not
+        depend on how records are grouped into batches, take the largest timestamp from here on,
+        record by record.
+        """
 
     @property
     def current_system_time(self) -> int:
@@ -66,7 +72,8 @@ class ProcessorContext(Protocol):
         """Call `callback(time)` every `interval` milliseconds, 1 or more, until it is cancelled.
 
         By stream time, it is first called as soon as there is data, and right after the record
-        that makes it due; by wall-clock time, at the latest some 100 ms after it is due. Intervals
+        that makes it due; what `init` schedules keeps its rhythm when the task starts again. By
+        wall-clock time, it is called at the latest some 100 ms after it is due. Intervals
         that were missed are not caught up. If `callback` raises, the task fails. Raises
         `InvalidArgumentError` for arguments that cannot be.
         """

@@ -112,6 +112,10 @@ class PunctuationQueue:
             fired += 1
         return fired
 
+    def skip(self, now_ms: int) -> None:
+        """Pass over everything that is due: it was called before the task started again."""
+        self.punctuate(now_ms, lambda callback, time: None)
+
     def clear(self) -> None:
         """Forget all punctuations, as when the task closes."""
         self._heap.clear()

@@ -51,7 +51,6 @@ class _Queue:
         "partition",
         "size",
         "start",
-        "time_ms",
     )
 
     def __init__(self, partition: Partition) -> None:
@@ -63,7 +62,6 @@ class _Queue:
         self.start = 0
         self.size = 0
         self.head_ms = UNKNOWN_TIME
-        self.time_ms = UNKNOWN_TIME
         self.next_offset: int | None = None
         self.deadline_ms: int | None = None
 
@@ -75,20 +73,16 @@ class _Queue:
         self.next_offset = batch.offsets[-1] + 1
         self.deadline_ms = None
 
-    def take(self, count: int) -> int:
-        """Remove records of the first batch, one at least; return their largest timestamp."""
+    def take(self, count: int) -> None:
+        """Remove records of the first batch, one at least."""
         batch = self.batches[0]
         stop = self.start + count
-        largest_ms = batch.largest_timestamp(self.start, stop)
         self.size -= count
         if stop == len(batch):
             self.batches.popleft()
             stop = 0
         self.start = stop
         self.head_ms = self.batches[0].timestamps[stop] if self.batches else UNKNOWN_TIME
-        if largest_ms > self.time_ms:
-            self.time_ms = largest_ms
-        return largest_ms
 
 
 class RecordQueues:
@@ -116,8 +110,6 @@ class RecordQueues:
         self._max_task_idle_ms = max_task_idle_ms
         self._is_ordered = is_ordered
         self._size = 0
-        self.stream_time = UNKNOWN_TIME
-        """The largest timestamp of all records that were taken, in ms; -1 if there is none."""
         self.enforced_processing_total = 0
         """How often records were let through though a partition for which to wait had none."""
 
@@ -249,27 +241,24 @@ class RecordQueues:
     def advance(self, partition: Partition, count: int) -> None:
         """Take the first `count` records of a partition, because they were processed or skipped.
 
-        At most as many as `run` returned. Raises partition time and stream time to theirs.
+        At most as many as `run` returned.
         """
         queue = self._queue(partition)
         left = len(queue.batches[0]) - queue.start if queue.batches else 0
         if not 0 <= count <= left:
             raise ValueError(f"cannot take {count} of {left} records")
         if count:
-            largest_ms = queue.take(count)
+            queue.take(count)
             self._size -= count
             if not self._is_ordered and count == left:
                 self._in_order.remove(queue)
                 self._in_order.append(queue)
-            if largest_ms > self.stream_time:
-                self.stream_time = largest_ms
 
     def clear(self) -> None:
-        """Forget all records, positions and times, as before a new start of the task."""
+        """Forget all records and positions, as before a new start of the task."""
         for queue in self._in_order:
             queue.clear()
         self._size = 0
-        self.stream_time = UNKNOWN_TIME
 
     # Where the task stands
 
@@ -280,15 +269,6 @@ class RecordQueues:
         """
         queue = self._queue(partition)
         return queue.batches[0].offsets[queue.start] if queue.batches else queue.next_offset
-
-    def partition_time(self, partition: Partition) -> int:
-        """Return the largest timestamp of the partition's taken records; -1 if there is none."""
-        return self._queue(partition).time_ms
-
-    def set_partition_time(self, partition: Partition, time_ms: int) -> None:
-        """Start with a partition time that was committed; stream time is then no smaller."""
-        self._queue(partition).time_ms = time_ms
-        self.stream_time = max(self.stream_time, time_ms)
 
     def _queue(self, partition: Partition) -> _Queue:
         queue = self._queues.get(partition)

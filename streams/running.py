@@ -356,7 +356,7 @@ class RunningContext:
 
     @property
     def stream_time(self) -> int:
-        return self._runtime.stream_time
+        return self._runtime.task_time.stream_time
 
     @property
     def current_system_time(self) -> int:

@@ -36,6 +36,7 @@ from streams.running_async import AsyncContext, RunningAsync
 from streams.running_node import RunningNode
 from streams.stores.api import LateCount
 from streams.stores.bytes_store import BytesStore, StoreBytes
+from streams.task_time import TaskTime
 from streams.timestamps import UNKNOWN_TIME
 from streams.topology import NodeGroup
 
@@ -80,6 +81,7 @@ class GroupRuntime:
         stores: Mapping[str, BytesStore],
         outlet: Outlet,
         clock_ms: Callable[[], int],
+        task_time: TaskTime,
         global_stores: Mapping[str, StoreBytes] = {},
         loop: EventLoop | None = None,
         wake: Callable[[], None] = lambda: None,
@@ -96,7 +98,7 @@ class GroupRuntime:
         self.task_id = task_id
         self.clock_ms = clock_ms
         self.outputs: list[Output] = []
-        self.stream_time = UNKNOWN_TIME
+        self.task_time = task_time
         self.batch: RecordBatch | None = None
         """What the record is of that is being processed; `None` in a punctuation or for a batch."""
         self.index = 0
@@ -130,8 +132,8 @@ class GroupRuntime:
         self._patterns: list[tuple[Source, RunningSource]] = []
         self._contexts: list[RunningContext] = []
         self._asynchronous: list[RunningAsync] = []
-        self._own_loop = EventLoop() if loop is None else None
-        self._loop = loop or self._own_loop
+        self._loop = loop or EventLoop()
+        self._owns_loop = loop is None
         self._wake = wake
         try:
             self._make(group, outlet, partition)
@@ -153,6 +155,7 @@ class GroupRuntime:
                     self._sources.update(dict.fromkeys(node.topics, source))
                     if node.pattern is not None:
                         self._patterns.append((node, source))
+        self._queues[PunctuationType.STREAM_TIME].skip(self.task_time.stream_time)
 
     def _make_processor(
         self, node: ProcessorNode, children: dict[str, RunningNode]
@@ -187,7 +190,6 @@ class GroupRuntime:
                 f'the AsyncProcessor "{node.name}" cannot have stores: its calls go on side by '
                 "side. Put a Processor with the stores behind it"
             )
-        assert self._loop is not None
         running = RunningAsync(node.name, processor, self._loop, self._wake, children)
         self._asynchronous.append(running)
         running.init(AsyncContext(self.application_id, self.task_id))
@@ -276,7 +278,7 @@ class GroupRuntime:
     def emit(self, node: RunningAsync, entry: Entry) -> Exception | None:
         """Forward what a call has returned; return why that cannot be, with nothing of it left."""
         self.batch, self.index = entry.batch, entry.index
-        self.stream_time = max(self.stream_time, entry.batch.timestamps[entry.index])
+        self.task_time.reach(entry.batch.timestamps[entry.index])
         for savepoint in self._savepoints:
             savepoint()
         mark = len(self.outputs)
@@ -370,8 +372,8 @@ class GroupRuntime:
             except Exception as error:
                 first = first or error
         self._nodes.clear()
-        if self._own_loop is not None:
-            self._own_loop.close()
+        if self._owns_loop:
+            self._loop.close()
         for queue in self._queues.values():
             queue.clear()
         if first is not None:
@@ -386,7 +388,7 @@ class GroupRuntime:
         self, source: RunningSource, batch: RecordBatch, start: int, stop: int, until_s: float
     ) -> Rejection | int:
         receivers, read_key, read_value = source.receivers, source.read_key, source.read_value
-        savepoints, outputs = self._savepoints, self.outputs
+        savepoints, outputs, task_time = self._savepoints, self.outputs, self.task_time
         keys, values, timestamps, headers = (
             batch.keys,
             batch.values,
@@ -399,8 +401,8 @@ class GroupRuntime:
             self.index = index
             self._call_began_s = now_s
             timestamp = timestamps[index]
-            if timestamp > self.stream_time:
-                self.stream_time = timestamp
+            if timestamp > task_time.stream_time:
+                task_time.stream_time = timestamp
             for savepoint in savepoints:
                 savepoint()
             mark = len(outputs)
@@ -439,10 +441,9 @@ class GroupRuntime:
         for savepoint in self._savepoints:
             savepoint()
         mark = len(self.outputs)
-        stream_time = self.stream_time
         self.time = batch.timestamps[start]
+        self.task_time.reach(self.time)
         while True:
-            self.stream_time = max(stream_time, batch.largest_timestamp(start, stop))
             columns = None
             offsets = batch.offsets
             self._called = (batch.topic, batch.partition, offsets[start], offsets[stop - 1])

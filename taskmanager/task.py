@@ -9,6 +9,7 @@ from typing import Any
 
 from common.fault_points import reach
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.nodes import BUILT_IN
 from common.record_batch import RecordBatch
@@ -87,10 +88,10 @@ class Task(RunningTask):
         producer: TransactionalProducer,
         stores: TaskStores,
         nodes: GroupTask,
-        positions: dict[Partition, int],
+        positions: dict[Partition, Committed],
         group_metadata: Any,
     ) -> None:
-        super().__init__(positions)
+        super().__init__(offsets_of(positions))
         self._replica = replica
         self._context = context
         self._memory = memory
@@ -310,7 +311,8 @@ class Task(RunningTask):
         for partition in self.partitions:
             position = self._nodes.position(partition)
             if position is not None:
-                self._positions[partition] = position
+                time_ms = self._nodes.partition_time(partition)
+                self._positions[partition] = Committed(position, time_ms)
 
     def _begin(self) -> None:
         self._producer.begin()
@@ -321,8 +323,9 @@ class Task(RunningTask):
         memory = self._memory
         self._stores.send(self._producer, self._replica.task.partition)
         state_offsets = self._producer.commit(self._positions, self._group_metadata)
-        memory.settled.update(self._positions)
-        self._context.lag_watch.done_up_to(self._replica.task, self._positions)
+        offsets = offsets_of(self._positions)
+        memory.settled.update(offsets)
+        self._context.lag_watch.done_up_to(self._replica.task, offsets)
         reach("after-commit")
         self._opened_at_s, self._committed_at_s = None, time.monotonic()
         memory.transactions += 1

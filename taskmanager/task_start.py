@@ -12,6 +12,7 @@ from common.clock import wall_clock_ms
 from common.errors import ConfigError, EngineError, PipelineError
 from common.fault_points import reach
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.nodes import OnError
 from common.status import TaskState
@@ -155,7 +156,7 @@ class ProcessorStart(TaskStart):
                 producer.fence(START_TIMEOUT_S)
                 # Only now: before, the former owner could still commit.
                 positions = self._find_positions(group, producer, reader)
-                self._context.lag_watch.done_up_to(replica.task, positions)
+                self._context.lag_watch.done_up_to(replica.task, offsets_of(positions))
                 stores = TaskStores(
                     group.stores, replica.state_topics, self._context.store_resources
                 )
@@ -164,9 +165,9 @@ class ProcessorStart(TaskStart):
                 group_metadata = reader.group_metadata
             undo.callback(self._context.global_stores.release, replica.task)
             views = self._open_global_stores(group)
-            nodes = self._make_nodes(group, stores, views, producer)
+            nodes = self._make_nodes(group, stores, views, producer, positions)
             undo.pop_all()
-        self._log_start("task runs", positions, read, began_s)
+        self._log_start("task runs", offsets_of(positions), read, began_s)
         return Task(
             replica,
             self._context,
@@ -194,12 +195,13 @@ class ProcessorStart(TaskStart):
         stores: TaskStores,
         global_stores: Mapping[str, StoreBytes],
         producer: TransactionalProducer,
+        positions: Mapping[Partition, Committed],
     ) -> GroupTask:
         replica = self._replica
         with self._making_processors(), self._calling("`init`"):
             return GroupTask(
                 group,
-                [(topic, replica.task.partition) for topic in replica.in_topics],
+                list(positions),
                 settings_of(replica),
                 application_id=self._context.config.job_name or "",
                 task_id=str(replica.task),
@@ -207,6 +209,7 @@ class ProcessorStart(TaskStart):
                 stores=stores.stores,
                 outlet=Outlet(producer, self._context.clients.brokers),
                 clock_ms=wall_clock_ms,
+                times={partition: at.time_ms for partition, at in positions.items()},
                 global_stores=global_stores,
                 loop=self._context.event_loop,
                 wake=self._wake,
@@ -251,12 +254,12 @@ class ProcessorStart(TaskStart):
 
     def _find_positions(
         self, group: NodeGroup, producer: TransactionalProducer, reader: Reader
-    ) -> dict[Partition, int]:
+    ) -> dict[Partition, Committed]:
         """Return where to go on, in the order of the inputs."""
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         committed = reader.committed(partitions, START_TIMEOUT_S)
-        require_settled(self._memory, committed)
-        positions: dict[Partition, int] = {}
+        require_settled(self._memory, offsets_of(committed))
+        positions: dict[Partition, Committed] = {}
         from_end = False
         for partition in partitions:
             if partition in committed:
@@ -264,7 +267,7 @@ class ProcessorStart(TaskStart):
                 continue
             oldest, end = reader.watermarks(partition, START_TIMEOUT_S)
             is_last = group.begins_at_end(partition[0])
-            positions[partition] = end if is_last else oldest
+            positions[partition] = Committed(end if is_last else oldest)
             from_end |= is_last
         if from_end:
             # At once: what comes between now and the first transaction must not be left out.
@@ -304,7 +307,7 @@ def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: Task
     ):
         producer.fence(START_TIMEOUT_S)
         positions = reader.committed(partitions, START_TIMEOUT_S)
-        require_settled(memory, positions)
+        require_settled(memory, offsets_of(positions))
         if positions:
             producer.begin()
             producer.commit(positions, reader.group_metadata)

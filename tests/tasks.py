@@ -25,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.bulk import read_committed
+from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.offsets import Offsets
 from common.messages import ProcessorReplica
@@ -186,6 +187,11 @@ class Job:
             reader.close()
 
     def committed(self, partition: int = 0) -> int | None:
+        position = self.committed_position(partition)
+        return None if position is None else position.offset
+
+    def committed_position(self, partition: int = 0) -> Committed | None:
+        """Return the committed offset with its partition time."""
         at = (self.config.source_topic, partition)
         return self._offsets.committed([at], 30).get(at)
 

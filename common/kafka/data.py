@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from common.config import Config
 from common.kafka.clients import Partition, client_config, explain, retry, translate
 from common.kafka.columns import Columns, unseen
+from common.kafka.committed import Committed
 from common.kafka.managed_consumer import ManagedConsumer, Signals
 from common.kafka.stall_watch import EndsAsker
 from common.kafka.topic_watch import Describer, TopicWatch
@@ -110,8 +111,10 @@ class PartitionReader:
         """Go on with partitions that were paused, where they were."""
         self._consumer.resume(partitions)
 
-    def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
-        """Return the group's committed offsets; partitions never committed are left out.
+    def committed(
+        self, partitions: Sequence[Partition], timeout_s: float
+    ) -> dict[Partition, Committed]:
+        """Return what the group has committed; partitions never committed are left out.
 
         Waits for transactions that are about to decide (KIP-447, `require_stable`).
         """
@@ -120,7 +123,11 @@ class PartitionReader:
         for entry in found:
             if entry.error is not None:
                 raise translate(KafkaException(entry.error))
-        return {(e.topic, e.partition): e.offset for e in found if e.offset >= 0}
+        return {
+            (e.topic, e.partition): Committed.read(e.offset, e.metadata)
+            for e in found
+            if e.offset >= 0
+        }
 
     def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
         """Return the offset of the oldest record that the partition still has, and its end."""

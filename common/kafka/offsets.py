@@ -14,6 +14,7 @@ from common.config import Config
 from common.errors import EngineError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
+from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 from common.topics import TopicNames
 
@@ -56,7 +57,7 @@ class Offsets:
         # Not by the admin client: its requests to a coordinator that is slow to answer can abort
         # the process (librdkafka 4605, 5397).
         with closing(PartitionReader(self._config, group)) as reader, suppress(EngineError):
-            return reader.committed(list(partitions), ANSWER_S)
+            return offsets_of(reader.committed(list(partitions), ANSWER_S))
         return {}
 
     def first_records(self, positions: Mapping[Partition, int]) -> dict[Partition, FirstRecord]:

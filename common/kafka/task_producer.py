@@ -21,6 +21,7 @@ from common.kafka.clients import (
     lower,
     retry,
 )
+from common.kafka.committed import Committed
 from common.kafka.guarded_producer import GuardedProducer
 from common.kafka.record_size import record_size, size_bound
 from common.record_batch import Headers, OutputRecord
@@ -254,8 +255,10 @@ class TaskProducer:
             raise self._producer.cause(exception) from exception
         return taken
 
-    def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> dict[str, int]:
-        """Commit the transaction together with the input offsets (next ones to read).
+    def commit(
+        self, positions: Mapping[Partition, Committed], group_metadata: Any
+    ) -> dict[str, int]:
+        """Commit the transaction together with the positions in the input (next offsets to read).
 
         Returns the offsets behind the last records of `send_state`, by topic.
         Blocks for a few ms as a rule, up to the transaction timeout. Raises `FencedError`,
@@ -263,10 +266,10 @@ class TaskProducer:
         offsets tell it to whoever reads them after `fence`.
         """
         self.require_undisturbed()
-        positions = [TopicPartition(*p, offset) for p, offset in offsets.items()]
+        places = [TopicPartition(*p, at.offset, at.metadata) for p, at in positions.items()]
         reach("before-offsets")
         started = time.monotonic()
-        self._producer.send_offsets(positions, group_metadata)
+        self._producer.send_offsets(places, group_metadata)
         reach("before-commit")
         left = self._timeout_s - (time.monotonic() - started)
         reach("during-commit")

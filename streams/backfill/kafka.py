@@ -16,6 +16,7 @@ from common.config import Config
 from common.errors import PipelineError
 from common.kafka.bulk import read_range
 from common.kafka.clients import TransactionFailedError
+from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.record_batch import OutputRecord, RecordBatch
@@ -111,14 +112,14 @@ class WritePartition:
         with closing(producer), closing(PartitionReader(self.config, self.group)) as reader:
             producer.fence(_TIMEOUT_S)
             # Only now: before, the former writer could still commit.
-            written = reader.committed([target], _TIMEOUT_S).get(target, 0)
+            written = reader.committed([target], _TIMEOUT_S).get(target, Committed(0)).offset
             place.progress(written)
             records = islice(self._records(place), written, None)
             while part := _next_part(records):
                 producer.begin()
                 producer.send_records(part)
                 written += len(part)
-                producer.commit({target: written}, reader.group_metadata)
+                producer.commit({target: Committed(written)}, reader.group_metadata)
                 place.progress(len(part))
         return written
 

@@ -21,6 +21,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from common.kafka import data, guarded_producer
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition, client_config
+from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.guarded_producer import GuardedProducer
 from common.kafka.task_producer import TaskProducer
@@ -193,9 +194,9 @@ def positions_first() -> None:
         return original(self)
 
     @_instead_of(ProcessorStart, "_find_positions")
-    def find(original: Any, self: Any, *args: Any) -> dict[Partition, int]:
-        positions: dict[Partition, int] = original(self, *args)
-        early: dict[Partition, int] = positions | self._early_positions
+    def find(original: Any, self: Any, *args: Any) -> dict[Partition, Committed]:
+        positions: dict[Partition, Committed] = original(self, *args)
+        early: dict[Partition, Committed] = positions | self._early_positions
         if early != positions:
             _acts()
         return early
@@ -238,12 +239,12 @@ def skipped_record() -> None:
     @_instead_of(ProcessorStart, "_find_positions")
     def find(
         original: Any, self: Any, group: Any, producer: Any, reader: Any
-    ) -> dict[Partition, int]:
-        positions: dict[Partition, int] = original(self, group, producer, reader)
-        for partition, offset in reader.committed(_inputs_of(self), START_TIMEOUT_S).items():
-            if offset < reader.watermarks(partition, START_TIMEOUT_S)[1]:
+    ) -> dict[Partition, Committed]:
+        positions: dict[Partition, Committed] = original(self, group, producer, reader)
+        for partition, at in reader.committed(_inputs_of(self), START_TIMEOUT_S).items():
+            if at.offset < reader.watermarks(partition, START_TIMEOUT_S)[1]:
                 _acts()
-                positions[partition] = offset + 1
+                positions[partition] = at._replace(offset=at.offset + 1)
         return positions
 
 
@@ -300,5 +301,8 @@ def _commit_alone(task: Any) -> None:
                 task._context.config, "consumer", group_id=group, enable_auto_commit=False
             )
             _consumers[group] = Consumer(settings)
-    places = [TopicPartition(topic, n, at) for (topic, n), at in task._positions.items()]
+    places = [
+        TopicPartition(topic, number, at.offset, at.metadata)
+        for (topic, number), at in task._positions.items()
+    ]
     _consumers[group].commit(offsets=places, asynchronous=False)

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from common.config import Config
 from common.kafka.bulk import read_committed
 from common.kafka.clients import Partition
+from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 from common.nodes import OnError
 from common.status import TaskState
@@ -215,7 +216,7 @@ def _offsets(rig: Rig, config: Config, names: TopicNames) -> list[str]:
     for node in topology.nodes:
         inputs = [(t, n) for t in names.in_topics(node) for n in range(config.parallelism)]
         with closing(PartitionReader(config, names.consumer_group(node.id))) as reader:
-            committed = reader.committed(inputs, _REQUEST_TIMEOUT_S)
+            committed = offsets_of(reader.committed(inputs, _REQUEST_TIMEOUT_S))
             ends = {place: reader.watermarks(place, _REQUEST_TIMEOUT_S) for place in inputs}
         for place, (low, high) in ends.items():
             found = committed.get(place, 0)

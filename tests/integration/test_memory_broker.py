@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from common.kafka.clients import FencedError, HopelessError, Partition, TransactionFailedError
+from common.kafka.committed import Committed
 from streams.partitioning import default_partition
 from taskmanager.clients import Reader, TransactionalProducer
 from tests.memory.clusters import Cluster, KafkaCluster, MemoryCluster, send
@@ -184,7 +185,7 @@ def test_fenced_producer_commits_nothing(
     send(zombie, partition, b"zombie")
     owner = connect()
     with pytest.raises(FencedError):
-        zombie.commit({partition: 7}, metadata)
+        zombie.commit({partition: Committed(7)}, metadata)
     owner.begin()
     send(owner, partition, b"owner")
     owner.commit({}, metadata)
@@ -221,14 +222,15 @@ def test_offsets_are_committed_with_the_transaction_only(
     producer = connect()
     assert reader.committed([partition], 30) == {}
     producer.begin()
-    producer.commit({partition: 5}, metadata)
-    assert reader.committed([partition], 30) == {partition: 5}
+    position = Committed(5, time_ms=1_732_280_000_000)
+    producer.commit({partition: position}, metadata)
+    assert reader.committed([partition], 30) == {partition: position}
     producer.begin()
-    cluster.add_offsets(producer, {partition: 9}, metadata)
+    cluster.add_offsets(producer, {partition: Committed(9)}, metadata)
     with pytest.raises(TransactionFailedError):
         reader.committed([partition], 1)
     connect()
-    assert reader.committed([partition], 30) == {partition: 5}
+    assert reader.committed([partition], 30) == {partition: position}
 
 
 def test_transaction_with_nothing_in_it_takes_no_offset(

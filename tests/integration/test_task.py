@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.kafka.clients import FencedError, TransactionFailedError
+from common.kafka.committed import Committed
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
 from streams.group_task import ProcessingFailedError
@@ -285,6 +286,32 @@ def test_position_of_a_failed_task_is_committed_again(job: Job) -> None:
     refresh_failed(task.assigned.replica, job.context(), task.assigned.memory)
     assert offset_commits(job) > before
     assert job.committed() == 1
+
+
+def test_task_that_starts_again_knows_what_time_it_was(job: Job) -> None:
+    job.config = replace(job.config, modules=("tests.user_code",))
+    replica = replace(job.replica(ProcessorType.CLASS), code="tests.user_code.timing:Clock")
+
+    def found() -> list[bytes | None]:
+        return [r.value for r in job.read(job.config.sink_topic) if r.key == b"k"]
+
+    job.write(Record(b"k", b"1", 2_000), Record(b"k", b"2", 1_000))
+    task = job.task(replica)
+    run_once(task)
+    assert job.committed_position() == Committed(2, 2_000)
+    task.start()
+    task.running.refresh()
+    task.drop()
+    refresh_failed(replica, job.context(), task.assigned.memory)
+    job.write(Record(b"k", b"3", 500))
+    run_once(job.task(replica, tm_id=1))
+    assert found() == [b"1 at 2000 of 2000", b"2 at 1000 of 2000", b"3 at 500 of 2000"]
+    assert job.committed_position() == Committed(3, 2_000)
+    # An operator who sets an offset says nothing of the time.
+    job.set_committed(2)
+    assert job.committed_position() == Committed(2)
+    run_once(job.task(replica))
+    assert found()[3:] == [b"3 at 500 of 500"]
 
 
 def offset_commits(job: Job) -> int:

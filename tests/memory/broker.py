@@ -15,6 +15,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.clients import Partition
+from common.kafka.committed import Committed, offsets_of
 from common.kafka.record_size import MAX_OVERHEAD, record_size
 from common.record_batch import Headers
 from common.topics import TopicSpec
@@ -62,7 +63,7 @@ class _Producer:
 
 @dataclass(slots=True)
 class _Group:
-    offsets: dict[Partition, int] = field(default_factory=dict)
+    positions: dict[Partition, Committed] = field(default_factory=dict)
     pending: list[Transaction] = field(default_factory=list)
 
 
@@ -123,21 +124,21 @@ class Broker:
 
     # Groups
 
-    def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return committed offsets; an error while a transaction has some that are undecided."""
+    def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
+        """Return committed positions; an error while a transaction has some that are undecided."""
         known = self._groups[group]
         wanted = set(partitions)
-        if any(not wanted.isdisjoint(open_.offsets[group]) for open_ in known.pending):
+        if any(not wanted.isdisjoint(open_.positions[group]) for open_ in known.pending):
             raise refusal(KafkaError.UNSTABLE_OFFSET_COMMIT, "offsets of an open transaction")
-        return {p: known.offsets[p] for p in partitions if p in known.offsets}
+        return {p: known.positions[p] for p in partitions if p in known.positions}
 
-    def set_committed(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Commit offsets outside of transactions."""
-        self._groups[group].offsets.update(offsets)
+    def set_committed(self, group: str, positions: Mapping[Partition, Committed]) -> None:
+        """Commit positions outside of transactions."""
+        self._groups[group].positions.update(positions)
 
     def offsets_of(self, group: str) -> dict[Partition, int]:
         """Return what is committed, whatever is pending."""
-        return dict(self._groups[group].offsets)
+        return offsets_of(self._groups[group].positions)
 
     # Transactions
 
@@ -182,14 +183,16 @@ class Broker:
         transaction.partitions[partition] = None
         return self._append(partition, key, value, timestamp, headers, transaction)
 
-    def add_offsets(self, session: Session, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Commit offsets with the session's transaction."""
+    def add_offsets(
+        self, session: Session, group: str, positions: Mapping[Partition, Committed]
+    ) -> None:
+        """Commit positions with the session's transaction."""
         transaction = self._join(session)
         pending = self._groups[group].pending
-        if group not in transaction.offsets:
-            transaction.offsets[group] = {}
+        if group not in transaction.positions:
+            transaction.positions[group] = {}
             pending.append(transaction)
-        transaction.offsets[group].update(offsets)
+        transaction.positions[group].update(positions)
 
     def end(self, session: Session, outcome: Outcome) -> None:
         """Commit or abort the session's transaction; the markers follow."""
@@ -227,14 +230,14 @@ class Broker:
             self._decide(known, transaction, Outcome.ABORTED)
 
     def _decide(self, known: _Producer, transaction: Transaction, outcome: Outcome) -> None:
-        self.tell(f"{transaction.name}: {outcome.name} {dict(transaction.offsets)}")
+        self.tell(f"{transaction.name}: {outcome.name} {dict(transaction.positions)}")
         transaction.outcome = outcome
-        transaction.missing_markers = len(transaction.partitions) + len(transaction.offsets)
+        transaction.missing_markers = len(transaction.partitions) + len(transaction.positions)
         self._unmarked += 1
         self.decisions += 1
         for partition in transaction.partitions:
             self._soon(lambda p=partition: self._mark(known, transaction, p))  # type: ignore[misc]
-        for group in transaction.offsets:
+        for group in transaction.positions:
             self._soon(lambda g=group: self._settle(known, transaction, g))  # type: ignore[misc]
 
     def _soon(self, write_marker: Callable[[], None]) -> None:
@@ -252,7 +255,7 @@ class Broker:
         settled = self._groups[group]
         settled.pending.remove(transaction)
         if transaction.outcome is Outcome.COMMITTED:
-            settled.offsets.update(transaction.offsets[group])
+            settled.positions.update(transaction.positions[group])
         self._count_marker(known, transaction)
 
     def _count_marker(self, known: _Producer, transaction: Transaction) -> None:

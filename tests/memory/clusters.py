@@ -14,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
+from common.kafka.committed import Committed
 from common.topics import TopicSpec
 from taskmanager.clients import Clients, KafkaClients, TransactionalProducer
 from tests.memory.broker import Broker
@@ -49,7 +50,9 @@ class Cluster(Protocol):
     def flush(self, producer: Any) -> None:
         """Bring what a producer has sent to the brokers."""
 
-    def add_offsets(self, producer: Any, offsets: Mapping[Partition, int], group: Any) -> None:
+    def add_offsets(
+        self, producer: Any, positions: Mapping[Partition, Committed], group: Any
+    ) -> None:
         """Add offsets to the open transaction of a producer, without its commit."""
 
     def close(self) -> None:
@@ -99,10 +102,12 @@ class KafkaCluster:
         """See `Cluster.flush`."""
         assert producer._producer.client.flush(10) == 0
 
-    def add_offsets(self, producer: Any, offsets: Mapping[Partition, int], group: Any) -> None:
+    def add_offsets(
+        self, producer: Any, positions: Mapping[Partition, Committed], group: Any
+    ) -> None:
         """See `Cluster.add_offsets`."""
-        positions = [TopicPartition(*p, at) for p, at in offsets.items()]
-        producer._producer.send_offsets(positions, group)
+        places = [TopicPartition(*p, at.offset, at.metadata) for p, at in positions.items()]
+        producer._producer.send_offsets(places, group)
 
     def close(self) -> None:
         """See `Cluster.close`."""
@@ -135,10 +140,12 @@ class MemoryCluster:
         """See `Cluster.flush`."""
         producer.send_now()
 
-    def add_offsets(self, producer: Any, offsets: Mapping[Partition, int], group: Any) -> None:
+    def add_offsets(
+        self, producer: Any, positions: Mapping[Partition, Committed], group: Any
+    ) -> None:
         """See `Cluster.add_offsets`."""
         assert isinstance(producer, MemoryProducer)
-        producer.send_offsets(offsets, group)
+        producer.send_offsets(positions, group)
 
     def close(self) -> None:
         """See `Cluster.close`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from common.config import Config
 from common.kafka.clients import Partition
@@ -11,8 +11,8 @@ from common.nodes import TaskId
 from common.topics import TopicNames
 from tests.memory.broker import Broker
 from tests.memory.disk import Disk
-from tests.memory.partition_log import Entry, is_visible
-from tests.memory.pipelines import Expected, Pipeline
+from tests.memory.partition_log import is_visible
+from tests.memory.pipelines import Expected, Pipeline, pairs
 
 Values = dict[bytes, list[bytes]]
 
@@ -100,13 +100,16 @@ class Judge:
         inputs: defaultdict[bytes, list[bytes]] = defaultdict(list)
         for partition in self.inputs:
             entries = self._broker.log(partition).entries[: committed.get(partition, 0)]
-            _add(inputs, (entry for entry in entries if is_visible(entry)))
+            visible = [entry for entry in entries if is_visible(entry)]
+            for key, value in self._pipeline.history(partition[1], visible):
+                inputs[key].append(value)
         return {key: self._pipeline.model(values) for key, values in inputs.items()}
 
     def _by_key(self, topic: str) -> Values:
         found: defaultdict[bytes, list[bytes]] = defaultdict(list)
         for log in self._broker.topics[topic].partitions:
-            _add(found, log.committed())
+            for key, value in pairs(log.committed()):
+                found[key].append(value)
         return found
 
     def _end(self, partition: Partition) -> int:
@@ -127,10 +130,3 @@ class Judge:
 
 def _states(expected: dict[bytes, Expected]) -> Values:
     return {key: [each.state] for key, each in expected.items() if each.state is not None}
-
-
-def _add(values: defaultdict[bytes, list[bytes]], entries: Iterable[Entry]) -> None:
-    for entry in entries:
-        assert entry.key is not None
-        assert entry.value is not None
-        values[entry.key].append(entry.value)

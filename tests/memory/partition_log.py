@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from common.kafka.clients import Partition
+from common.kafka.committed import Committed
 from common.record_batch import Headers
 
 
@@ -26,7 +27,7 @@ class Transaction:
     outcome: Outcome = Outcome.OPEN
     partitions: dict[Partition, None] = field(default_factory=dict)
     """What it writes to; a set in order."""
-    offsets: dict[str, dict[Partition, int]] = field(default_factory=dict)
+    positions: dict[str, dict[Partition, Committed]] = field(default_factory=dict)
     """What it commits, by group."""
     missing_markers: int = 0
     """How many partitions and groups do not know the outcome yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -10,7 +10,9 @@ from common.config import Config
 from common.messages import ProcessorReplica
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.topics import TopicNames, TopicSpec
+from tests.memory.partition_log import Entry
 from tests.user_code.folding import fold
+from tests.user_code.timing import TICK_MS, time_of, told
 
 MAX_PROCESS_TIME_MS = 3_000
 STATE_TOPIC = {"message.timestamp.type": "LogAppendTime"}
@@ -25,6 +27,22 @@ class Expected:
     state: bytes | None = None
 
 
+Pair = tuple[bytes, bytes]
+"""A key and a value."""
+
+
+def pairs(entries: Iterable[Entry]) -> Iterator[Pair]:
+    """Yield the key and the value of each entry."""
+    for entry in entries:
+        assert entry.key is not None
+        assert entry.value is not None
+        yield entry.key, entry.value
+
+
+def _as_written(number: int, entries: Sequence[Entry]) -> Iterable[Pair]:
+    return pairs(entries)
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """A processor, what it reads, and what must come of the values of a key."""
@@ -36,6 +54,8 @@ class Pipeline:
     store: str = ""
     poison: float = 0.0
     """The share of records that it rejects, into dead letters."""
+    history: Callable[[int, Sequence[Entry]], Iterable[Pair]] = _as_written
+    """What the model gets, from the number of a partition and its records."""
     code: str = ""
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -111,7 +131,25 @@ def _asked_and_folded(values: Sequence[bytes]) -> Expected:
     return Expected(folded.results, bad, folded.state if good else None)
 
 
-def _folder(name: str, inputs: int, persistent: bool, id_: str = "P", **options: Any) -> Pipeline:
+def _by_the_clock(number: int, entries: Sequence[Entry]) -> Iterator[Pair]:
+    """Yield what a `Clock` makes of records, and its ticks."""
+    stream_time, due_ms = -1, 0
+    for entry, (key, value) in zip(entries, pairs(entries), strict=True):
+        record: Any = entry
+        timestamp = time_of(record, stream_time)
+        stream_time = max(stream_time, timestamp)
+        yield key, told(value, timestamp, stream_time) if value.isdigit() else value
+        if stream_time >= due_ms:
+            yield str(TaskId("P", number)).encode(), b"%d" % stream_time
+            due_ms = (stream_time // TICK_MS + 1) * TICK_MS
+
+
+def _timed(values: Sequence[bytes]) -> Expected:
+    bad = [value for value in values if value.startswith(b"no ")]
+    return Expected([value for value in values if value not in bad], bad)
+
+
+def _folder(name: str, inputs: int, persistent: bool, **options: Any) -> Pipeline:
     store = {"name": "Digests", "type": "key_value", "key": "bytes", "value": "bytes"}
     return Pipeline(
         name,
@@ -141,10 +179,28 @@ def _asker(name: str, ordered: Literal[True, "key"]) -> Pipeline:
     )
 
 
+def _clock(name: str, function: str, **config: Any) -> Pipeline:
+    return Pipeline(
+        name,
+        ProcessorType.TOPOLOGY,
+        _timed,
+        history=_by_the_clock,
+        poison=0.1,
+        code=f"tests.user_code.timing:{function}",
+        config={"topic": "in0", **config},
+        options={"group": "Source", "max_process_time_ms": MAX_PROCESS_TIME_MS},
+    )
+
+
 FOLD_OF_TWO = _folder(
     "fold of two topics", 2, persistent=True, buffered_records=3, max_task_idle_ms=100
 )
 ASKED_BY_KEY = _asker("asked in the order of keys", "key")
+CLOCKS = (
+    _clock("time of records", "timed", is_whole=False),
+    _clock("time of batches", "timed", is_whole=True),
+    _clock("time of answers", "asked_and_timed"),
+)
 PIPELINES = (
     Pipeline("forward", ProcessorType.FORWARD, _forwarded),
     Pipeline("forward of two topics", ProcessorType.FORWARD, _forwarded, inputs=2),
@@ -155,6 +211,7 @@ PIPELINES = (
     FOLD_OF_TWO,
     _asker("asked in order", True),
     ASKED_BY_KEY,
+    *CLOCKS,
 )
 SIBLINGS = (
     Pipeline("forward", ProcessorType.FORWARD, _forwarded, id="Q", sink="other"),
@@ -165,4 +222,4 @@ SIBLINGS = (
     ),
 )
 """What may read the first topic too, in the same PipelineThreads."""
-MODULES = ("tests.user_code.folding",)
+MODULES = ("tests.user_code.folding", "tests.user_code.timing")

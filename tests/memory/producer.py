@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError, translate
+from common.kafka.committed import Committed
 from common.kafka.record_size import record_size
 from common.record_batch import Headers, OutputRecord
 from streams.partitioning import default_partition
@@ -145,17 +146,21 @@ class MemoryProducer:
         while self._queue:
             self._reach(lambda: self._deliver(len(self._queue)))
 
-    def send_offsets(self, offsets: Mapping[Partition, int], group_metadata: GroupMetadata) -> None:
-        """Add offsets to the transaction."""
+    def send_offsets(
+        self, positions: Mapping[Partition, Committed], group_metadata: GroupMetadata
+    ) -> None:
+        """Add positions to the transaction."""
         if not isinstance(group_metadata, GroupMetadata):
             raise TypeError("offsets are those of a group")
-        if offsets:
+        if positions:
             session, group = self._require_session(), group_metadata.group
             self._has_begun = True
-            self._reach(lambda: self._broker.add_offsets(session, group, offsets))
+            self._reach(lambda: self._broker.add_offsets(session, group, positions))
 
-    def commit(self, offsets: Mapping[Partition, int], group_metadata: Any) -> dict[str, int]:
-        """Commit the transaction together with offsets; return where state ended, by topic."""
+    def commit(
+        self, positions: Mapping[Partition, Committed], group_metadata: Any
+    ) -> dict[str, int]:
+        """Commit the transaction together with positions; return where state ended, by topic."""
         self.require_undisturbed()
         if not self._is_open:
             raise self._fail(refusal(KafkaError._STATE, "no transaction is open"))
@@ -166,7 +171,7 @@ class MemoryProducer:
         if fate is Fate.LOST_BEFORE_OFFSETS:
             raise self._fail(refusal(KafkaError._TIMED_OUT, "no answer"))
         self.send_now()
-        self.send_offsets(offsets, group_metadata)
+        self.send_offsets(positions, group_metadata)
         if self._has_begun:
             self._decide(fate)
         self._is_open = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError
 
 from common.kafka.clients import Partition, explain
+from common.kafka.committed import Committed
 from common.kafka.data import Changes, Fetched
 from common.record_batch import RecordBatch
 from tests.memory.broker import GroupMetadata
@@ -89,8 +90,10 @@ class MemoryReader:
         self._paused -= chosen
         self._held -= chosen
 
-    def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
-        """Return the group's committed offsets; waits for transactions that are undecided."""
+    def committed(
+        self, partitions: Sequence[Partition], timeout_s: float
+    ) -> dict[Partition, Committed]:
+        """Return what the group has committed; waits for transactions that are undecided."""
         self._require_open()
         return self._link.ask(
             lambda: self._link.broker.committed(self._group, partitions), timeout_s

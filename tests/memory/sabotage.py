@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from common.kafka.clients import Partition
+from common.kafka.committed import Committed
 from common.topics import TopicNames
 from streams.async_calls import AsyncCalls
+from streams.group_task import GroupTask
+from streams.runtime import GroupRuntime
 from streams.stores.bytes_store import BytesStore
+from streams.timestamps import UNKNOWN_TIME
 from taskmanager.lanes import Lanes
 from taskmanager.task import Task
 from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
@@ -100,9 +104,9 @@ def positions_first(patch: pytest.MonkeyPatch) -> None:
         started: Task = original(self)
         return started
 
-    def find(original: Any, self: Any, *args: Any) -> dict[Partition, int]:
-        positions: dict[Partition, int] = original(self, *args)
-        early: dict[Partition, int] = self._early_positions
+    def find(original: Any, self: Any, *args: Any) -> dict[Partition, Committed]:
+        positions: dict[Partition, Committed] = original(self, *args)
+        early: dict[Partition, Committed] = self._early_positions
         return positions | early
 
     _instead_of(patch, ProcessorStart, "run", run)
@@ -131,12 +135,12 @@ def swapped_sends(patch: pytest.MonkeyPatch) -> None:
 def skipped_record(patch: pytest.MonkeyPatch) -> None:
     """A task that starts again leaves a record out: it begins at the committed offset plus one."""
 
-    def find(original: Any, self: Any, *args: Any) -> dict[Partition, int]:
-        positions: dict[Partition, int] = original(self, *args)
+    def find(original: Any, self: Any, *args: Any) -> dict[Partition, Committed]:
+        positions: dict[Partition, Committed] = original(self, *args)
         reader = args[-1]
-        for partition, offset in reader.committed([*positions], START_TIMEOUT_S).items():
-            if offset < reader.watermarks(partition, START_TIMEOUT_S)[1]:
-                positions[partition] = offset + 1
+        for partition, at in reader.committed([*positions], START_TIMEOUT_S).items():
+            if at.offset < reader.watermarks(partition, START_TIMEOUT_S)[1]:
+                positions[partition] = at._replace(offset=at.offset + 1)
         return positions
 
     _instead_of(patch, ProcessorStart, "_find_positions", find)
@@ -158,7 +162,8 @@ def read_for_done(patch: pytest.MonkeyPatch) -> None:
 
     def send(original: Any, self: Any) -> None:
         original(self)
-        self._positions.update(self.read)
+        for partition, offset in self.read.items():
+            self._positions[partition] = self._positions[partition]._replace(offset=offset)
 
     _instead_of(patch, Task, "_send", send)
 
@@ -166,6 +171,28 @@ def read_for_done(patch: pytest.MonkeyPatch) -> None:
 def calls_for_done(patch: pytest.MonkeyPatch) -> None:
     """What was given to an `AsyncProcessor` is committed, though it has not answered yet."""
     patch.setattr(AsyncCalls, "position", lambda *_: None)
+
+
+def forgotten_times(patch: pytest.MonkeyPatch) -> None:
+    """A task that starts again does not know what time it was."""
+    patch.setattr(GroupTask, "partition_time", lambda *_: UNKNOWN_TIME)
+
+
+def times_of_what_waits(patch: pytest.MonkeyPatch) -> None:
+    """The time that is committed is that of all records read, processed or not."""
+    patch.setattr(GroupTask, "partition_time", lambda self, at: self._time.taken_in(at))
+
+
+def time_of_whole_batches(patch: pytest.MonkeyPatch) -> None:
+    """While a batch is processed, stream time is that of its last record."""
+
+    def process(original: Any, self: Any, source: Any, batch: Any, start: int, *rest: Any) -> Any:
+        self.task_time.stream_time = max(
+            self.task_time.stream_time, *batch.timestamps[start : rest[0]]
+        )
+        return original(self, source, batch, start, *rest)
+
+    _instead_of(patch, GroupRuntime, "_process_columns", process)
 
 
 def results_before_calls(patch: pytest.MonkeyPatch) -> None:
@@ -214,6 +241,9 @@ SABOTAGES: tuple[Sabotage, ...] = (
     read_for_done,
     calls_for_done,
     results_before_calls,
+    forgotten_times,
+    times_of_what_waits,
+    time_of_whole_batches,
 )
 SABOTAGES_OF_THREADS: tuple[tuple[Sabotage, Pipeline], ...] = (
     (forgotten_pause, FOLD_OF_TWO),

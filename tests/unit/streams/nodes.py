@@ -22,8 +22,10 @@ from streams import serdes as serde
 from streams.group_settings import GroupSettings
 from streams.group_task import GroupTask
 from streams.outputs import Dropped, Output, OutputColumns
+from streams.record_queues import Partition
 from streams.runtime import GroupRuntime, Rejection
 from streams.stores.bytes_store import BytesStore
+from streams.task_time import TaskTime
 from streams.topology import NodeGroup
 
 SEEN = stores.key_value("seen", serde.bytes, serde.integer)
@@ -193,6 +195,7 @@ class Nodes:
             stores=self.stores,
             outlet=outlet or Outlet(),
             clock_ms=self.clock,
+            task_time=TaskTime([]),
         )
 
     def process(self, batch: RecordBatch) -> list[Rejection]:
@@ -230,6 +233,7 @@ class Tasks:
         topics: Sequence[str] | None = None,
         number: int = 0,
         on_user_error: Callable[[Exception], None] = lambda error: None,
+        times: Mapping[Partition, int] = {},
     ) -> None:
         self.clock = Clock()
         self.stores = in_memory(group)
@@ -246,6 +250,7 @@ class Tasks:
             stores=self.stores,
             outlet=outlet or Outlet(),
             clock_ms=self.clock,
+            times=times,
             on_user_error=on_user_error,
         )
 

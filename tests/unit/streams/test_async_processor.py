@@ -112,6 +112,33 @@ def test_results_come_in_the_order_of_the_input_and_positions_with_them() -> Non
     task.task.close()
 
 
+def test_the_time_to_commit_is_that_of_the_records_before_the_first_call_in_flight() -> None:
+    gate = Gate()
+    task = Tasks(group(lambda: gate), SKIP)
+    task.task.add(batch([b"a", b"bad", b"c"], timestamps=[3, 9, 5]))
+    turn(task)
+    assert task.task.partition_time(("in", 0)) == -1
+    gate.open(b"a", b"c")
+    assert turn(task) == [b"a"]
+    assert (task.task.position(("in", 0)), task.task.partition_time(("in", 0))) == (1, 3)
+    gate.open(b"bad")
+    assert turn(task) == [b"c"]
+    assert (task.task.position(("in", 0)), task.task.partition_time(("in", 0))) == (3, 9)
+    task.task.close()
+
+
+def test_the_time_of_a_call_that_stops_the_task_is_not_committed() -> None:
+    gate = Gate()
+    task = Tasks(group(lambda: gate), FAIL)
+    task.task.add(batch([b"a", b"bad"], timestamps=[3, 9]))
+    turn(task)
+    gate.open(b"a", b"bad")
+    with pytest.raises(ProcessingFailedError):
+        turn(task)
+    assert (task.task.position(("in", 0)), task.task.partition_time(("in", 0))) == (1, 3)
+    task.task.close()
+
+
 def test_only_so_many_calls_go_on_at_a_time() -> None:
     gate = Gate(max_in_flight=2)
     task = Tasks(group(lambda: gate), FAIL)

@@ -430,7 +430,7 @@ def test_extracted_timestamps_decide_about_the_order_and_go_on_to_the_outputs() 
     task.task.add(batch([b'{"at":70}', b'{"at":30}'], timestamps=[1, 2]))
     task.task.step(0, task.partitions)
     assert times(task) == [70, 30]
-    assert task.task.runtime.stream_time == 70
+    assert task.task.partition_time(task.partitions[0]) == 70
 
 
 @pytest.mark.parametrize("settings", [FAIL, SKIP])

@@ -75,6 +75,14 @@ def test_missed_intervals_are_made_up_by_one_call_without_drifting(clock: Clock)
     assert clock.queue.next_ms == 1250
 
 
+def test_what_is_passed_over_is_not_called_and_keeps_its_rhythm(clock: Clock) -> None:
+    clock.schedule(10)
+    clock.queue.skip(25)
+    assert clock.at(25, 29, 30) == [30]
+    clock.queue.skip(-1)
+    assert clock.queue.next_ms == 40
+
+
 def test_unknown_stream_time_fires_nothing(clock: Clock) -> None:
     clock.schedule(20)
     assert clock.at(-1) == []

@@ -68,33 +68,16 @@ def take_all(queues: RecordQueues) -> list[tuple[str, list[int]]]:
 # The order of records
 
 
-def test_times_follow_the_records_that_are_taken() -> None:
+def test_records_that_are_added_later_come_after_those_of_their_partition() -> None:
     queues = filled([1, 3, 5], [2, 4, 6])
-
-    def times_of_partitions_and_stream() -> tuple[int, int, int]:
-        return queues.partition_time(A), queues.partition_time(B), queues.stream_time
-
-    taken, seen = [], [times_of_partitions_and_stream()]
+    taken = []
     while one := take_one(queues):
         taken.append(one)
-        seen.append(times_of_partitions_and_stream())
         if len(taken) == 2:
             queues.add(batch(A, [2, 4], first_offset=3))
-            assert times_of_partitions_and_stream() == seen[-1]
     assert taken == [
         *[("a", 1), ("b", 2)],
         *[("a", 3), ("b", 4), ("a", 5), ("a", 2), ("a", 4), ("b", 6)],
-    ]
-    assert seen == [
-        (-1, -1, -1),
-        (1, -1, 1),
-        (1, 2, 2),
-        (3, 2, 3),
-        (3, 4, 4),
-        (5, 4, 5),
-        (5, 4, 5),
-        (5, 4, 5),
-        (5, 6, 6),
     ]
 
 
@@ -153,7 +136,6 @@ def test_a_run_takes_nothing_until_told_so() -> None:
     queues = filled([1, 2], [3])
     assert queues.run() == queues.run()
     assert len(queues) == 3
-    assert queues.stream_time == -1
 
 
 def test_single_partition_runs_through_whole_batches() -> None:
@@ -182,8 +164,10 @@ def test_stream_time_punctuation_fires_behind_the_record_that_makes_it_due() -> 
     punctuations = PunctuationQueue()
     fired: list[int] = []
     punctuations.schedule(10, fired.append, start_ms=0)
-    while take(queues, until_ms=punctuations.next_ms):
-        punctuations.punctuate(queues.stream_time, lambda callback, now_ms: callback(now_ms))
+    stream_time = -1
+    while taken := take(queues, until_ms=punctuations.next_ms):
+        stream_time = max(stream_time, *taken[1])
+        punctuations.punctuate(stream_time, lambda callback, now_ms: callback(now_ms))
     assert fired == [20, 142, 155, 160]
 
 
@@ -208,49 +192,14 @@ def test_order_depends_neither_on_batches_nor_on_the_length_of_runs(data: st.Dat
         queues.add(batch(partition, timestamps[:cut]))
         queues.add(batch(partition, timestamps[cut:], first_offset=cut))
     ordered: list[tuple[str, int]] = []
-    largest_ms = -1
     while len(queues):
         run = queues.run(data.draw(st.none() | st.integers(1, 4)), data.draw(st.integers(0, 9)))
         assert run is not None
         count = data.draw(st.integers(1, run.stop - run.start))
         queues.advance(run.partition, count)
         ordered += [(run.partition[0], ms) for ms in times(run)[:count]]
-        largest_ms = max(largest_ms, *times(run)[:count])
-        assert queues.stream_time == largest_ms
     assert ordered == one_at_a_time(columns)
     assert queues.run() is None
-
-
-# Partition time and stream time
-
-
-def test_partition_time_is_the_largest_timestamp_taken() -> None:
-    queues = filled([2, 1, 3, 4])
-    seen = [queues.partition_time(A)]
-    for _ in range(3):
-        take_one(queues)
-        seen.append(queues.partition_time(A))
-    assert seen == [-1, 2, 2, 3]
-
-
-def test_committed_partition_times_are_taken_up() -> None:
-    queues = queues_of(A, B)
-    queues.set_partition_time(A, 100)
-    assert (queues.partition_time(A), queues.stream_time) == (100, 100)
-    queues.set_partition_time(B, 50)
-    assert (queues.partition_time(B), queues.stream_time) == (50, 100)
-
-
-def test_records_before_a_committed_partition_time_do_not_turn_it_back() -> None:
-    queues = queues_of(A)
-    queues.set_partition_time(A, 150)
-    queues.add(batch(A, [200, 100]))
-    assert queues.partition_time(A) == 150
-    take_one(queues)
-    assert queues.partition_time(A) == 200
-    queues.set_partition_time(A, 500)
-    take_one(queues)
-    assert (queues.partition_time(A), queues.stream_time) == (500, 500)
 
 
 # Positions
@@ -309,7 +258,7 @@ def test_nothing_can_be_taken_of_an_empty_queue() -> None:
 def test_taking_no_record_changes_nothing() -> None:
     queues = filled([7])
     queues.advance(A, 0)
-    assert (len(queues), queues.stream_time, queues.position(A)) == (1, -1, 0)
+    assert (len(queues), queues.position(A)) == (1, 0)
 
 
 # Waiting for partitions
@@ -442,8 +391,7 @@ def test_cleared_queues_know_nothing_and_can_be_filled_again() -> None:
     take(queues, max_records=2)
     assert not queues.is_processable(1000, {B})
     queues.clear()
-    assert (len(queues), queues.stream_time, queues.partition_time(A)) == (0, -1, -1)
-    assert (queues.run(), queues.position(A)) == (None, None)
+    assert (len(queues), queues.run(), queues.position(A)) == (0, None, None)
     queues.add(batch(A, [1, 3, 5]))
     assert not queues.is_processable(1100, {B})
     assert take(queues) == ("a", [1, 3, 5])
@@ -458,10 +406,8 @@ UNKNOWN: Partition = ("unknown", 0)
         lambda queues: queues.add(batch(UNKNOWN, [1])),
         lambda queues: queues.advance(UNKNOWN, 0),
         lambda queues: queues.waiting(UNKNOWN),
-        lambda queues: queues.partition_time(UNKNOWN),
         lambda queues: queues.position(UNKNOWN),
         lambda queues: queues.read_up_to(UNKNOWN, 1),
-        lambda queues: queues.set_partition_time(UNKNOWN, 0),
     ],
     ids=lambda method: method.__code__.co_names[0],
 )

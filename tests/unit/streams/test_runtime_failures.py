@@ -351,13 +351,3 @@ def test_one_bad_record_costs_a_number_of_calls_that_grows_with_the_logarithm(si
     values[size // 3] = b"bad"
     assert len(nodes.process(batch(values))) == 1
     assert len(calls) <= 2 * size.bit_length() + 1
-
-
-def test_times_of_records_that_are_not_processed_yet_do_not_count() -> None:
-    """A batch fails as a whole, and its first half is processed."""
-    nodes = Nodes(chain(Whole))
-    given = batch([b"1", b"2", b"3", b"bad"], timestamps=[1, 5, 6, 9])
-    assert nodes.runtime.process(given, 0, 4) == 2
-    assert nodes.runtime.stream_time == 5
-    assert nodes.process(given.part(2, 4))[0].index == 1
-    assert nodes.runtime.stream_time == 9

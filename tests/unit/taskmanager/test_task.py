@@ -14,10 +14,12 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
 from common.kafka import guarded_producer, task_producer
 from common.kafka.clients import Partition, TransactionFailedError
+from common.kafka.committed import Committed
 from common.kafka.task_producer import TaskProducer
 from common.nodes import ProcessorType
 from common.record_batch import RecordBatch
@@ -40,7 +42,7 @@ from taskmanager import task_start
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
-from taskmanager.running_task import TaskContext
+from taskmanager.running_task import TaskContext, TaskMemory
 from taskmanager.slot import Phase
 from taskmanager.task import BUFFERED_BYTES, Task
 from taskmanager.task_start import ProcessorStart, StartCancelledError
@@ -94,13 +96,18 @@ class NotingProducer:
         pass
 
 
+COMMITTED_MS = 1_732_280_000_000
+
+
 class NotingReader:
     """A reader whose group has committed an offset of one partition, 0."""
 
     group_metadata = None
 
-    def committed(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, int]:
-        return {p: 0 for p in partitions if p[1] == 0}
+    def committed(
+        self, partitions: Sequence[Partition], timeout_s: float
+    ) -> dict[Partition, Committed]:
+        return {p: Committed(0, COMMITTED_MS) for p in partitions if p[1] == 0}
 
     def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
         return -5, 9
@@ -172,6 +179,32 @@ def test_fault_points_lie_before_the_fence_and_between_the_steps_of_a_transactio
         "commit",
         "(after-commit)",
     ]
+
+
+def test_offsets_are_committed_with_the_time_of_the_records_before_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    committed: list[tuple[int, str]] = []
+
+    def note(_: object, places: Sequence[TopicPartition], *rest: object) -> None:
+        committed.extend((place.offset, place.metadata or "") for place in places)
+
+    monkeypatch.setattr(NotingProducer, "send_offsets_to_transaction", note)
+    assigned = assigned_to([], 0, monkeypatch, passing)
+    task = start(assigned)
+    task.refresh()
+    task.add(replace(batch(0), timestamps=[COMMITTED_MS - 1]))
+    task.turn(inf)
+    task.commit()
+    task.add(replace(batch(0, offset=1), timestamps=[COMMITTED_MS + 1]))
+    task.add(replace(batch(0, offset=2), timestamps=[COMMITTED_MS + 2]))
+    task.turn(until_s=0)
+    task.commit()
+    task.refresh()
+    context = assigned._context
+    task_start.refresh_failed(assigned.replica, context, TaskMemory())
+    at, later = f"1:{COMMITTED_MS}", f"1:{COMMITTED_MS + 1}"
+    assert committed == [(0, at), (1, at), (2, later), (2, later), (0, at)]
 
 
 def test_nothing_is_sent_while_user_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,47 @@
+"""A committed offset and its time, as brokers keep them."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.kafka.committed import Committed, offsets_of
+
+
+@pytest.mark.parametrize("time_ms", [-1, 0, 1, 1_732_280_000_000, 2**59])
+def test_time_is_read_as_it_was_written(time_ms: int) -> None:
+    committed = Committed(7, time_ms)
+    assert Committed.read(7, committed.metadata) == committed
+
+
+def test_format_is_a_contract() -> None:
+    assert Committed(7, 1_732_280_000_000).metadata == "1:1732280000000"
+    assert Committed(7).metadata == ""
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        "",
+        "1",
+        "1:",
+        ":5",
+        "2:5",
+        "1:-5",
+        "1:5:6",
+        "1:5 ",
+        "1:5\n",
+        "1:\u0665",
+        "AQAAAZ",
+        "1:" + "9" * 19,
+    ],
+)
+def test_what_others_wrote_is_an_unknown_time(metadata: str | None) -> None:
+    assert Committed.read(7, metadata) == Committed(7, -1)
+
+
+def test_offsets_come_without_their_times() -> None:
+    assert offsets_of({("in", 0): Committed(7, 5), ("in", 1): Committed(0)}) == {
+        ("in", 0): 7,
+        ("in", 1): 0,
+    }
