@@ -39,6 +39,8 @@ def schedule_ticks(context: ProcessorContext) -> None:
     def tick(time: int) -> None:
         folding.while_called()
         context.forward(Record(context.task_id.encode(), b"%d" % time, time))
+        if time % 4:
+            context.commit()
 
     context.schedule(TICK_MS, PunctuationType.STREAM_TIME, tick)
 
