@@ -2,7 +2,8 @@
 
 A writer sends records at a fixed rate, with the time in their values, and a `read_committed` reader
 takes the time when they arrive at the sink. There are two kinds of cases. In one, a class that does
-nothing runs on one PipelineThread with a class that sleeps for each record and falls behind: its
+nothing runs on one PipelineThread with a class that sleeps for each record and falls behind; each
+is one task, and its
 p99 should stay below two time budgets of a turn plus one slow record. In the other, 20 processors
 read the same source, and every result of each of them counts.
 """
@@ -27,7 +28,6 @@ from taskmanager.pipeline_thread import MOST_TURN_MS
 from tests.engine import Engine, all_run, engine
 
 ROOT = Path(__file__).parents[1]
-PARTITIONS = 2
 SIDE_BY_SIDE = 20
 _WAIT_S = 0.05
 
@@ -41,6 +41,7 @@ class Case:
     rate: int
     results_per_record: int
     threads: int
+    partitions: int
     limit_ms: float
 
 
@@ -51,7 +52,7 @@ def _beside(seconds: float) -> Case:
         f"config: {{seconds: {seconds}}}}}\n"
     )
     limit_ms = 2 * MOST_TURN_MS + 1000 * seconds
-    return Case(f"beside {1000 * seconds:g} ms", pipeline, 500, 1, 1, limit_ms)
+    return Case(f"beside {1000 * seconds:g} ms", pipeline, 250, 1, 1, 1, limit_ms)
 
 
 def cases() -> list[Case]:
@@ -61,19 +62,21 @@ def cases() -> list[Case]:
         _beside(0.005),
         _beside(0.1),
         _beside(1.0),
-        Case(f"{SIDE_BY_SIDE} on one source", twenty, 100, SIDE_BY_SIDE, 2, 150),
+        Case(f"{SIDE_BY_SIDE} on one source", twenty, 100, SIDE_BY_SIDE, 2, 2, 150),
     ]
 
 
 def measure(job: Engine, case: Case, warm_up_s: float, seconds: float) -> tuple[float, float]:
     """Return p50 and p99 in ms."""
     source, sink = job.config.source_topic, job.config.sink_topic
-    Admin(job.config).ensure_topics([TopicSpec(topic, PARTITIONS, 1) for topic in (source, sink)])
+    Admin(job.config).ensure_topics(
+        [TopicSpec(topic, case.partitions, 1) for topic in (source, sink)]
+    )
     job.start_job_manager()
     job.start_task_manager(0, threads=case.threads)
     job.wait_until(all_run([0]))
     reader = PartitionReader(job.config, "neighbours")
-    reader.assign({(sink, number): 0 for number in range(PARTITIONS)})
+    reader.assign({(sink, number): 0 for number in range(case.partitions)})
     latencies_ms: list[float] = []
     with steady_writer(job.config.bootstrap_servers, source, 0, case.rate, stamped=True) as writer:
         warm_s = time.monotonic() + warm_up_s
@@ -114,7 +117,7 @@ def main(words: Sequence[str] | None = None) -> None:
                     "modules": "[tests.user_code.slow, benchmarks.counting]",
                     "python_path": f"[{ROOT}]",
                     "tm_number": 1,
-                    "parallelism": PARTITIONS,
+                    "parallelism": case.partitions,
                 }
                 name, servers = f"neighbours_{number}", cluster.bootstrap_servers
                 with engine(home, servers, name, case.pipeline, **settings) as job:
