@@ -23,6 +23,8 @@ CORES = (
     "jobmanager/load_balancer.py",
     "jobmanager/heartbeat_controller.py",
     "taskmanager/state.py",
+    "taskmanager/thread_state.py",
+    "taskmanager/slot.py",
 )
 VALUES = (
     "common/messages.py",
@@ -30,6 +32,7 @@ VALUES = (
     "common/nodes.py",
     "common/status.py",
     "taskmanager/channel_messages.py",
+    "taskmanager/thread_events.py",
 )
 IMPURE = {
     "asyncio",
