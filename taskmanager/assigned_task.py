@@ -43,7 +43,7 @@ _TRANSIENT = (
 
 
 class AssignedTask:
-    """What the loop of a PipelineThread keeps for a task, on top of what its core knows."""
+    """The loop's knowledge of a task, in addition to what the PipelineThread's core knows."""
 
     def __init__(self, replica: ProcessorReplica, context: TaskContext, epoch: int) -> None:
         self.replica = replica
@@ -58,7 +58,7 @@ class AssignedTask:
         """The start that is in progress, or the last one."""
         self.running: RunningTask | None = None
         self.operation: Operation | None = None
-        """What another thread is doing with the task."""
+        """The task's operation on another thread, if there is one."""
         self.refreshed_s = time.monotonic()
         """When the task's offsets were last committed again since it FAILED."""
         self._context = context
@@ -89,7 +89,7 @@ class AssignedTask:
         return self.start
 
     def failure_of(self, error: Exception) -> Failure:
-        """Return what an error means for the task. All errors of a task pass through here."""
+        """Return what an error means for the task; all errors of a task pass through here."""
         match error:
             case ProcessingFailedError():
                 return Failure(Kind.FATAL, str(error), commits=True)

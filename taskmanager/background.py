@@ -21,9 +21,9 @@ class Pool(Enum):
     """Which threads do the work."""
 
     START = auto()
-    """16 threads. Starts have their own, since a commit must not wait for a restore."""
+    """16 threads, separate from those for commits: a commit must not wait for a restore."""
     STANDBY_START = auto()
-    """2 threads. Copies can wait for tasks that need the state at once."""
+    """2 threads, since copies can wait for tasks that need the state at once."""
     COMMIT = auto()
     """16 threads, so that tasks commit in parallel."""
     USER = auto()
@@ -32,7 +32,7 @@ class Pool(Enum):
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """Work on another thread. The loop calls `then` with what the work returned."""
+    """Work on another thread; the loop calls `then` with its result."""
 
     then: Callable[[Any], None]
     pool: Pool
@@ -41,7 +41,7 @@ class Operation:
 
 
 class Background:
-    """The other threads of a PipelineThread. Only its loop may call methods other than `wake`."""
+    """The other threads of a PipelineThread; only its loop may call methods other than `wake`."""
 
     def __init__(self) -> None:
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -96,7 +96,7 @@ class Background:
             pass
 
     def wake(self, call: Callable[[], None]) -> None:
-        """Have `settle` make a call. Any thread may call this method."""
+        """Have `settle` make a call; any thread may call this method."""
         self._done.put(call)
 
     def abandon(self, operation: Operation) -> bool:

@@ -3,7 +3,7 @@
 Each message is named like its type on the wire, so import the module and write
 `channel_messages.Closed`. `events.py` and `thread_events.py` have similar names for the inputs of
 the cores, but those are different values. An event of the TaskManager's core names the thread; a
-message need not, since the connection identifies it. And the core of a PipelineThread sees what its
+message need not, since the connection identifies it. The core of a PipelineThread sees what its
 shell made of commands, such as all revocations that arrived together.
 """
 

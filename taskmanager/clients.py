@@ -87,7 +87,7 @@ class Clients(Protocol):
 
     @property
     def brokers(self) -> Brokers:
-        """The client that all tasks share. Any number of threads may use it."""
+        """The client that all tasks share; any number of threads may use it."""
 
     def reader(self, group: str, *, is_watched: bool = False) -> Reader:
         """Connect a reader that uses the consumer group `group`.

@@ -19,7 +19,7 @@ from common.status import TaskStatus
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. In milliseconds of a monotonic clock; sent several times a heartbeat period."""
+    """Time passed: milliseconds of a monotonic clock, several times per heartbeat period."""
 
     now_ms: int
 

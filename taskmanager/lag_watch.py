@@ -23,7 +23,7 @@ _MOST_RECORDS = 20
 
 
 class Brokers(Protocol):
-    """What brokers report about offsets, without unanswered partitions; `Offsets` asks them."""
+    """The brokers' answers about offsets, where they gave any; `Offsets` asks them."""
 
     def stable_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the last stable offset of partitions."""

@@ -85,7 +85,7 @@ def _problem(position: int, begin: int, end: int, partition: Partition, brokers:
     """Return why a store that is at `position` cannot be brought up to its topic from there."""
     if not begin <= position <= end:
         return "its offset is outside the state topic"
-    # The record at the position itself is the commit marker of the store's last transaction.
+    # The entry at the position itself is the commit marker of the store's last transaction.
     if end - position <= 1:
         return ""
     oldest_ms = wall_clock_ms() - TOMBSTONES_KEPT_MS + _CLOCKS_DIFFER_MS

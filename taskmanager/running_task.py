@@ -24,7 +24,7 @@ from taskmanager.user_errors import UserErrorLog
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What the tasks of one PipelineThread share."""
+    """The resources that the tasks of one PipelineThread share."""
 
     config: Config
     tm_id: int
@@ -44,10 +44,10 @@ class TaskContext:
 
 @dataclass(slots=True)
 class TaskMemory:
-    """What is known of a task across all its starts in this process."""
+    """The state of a task that outlasts its starts in this process."""
 
     figures: Figures = field(default_factory=Figures)
-    """What was done to records, as far as it is committed."""
+    """The figures of processed records, as far as they are committed."""
     transactions: int = 0
     enforced_lately: RecentCount = field(default_factory=RecentCount)
     settled: dict[Partition, int] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class TaskMemory:
 
 
 class Turn(NamedTuple):
-    """What a turn left undone."""
+    """The work that a turn left undone."""
 
     has_more: bool
     """Whether another turn would have something to do at once."""
@@ -137,7 +137,7 @@ class RunningTask(ABC):
         """Raise the error for a partition that cannot be read any further."""
 
     def is_full(self, partition: Partition) -> bool:
-        """Whether so many of a partition's records wait that it should get no more."""
+        """Whether so many of a partition's records wait that no more should be fetched."""
         return False
 
     def is_overfull(self, partition: Partition) -> bool:

@@ -14,7 +14,7 @@ MAX_DELAY_MS = 30_000
 
 
 class Phase(Enum):
-    """What is being done with a task; only one thread works on a task at a time.
+    """The operation in progress on a task; only one thread works on a task at a time.
 
     ::
 
@@ -103,7 +103,7 @@ class Slot:
     """Whether the task waits for a turn on the thread of user code."""
     is_at_its_end: bool = False
     call_since_ms: int = -1
-    """When the call of user code began whose age is `call_age_ms`."""
+    """When the call of user code began that `call_age_ms` refers to."""
     call_age_ms: int = 0
     """How long the call has taken, without the time in which this process did not run."""
     commit_age_ms: int = 0

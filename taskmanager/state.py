@@ -193,7 +193,7 @@ class TaskManagerState:
             self._commands.append(Heartbeat(report))
 
     def _watch(self, number: int, thread: _Thread) -> None:
-        """Check whether a thread is silent; end it if nothing could make it silent for so long."""
+        """Check whether a thread is silent; end it if the silence exceeds all time limits."""
         silent_ms = self._now_ms - thread.heard_at_ms
         if silent_ms > SILENCE_BEATS * self._interval_ms:
             thread.state = ThreadState.SILENT

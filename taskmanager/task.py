@@ -34,7 +34,7 @@ drop what it has fetched ahead and fetch it again later."""
 
 
 class Outlet:
-    """What nodes must know about their output topics; see `streams.outputs.Outlet`."""
+    """Information for nodes about their output topics; see `streams.outputs.Outlet`."""
 
     def __init__(self, producer: TransactionalProducer, brokers: Brokers) -> None:
         self._producer = producer
@@ -159,7 +159,7 @@ class Task(RunningTask):
         raise HopelessError(reason)
 
     def is_full(self, partition: Partition) -> bool:
-        """Whether so many of a partition's records wait that it should get no more."""
+        """Whether so many of a partition's records wait that no more should be fetched."""
         waiting = self._waiting(partition)
         return waiting >= self._full or (waiting > 0 and self._bytes[partition] >= BUFFERED_BYTES)
 

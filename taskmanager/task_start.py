@@ -49,7 +49,7 @@ class TaskStart(ABC):
         log: Any,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare the start. When one of the task's calls returns, any thread calls `wake`."""
+        """Prepare the start. The task calls `wake`, on any thread, when one of its calls ends."""
         self.state = TaskState.STARTING
         self.restored = 0
         """How many offsets of state topics were read."""

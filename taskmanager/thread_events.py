@@ -31,7 +31,7 @@ class Failure:
     kind: Kind
     reason: str
     commits: bool = False
-    """Whether the task's work is correct, and is committed first."""
+    """Whether the task's work before the failure is correct, and is committed first."""
 
 
 # Events
@@ -117,8 +117,8 @@ class TurnEnded:
     """A turn has ended, with the failure that ended it if there was one.
 
     `has_more` means that another turn would have work at once. `has_uncommitted` means that there
-    is work to commit, and that nothing is in progress that must come before it. `wake_in_ms` is
-    after how many milliseconds a turn has work even if no record comes. `is_at_its_end` means that
+    is work to commit, and that nothing is in progress that must come before it. After
+    `wake_in_ms` milliseconds, a turn has work even if no record comes. `is_at_its_end` means that
     no more records are to be expected at once.
     """
 

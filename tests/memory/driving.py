@@ -78,7 +78,7 @@ _MOST_ACTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all owners of the same tasks share."""
+    """The environment that all owners of the same tasks share."""
 
     config: Config
     replicas: Sequence[ProcessorReplica]

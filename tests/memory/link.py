@@ -27,7 +27,7 @@ def _nobody() -> None:
 
 
 class Link:
-    """What all clients of a worker share. Once the link is cut, all their calls fail."""
+    """The connection that all clients of a worker share; once it is cut, all their calls fail."""
 
     def __init__(self, broker: Broker, faults: Faults) -> None:
         self.broker = broker

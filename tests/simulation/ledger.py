@@ -88,7 +88,7 @@ class Ledger:
         self._echoed_ms = self._ran_ms
 
     def hear(self, report: Report, epoch: int) -> None:
-        """Process a report: a task that it does not list, though it knows of it, is given back."""
+        """Process a report; unlisted tasks are given back if it confirms their last command."""
         incarnation = report.incarnation
         if report.beat > self._beats.get(incarnation, 0):
             self._beats[incarnation] = report.beat
@@ -110,7 +110,7 @@ class Ledger:
         self._look_at_others(report, tasks, listed - held)
 
     def _read(self, report: Report) -> Mapping[TaskId, TaskStatus] | None:
-        """Return what a TaskManager runs by its newest report; None if this one is no news."""
+        """Return the tasks that a TaskManager runs; None if this report does not tell."""
         incarnation = report.incarnation
         last, base, tasks = self._pictures.get(incarnation, (0, 0, {}))
         if report.beat <= last or (report.base is not None and report.base != base):
@@ -173,7 +173,7 @@ class Ledger:
                     holding.told, holding.revoked_at_ms = sequence, None
 
     def _check_down(self, tm_id: int) -> None:
-        """Check that a TaskManager that is down left, or was silent while Kafka was there."""
+        """Check that a TaskManager that is down left, or was silent while Kafka was in reach."""
         incarnation = self._live[tm_id]
         if incarnation in self._left:
             return
