@@ -1,10 +1,10 @@
 """The rate of a backfill: `python -m benchmarks.backfill [--records N] [--rounds N]`.
 
-Records from Parquet through `count` into Parquet, on `local[2]`, with two partitions: from the
-call of the command to its end, the start of Spark included, and without it. The yardstick is a
-bare loop in two processes, which reads the same file into Python's own values and writes it back.
-The results are compared with a model. Ratios are against the bare loop of the same round: machines
-differ and are noisy, ratios travel.
+The command reads records from Parquet, runs `count`, and writes Parquet, on `local[2]` with two
+partitions. It is timed from the call to its end, both with and without the start of Spark. The
+yardstick is a bare loop in two processes, which reads the same file into Python values and writes
+it back. The results are compared with a model. Ratios are against the bare loop of the same round:
+machines differ and are noisy, but ratios carry over.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PIPELINE = "- {id: Counter, type: count, to: [sink]}\n"
 
 
 def generate(path: Path, records: int) -> None:
-    """Write records whose values are 16 decimal digits, on 10,000 keys, 10 in a millisecond."""
+    """Write records with 16-digit decimal values and 10,000 keys, 10 records per millisecond."""
     with pq.ParquetWriter(path, columns(np.arange(1)).schema) as file:
         for start in range(0, records, ROW_GROUP):
             numbers = np.arange(start, min(records, start + ROW_GROUP))
@@ -58,7 +58,7 @@ def columns(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Table:
 
 
 def copy_half(source: Path, target: Path, half: int) -> None:
-    """Read every second row group into Python's values, and write them back."""
+    """Read every second row group into Python values, and write them back."""
     with pq.ParquetFile(source) as file, pq.ParquetWriter(target, file.schema_arrow) as writer:
         for group in range(half, file.metadata.num_row_groups, 2):
             rows = file.read_row_group(group, use_threads=False).to_pydict()
@@ -66,7 +66,7 @@ def copy_half(source: Path, target: Path, half: int) -> None:
 
 
 def bare_loop(source: Path, folder: Path) -> float:
-    """Return the seconds that two processes take for all."""
+    """Return the seconds that two processes take for the whole file."""
     context = multiprocessing.get_context("spawn")
     processes = [
         context.Process(target=copy_half, args=(source, folder / f"bare-{half}.parquet", half))
@@ -83,7 +83,7 @@ def bare_loop(source: Path, folder: Path) -> float:
 
 
 def backfill(source: Path, folder: Path) -> tuple[float, float]:
-    """Run the command; return its seconds, and those from the first byte of its work on."""
+    """Run the command; return its total seconds, and its seconds from the first byte of work on."""
     (folder / "config.yaml").write_text(CONFIG)
     (folder / "pipeline.yaml").write_text(PIPELINE)
     target, work = folder / "results", folder / "results.backfill"
@@ -105,7 +105,7 @@ def backfill(source: Path, folder: Path) -> tuple[float, float]:
 
 
 def verify(folder: Path, records: int) -> None:
-    """Exit with an error unless every key was counted without a gap, in the order of time."""
+    """Exit with an error unless every key was counted without a gap, in timestamp order."""
     seen = 0
     for number in range(2):
         table = pq.read_table(folder / "results" / "out" / f"{number}.parquet")

@@ -28,19 +28,19 @@ from common.topics import TopicSpec
 PARTITIONS = 2
 FETCH_RECORDS = 20_000
 STALL_S = 120.0
-"""How long an engine may show nothing new before its run has failed."""
+"""An engine's run has failed if nothing new comes out for this long."""
 _WAIT_S = 0.2
 _WRITE_TIMEOUT_S = 120
 _DELETE_TIMEOUT_S = 30
-# Sinks and state topics of gigabytes come and go: what is deleted is to be gone at once.
+# Sinks and state topics of gigabytes come and go, so deleted data must be gone at once.
 _BROKER_SETTINGS = {"log.segment.delete.delay.ms": 1_000}
 
 
 class Bench:
-    """A broker of its own, and what all runs need of it."""
+    """A separate broker, and the tools that all runs share."""
 
     def __init__(self, folder: Path, cluster: LocalCluster) -> None:
-        """Use a cluster that runs; `folder` takes the folders of the jobs."""
+        """Use a running cluster; `folder` holds the folders of the jobs."""
         self.folder = folder
         self.servers = cluster.bootstrap_servers
         process = cluster.process(1)
@@ -75,7 +75,7 @@ class Bench:
         writer.flush(_WRITE_TIMEOUT_S)
 
     def written(self, topic: str) -> int:
-        """Return the sum of the ends of a topic's partitions: records and transactions' markers."""
+        """Return the sum of a topic's end offsets, which count records and transaction markers."""
         places = [(topic, number) for number in range(PARTITIONS)]
         return sum(self.admin.high_watermarks(places).values())
 
@@ -89,10 +89,10 @@ class Bench:
         instances: int = 1,
         threads: int = 2,
     ) -> Iterator[Run]:
-        """Make what a job needs; end its processes and delete its topics afterwards.
+        """Create what a job needs; end its processes and delete its topics afterwards.
 
-        Without a source it gets an empty one of its own. The body starts it. Whatever fails, Kafka
-        or a contender, raises `PipelineError` with the ends of the logs.
+        Without `source`, the job gets its own empty source topic. The body starts the job. If Kafka
+        or a contender fails, this raises `PipelineError` with the last lines of the logs.
         """
         kept = set(self.admin.topics())
         name = f"{kind}-{next(self._numbers)}".replace("-", "_")
@@ -130,7 +130,7 @@ class Bench:
 
 @dataclass(slots=True)
 class Run:
-    """A job of one contender, which may be started, stopped and started again."""
+    """A contender's job, which can be started, stopped and started again."""
 
     bench: Bench
     contender: Contender
@@ -139,7 +139,7 @@ class Run:
 
     @property
     def running(self) -> Running:
-        """The processes; the job was started."""
+        """The processes of the job, which must have been started."""
         assert self._running is not None
         return self._running
 
@@ -154,7 +154,7 @@ class Run:
         self._running = None
 
     def close(self) -> None:
-        """End what still runs, at once."""
+        """End everything that still runs, at once."""
         if self._running is not None:
             self._running.close()
 
@@ -164,12 +164,12 @@ class Run:
             self._running.require_alive()
 
     def logs(self) -> str:
-        """Return the ends of the logs of what runs."""
+        """Return the last lines of the logs of the running processes."""
         return self._running.logs() if self._running is not None else ""
 
     @contextmanager
     def sink(self, check: Check) -> Iterator[Sink]:
-        """Read the committed records of the sink from its start."""
+        """Read the committed records of the sink from the beginning."""
         with closing(PartitionReader(self.bench.config, "benchmark")) as reader:
             reader.assign({(self.job.sink, number): 0 for number in range(PARTITIONS)})
             yield Sink(self, reader, check)
@@ -177,17 +177,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What one fetch brought of one partition, when it was in the reader's hand."""
+    """The records that one fetch returned for one partition, and when the reader got them."""
 
     batch: RecordBatch
     numbers: Numbers
     arrived_ns: int
-    """By `time.time_ns`."""
+    """The time of arrival, by `time.time_ns`."""
 
 
 @dataclass(slots=True)
 class Sink:
-    """The outputs of a run, judged as they are read."""
+    """The outputs of a run, checked as they are read."""
 
     _run: Run
     _reader: PartitionReader
@@ -195,7 +195,7 @@ class Sink:
     _positions: dict[int, int] = field(default_factory=dict, init=False)
 
     def read(self) -> list[Outputs]:
-        """Return what has come, after waiting a moment for it."""
+        """Return the outputs that have arrived, after waiting briefly for them."""
         fetched = self._reader.fetch(FETCH_RECORDS, _WAIT_S)
         arrived_ns = time.time_ns()
         for (topic, number), reason in fetched.errors:
@@ -214,7 +214,7 @@ class Sink:
         look: Callable[[Outputs], None] = lambda _: None,
         stall_s: float = STALL_S,
     ) -> None:
-        """Show all outputs to `look` until it is done.
+        """Pass all outputs to `look` until `is_done` returns true.
 
         Raises `WrongOutputError` when an output is wrong, or none comes for `stall_s`.
         """
@@ -230,11 +230,11 @@ class Sink:
             self._run.require_alive()
 
     def read_complete(self) -> None:
-        """Read until all that should come has come."""
+        """Read until all expected outputs have come."""
         self.read_until(lambda: self._check.is_complete)
 
     def stop_and_read_rest(self) -> None:
-        """Stop the job, and judge whatever it still puts out: nothing more may come."""
+        """Stop the job, and check its remaining outputs: there may be no more than expected."""
         self._run.stop()
         places = [(self._run.job.sink, number) for number in range(PARTITIONS)]
         ends = self._run.bench.admin.high_watermarks(places)

@@ -1,9 +1,9 @@
 """This engine against its peers, in one run: `python -m benchmarks.compare [--workload W]…`.
 
-Each round runs every contender once, one after the other on the same broker, and every output is
-compared with a model. The tables show medians and ranges over the rounds, and our median over that
-of each contender: machines differ and are noisy, ratios of one run travel. What a peer needs is
-fetched the first time. docs/performance.md says how to read the tables.
+Each round runs every contender once, one after the other on the same broker, and compares every
+output with a model. The tables show medians and ranges over the rounds, and the ratio of our median
+to that of each contender: machines differ and are noisy, but ratios within one run carry over. The
+software of a peer is fetched on first use. docs/performance.md explains the tables.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from common.java import find_java
 NONE = "none"
 BACKLOG = "backlog"
 LABELS = {"cached-count": "cached"}
-"""What sets a second row of one contender apart."""
+"""The suffix that distinguishes a second row of the same contender."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes and durations of the measurements."""
 
     records: int
     warm_up_records: int
@@ -56,7 +56,7 @@ class Sizes:
 
 @dataclass(slots=True)
 class Comparison:
-    """The contenders, and what was measured of them so far."""
+    """The contenders, and their measurements so far."""
 
     bench: Bench
     contenders: Mapping[str, Contender]
@@ -65,7 +65,7 @@ class Comparison:
     failures: list[str]
 
     def run(self, planned: Sequence[Group], rounds: int) -> None:
-        """Write what all throughput runs read, and run every contender once a round."""
+        """Write the input that the throughput runs share; run every contender once per round."""
         entries = plan.distinct(planned)
         if any(entry.measurement == "throughput" for entry in entries):
             self.bench.make_topic(BACKLOG)
@@ -98,7 +98,7 @@ class Comparison:
         return Table(f"{group.title}: {self._describe(group)}", group.measurement, found)
 
     def title(self, entry: Entry) -> str:
-        """Return what a contender is called in tables."""
+        """Return a contender's name in tables."""
         title = self.contenders[entry.contender].title
         return f"{title}, {LABELS[entry.kind]}" if entry.kind in LABELS else title
 
@@ -152,7 +152,7 @@ def contenders_of(entries: Sequence[Entry]) -> dict[str, Contender]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on."""
+    """Return the properties of the machine on which the figures depend."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -176,7 +176,7 @@ def machine() -> dict[str, Any]:
 def compare(arguments: argparse.Namespace) -> int:
     """Measure and report; return the exit code: 1 if a run failed.
 
-    When it is interrupted, it reports the runs that are complete: a comparison takes hours.
+    If interrupted, report the runs that are complete, since a comparison takes hours.
     """
     peers = [] if NONE in arguments.peer else arguments.peer
     planned = list(plan.groups(arguments.workload, peers))

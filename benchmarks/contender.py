@@ -1,4 +1,4 @@
-"""What the benchmarks measure: an engine that runs a job, in processes that can be watched."""
+"""The contenders that the benchmarks measure: each runs a job in processes that can be watched."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _LOG_END = 4000
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What an engine is to run, and where."""
+    """A job for an engine: its kind, its topics and its folder."""
 
     kind: str
-    """Which of the engine's jobs: `forward`, `count`, …"""
+    """The kind of job: `forward`, `count`, …"""
     name: str
     """Unique on the broker: the application id, consumer group or job name."""
     servers: str
     source: str
     sink: str
     folder: Path
-    """Logs, settings and state; made by whoever starts the job first."""
+    """The folder for logs, settings and state; the first start of the job creates it."""
     instances: int = 1
     threads: int = 2
-    """Of each instance."""
+    """The number of threads of each instance."""
 
     def state_dir(self, instance: int) -> Path:
-        """Return where an instance keeps its state."""
+        """Return the state directory of an instance."""
         return self.folder / f"state-{instance}"
 
     def wipe_state(self) -> None:
-        """Delete what all instances have on disk; none may run."""
+        """Delete all instances' state on disk; none of them may be running."""
         for path in self.folder.glob("state-*"):
             shutil.rmtree(path)
 
 
 @dataclass(slots=True)
 class Running:
-    """The processes of a job: instances that can be lost, and what stays."""
+    """The processes of a job: instances that can be killed, and processes that must stay."""
 
     instances: Sequence[Sequence[Daemon]]
     others: Sequence[Daemon] = ()
@@ -56,7 +56,7 @@ class Running:
 
     @property
     def sessions(self) -> list[int]:
-        """The session of each daemon, for `resources`."""
+        """The session id of each daemon, for `resources`."""
         return [daemon.pid for daemon in self.daemons if daemon.pid is not None]
 
     def require_alive(self) -> None:
@@ -65,13 +65,13 @@ class Running:
             daemon.require_alive()
 
     def kill(self, instance: int) -> None:
-        """End an instance at once: SIGKILL to all that it started."""
+        """End an instance at once, with SIGKILL to all processes that it started."""
         for daemon in self.instances[instance]:
             daemon.kill()
             daemon.end()
 
     def stop(self) -> None:
-        """Let all daemons finish and wait for it; those that do not end are killed."""
+        """Ask all daemons to finish and wait for it; kill those that do not end."""
         for daemon in self.daemons:
             daemon.terminate()
         stuck = [daemon.name for daemon in self.daemons if not daemon.wait(END_TIMEOUT_S)]
@@ -86,7 +86,7 @@ class Running:
             daemon.end()
 
     def logs(self) -> str:
-        """Return the ends of all logs."""
+        """Return the last lines of all logs."""
         return "\n".join(
             f"--- {daemon.name}\n{daemon.log_file.read_text(errors='replace')[-_LOG_END:]}"
             for daemon in self.daemons
@@ -104,19 +104,19 @@ class Contender(Protocol):
     def prepare(self, folder: Path) -> None:
         """Fetch and build what it needs; `folder` is kept as long as the benchmark runs.
 
-        Raises `UnavailableError` when something cannot be had; the message says what.
+        Raises `UnavailableError`, with the reason, if something cannot be fetched or built.
         """
         ...
 
     def start(self, job: Job) -> Running:
-        """Start a job in the background; the topics are there, the state may be."""
+        """Start a job in the background. Its topics exist; state from an earlier run may too."""
         ...
 
 
 def launch(
     job: Job, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Daemon:
-    """Start a daemon of a job in a session of its own; its log is in the job's folder."""
+    """Start a daemon of a job in its own session; its log is in the job's folder."""
     daemon = Daemon(name, command, job.folder / f"{name}.log", environment)
     daemon.start(Signals())
     return daemon

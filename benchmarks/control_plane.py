@@ -50,7 +50,7 @@ class Scale:
 
     @property
     def topology(self) -> Topology:
-        """The pipeline."""
+        """The topology of the pipeline."""
         return Topology(
             tuple(
                 ProcessorNode(f"Processor{number}", ProcessorType.FORWARD, (SINK,), (SOURCE,))
@@ -75,7 +75,7 @@ def cpu_s(action: Callable[[], object], rounds: int) -> float:
 
 
 def status(task: TaskId, fingerprint: str, figure: int) -> TaskStatus:
-    """Return what a busy task reports."""
+    """Return the report of a busy task."""
     return TaskStatus(
         task,
         TaskState.RUNNING,
@@ -92,7 +92,7 @@ def status(task: TaskId, fingerprint: str, figure: int) -> TaskStatus:
 
 
 def measure_placement(scale: Scale, rounds: int) -> None:
-    """Place tasks for the first time, with nothing to do, and after a loss and a join."""
+    """Measure the first placement, one with nothing to do, and those after a loss and a join."""
     tasks = [r.task for r in replicas(scale.topology, NAMES, scale.parallelism)]
     threads = {tm_id: 1 + tm_id % 4 for tm_id in range(scale.task_managers)}
     fewer = {tm_id: count for tm_id, count in threads.items() if tm_id}
@@ -110,7 +110,7 @@ def measure_placement(scale: Scale, rounds: int) -> None:
 
 
 def measure_report(rounds: int) -> None:
-    """Encode and decode a full report, and one that says that a single task has closed."""
+    """Encode and decode a full report, and one that reports a single closed task."""
     tasks = [status(TaskId(f"P{n // 20}", n % 20), "a1b2c3d4e5f6", n) for n in range(REPORT_TASKS)]
     states = (ThreadState.RUNNING,) * 4
     full = Report(1, "f00d", 4, 7, 1, 1, tasks=tuple(tasks), thread_states=states)
@@ -128,7 +128,7 @@ def measure_report(rounds: int) -> None:
 
 
 class SimulatedCluster:
-    """A JobManager's core, and TaskManagers that carry out its commands at once."""
+    """A JobManager's core, and TaskManagers that execute its commands at once."""
 
     def __init__(self, scale: Scale) -> None:
         tasks = replicas(scale.topology, NAMES, scale.parallelism)
@@ -148,7 +148,7 @@ class SimulatedCluster:
         return None not in self._state.owners.values()
 
     def reports(self, full: bool) -> list[ControlRecord]:
-        """Return a report of each TaskManager: of everything, or of new figures of all tasks."""
+        """Return a report of each TaskManager: full ones, or with all tasks' new figures."""
         self._beat += 1
         if full:
             self._base = self._beat
@@ -169,9 +169,9 @@ class SimulatedCluster:
         return records
 
     def live_through(self, records: Sequence[ControlRecord]) -> list[Message]:
-        """Do what a heartbeat period brings for the JobManager; return its commands.
+        """Give the JobManager the events of a heartbeat period; return its commands.
 
-        These are the reports, its ticks, and its own heartbeat, written and read back.
+        The events are the reports, its ticks, and its own heartbeat, written and read back.
         """
         said: list[Message] = []
         for record in records:
@@ -189,7 +189,7 @@ class SimulatedCluster:
         return [message for message in said if not isinstance(message, JobManagerBeat)]
 
     def obey(self, commands: Sequence[Message]) -> None:
-        """Carry commands out."""
+        """Execute commands."""
         for command in commands:
             if isinstance(command, Processors):
                 self._sequences[command.tm_id] = command.sequence
@@ -200,7 +200,7 @@ class SimulatedCluster:
 
 
 def measure_beat(scale: Scale, rounds: int) -> None:
-    """Settle a cluster, then measure what a heartbeat of everybody costs the JobManager."""
+    """Settle a cluster, then measure the JobManager's cost of a heartbeat of all TaskManagers."""
     cluster = SimulatedCluster(scale)
     commands: list[Message] = []
     while commands or not cluster.is_settled:

@@ -1,4 +1,4 @@
-"""User code for benchmarks: what `count` does, by hand; and code that takes its time."""
+"""User code for benchmarks: the work of `count`, written by hand, and code that sleeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from streams import Batch, BatchProcessor, Processor, ProcessorContext, Record
 
 
 class Counting(Processor):
-    """Counts the records of each key, one by one."""
+    """Counts the records of each key, one record at a time."""
 
     def init(self, context: ProcessorContext) -> None:
         self.context = context
@@ -21,7 +21,7 @@ class Counting(Processor):
 
 
 class BatchCounting(BatchProcessor):
-    """Counts the records of each key, batch by batch."""
+    """Counts the records of each key, one batch at a time."""
 
     def init(self, context: ProcessorContext) -> None:
         self.context = context

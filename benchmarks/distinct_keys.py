@@ -1,10 +1,10 @@
 """Whether state slows a task down as it grows: `python -m benchmarks.distinct_keys [--keys N]`.
 
-`count` gets records with keys that it has never seen, so every one is looked for in RocksDB and is
-written to it. No Kafka: what is measured, tenth by tenth, is the CPU time of the nodes and of the
-store's commits: that of the task's own thread, which limits its rate, and of all threads, with
-those in which RocksDB compacts its files. At the end the store is compared with a model, and the
-memory of the process is shown.
+`count` gets records with keys that it has never seen, so it looks up each key in RocksDB and writes
+it. There is no Kafka. For each tenth of the records, the benchmark measures the CPU time of the
+nodes and of the store's commits. It shows the time of the task's own thread, which limits the
+task's rate, and of all threads, including those in which RocksDB compacts its files. At the end, it
+compares the store with a model, and shows the memory of the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streams.group_task import GroupTask
 BATCH_RECORDS = 10_000
 COMMIT_BATCHES = 3
 STRIDE = 7_368_787
-"""A large prime: its multiples visit the keys in no order, all of them before any comes twice."""
+"""A large prime: its multiples visit the keys in no order, and every key before any repeats."""
 SHARES = 10
 
 

@@ -1,9 +1,9 @@
 """CPU time per record of each part of a record's way: `python -m benchmarks.hot_path [workload …]`.
 
-The real consumer, nodes, RocksDB and producer of one task work in one thread, over the mock broker
-inside of librdkafka, whose work is done by other threads. Times are CPU times of the task's own
-thread, which is what limits a PipelineThread; `all threads` has those of librdkafka and of the
-mock broker as well. Each round processes the same records anew; what is shown are medians.
+The real consumer, nodes, RocksDB and producer of one task work in one thread, against librdkafka's
+built-in mock broker, which uses other threads. Times are CPU times of the task's own thread, which
+limits a PipelineThread; `all threads` also includes the threads of librdkafka and the mock broker.
+Each round processes the same records again; the table shows medians.
 
     python -m benchmarks.hot_path count Processor --rounds 7
     python -m benchmarks.hot_path --against ../other-worktree    # both, in turns, and the ratios
@@ -51,11 +51,11 @@ RECORDS = 100_000
 """The mock broker keeps 5 MB of a partition."""
 FETCH_RECORDS = 10_000
 COMMIT_RECORDS = 30_000
-"""About what a commit interval of 100 ms brings."""
+"""Approximately the number of records in a commit interval of 100 ms."""
 TIMEOUT_S = 30
 SOURCE, SINK, STATE = "source", "sink", "state"
 PARTITIONS = 4
-"""As many as the mock broker makes."""
+"""The number of partitions that the mock broker creates."""
 PARTS = ("fetch", "nodes", "send", "state", "commit")
 WORKLOADS: dict[str, Any] = {
     "fetch": None,
@@ -71,7 +71,7 @@ Times = dict[str, float]
 
 
 class MockBroker:
-    """A cluster inside of librdkafka, with the records in its topic."""
+    """A cluster inside librdkafka, with the records in its topic."""
 
     def __init__(self) -> None:
         quiet = logging.Logger("mock")
@@ -109,7 +109,7 @@ class Outlet:
 
 
 def group_of(processor: Any) -> NodeGroup:
-    """Return a source, the processor and a sink, as the engine makes them of pipeline.yaml."""
+    """Return a source, the processor and a sink, as the engine builds them from pipeline.yaml."""
     builder = TopologyBuilder()
     is_class = processor in (Counting, BatchCounting)
     key = serdes.string if is_class else serdes.bytes
@@ -134,14 +134,14 @@ class Stopwatch:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count what happens inside."""
+        """Count the CPU time of the block."""
         began_s = time.thread_time()
         yield
         self.taken_s[name] += time.thread_time() - began_s
 
 
 class Bench:
-    """One processor with all that a task has around it."""
+    """One processor with everything that a task has around it."""
 
     def __init__(self, name: str, broker: MockBroker, folder: Path) -> None:
         config = Config(
@@ -178,7 +178,7 @@ class Bench:
         )
 
     def round(self) -> Times:
-        """Process all records; return what each took."""
+        """Process all records; return the time of each part."""
         watch = Stopwatch()
         self._reader.assign(dict.fromkeys(self._partitions, 0))
         left, uncommitted = RECORDS, 0
@@ -266,9 +266,9 @@ def measured(name: str, rounds: int, profile: bool) -> Times:
 
 
 def measured_in(tree: Path, name: str, rounds: int) -> Times:
-    """Return the medians of a workload with the engine in another folder, in a process of its own.
+    """Return the medians of a workload with the engine of another folder, in a separate process.
 
-    This very file runs there, so that both are measured in the same way.
+    That process runs this same file, so that both engines are measured in the same way.
     """
     command = [sys.executable, __file__, name, "--rounds", str(rounds), "--json"]
     environment = os.environ | {"PYTHONPATH": str(tree)}
@@ -278,7 +278,7 @@ def measured_in(tree: Path, name: str, rounds: int) -> Times:
 
 
 def compare(names: list[str], there: Path, rounds: int, turns: int) -> None:
-    """Measure here and there in turns; print the medians and their ratios."""
+    """Measure both engines in turns; print the medians and their ratios."""
     here = Path(__file__).parents[1]
     for name in names:
         found: dict[Path, list[Times]] = {here: [], there: []}

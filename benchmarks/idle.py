@@ -1,9 +1,9 @@
 """What idle tasks cost: `python -m benchmarks.idle [--tasks N]… [--sql]`. Linux only.
 
-One TaskManager with two PipelineThreads runs N tasks that have nothing to do. Its CPU time is that
-of all its processes (its own, Spark's JVM, the workers), the broker's is listed next to it; both
-are shares of one core. Threads and open files are those of the two workers. Before, records went
-through all tasks, so everything is loaded that is loaded late.
+One TaskManager with two PipelineThreads runs N tasks that have nothing to do. Its CPU time is the
+sum over all its processes: its own, Spark's JVM and the workers. The broker's CPU time is listed
+next to it. Both are shares of one core. Threads and open files are those of the two workers. Some
+records go through all tasks first, so that everything that is loaded lazily is loaded.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ START_TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What so many tasks take."""
+    """The cost of a number of idle tasks."""
 
     tasks: int
     start_s: float
-    """From the start of the TaskManager until all run."""
+    """The time from the start of the TaskManager until all tasks run."""
     cpu: float
     broker_cpu: float
     memory_mb: float
@@ -51,7 +51,7 @@ HEADER = f"{'tasks':>6}{'start s':>9}{'core':>9}{'broker':>9}{'MB':>9}{'threads'
 
 
 def measure(job: Engine, broker: int, seconds: float) -> Costs:
-    """Start a TaskManager, let it process something, and measure what it does after that."""
+    """Start a TaskManager, let it process something, and then measure it at rest."""
     job.start_job_manager()
     began_s = time.monotonic()
     daemon = job.start_task_manager(0, threads=2)
@@ -89,7 +89,7 @@ def _is_worker(pid: int) -> bool:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure each number of tasks in a job of its own and print its figures."""
+    """Measure each number of tasks in a separate job and print its figures."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.idle", description=__doc__.partition("\n")[0]
     )

@@ -1,11 +1,10 @@
 """Latency next to other processors: `python -m benchmarks.neighbours`.
 
 A writer sends records at a fixed rate, with the time in their values, and a `read_committed` reader
-takes the time when they arrive at the sink. There are two kinds of cases. In one, a class that does
-nothing runs on one PipelineThread with a class that sleeps for each record and falls behind; each
-is one task, and its
-p99 should stay below two time budgets of a turn plus one slow record. In the other, 20 processors
-read the same source, and every result of each of them counts.
+records when they arrive at the sink. There are two kinds of cases. In the first, a class that does
+nothing shares a PipelineThread with a class that sleeps for each record and falls behind. Each is
+one task, and the p99 of the former should stay below two time budgets of a turn plus one slow
+record. In the second, 20 processors read the same source, and the results of all of them count.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _WAIT_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A pipeline of which all results in the sink are measured."""
+    """A pipeline whose results in the sink are all measured."""
 
     name: str
     pipeline: str
@@ -56,7 +55,7 @@ def _beside(seconds: float) -> Case:
 
 
 def cases() -> list[Case]:
-    """Return what is measured."""
+    """Return the cases to measure."""
     twenty = "".join(f"- {{id: F{n}, type: forward, to: [sink]}}\n" for n in range(SIDE_BY_SIDE))
     return [
         _beside(0.005),
@@ -95,7 +94,7 @@ def measure(job: Engine, case: Case, warm_up_s: float, seconds: float) -> tuple[
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure each case in a job of its own and print its figures."""
+    """Measure each case in a separate job and print its figures."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.neighbours", description=__doc__.partition("\n")[0]
     )

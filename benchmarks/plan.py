@@ -1,4 +1,4 @@
-"""Which runs a comparison has: its workloads, and who takes part in each."""
+"""The runs of a comparison: its workloads, and the contenders that take part in each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LATENCY_RATES = (1_000, 10_000)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A run of each round: who runs what. Workloads that share one share its figures."""
+    """A run in each round: a contender and its job. Workloads that share it share its figures."""
 
     contender: str
     measurement: str
@@ -26,7 +26,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The entries that are compared in one table; the first is this engine's."""
+    """The entries that one table compares; the first one is this engine's."""
 
     title: str
     entries: Sequence[Entry]
@@ -55,11 +55,11 @@ _OTHERS: dict[str, dict[str, str]] = {
 
 WORKLOADS = (*_JOBS, *_OTHERS)
 COMPARED = ("forward", "count", "processor", "batch", "latency", "restore", "failover")
-"""The workloads that peers take part in."""
+"""The workloads in which peers take part."""
 
 
 def groups(workloads: Collection[str], peers: Collection[str]) -> Iterator[Group]:
-    """Yield the tables of some workloads, each with this engine, these peers and what limits it."""
+    """Yield the tables of some workloads, each with this engine, these peers and its baselines."""
     who = (OURS, *peers)
     for workload in workloads:
         if workload in _JOBS:
@@ -86,14 +86,14 @@ def _others(workload: str, who: Collection[str], rate: int = 0) -> list[Entry]:
 
 
 def distinct(planned: Collection[Group]) -> list[Entry]:
-    """Return the runs of a round: each entry once, in the order of its first table."""
+    """Return the runs of a round: each entry once, in the order of their first tables."""
     return list(dict.fromkeys(entry for group in planned for entry in group.entries))
 
 
 def order_of(entries: Sequence[Entry], round_number: int) -> list[Entry]:
-    """Return the runs of a round in their order: each round begins with another one.
+    """Return the runs of a round in order; each round begins with a different one.
 
-    So none always follows the same one, or is always the first on a machine that was at rest.
+    So no entry always follows the same one, or is always first on a machine that was at rest.
     """
     start = round_number % len(entries) if entries else 0
     return [*entries[start:], *entries[:start]]

@@ -1,8 +1,8 @@
 """How long the first hit of a prefix scan takes: `python -m benchmarks.prefix_scan [--keys N]`.
 
-A persistent store of so many keys, with an overlay of keys that its transaction has written and not
-committed yet, is asked for prefixes drawn at random that 100 keys have each. Every scan is
-compared with a model.
+A persistent store has this many keys, and an overlay of keys that its open transaction has written.
+The benchmark scans random prefixes, each of which 100 keys share, and compares every scan with a
+model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNCOMMITTED = 10_000
 
 
 def key_of(number: int) -> str:
-    """Return a key; a hundred numbers in a row have the prefix of seven digits in common."""
+    """Return a key; a hundred consecutive numbers share a prefix of seven digits."""
     return f"{number // HITS:07d}/{number % HITS:02d}"
 
 

@@ -1,8 +1,8 @@
-"""The records of the benchmarks, and models that judge what comes out at the sink.
+"""The records of the benchmarks, and models that check the outputs at the sink.
 
 Record number n has the key `n * STRIDE % keys`, in decimal digits, and a value of 16 digits: n
-itself, or the time at which it was written. So what any engine makes of a record tells its number,
-and records of any count are judged as they come, without a copy of them.
+itself, or the time at which it was written. So an engine's output identifies the record, and any
+number of outputs can be checked as they arrive, without a copy of the records.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from common.record_batch import RecordBatch
 
 KEYS = 10_000
 STRIDE = 7919
-"""A prime: its multiples visit all keys before any comes twice, unless it divides their number."""
+"""A prime: its multiples visit all keys before any repeats, unless it divides their number."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 class WrongOutputError(PipelineError):
-    """An engine did not put out what it should: its figures do not count."""
+    """An engine did not emit what it should, so its figures do not count."""
 
 
 def rows(first: int, stop: int, keys: int = KEYS) -> Iterator[Row]:
-    """Yield the records `first` up to, without, `stop`, whose values are their numbers."""
+    """Yield the records from `first` up to, but not including, `stop`; values are their numbers."""
     for number in range(first, stop):
         yield b"%d" % (number * STRIDE % keys), b"%016d" % number
 
 
 Reading = Callable[[Numbers, Numbers, int], Numbers]
-"""Tells the numbers of records from the keys and values that an engine made of them.
+"""Returns the numbers of records from the keys and values of an engine's outputs.
 
-Its third argument is how many keys there are.
+The third argument is the number of keys.
 """
 
 
@@ -52,7 +52,7 @@ def one_more(_keys: Numbers, values: Numbers, _num_keys: int) -> Numbers:
 
 
 def counted(keys: Numbers, values: Numbers, num_keys: int) -> Numbers:
-    """Read the outputs of `count`: how often a key came tells which of its records it was."""
+    """Read the outputs of `count`: the count of a key identifies one of the key's records."""
     return (values - 1) * num_keys + first_numbers(keys, num_keys)
 
 
@@ -62,41 +62,41 @@ def first_numbers(keys: Numbers, num_keys: int) -> Numbers:
 
 
 class Check(Protocol):
-    """Judges the outputs of an engine as they are read from the sink."""
+    """Checks the outputs of an engine as they are read from the sink."""
 
     def add(self, batch: RecordBatch) -> Numbers:
-        """Return the numbers of the records; raises `WrongOutputError` for one that is wrong."""
+        """Return the numbers of the records; raises `WrongOutputError` for a wrong output."""
         ...
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that should come has come."""
+        """Whether all expected outputs have come."""
         ...
 
     def missing(self) -> str:
-        """Return what has not come yet, in words."""
+        """Return a description of the outputs that have not come yet."""
         ...
 
 
 class EachOnce:
-    """One output for each record, or for those that end in a digit, in the order of the source."""
+    """One output per record, or per record that ends in a digit, in the order of the source."""
 
     def __init__(
         self, total: int, read: Reading, keys: int = KEYS, *, last_digit: int | None = None
     ) -> None:
-        """Expect the records up to, without, `total`; it may be lowered once it is known."""
+        """Expect the records up to, but not including, `total`, which may be lowered later."""
         self.total = total
         self._read = read
         self._keys = keys
         self._last_digit = last_digit
         self._seen = np.zeros(total, np.bool_)
         self._largest: dict[int, int] = {}
-        """The last number of each partition."""
+        """The largest number so far in each partition."""
         self.found = 0
 
     @property
     def expected(self) -> int:
-        """How many outputs there should be."""
+        """The number of expected outputs."""
         if self._last_digit is None:
             return self.total
         return len(range(self._last_digit, self.total, 10))
@@ -129,10 +129,10 @@ class EachOnce:
 
 
 class EachOnceByKey(EachOnce):
-    """One output for each record, whose value tells nothing of its number: the order of keys does.
+    """One output per record, whose number follows from the order of keys and not from its value.
 
-    Right as long as a partition lacks fewer records in a row than there are keys: what is missing
-    shows at the end.
+    This works as long as no partition lacks as many consecutive records as there are keys. Missing
+    records show at the end.
     """
 
     def __init__(self, total: int, keys: int = KEYS) -> None:
@@ -147,15 +147,15 @@ class EachOnceByKey(EachOnce):
 
 
 class LastOfEachKey:
-    """Counts of which some are left out: those of a key ascend, and its last one comes.
+    """Counts of which some are left out: the counts of a key ascend, and its last one comes.
 
-    This is what a cache in front of a store makes of one output per record.
+    This is how a cache in front of a store reduces one output per record.
     """
 
     def __init__(self, total: int, keys: int = KEYS) -> None:
         self._keys = keys
         self._last = np.full(keys, -1, np.int64)
-        """The number of the last record of each key that came."""
+        """The number of the last record of each key for which an output came."""
         firsts = first_numbers(np.arange(keys), keys)
         """The number of the first record of each key."""
         self._expected = np.where(
@@ -174,7 +174,7 @@ class LastOfEachKey:
         keys = _integers(batch, batch.keys)
         _require(batch, keys, (keys >= 0) & (keys < self._keys), "is the key of no record")
         numbers = counted(keys, _integers(batch, batch.values), self._keys)
-        # By key, each key's outputs in their order: neighbours with one key must ascend.
+        # Sorted by key, with each key's outputs in order: neighbours with the same key must ascend.
         order = np.argsort(keys, kind="stable")
         sorted_keys, sorted_numbers = keys[order], numbers[order]
         is_first = np.concatenate(([True], sorted_keys[1:] != sorted_keys[:-1]))

@@ -1,4 +1,4 @@
-"""What the rounds of a comparison come to: medians, ranges and ratios, as tables and as JSON."""
+"""The results of a comparison's rounds: medians, ranges and ratios, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 NO_FIGURE = "-"
 
 Rounds = Sequence[Mapping[str, float]]
-"""The figures of one contender's run of each round, by their names."""
+"""The figures of one contender's run in each round, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Column:
     decimals: int = 0
 
     def text(self, summary: Summary) -> str:
-        """Return `median (min..max)`, or the figure alone if all rounds agree."""
+        """Return `median (min..max)`, or only the figure if all rounds agree."""
         median, low, high = (f"{value:,.{self.decimals}f}" for value in _values(summary))
         return median if low == high else f"{median} ({low}..{high})"
 
@@ -65,12 +65,12 @@ COLUMNS = {
         _MEMORY,
     ),
 }
-"""The columns of each measurement; the ratio is that of the first."""
+"""The columns of each measurement; the ratio is that of the first column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A contender in a table. Without rounds, it failed in all of them."""
+    """A contender in a table. If it has no rounds, it failed in all of them."""
 
     title: str
     rounds: Rounds
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The contenders of one measurement; the others are held against the first row."""
+    """The contenders of one measurement; the others are compared with the first row."""
 
     title: str
     measurement: str
@@ -96,7 +96,7 @@ def summarize(rounds: Rounds) -> dict[str, Summary]:
 
 
 def ratios(ours: Rounds, theirs: Rounds) -> dict[str, float]:
-    """Return our median over theirs for each figure that both have, unless theirs is 0."""
+    """Return the ratio of our median to theirs for each common figure, unless theirs is 0."""
     mine, other = summarize(ours), summarize(theirs)
     return {
         figure: mine[figure].median / other[figure].median

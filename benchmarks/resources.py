@@ -1,4 +1,4 @@
-"""CPU time and memory of everything that daemons started. Linux only."""
+"""CPU time and memory of all processes that daemons started. Linux only."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def cpu_s(sessions: Iterable[int]) -> float:
     ticks = 0
     for session in sessions:
         for pid in session_members(session):
-            with suppress(FileNotFoundError, ProcessLookupError):  # It ended just now.
+            with suppress(FileNotFoundError, ProcessLookupError):  # It has just ended.
                 ticks += _ticks(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
     return ticks / _TICKS_PER_S
 
 
 def memory_mb(sessions: Iterable[int]) -> float:
-    """Return the resident memory of all processes; what they share counts for each of them."""
+    """Return the resident memory of all processes; shared memory counts for each of them."""
     pages = 0
     for session in sessions:
         for pid in session_members(session):
@@ -45,7 +45,7 @@ def _ticks(stat: str) -> int:
 
 
 class PeakMemory:
-    """Samples the memory of sessions in a thread of its own while it is entered."""
+    """Samples the memory of sessions in a separate thread while it is entered."""
 
     def __init__(self, sessions: Iterable[int], interval_s: float = 1) -> None:
         self._sessions = list(sessions)
@@ -53,7 +53,7 @@ class PeakMemory:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="memory", daemon=True)
         self.mb = 0.0
-        """The largest sum that was seen."""
+        """The largest sum so far."""
 
     def __enter__(self) -> PeakMemory:
         self._thread.start()

@@ -1,11 +1,10 @@
 """How fast state comes back: `python -m benchmarks.restore [--records N]`.
 
-One task restores one partition of a state topic, with the records that `count` writes (keys of
-8 bytes, small numbers), on the machine that the broker runs on. The yardstick is a bare consumer
-that reads the same records, as many at once, and does nothing with them; ratios are within a
-round. Then a process that has restored it all is killed with SIGKILL, its store on disk stays,
-and more records are written: the next restore must read these only. Every store is compared
-with a model.
+One task restores one partition of a state topic that holds the records of `count` (keys of 8 bytes,
+small numbers), on the broker's machine. The yardstick is a bare consumer that reads the same
+records with the same batch size and does nothing with them; ratios are within a round. Then a
+process that has restored everything is killed with SIGKILL, its store stays on disk, and more
+records are written. The next restore must read only these. Every store is compared with a model.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ IDENTITY = {"benchmark": "restore"}
 FETCH_RECORDS = 20_000
 WRITE_TIMEOUT_S = 120
 STRIDE = 7_368_787
-"""A large prime: its multiples visit the keys in no order, all of them before any comes twice."""
+"""A large prime: its multiples visit the keys in no order, and every key before any repeats."""
 
 
 def rows(first: int, stop: int, keys: int) -> Iterator[Row]:
-    """Yield the counts of records `first` to `stop` on so many keys."""
+    """Yield the counts of records `first` to `stop` for this many keys."""
     for number in range(first, stop):
         yield b"%08d" % (number * STRIDE % keys), b"%d" % (number // keys + 1)
 
@@ -54,7 +53,7 @@ def write(config: Config, topic: str, records: Iterator[Row]) -> None:
 
 
 def bare_rate(config: Config, topic: str, records: int) -> float:
-    """Return records per second of a consumer that fetches as many at once, and looks at none."""
+    """Return records per second of a consumer with the same batch size that ignores its records."""
     consumer = Consumer(
         {
             "bootstrap.servers": config.bootstrap_servers,
@@ -88,7 +87,7 @@ def restored(config: Config, topic: str, directory: Path) -> tuple[RocksDBStore,
 
 
 def verify(store: RocksDBStore, records: int, keys: int) -> None:
-    """Exit with an error unless the store has what the topic says."""
+    """Exit with an error unless the store matches the topic."""
     last = rows(max(records - keys, 0), records, keys)
     wrong = [key for key, value in last if store.get(key or b"") != value]
     if wrong:
@@ -102,7 +101,7 @@ def restore_and_die(config: Config, topic: str, directory: Path) -> None:
 
 
 def measure(config: Config, folder: Path, topic: str, records: int, keys: int) -> None:
-    """Print the rate of one restore of everything, and that of the bare consumer."""
+    """Print the rate of one restore of everything, and the rate of the bare consumer."""
     bare = bare_rate(config, topic, records)
     store, read, took_s = restored(config, topic, folder)
     verify(store, read, keys)
@@ -112,8 +111,8 @@ def measure(config: Config, folder: Path, topic: str, records: int, keys: int) -
 
 
 def crash(config: Config, folder: Path, topic: str, records: int, keys: int, new: int) -> None:
-    """Print what is read after a crash with `new` records behind those in the store."""
-    # Not by fork: this process has Kafka clients, whose threads and locks would not survive it.
+    """Print what is read after a crash if `new` records follow those in the store."""
+    # Do not fork: this process has Kafka clients, whose threads and locks would not survive it.
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=restore_and_die, args=(config, topic, folder))
     process.start()
@@ -154,7 +153,7 @@ def main() -> None:
 
 
 def run(config: Config, folder: Path, arguments: argparse.Namespace) -> None:
-    """Fill a topic per number of keys; measure all, round by round; then crash."""
+    """Fill a topic for each number of keys; measure all, round by round; then crash."""
     topics = {keys: f"state_{keys}" for keys in arguments.keys}
     Admin(config).ensure_topics([TopicSpec(topic, 1, 1) for topic in topics.values()])
     for keys, topic in topics.items():

@@ -1,8 +1,8 @@
 """How much of its time a slow processor gets: `python -m benchmarks.slow_code`.
 
-A class that sleeps for each record, with a backlog of two partitions on one PipelineThread: the
-records that come out in a second, exactly once, over those that the sleep allows. And the same for
-an `AsyncProcessor`, whose limit is `max_in_flight` over the time of a call.
+A class that sleeps for each record works off a backlog of two partitions on one PipelineThread. The
+figure is the rate of results, exactly once, relative to the rate that the sleep allows. The same is
+measured for an `AsyncProcessor`, whose limit is `max_in_flight` divided by the time of a call.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ PARTITIONS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A class of tests/user_code/slow.py, and how long it takes for each record."""
+    """A class of tests/user_code/slow.py, and its time per record."""
 
     name: str
     code: str
     seconds: float
     backlog: int
     results: int
-    """How many results are waited for."""
+    """How many results to wait for."""
     limit: float
-    """The records per second that the time of each allows."""
+    """The records per second that the time per record allows."""
 
 
 def cases(asynchronous_records: int) -> list[Case]:
-    """Return what is measured."""
+    """Return the cases to measure."""
     slow = [(0.005, 40_000, 4000), (0.1, 4000, 200), (1.0, 400, 20), (20.0, 20, 5)]
     return [
         *(Case(f"sleep {s:g} s", "Slow", s, backlog, n, 1 / s) for s, backlog, n in slow),
@@ -56,7 +56,7 @@ def cases(asynchronous_records: int) -> list[Case]:
 
 
 def measure(job: Engine, case: Case) -> float:
-    """Return the results per second, from the first one on; every result is looked at."""
+    """Return the results per second, counted from the first one; every result is checked."""
     source, sink = job.config.source_topic, job.config.sink_topic
     Admin(job.config).ensure_topics([TopicSpec(topic, PARTITIONS, 1) for topic in (source, sink)])
     job.write((b"%d" % (n % 1000), b"%d" % n) for n in range(case.backlog))
@@ -84,7 +84,7 @@ def measure(job: Engine, case: Case) -> float:
 
 
 def main() -> int:
-    """Measure each case in a job of its own."""
+    """Measure each case in a separate job."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", help="part of the name of the cases to measure", default="")
     parser.add_argument("--async-records", type=int, default=200_000)
@@ -108,7 +108,7 @@ def main() -> int:
 
 
 def run(home: Path, servers: str, job_name: str, case: Case) -> float:
-    """Measure a case in a job of its own."""
+    """Measure a case in a separate job."""
     pipeline = (
         f"- {{id: Slow, type: 'tests.user_code.slow:{case.code}', to: [sink], "
         f"config: {{seconds: {case.seconds}}}}}\n"

@@ -1,4 +1,4 @@
-"""A writer at a fixed rate, in a process of its own: it shares no interpreter with a reader."""
+"""A writer at a fixed rate, in a separate process: it shares no interpreter with a reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class SteadyWriter:
-    """A writer that runs; record numbers go on from those that were there before."""
+    """A running writer; its record numbers continue those that were there before."""
 
     _written: Any
     _is_over: Any
@@ -28,11 +28,11 @@ class SteadyWriter:
 
     @property
     def written(self) -> int:
-        """The number of the next record: all before it have been handed to the producer."""
+        """The number of the next record: all earlier ones have been handed to the producer."""
         return int(self._written.value)
 
     def stop(self) -> int:
-        """Let it end, with all records in the broker; return how many there are in all."""
+        """End the writer once all records are in the broker; return their total number."""
         self._is_over.set()
         self._process.join(_END_TIMEOUT_S)
         if self._process.exitcode != 0:
@@ -44,11 +44,11 @@ class SteadyWriter:
 def steady_writer(
     servers: str, topic: str, first: int, rate: int, *, stamped: bool
 ) -> Iterator[SteadyWriter]:
-    """Write `rate` records a second from number `first` on, until it is stopped.
+    """Write `rate` records a second, starting with number `first`, until stopped.
 
-    The values are the numbers, or, if `stamped`, the microseconds since 1970 at the call.
+    The values are the numbers, or, if `stamped`, microseconds since 1970 at the time of the call.
     """
-    # Not by fork: this process has Kafka clients, whose threads and locks would not survive it.
+    # Do not fork: this process has Kafka clients, whose threads and locks would not survive it.
     context = multiprocessing.get_context("spawn")
     written, is_over = context.Value("q", first), context.Event()
     process = context.Process(

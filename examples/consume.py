@@ -2,7 +2,7 @@
 
     python examples/consume.py [BOOTSTRAP_SERVERS]
 
-Reads what is committed by now, from the first record to the last, and ends.
+Reads the records committed so far, from the first to the last, and ends.
 """
 
 import sys
@@ -18,7 +18,7 @@ def main():
             "bootstrap.servers": sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092",
             "group.id": "example",
             "enable.auto.commit": False,
-            # Exactly-once ends here: `read_uncommitted` would also show what was taken back.
+            # Exactly-once depends on this: `read_uncommitted` would also show aborted records.
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
         }

@@ -2,7 +2,7 @@
 
     python examples/produce.py [BOOTSTRAP_SERVERS]
 
-Keys are fruits, values are whole numbers, but for ten that are not: those become dead letters.
+Keys are fruits. Values are whole numbers, except for ten that are not and become dead letters.
 """
 
 import sys
@@ -22,9 +22,9 @@ def main():
     producer = Producer(
         {
             "bootstrap.servers": sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092",
-            # What is sent again after a broken connection is not written twice.
+            # Records that are sent again after a broken connection are not written twice.
             "enable.idempotence": True,
-            # Keys land in the partition where Java clients put them, and this engine too.
+            # Keys go to the same partitions as with Java clients, and with this engine.
             "partitioner": "murmur2_random",
         }
     )

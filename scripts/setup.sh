@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes .venv ready: the project and the versions of requirements.lock. Does nothing when it is.
-# PYTHON=/path/to/python chooses the interpreter; else the newest of the known names is taken.
+# Installs the project and the versions of requirements.lock into .venv, unless they are there.
+# PYTHON=/path/to/python selects the interpreter; the default is the newest of the known names.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly VENV=.venv
-# Says what the folder holds: "incomplete" while it is being filled, then what filled it.
+# Describes the content of the folder: "incomplete" during installation, then what was installed.
 readonly STAMP=$VENV/kafka-pipeline-setup
 readonly UNAVAILABLE=3
 
@@ -16,7 +16,7 @@ fail() {
   exit "$UNAVAILABLE"
 }
 
-# Which Python .venv has and where it stands: environments cannot be moved.
+# Prints the Python version and the location of .venv, since environments cannot be moved.
 identity() { printf '%s in %s\n' "$("$VENV/bin/python" --version)" "$PWD"; }
 
 wanted_stamp() {
@@ -31,7 +31,7 @@ can_make_venvs() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
 find_python() {
   local candidate without_venv=
   for candidate in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3; do
-    # Runs it, since a name on the PATH may be a placeholder for a version that is not installed.
+    # This runs the candidate: a name on the PATH may be a placeholder for a missing version.
     is_new_enough "$candidate" || continue
     if can_make_venvs "$candidate"; then
       command -v "$candidate"
@@ -50,7 +50,7 @@ find_python() {
     "or name one: PYTHON=/path/to/python $0"
 }
 
-# Runs a command that says nothing unless it fails.
+# Runs a command, and shows its output only if it fails.
 quietly() {
   local log status=0
   log=$(mktemp)
@@ -84,7 +84,7 @@ from common.java import find_java
 
 run_command(find_java)()'
 
-  # Neither what an interrupted pip left nor an environment of another Python can be built upon.
+  # Start over if pip was interrupted, or if the environment belongs to another Python or folder.
   if [[ ${stamp%%$'\n'*} != "$(identity 2>/dev/null)" ]]; then
     rm -rf "$VENV"
   fi
@@ -95,7 +95,7 @@ run_command(find_java)()'
     quietly "$python" -m venv "$VENV"
   fi
   say "installing the packages of requirements.lock, a minute or two the first time…"
-  # The isolated build lets pip keep what it built of pyspark for the next time.
+  # The isolated build lets pip cache the pyspark wheel that it builds.
   pip_install --use-pep517 -r requirements.lock
   say "installing the project…"
   pip_install --no-build-isolation -e .

@@ -1,4 +1,4 @@
-"""A task that the driver gave to a PipelineThread, through all its starts."""
+"""A task that the driver gave to a PipelineThread, across all its starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from taskmanager.thread_events import DEFAULT_MAX_PROCESS_TIME_MS, Failure, Kind
 from taskmanager.user_errors import UserCodeError
 
 LONG_CALL_S = 1.0
-"""From when on a status says which call of user code goes on."""
+"""Statuses mention a call of user code once it has taken this long."""
 
 _TRANSIENT = (
     TransactionFailedError,
@@ -43,7 +43,7 @@ _TRANSIENT = (
 
 
 class AssignedTask:
-    """What the loop of a PipelineThread has of a task, besides what its core knows."""
+    """The loop's knowledge of a task, in addition to what the PipelineThread's core knows."""
 
     def __init__(self, replica: ProcessorReplica, context: TaskContext, epoch: int) -> None:
         self.replica = replica
@@ -55,29 +55,29 @@ class AssignedTask:
             thread=context.thread,
         )
         self.start: TaskStart | None = None
-        """The start that goes on, or was the last one."""
+        """The start that is in progress, or the last one."""
         self.running: RunningTask | None = None
         self.operation: Operation | None = None
-        """What another thread does with it."""
+        """The task's operation on another thread, if there is one."""
         self.refreshed_s = time.monotonic()
-        """When its offsets were last committed again since it has FAILED."""
+        """When the task's offsets were last committed again since it FAILED."""
         self._context = context
         self._fingerprint = replica.fingerprint
 
     @property
     def is_inline(self) -> bool:
-        """Whether its turns run no user code, and take the loop little time."""
+        """Whether the task's turns run no user code and take little of the loop's time."""
         return bool(self.replica.task.standby) or self.replica.type in BUILT_IN
 
     @property
     def max_process_time_ms(self) -> int:
-        """How long one call of its user code may take."""
+        """How long one call of the task's user code may take."""
         limit: int = self.replica.options.get("max_process_time_ms", DEFAULT_MAX_PROCESS_TIME_MS)
         return limit
 
     @property
     def call(self) -> Call | None:
-        """The call of user code that goes on."""
+        """The call of user code that is in progress."""
         if self.running is not None:
             return self.running.call
         return None if self.start is None else self.start.call
@@ -89,7 +89,7 @@ class AssignedTask:
         return self.start
 
     def failure_of(self, error: Exception) -> Failure:
-        """Return what an error means for the task; the one door by which its errors leave."""
+        """Return what an error means for the task; all errors of a task pass through here."""
         match error:
             case ProcessingFailedError():
                 return Failure(Kind.FATAL, str(error), commits=True)
@@ -107,12 +107,12 @@ class AssignedTask:
         return Failure(Kind.TRANSIENT, f"{type(error).__name__}: {error}")
 
     def status(self, phase: Phase, restarts: int, reason: str) -> TaskStatus:
-        """Return what the heartbeat reports."""
+        """Return what the heartbeat reports about the task."""
         return TaskStatus(
             task=self.replica.task,
             state=self._state(phase, has_failed=bool(reason)),
             thread=self._context.thread,
-            # It may quote what cannot be encoded, such as half of an emoji.
+            # The reason may quote what cannot be encoded, such as half of an emoji.
             reason=reason.encode(errors="backslashreplace").decode(),
             fingerprint=self._fingerprint,
             activity=self._activity(),
@@ -126,7 +126,7 @@ class AssignedTask:
         return f"in {call.place} for {since_s:.0f} s" if call and since_s >= LONG_CALL_S else ""
 
     def _figures(self) -> dict[str, int]:
-        """Return values by the names of `FIGURES`."""
+        """Return the values of `FIGURES`, by name."""
         memory, start = self.memory, self.start
         done = memory.figures
         figures = {

@@ -1,4 +1,4 @@
-"""What a PipelineThread's loop has other threads do, and how it learns that they have."""
+"""Work that a PipelineThread's loop hands to other threads, and how it learns that it is done."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _END_WAIT_S = 1.0
 
 
 class Pool(Enum):
-    """Who does it."""
+    """Which threads do the work."""
 
     START = auto()
-    """One of 16: a commit must not wait for a restore."""
+    """16 threads, separate from those for commits: a commit must not wait for a restore."""
     STANDBY_START = auto()
-    """One of 2: copies can wait for those who need the state at once."""
+    """2 threads, since copies can wait for tasks that need the state at once."""
     COMMIT = auto()
-    """One of 16, so that tasks commit side by side."""
+    """16 threads, so that tasks commit in parallel."""
     USER = auto()
-    """The only one that runs the turns of user code."""
+    """The only thread that runs the turns of user code."""
 
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """Something that another thread does; `then` is called by the loop, with what it returned."""
+    """Work on another thread; the loop calls `then` with its result."""
 
     then: Callable[[Any], None]
     pool: Pool
@@ -41,7 +41,7 @@ class Operation:
 
 
 class Background:
-    """Other threads at work for a PipelineThread's loop. The loop makes all calls but `wake`."""
+    """The other threads of a PipelineThread; only its loop may call methods other than `wake`."""
 
     def __init__(self) -> None:
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -55,7 +55,7 @@ class Background:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything goes on."""
+        """Whether any operation is in progress."""
         return bool(self._under_way)
 
     def submit(
@@ -65,9 +65,9 @@ class Background:
         then: Callable[[Any], None],
         late: Callable[[Any], None] = lambda _: None,
     ) -> Operation:
-        """Have something done; `settle` calls `then` with what it returned, or the exception.
+        """Run `work` on another thread; `settle` calls `then` with its result or its exception.
 
-        If it was abandoned meanwhile, another thread calls `late` with that instead.
+        If the operation was abandoned meanwhile, another thread calls `late` with that instead.
         """
         operation = Operation(then, pool, late)
         self._under_way.add(operation)
@@ -87,7 +87,7 @@ class Background:
         return operation
 
     def settle(self, wait_s: float) -> None:
-        """Deal with what was done; wait up to `wait_s` for it if there is none yet."""
+        """Handle finished operations; if there are none yet, wait up to `wait_s` for one."""
         try:
             self._done.get(timeout=wait_s)() if wait_s else self._done.get_nowait()()
             while True:
@@ -96,14 +96,14 @@ class Background:
             pass
 
     def wake(self, call: Callable[[], None]) -> None:
-        """Let `settle` make a call. May be called by any thread."""
+        """Have `settle` make a call; any thread may call this method."""
         self._done.put(call)
 
     def abandon(self, operation: Operation) -> bool:
-        """Wait for an operation no longer; another user thread takes over what is to come.
+        """Stop waiting for an operation; another user thread takes over the work that follows.
 
-        What waits for the same user thread is dropped. Returns whether the operation goes on: if
-        not, it has ended, or will never begin, and `late` is not called.
+        Jobs that wait for the same user thread are dropped. Returns whether the operation is still
+        running. If not, it has ended or will never begin, and `late` is not called.
         """
         if operation not in self._under_way:
             return False
@@ -116,7 +116,7 @@ class Background:
         return operation.job not in dropped
 
     def close(self) -> None:
-        """End the threads; wait for commits, a second at most for user code, never for starts."""
+        """End the threads: wait for commits, at most a second for user code, never for starts."""
         for pool, executor in self._pools.items():
             executor.shutdown(wait=pool is Pool.COMMIT, cancel_futures=True)
         self._user_thread.close(_END_WAIT_S)

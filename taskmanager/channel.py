@@ -1,7 +1,7 @@
 """The driver channel: messages between the TaskManager's process and each PipelineThread's worker.
 
-A worker may run on another host, so the channel is a TCP connection to the driver, opened by
-the worker and authenticated with a random key (`multiprocessing.connection`). It carries the JSON
+A worker may run on another host, so the channel is a TCP connection that the worker opens to the
+driver. A random key authenticates it (`multiprocessing.connection`). The channel carries the JSON
 of `channel_messages.py` and never unpickles anything.
 """
 
@@ -41,7 +41,7 @@ from taskmanager.listening import ConnectionServer, connect
 
 ORPHAN_GRACE_S = 10
 BUSY_WAIT_S = 1.0
-"""How long `dump` and `kill` wait for a message that is being sent to the same worker."""
+"""How long `dump` and `kill` wait while another message is being sent to the same worker."""
 
 _PING = encode(Ping())
 
@@ -49,7 +49,7 @@ logger = structlog.get_logger()
 
 
 def here() -> str:
-    """Return what is the same for two processes only if they see the same process ids."""
+    """Return a string that two processes share only if they see the same process ids."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")  # containers may share a host's name
     except OSError:
@@ -63,7 +63,7 @@ class _Worker:
     pid: int
     place: str
     sending: threading.Lock = field(default_factory=threading.Lock)
-    """Held by whoever writes to the connection."""
+    """Held by the thread that writes to the connection."""
 
     @property
     def takes_more(self) -> bool:
@@ -74,16 +74,16 @@ class _Worker:
 
 
 class DriverChannel:
-    """The driver's side: accepts the workers and passes on what they say.
+    """The driver's side: accepts the workers and passes their messages on.
 
-    `ping` may be called from another thread than the other methods.
+    `ping` may be called from a different thread than the other methods.
     """
 
     def __init__(self, host: str, on_message: Callable[[int, ToDriver], None]) -> None:
         """Listen on a free port of `host`.
 
-        `on_message(thread, message)` is called from threads of the channel, in order for each
-        worker, with a `Hello` first. A message that cannot be read is logged and left out.
+        The channel's threads call `on_message(thread, message)`, in order for each worker, with a
+        `Hello` first. A message that cannot be read is logged and skipped.
         """
         self.authkey = os.urandom(32)
         self._on_message = on_message
@@ -99,17 +99,17 @@ class DriverChannel:
     @property
     def threads(self) -> list[int]:
         """The threads whose workers are connected."""
-        return list(self._workers)  # without the lock: a signal handler asks, too
+        return list(self._workers)  # without the lock: a signal handler calls this too
 
     def send(self, thread: int, message: ToWorker) -> None:
-        """Send to a thread's worker, if there is one."""
+        """Send to a thread's worker, if one is connected."""
         self._send(thread, message, -1)
 
     def ping(self) -> None:
         """Send a sign of life to all workers. Never blocks.
 
-        Left out are workers that are being sent something else, which they take for the same, and
-        those that have not read for so long that their connection takes no more.
+        Two kinds of worker are skipped. One is being sent another message, which it also takes for
+        a sign of life. The other has not read for so long that its connection takes no more.
         """
         for thread in self.threads:
             worker = self._workers.get(thread)
@@ -119,24 +119,24 @@ class DriverChannel:
                 if worker.takes_more:
                     worker.connection.send_bytes(_PING)
             except (OSError, ValueError):
-                pass  # It has just hung up: `_serve` notices.
+                pass  # The worker has just hung up; `_serve` notices.
             finally:
                 worker.sending.release()
 
     def dump(self, thread: int) -> None:
-        """Let a worker write its stacks: by SIGUSR1, which needs no GIL, where that reaches it."""
+        """Have a worker write its stacks: by SIGUSR1 if it is on this host, which needs no GIL."""
         if not self._signal(thread, signal.SIGUSR1):
             self._send(thread, Dump(), BUSY_WAIT_S)
 
     def kill(self, thread: int) -> None:
-        """End a worker; one on another host obeys if it ever reads the channel again."""
+        """End a worker; one on another host obeys only if it reads the channel again."""
         if not self._signal(thread, signal.SIGKILL):
             self._send(thread, Die(), BUSY_WAIT_S)
 
     def _send(self, thread: int, message: ToWorker, wait_s: float) -> None:
         """Send; `wait_s` bounds the wait for another message to the same worker, unless it is -1.
 
-        Signal handlers must bound it: the message may be that of the code that they interrupt.
+        Signal handlers must bound it: they may have interrupted the code that sends that message.
         """
         worker = self._workers.get(thread)
         if worker is None:
@@ -161,7 +161,7 @@ class DriverChannel:
         return True
 
     def close(self) -> None:
-        """Stop listening. The connections end with the process, or with the workers'."""
+        """Stop listening. Connections end when this process or the worker's ends."""
         self._server.close()
 
     def _serve(self, connection: Connection) -> None:
@@ -182,8 +182,8 @@ class DriverChannel:
                 if message is not None:
                     self._on_message(thread, message)
                 message = _from_worker(connection.recv_bytes(), thread)
-            # Spark took its executor for lost, and the thread has a new worker. This one ends when
-            # its channel is closed; it reports often.
+            # Spark considers this worker's executor lost, and the thread has a new worker. This one
+            # ends when its channel is closed, which it soon notices because it reports often.
             logger.warning("worker has a successor: hung up", thread=thread, pid=worker.pid)
             connection.close()
         except (EOFError, OSError):
@@ -207,12 +207,12 @@ def _from_worker(data: bytes, thread: int | None = None) -> ToDriver | None:
 
 
 class WorkerChannel:
-    """The worker's side. `is_lost` once the driver is gone: whoever works then stops.
+    """The worker's side. `is_lost` is set once the driver is gone; the worker then stops.
 
-    A thread of its own reads, so commands and the driver's pings arrive while the worker is
-    busy. It ends the process when it reads `die`, since the worker hangs then; and if the worker
-    is still there 10 s after the driver went, since its tasks belong to others by then. The worker
-    must write its stacks on SIGUSR1.
+    A separate thread reads, so commands and the driver's pings arrive while the worker is busy.
+    That thread ends the process in two cases: when it reads `die`, because the worker hangs; and
+    when the worker is still there 10 s after the driver went, because other TaskManagers own its
+    tasks by then. The worker must write its stacks on SIGUSR1.
     """
 
     def __init__(self, address: tuple[str, int], authkey: bytes, thread: int) -> None:
@@ -225,17 +225,18 @@ class WorkerChannel:
         threading.Thread(target=self._read, name="channel", daemon=True).start()
 
     def send(self, message: ToDriver) -> None:
-        """Send to the driver; what cannot be sent any more is dropped."""
+        """Send to the driver; drop the message if the connection is gone."""
         try:
             self._connection.send_bytes(encode(message))
         except OSError:
             self.is_lost = True
 
     def receive(self, wait_s: float = 0) -> Command | None:
-        """Return the next command, `None` if there is none within `wait_s`.
+        """Return the next command, or `None` if there is none within `wait_s`.
 
-        Raises `MalformedMessageError` for one that cannot be read. The worker then ends, and its
-        successor is assigned all tasks again: without the command, one of them would wait forever.
+        Raises `MalformedMessageError` for a command that cannot be read. The worker then ends, and
+        its successor is assigned all tasks again. If the command were skipped, a task would wait
+        for it forever.
         """
         try:
             command = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()

@@ -1,10 +1,10 @@
 """The messages of the driver channel, as values and as JSON.
 
-Each is named like its type on the wire, so import the module and write `channel_messages.Closed`:
-`events.py` and `thread_events.py` have similar names for what the cores take in. Those are other
-values: an event of the TaskManager's core names the thread, which a message need not do, as the
-connection says whose it is; and the core of a PipelineThread learns what its shell made of a
-command, such as all revocations that came at once.
+Each message is named like its type on the wire, so import the module and write
+`channel_messages.Closed`. `events.py` and `thread_events.py` have similar names for the inputs of
+the cores, but those are different values. An event of the TaskManager's core names the thread; a
+message need not, since the connection identifies it. The core of a PipelineThread sees what its
+shell made of commands, such as all revocations that arrived together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Run a task; `epoch` is that of the JobManager, for the log."""
+    """Run a task; `epoch` is the JobManager's epoch, for the log."""
 
     replica: ProcessorReplica
     epoch: int
@@ -45,7 +45,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Die:
-    """End at once, without a commit: the worker hangs."""
+    """End at once, without a commit, because the worker hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class Dump:
 
 
 Command = Assign | Revoke | Stop
-"""What the loop of a PipelineThread obeys; the channel itself deals with the rest."""
+"""The commands for the loop of a PipelineThread; the channel handles the other messages."""
 
 ToWorker = Command | Die | Ping | Dump
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of a worker: it is up and takes tasks.
+    """The first message of a worker: it is up and accepts tasks.
 
     `place` is the same for two processes only if they see the same process ids.
     """
@@ -78,7 +78,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The worker is alive; `tasks` are those that have changed since its last status."""
+    """The worker is alive; `tasks` holds those that have changed since its last status."""
 
     tasks: tuple[TaskStatus, ...]
 
@@ -92,7 +92,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The thread has obeyed `Stop`: all is committed and closed."""
+    """The thread has obeyed `Stop`: all tasks are committed and closed."""
 
 
 ToDriver = Hello | Status | Closed | Stopped
@@ -127,10 +127,10 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """Return the message that `encode` wrote.
+    """Return the message that `encode` serialized.
 
-    Raises `MalformedMessageError` for anything else, with the type of the message, if it has one,
-    and what is wrong.
+    Raises `MalformedMessageError` for anything else. The error names the problem and, if there is
+    one, the type of the message.
     """
     about = "message"
     try:
@@ -163,7 +163,7 @@ def _read(kind: str, fields: JsonObject) -> Message:
         case "dump":
             return Dump()
         case "hello":
-            # Signals are sent to the process id, and 0 would mean the driver and its children.
+            # The driver sends signals to this id, and 0 would mean the driver and its children.
             pid = fields.integer("pid", low=1)
             return Hello(fields.integer("thread"), pid, fields.text("place"))
         case "status":

@@ -1,4 +1,4 @@
-"""The Kafka clients of a PipelineThread, behind interfaces: what makes them can be replaced."""
+"""The Kafka clients of a PipelineThread, behind interfaces so that they can be replaced."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reader(Protocol):
 
 
 class TransactionalProducer(Protocol):
-    """Writes one transaction after another under a transactional id; see `TaskProducer`."""
+    """Writes transactions one after another under a transactional id; see `TaskProducer`."""
 
     @property
     def is_doubtful(self) -> bool: ...
@@ -83,26 +83,26 @@ class Brokers(Protocol):
 
 
 class Clients(Protocol):
-    """Makes what a PipelineThread and its tasks talk to the brokers with."""
+    """Creates the clients with which a PipelineThread and its tasks talk to the brokers."""
 
     @property
     def brokers(self) -> Brokers:
-        """Shared by all tasks; for any number of threads."""
+        """The client that all tasks share; any number of threads may use it."""
 
     def reader(self, group: str, *, is_watched: bool = False) -> Reader:
-        """Connect a reader that takes part in `group`.
+        """Connect a reader that uses the consumer group `group`.
 
-        A watched one also reports topics that are deleted, and replaces a consumer that stalls.
+        A watched reader also reports topics that are deleted, and replaces a consumer that stalls.
         """
 
     def producer(
         self, transactional_id: str, size_limits: Mapping[str, int]
     ) -> TransactionalProducer:
-        """Connect a producer; `size_limits` has the `max.message.bytes` of what it writes to."""
+        """Connect a producer; `size_limits` holds `max.message.bytes` of each output topic."""
 
 
 class KafkaClients:
-    """The clients of a real cluster."""
+    """Creates clients of a real cluster."""
 
     def __init__(self, config: Config, admin: Admin) -> None:
         self._config = config

@@ -66,13 +66,13 @@ LAST_REPORT_TIMEOUT_S = 2
 
 
 class TaskManagerDaemon:
-    """Runs one TaskManager until it is told to stop or the JobManager refuses it."""
+    """Runs one TaskManager until it is asked to stop or the JobManager refuses it."""
 
     def __init__(self, config: Config, tm_id: int, threads: int, signals: StopSignals) -> None:
         """Import the user's code, connect to Kafka and start Spark.
 
-        Raises `ConfigError` for code that cannot be imported, `UnavailableError` if one of the
-        others is not there.
+        Raises `ConfigError` for code that cannot be imported, and `UnavailableError` if Kafka or
+        Spark is not available.
         """
         code = UserCode.of(config)
         code.import_all()
@@ -80,7 +80,7 @@ class TaskManagerDaemon:
         self._tm_id = tm_id
         self._signals = signals
         self._open_files = OpenFiles(threads, raise_limit())
-        # Bound, as messages also come from threads that have no context of this one's.
+        # Bound to the logger: messages also come from threads that do not share this context.
         self._log = structlog.get_logger().bind(task_manager=tm_id)
         if config.spark.is_local:
             check_writable(config)
@@ -105,7 +105,7 @@ class TaskManagerDaemon:
             pid=os.getpid(),
         )
         self._open_files.check(tasks=0)
-        # From here on, there is a JVM to end.
+        # From here on, there is a JVM that must be ended.
         signals.hold()
         self._spark = SparkRunner(config, tm_id, threads)
         self._channel = DriverChannel(self._spark.bind_host, self._on_message)
@@ -122,7 +122,7 @@ class TaskManagerDaemon:
         signal.signal(signal.SIGUSR1, self._on_dump)
         try:
             if not self._signals.forward(self._request_stop):
-                # Nobody knows of this TaskManager yet, so there is nothing to give back.
+                # No JobManager knows this TaskManager yet, so there is nothing to give back.
                 self._exit = Exit(None)
             else:
                 self._log.info("TaskManager runs")
@@ -155,7 +155,8 @@ class TaskManagerDaemon:
                 continue
             if isinstance(message, Sos | Processors | Refused | ReportRequest):
                 self._handle(message)
-        # Not those that come meanwhile: however much happens, time goes on and reports are sent.
+        # Only events that are already queued: time must go on and reports must go out, however
+        # many arrive meanwhile.
         for _ in range(self._events.qsize()):
             self._handle(self._events.get_nowait())
         self._handle(Tick(int(time.monotonic() * 1000)))
@@ -184,7 +185,7 @@ class TaskManagerDaemon:
             case AssignTask(thread, replica, epoch):
                 self._log.info("task assigned", task=str(replica.task), thread=thread, epoch=epoch)
                 if self._config.spark.is_local:
-                    # Workers elsewhere have a limit of their own.
+                    # Workers on other hosts have their own limit.
                     self._open_files.check(len(self._state.tasks))
                 self._channel.send(thread, channel_messages.Assign(replica, epoch))
             case RevokeTask(thread, task):
@@ -198,13 +199,13 @@ class TaskManagerDaemon:
             case KillThread(thread):
                 self._log.error("PipelineThread hangs: ended", thread=thread)
                 self._channel.kill(thread)
-                # It may be out of reach, or its host be gone.
+                # The worker may be out of reach, or its host may be gone.
                 self._spark.cancel(thread)
             case Exit():
                 self._exit = command
 
     def _launch(self, thread: int) -> None:
-        # What lies in python_path is in the archive then, and its folders are of this host.
+        # On a cluster, the archive contains what python_path has; its folders exist only here.
         is_local = self._config.spark.is_local
         config = self._config if is_local else replace(self._config, python_path=())
         host = self._spark.driver_host

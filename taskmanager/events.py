@@ -1,4 +1,4 @@
-"""What the TaskManager's core takes in (events) and what it wants done (commands)."""
+"""The inputs of the TaskManager's core (events) and its outputs (commands)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from common.status import TaskStatus
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. Milliseconds of a clock that only goes forward; several a heartbeat period."""
+    """Time passed: milliseconds of a monotonic clock, several times per heartbeat period."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadConnected:
-    """A PipelineThread's worker is up and takes tasks."""
+    """A PipelineThread's worker is up and accepts tasks."""
 
     thread: int
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadReported:
-    """A PipelineThread told how its tasks do."""
+    """A PipelineThread reported the state of its tasks."""
 
     thread: int
     tasks: tuple[TaskStatus, ...]
@@ -49,21 +49,21 @@ class TaskClosed:
 
 @dataclass(frozen=True, slots=True)
 class ThreadStopped:
-    """A PipelineThread obeyed `stop`: all is committed and closed."""
+    """A PipelineThread obeyed `stop`: all its tasks are committed and closed."""
 
     thread: int
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadLost:
-    """A PipelineThread ended without being told to: its worker died or raised."""
+    """A PipelineThread ended unasked: its worker died or raised."""
 
     thread: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The operator wants the TaskManager to end in good order."""
+    """The operator wants the TaskManager to shut down cleanly."""
 
 
 Event = (
@@ -90,7 +90,7 @@ class LaunchThread:
 
 @dataclass(frozen=True, slots=True)
 class ReportWaiting:
-    """Tell the operator that a PipelineThread was launched, but has not come up for long."""
+    """Tell the operator that a PipelineThread was launched long ago but has not come up."""
 
     thread: int
 
@@ -121,7 +121,7 @@ class StopThread:
 
 @dataclass(frozen=True, slots=True)
 class DumpThread:
-    """Let the worker of a PipelineThread that hangs write its stacks to its log."""
+    """Have the worker of a PipelineThread that hangs write its stacks to its log."""
 
     thread: int
 
@@ -135,7 +135,7 @@ class KillThread:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """End the process; `refusal` is set if the JobManager does not let it take part."""
+    """End the process; `refusal` is set if the JobManager refuses this TaskManager."""
 
     refusal: str | None = None
 

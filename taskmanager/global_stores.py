@@ -1,4 +1,4 @@
-"""The global stores of a PipelineThread: a copy of each, which follows its topic, for all tasks."""
+"""The global stores of a PipelineThread: one copy of each follows its topic, for all tasks."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ Progress = Callable[[int, int], None]
 class GlobalStores:
     """Keeps one copy of each global store that any task of this PipelineThread uses.
 
-    Tasks `open` from the threads that start them, and the thread's loop calls all else. A copy is
-    made anew when the first task opens it, whatever was on the disk: what its processor does to
-    a record need not be right twice (KAFKA-7663). It is closed when the last one lets it go.
+    Tasks `open` from the threads that start them, and the thread's loop calls all else. When the
+    first task opens a copy, it is rebuilt, whatever is on the disk: its processor may not give the
+    right result if it sees a record twice (KAFKA-7663). The copy is closed when its last task
+    releases it.
     """
 
     def __init__(
@@ -66,12 +67,12 @@ class GlobalStores:
     ) -> dict[str, StoreBytes]:
         """Return what a task reads of the group's global stores, by their names.
 
-        Blocks until each has all that its topic has now, if no task has opened it before.
-        `user` holds them until `release`, also if this raises. Groups with the same `key` share.
-        `progress(restored, total)` tells offsets, and may raise to end this. Raises
-        `HopelessError` for a record that fails, `TransactionFailedError` if the brokers bring
+        If no task has opened a store before, this blocks until it has all that its topic has now.
+        `user` holds the stores until `release`, even if this raises. Groups with the same `key`
+        share. `progress(restored, total)` reports offsets, and may raise to end this. Raises
+        `HopelessError` for a record that fails, `TransactionFailedError` if the brokers deliver
         nothing for 60 s, `StoreLockedError`, `OSError`, what the processor raises in `init`, and
-        what has stopped a copy that others still hold.
+        the error that has stopped a copy that others still hold.
         """
         views: dict[str, StoreBytes] = {}
         for store in group.global_stores:
@@ -89,11 +90,11 @@ class GlobalStores:
 
     @property
     def are_used(self) -> bool:
-        """Whether any task holds one."""
+        """Whether any task holds a global store."""
         return bool(self._copies)
 
     def release(self, user: object) -> None:
-        """Let go of all that a user holds; blocks some ms to close what nobody needs any more."""
+        """Release all that a user holds; blocks some ms to close unused copies."""
         with self._lock:
             unused = []
             for name, copy in list(self._copies.items()):
@@ -104,10 +105,10 @@ class GlobalStores:
             copy.close()
 
     def update(self, max_records: int) -> dict[object, Exception]:
-        """Put into the stores what has come to their topics, at most `max_records` for each.
+        """Apply new records of the topics to the stores, at most `max_records` for each.
 
-        Never waits for more. Returns the users of copies that cannot go on, with the reason: they
-        must stop, or start again, as an error of their own would let them.
+        Never waits for more. Returns the users of copies that cannot go on, with the error. These
+        tasks must stop or start again, just as after such an error of their own.
         """
         with self._lock:
             copies = list(self._copies.values())
@@ -123,8 +124,8 @@ class GlobalStores:
 class _Copy:
     """One global store in this process.
 
-    `bring_up` may be called by several threads, `update` and `close` by one; nobody brings it up
-    while it is closed, as who does so is one of its `users`.
+    Several threads may call `bring_up`, but only one calls `update` and `close`. No thread calls
+    `bring_up` during `close`, since a task that does so is one of the `users`.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class _Copy:
         self._log = logger.bind(store=store.store.name, topic=store.topic)
 
     def bring_up(self, progress: Progress) -> StoreBytes:
-        """Return what tasks read, when it has all that the topic had when it was first asked."""
+        """Return what tasks read, once it has all that the topic had at the first call."""
         while not self._starting.acquire(timeout=_FETCH_WAIT_S):
             progress(0, 0)
         try:
@@ -169,7 +170,7 @@ class _Copy:
             self._starting.release()
 
     def update(self, max_records: int) -> None:
-        """Take in what has come; an error becomes the `failure`."""
+        """Apply new records; an error becomes the `failure`."""
         if not self._is_ready or self.failure is not None:
             return
         assert self._reader is not None
@@ -181,7 +182,7 @@ class _Copy:
             self.failure = error
 
     def close(self) -> None:
-        """Let go of consumer, processor and store; what is on the disk is of no use any more."""
+        """Release the consumer, the processor and the store; the files on disk are useless then."""
         reader, self._reader = self._reader, None
         task, self._task = self._task, None
         store, self._store = self._store, None
@@ -221,7 +222,7 @@ class _Copy:
         except UnavailableError as error:
             raise TransactionFailedError(str(error)) from error
         if topic not in counts:
-            # Its existence was confirmed just now, by another broker maybe.
+            # The topic was confirmed just now, possibly by another broker.
             raise TransactionFailedError(f"a broker does not know topic {topic}")
         return counts[topic]
 

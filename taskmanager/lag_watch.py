@@ -1,4 +1,4 @@
-"""How much waits for each task of a PipelineThread, asked outside of the thread that works."""
+"""The lag of each task of a PipelineThread, queried outside the thread that does the work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_RECORDS = 20
 
 
 class Brokers(Protocol):
-    """What brokers know of offsets, without what they do not answer; `Offsets` asks them."""
+    """The brokers' answers about offsets, where they gave any; `Offsets` asks them."""
 
     def stable_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the last stable offset of partitions."""
@@ -40,18 +40,18 @@ class _Input:
     """A partition that a task reads."""
 
     done: int | None = None
-    """Nothing before this offset waits; `None` while unknown."""
+    """No records wait before this offset; `None` while unknown."""
     empty_from: int = -1
     empty_to: int = -1
-    """There are no records between these two offsets: only markers, or what was aborted."""
+    """No records lie between these two offsets, only markers or aborted records."""
     looked_at: int | None = None
-    """Where the task was at the last close look."""
+    """The task's position at the last close look."""
     first: FirstRecord | None = None
-    """The first record at or after the position of the last read."""
+    """The first record at or after the position at the time of the last read."""
 
     @property
     def position(self) -> int | None:
-        """The offset from which on records may wait."""
+        """The offset at or after which records may wait."""
         if self.done is not None and self.empty_from <= self.done < self.empty_to:
             return self.empty_to
         return self.done
@@ -63,7 +63,7 @@ class _Input:
         return self.first.timestamp_ms if is_it and self.first is not None else None
 
     def skip(self, start: int, stop: int) -> None:
-        """Record that there are no records from `start` up to, without, `stop`."""
+        """Record that there are no records from `start` up to, but not including, `stop`."""
         if start >= stop:
             return
         if self.empty_from <= start <= self.empty_to:
@@ -74,7 +74,7 @@ class _Input:
 
 @dataclass(slots=True)
 class _Watched:
-    """A task. Its committed offsets are in `group`, which is `None` for a standby."""
+    """A task. `group` holds its committed offsets; it is `None` for a standby."""
 
     group: str | None
     since_s: float
@@ -84,18 +84,18 @@ class _Watched:
 
 
 class LagWatch:
-    """Knows the lag of the tasks of a PipelineThread, whatever these are doing.
+    """Knows the lag of the tasks of a PipelineThread, whatever they are doing.
 
-    Lag is the last stable offset of each input partition less the committed offset. Records of a
-    transaction that is still open do not count: nobody may read them yet. Lag counts offsets, so
-    markers and aborted records are in it until a reader has found nothing else there.
+    Lag is the last stable offset of each input partition less the committed offset. Records of an
+    open transaction do not count, because nobody may read them yet. Lag counts offsets, so it
+    includes markers and aborted records until a reader has found that nothing else is there.
 
-    A thread of its own asks the brokers once per heartbeat, at most once a second, for all tasks in
-    one request. Tasks report what they commit. If a task has reported nothing for ten seconds, its
-    group is asked: it may fail before it knows its offsets.
+    A separate thread asks the brokers once per heartbeat, at most once a second, for all tasks in
+    one request. Tasks report what they commit. If a task has reported nothing for ten seconds, the
+    offsets of its group are read: the task may fail before it knows them.
 
-    A task also reports the timestamp of the oldest record in its queue. If it has none and does not
-    move for ten seconds, the first record that waits is read from the topic.
+    A task also reports the timestamp of the oldest record in its queue. If the queue is empty and
+    the task does not move for ten seconds, the first waiting record is read from the topic.
 
     Any thread may call any method. Only `look` blocks.
     """
@@ -115,12 +115,12 @@ class LagWatch:
         self._changing = threading.Lock()
         self._tasks: dict[TaskId, _Watched] = {}
         self._ends: dict[Partition, tuple[int, float]] = {}
-        """The end of each partition, and when it was asked for."""
+        """The end of each partition, and when it was requested."""
         self._close_look_at_s = 0.0
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Begin to ask the brokers, in a thread of its own."""
+        """Start asking the brokers, in a separate thread."""
         threading.Thread(target=self._run, name="lag", daemon=True).start()
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class LagWatch:
                 watched.inputs.setdefault(partition, _Input()).done = offset
 
     def nothing_between(self, task: TaskId, partition: Partition, start: int, stop: int) -> None:
-        """Record that a consumer went from `start` to `stop` and found no record."""
+        """Record that a consumer read from `start` to `stop` and found no record."""
         with self._changing:
             watched = self._tasks.get(task)
             if watched is not None and partition in watched.inputs:
@@ -184,7 +184,7 @@ class LagWatch:
                 asked_s = min(asked_s, known[1])
                 if waiting and entry.first_ms is not None:
                     timestamps.append(entry.first_ms)
-            # The queue comes before what is still in the topic. Not every record has a timestamp.
+            # The queue comes before the rest of the topic. Not every record has a timestamp.
             oldest_ms = min(timestamps, default=-1)
             if watched.oldest_ms is not None:
                 oldest_ms = watched.oldest_ms
@@ -225,12 +225,12 @@ class LagWatch:
             with self._changing:
                 for watched in self._tasks.values():
                     for partition, entry in watched.inputs.items():
-                        # The task may have reported it meanwhile, and knows better.
+                        # The task may have reported it meanwhile, and its own report is newer.
                         if watched.group == group and entry.done is None:
                             entry.done = committed.get(partition)
 
     def _look_closely(self) -> None:
-        """Read the first record of partitions where a task stands still though records wait."""
+        """Read the first record of each partition where a task does not move but records wait."""
         with self._changing:
             standing = [place for task in self._tasks.values() for place in self._standing(task)]
         positions = dict(standing[:_MOST_RECORDS])
@@ -245,7 +245,7 @@ class LagWatch:
                     entry.first = first
 
     def _standing(self, watched: _Watched) -> list[tuple[Partition, int]]:
-        """Return the positions of a task that stands still, unless the timestamp is known."""
+        """Return the positions of a task that does not move, unless their timestamp is known."""
         standing = []
         for partition, entry in watched.inputs.items():
             position, (end, _) = entry.position, self._ends.get(partition, (-1, 0.0))

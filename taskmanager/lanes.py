@@ -1,4 +1,4 @@
-"""The consumers of a PipelineThread, and which tasks get what they fetch."""
+"""The consumers of a PipelineThread, and which tasks get the records that they fetch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskmanager.clients import Reader
 from taskmanager.running_task import RunningTask, TaskContext
 
 Delivery = tuple[TaskId, RunningTask, Callable[[], None]]
-"""A task, and the call that gives it something that was fetched."""
+"""A task, and the call that hands it something that was fetched."""
 
 Tasks = dict[TaskId, RunningTask]
 
@@ -25,12 +25,12 @@ class _Feed:
 
     partition: Partition
     read: int
-    """The offset after the last record that came."""
+    """The offset after the last record that was fetched."""
     next: int
-    """The offset to read next: `read`, or the end after it where nothing more was found."""
+    """The offset to read next: `read`, or the partition's end if no more records follow."""
     tasks: Tasks = field(default_factory=dict)
     is_confirmed: bool = False
-    """Whether the brokers have answered, so there is nothing wrong with the offset."""
+    """Whether the brokers have answered, so the offset is valid."""
     is_at_its_end: bool = False
 
     @property
@@ -39,7 +39,7 @@ class _Feed:
         return all(task.is_full(self.partition) for task in self.tasks.values())
 
     def can_join(self, other: _Feed, most_apart: int) -> bool:
-        """Whether the tasks of both can share a consumer: none of them has to wait for another."""
+        """Whether the tasks of both can share a consumer without waiting for each other."""
         if not (self.is_confirmed and other.is_confirmed):
             return False
         if self.read - other.next > most_apart or other.read - self.next > most_apart:
@@ -59,7 +59,7 @@ class _Lane:
         self.reader = reader
         self.feeds: dict[Partition, _Feed] = {}
         self.fed: set[Partition] = set()
-        """Those of which records came with the last fetch: only they can have become too many."""
+        """The partitions that got records in the last fetch; only these can be overfull."""
 
     @property
     def is_hungry(self) -> bool:
@@ -72,15 +72,15 @@ class _Lane:
         return feed
 
     def close(self, feed: _Feed) -> None:
-        """Stop to read a partition."""
-        # A pause outlasts the assignment, whoever reads the partition next.
+        """Stop reading a partition."""
+        # A pause outlasts the assignment and would affect the next reader of the partition.
         self.reader.resume(self.reader.paused.intersection([feed.partition]))
         self.reader.unassign([feed.partition])
         self.fed.discard(feed.partition)
         del self.feeds[feed.partition]
 
     def join(self, feed: _Feed, task_id: TaskId, task: RunningTask) -> None:
-        """Let a task have what comes of a partition."""
+        """Start giving a task the records of a partition."""
         feed.tasks[task_id] = task
         task.readers[feed.partition] = self.reader
         if feed.is_at_its_end:
@@ -88,20 +88,20 @@ class _Lane:
                 deliver()
 
     def leave(self, feed: _Feed, task_id: TaskId) -> None:
-        """Give a task no more of a partition, and stop to read it if no other task does."""
+        """Stop giving a task a partition's records; close the feed if no other task reads it."""
         del feed.tasks[task_id]
         if not feed.tasks:
             self.close(feed)
 
     def rewind(self, feed: _Feed, offset: int) -> _Feed:
-        """Read a partition once more from an earlier offset on, for the same tasks."""
+        """Read a partition again from an earlier offset, for the same tasks."""
         self.close(feed)
         again = self.open(feed.partition, offset)
         again.tasks, again.is_confirmed = feed.tasks, True
         return again
 
     def adjust_pauses(self) -> Iterator[tuple[_Feed, list[TaskId]]]:
-        """Pause and resume partitions; yield tasks that have too much while others want more."""
+        """Pause and resume partitions; yield tasks that are overfull while others want more."""
         paused = self.reader.paused
         for partition in self.fed | paused:
             feed = self.feeds[partition]
@@ -116,7 +116,7 @@ class _Lane:
 
 
 class Lanes:
-    """Fetches for all tasks of a PipelineThread, each record once for all that read it.
+    """Fetches for all tasks of a PipelineThread; tasks that read the same records share a fetch.
 
     Tasks that read the same partition share a consumer as long as they are close to each other.
     A task that is far behind the others, because it is slow or has only just started, gets
@@ -124,14 +124,14 @@ class Lanes:
     """
 
     def __init__(self, context: TaskContext, dispose: Callable[[Reader], None]) -> None:
-        """`dispose` closes a reader; that takes some ms, so it should be done elsewhere."""
+        """`dispose` closes a reader; that takes some ms, so another thread should do it."""
         self._context = context
         self._dispose = dispose
         self._group = TopicNames.of(context.config).fetch_group
         self._most_records = context.config.max_batch_records
         self._lanes: list[_Lane] = []
         self._full: dict[tuple[TaskId, Partition], RunningTask] = {}
-        """Tasks for which a partition is not read until they have processed what waits."""
+        """Tasks that get no more of a partition until they have processed the waiting records."""
 
     @property
     def are_hungry(self) -> bool:
@@ -141,12 +141,12 @@ class Lanes:
         )
 
     def add(self, task_id: TaskId, task: RunningTask) -> None:
-        """Start to fetch for a task, from where it is."""
+        """Start fetching for a task, from its position."""
         for partition in task.partitions:
             self._attach(task_id, task, partition)
 
     def remove(self, task_id: TaskId, task: RunningTask) -> None:
-        """Stop to fetch for a task, if anything is fetched for it."""
+        """Stop fetching for a task, if anything is fetched for it."""
         for partition in task.partitions:
             self._full.pop((task_id, partition), None)
             for lane in self._lanes:
@@ -155,7 +155,7 @@ class Lanes:
                     lane.leave(feed, task_id)
 
     def fetch(self, wait_s: float) -> Iterator[Delivery]:
-        """Yield what has come, in order for each partition; wait for it if there is nothing yet."""
+        """Yield what was fetched, in order for each partition; wait if there is nothing yet."""
         self._rearrange()
         hungry = [lane for lane in self._lanes if lane.is_hungry]
         for lane in hungry:
@@ -184,12 +184,12 @@ class Lanes:
             if task.read[feed.partition] <= feed.next:
                 yield task_id, task, partial(task.lose_input, f"{topic}[{number}]: {reason}")
             else:
-                # It is ahead, and what is wrong here may not concern it.
+                # This task is ahead of the consumer, so the error may not concern it.
                 lane.leave(feed, task_id)
                 self._attach(task_id, task, feed.partition)
 
     def _rearrange(self) -> None:
-        """Separate tasks that others would wait for, and bring those together that are close."""
+        """Separate tasks that others would wait for, and bring together those that are close."""
         for lane in self._lanes:
             for feed, slow in lane.adjust_pauses():
                 for task_id in slow:
@@ -207,7 +207,7 @@ class Lanes:
                 self._dispose(self._lanes.pop(number).reader)
 
     def _merge(self, lane: _Lane, feed: _Feed, earlier: Sequence[_Lane]) -> None:
-        """Let an earlier consumer take over a partition, unless it reads it somewhere else."""
+        """Let an earlier consumer take over a partition, unless their positions are far apart."""
         for other in earlier:
             taker = other.feeds.get(feed.partition)
             if not feed.can_join(taker or feed, self._most_records):
@@ -223,7 +223,7 @@ class Lanes:
             return
 
     def _attach(self, task_id: TaskId, task: RunningTask, partition: Partition) -> None:
-        """Have a partition read for a task: by a consumer that is where it is, or another one."""
+        """Have a partition read for a task, by a consumer at its position or by another one."""
         offset = task.read[partition]
         for lane in self._lanes:
             feed = lane.feeds.get(partition)
@@ -243,7 +243,7 @@ class Lanes:
 
 
 def _records(lane: _Lane, feed: _Feed, batch: RecordBatch) -> Iterator[Delivery]:
-    """Yield a batch for each task, without what it has had already."""
+    """Yield a batch for each task, without the records that it already has."""
     feed.read = feed.next = batch.offsets[-1] + 1
     feed.is_confirmed, feed.is_at_its_end = True, False
     lane.fed.add(feed.partition)
@@ -254,7 +254,7 @@ def _records(lane: _Lane, feed: _Feed, batch: RecordBatch) -> Iterator[Delivery]
 
 
 def _end(feed: _Feed, tasks: Iterable[TaskId]) -> Iterator[Delivery]:
-    """Yield, for each task that has had all, that there is nothing more."""
+    """Yield an end-of-partition call for each task that has all records."""
     for task_id in tasks:
         task = feed.tasks[task_id]
         if task.read[feed.partition] <= feed.next:

@@ -20,9 +20,9 @@ others: there is nothing left to renew.
 class LeaseKeeper:
     """Pings the PipelineThreads from a thread of its own.
 
-    So a turn of the main loop may take up to `LIFE_BEATS` heartbeats and costs no lease. Longer
-    than that, pings stop until it shows life again. The leases then end `MISSED_BEATS` heartbeats
-    after the last ping.
+    So a turn of the main loop may take up to `LIFE_BEATS` heartbeats without costing a lease.
+    If the loop is silent for longer, pings stop until it shows life again. The leases then end
+    `MISSED_BEATS` heartbeats after the last ping.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class LeaseKeeper:
         ping: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ping` reaches all PipelineThreads and does not block; `clock` tells seconds."""
+        """`ping` reaches all PipelineThreads and does not block; `clock` returns seconds."""
         self._interval_s = heartbeat_interval_ms / 1000
         self._ping = ping
         self._clock = clock
@@ -40,12 +40,12 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
 
     def start(self) -> None:
-        """Begin to ping. The main loop must show life from now on."""
+        """Start pinging. The main loop must show life from now on."""
         self.show_life()
         self._thread.start()
 
     def show_life(self) -> None:
-        """Record that the main loop goes on; to be called with each event that it handles."""
+        """Record that the main loop is alive; it must call this with each event that it handles."""
         self._alive_s = self._clock()
 
     def renew(self) -> None:
@@ -54,7 +54,7 @@ class LeaseKeeper:
             self._ping()
 
     def stop(self) -> None:
-        """End the pings."""
+        """Stop pinging."""
         self._stopped.set()
 
     def _run(self) -> None:

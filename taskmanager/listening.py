@@ -1,4 +1,4 @@
-"""Connections between the driver and its workers, of those alone who know the key."""
+"""Authenticated connections between the driver and its workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 import structlog
 
 HANDSHAKE_TIMEOUT_S = 10
-"""How long the other end may take to say something before it has shown that it knows the key."""
+"""How long the other end may be silent before it has proved that it knows the key."""
 _PAUSE_S = 1.0
 if sys.platform == "darwin":
     _KEEPIDLE = socket.TCP_KEEPALIVE
@@ -31,12 +31,12 @@ logger = structlog.get_logger()
 
 
 class ConnectionServer:
-    """Listens on a free port, and serves each connection on a thread of its own."""
+    """Listens on a free port, and serves each connection on its own thread."""
 
     def __init__(
         self, name: str, host: str, authkey: bytes, serve: Callable[[Connection], None]
     ) -> None:
-        """Begin; `name` is for the log and the threads. `serve` closes its connection."""
+        """Start listening; `name` is for the log and the threads. `serve` closes its connection."""
         self._name = name
         self._authkey = authkey
         self._serve = serve
@@ -50,21 +50,21 @@ class ConnectionServer:
         return int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Stop listening. The connections end with the process, or with the workers'."""
+        """Stop listening. Connections end when this process or the worker's ends."""
         self._closed.set()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._socket.close()
 
     def _accept(self) -> None:
-        """Take connections in until `close`; whatever goes wrong with one of them, others come."""
+        """Accept connections until `close`; an error with one connection does not stop this."""
         while True:
             try:
                 accepted, _ = self._socket.accept()
             except OSError as error:
                 if self._closed.wait(_PAUSE_S):
                     return
-                # Such as that this process has too many files open.
+                # For example, this process has too many files open.
                 logger.warning(f"the {self._name} channel takes nobody in", reason=str(error))
                 continue
             connection = _connection(accepted)
@@ -108,14 +108,14 @@ def connect(address: tuple[str, int], authkey: bytes) -> Connection:
 
 def _connection(connected: socket.socket) -> Connection:
     connected.setblocking(True)
-    # Of a host that vanishes, nothing else is ever heard.
+    # Without keepalive, a host that vanishes would go unnoticed.
     for level, option, value in _KEEPALIVE:
         connected.setsockopt(level, option, value)
     return Connection(connected.detach())
 
 
 def _set_timeout(connection: Connection, seconds: int) -> None:
-    """Let reads and writes that take longer fail with `OSError`; 0 lets them take any time."""
+    """Make reads and writes that take longer fail with `OSError`; 0 removes the limit."""
     with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             duplicate.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))

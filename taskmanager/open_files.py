@@ -9,14 +9,14 @@ import structlog
 # Measured with one broker: 328 for Spark's JVM, of which 284 are its jars.
 _SPARK = 400
 # Measured with one broker: 20 for a worker, 8 for a task, 6 more for each of its stores. Further
-# brokers and what RocksDB has not compacted yet come on top.
+# brokers and files that RocksDB has not compacted yet need more.
 _WORKER = 100
 _TASK = 20
 _THREAD = 20
 
 
 class OpenFiles:
-    """The limit that this process and those that it starts have; tells once if it is too low."""
+    """The limit of this process and its children; warns once if it is too low."""
 
     def __init__(self, threads: int, limit: int) -> None:
         self._threads = threads
@@ -25,7 +25,7 @@ class OpenFiles:
         self._was_told = limit == resource.RLIM_INFINITY
 
     def check(self, tasks: int) -> None:
-        """Log if the limit is too low for all PipelineThreads with so many tasks together."""
+        """Log a warning if the limit is too low for this total of tasks on all PipelineThreads."""
         need = needed(self._threads, tasks)
         if self._was_told or need <= self._limit:
             return
@@ -40,10 +40,10 @@ class OpenFiles:
 
 
 def needed(threads: int, tasks: int) -> int:
-    """Return what the limit must be for a TaskManager with PipelineThreads that share its tasks.
+    """Return the limit that a TaskManager needs when its PipelineThreads share its tasks.
 
-    It is a limit of each process, so that of the largest counts: Spark's JVM, which has some for
-    each thread, or the worker of the thread that has the most tasks.
+    The limit applies to each process, so the largest process counts. That is Spark's JVM, which has
+    some files for each thread, or the worker of the thread with the most tasks.
     """
     most = -(-tasks // threads)
     return max(_SPARK + _THREAD * threads, _WORKER + _TASK * most)

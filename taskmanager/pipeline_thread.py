@@ -57,20 +57,20 @@ from taskmanager.thread_events import (
 from taskmanager.thread_state import PipelineThreadState
 
 IDLE_WAIT_S = 0.05
-"""How long to wait for records, and so how late a command of the driver may be."""
+"""How long to wait for records. A command of the driver may be handled this much later."""
 BUSY_WAIT_S = 0.002
-"""How long to wait for what goes on in other threads before looking for records again."""
+"""How long to wait for other threads before looking for records again."""
 MOST_TURN_MS = 100
 CHECK_INTERVAL_S = 0.2
 GLOBAL_STORES_INTERVAL_S = 0.05
 
 
 class PipelineThread:
-    """Carries out what `PipelineThreadState` decides, and tells it what happens.
+    """Executes the decisions of `PipelineThreadState`, and reports events to it.
 
     The loop fetches records, gives the tasks of built-in types their turns, talks to the driver
-    and reports. It never runs user code, which has a thread of its own, and never waits for a
-    start or a commit.
+    and reports. It never runs user code, which has its own thread, and never waits for a start or a
+    commit.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class PipelineThread:
         self._background = background or Background()
         self._lanes = Lanes(context, self._dispose)
         self._calling: set[TaskId] = set()
-        """The tasks of which calls of an `AsyncProcessor` are in flight."""
+        """The tasks that have calls of an `AsyncProcessor` in flight."""
         self._update: Operation | None = None
-        """The update of the global stores that goes on."""
+        """The update of the global stores that is in progress."""
         self._events: deque[Event] = deque()
         self._is_handling = False
         self._has_ended = False
@@ -105,11 +105,11 @@ class PipelineThread:
 
     @property
     def tasks(self) -> list[TaskId]:
-        """What was assigned, and is not closed yet."""
+        """The tasks that were assigned and are not closed yet."""
         return list(self._tasks)
 
     def status(self, task_id: TaskId) -> TaskStatus:
-        """Return how a task does. Raises KeyError for one that is not here."""
+        """Return the status of a task. Raises KeyError for a task that is not here."""
         state = self._state
         return self._tasks[task_id].status(
             state.phase(task_id), state.restarts(task_id), state.reason(task_id)
@@ -131,8 +131,8 @@ class PipelineThread:
         """Do one round of the loop."""
         if self._channel.is_lost:
             raise ConnectionError("the TaskManager's driver is gone")
-        # Whoever has news may wake it: the driver, another thread, or the brokers. Only one of
-        # them can be waited for at a time.
+        # The driver, another thread or the brokers may have news, but the loop can only wait for
+        # one of them at a time.
         is_busy = self._background.is_busy or bool(self._calling)
         is_hungry, wait_s = self._lanes.are_hungry, self._wait_s()
         self._obey(0 if is_busy or is_hungry else wait_s)
@@ -161,7 +161,7 @@ class PipelineThread:
             return IDLE_WAIT_S
         return min(max(due_ms / 1000 - time.monotonic(), 0), IDLE_WAIT_S)
 
-    # What comes from outside
+    # Input from outside
 
     def _obey(self, wait_s: float) -> None:
         revoked = []
@@ -220,10 +220,10 @@ class PipelineThread:
         )
 
     def _check(self, now_s: float) -> None:
-        """Look after the tasks with which nothing is done.
+        """Check the tasks on which no operation runs.
 
-        All of them at once, not each when its first records come: of those that have lost their
-        connection, the last would begin to start when the others have done so.
+        This covers all tasks at once, not each task when its first records arrive. Otherwise, if
+        many have lost their connection, each would start only after the ones before it.
         """
         for task_id, task in list(self._tasks.items()):
             phase = self._state.phase(task_id)
@@ -239,7 +239,7 @@ class PipelineThread:
                 self._handle(RefreshDue(task_id))
 
     def _update_global_stores(self) -> None:
-        """Let tasks see what has come to global topics."""
+        """Apply new records of global topics, so that tasks see them."""
         stores = self._context.global_stores
         if stores.are_used and self._update is None:
             most = self._context.config.max_batch_records
@@ -256,10 +256,10 @@ class PipelineThread:
     def _disturb(self, task_id: TaskId, error: Exception) -> None:
         self._handle(Disturbed(task_id, self._tasks[task_id].failure_of(error)))
 
-    # What the core decides
+    # Decisions of the core
 
     def _handle(self, event: Event) -> None:
-        """Tell the core of an event, and carry out what it wants, and what follows from that."""
+        """Pass an event to the core, execute its commands, and handle the events that follow."""
         self._events.append(event)
         if self._is_handling:
             return
@@ -403,7 +403,7 @@ class PipelineThread:
         if task.operation.pool is Pool.USER:
             self._update = None
         self._calling.discard(task.replica.task)
-        task.start = None  # if it is what is given up, its call goes on, and is not to be told
+        task.start = None  # an abandoned start must not be cancelled: its call goes on
         if task.running is not None:
             self._lanes.remove(task.replica.task, task.running)
             task.running.abandon()
@@ -421,10 +421,10 @@ class PipelineThread:
         self._channel.send(channel_messages.Closed(task_id))
         task.log.info("task closed")
 
-    # What the driver hears
+    # Reports to the driver
 
     def _report(self) -> None:
-        """Tell the driver what has changed, now and then; that nothing has is a sign of life."""
+        """Send the driver what has changed, now and then; an empty report is a sign of life."""
         now_s = time.monotonic()
         if now_s < self._report_at_s:
             return

@@ -1,14 +1,14 @@
-"""Queries across processes: batches of tasks go to the driver's Spark session, and results back.
+"""Queries across processes: tasks send batches to the driver's Spark session and get results.
 
-Each task with a query has a TCP connection of its own to the driver, authenticated as the driver
-channel, and there a thread that waits for its requests: heartbeats and commands never wait behind a
-batch. A message is a line of JSON and, behind it, an Arrow IPC stream.
+Each task with a query has its own TCP connection to the driver, authenticated like the driver
+channel. The driver has a thread for each connection, so heartbeats and commands never wait for a
+batch. A message is a line of JSON followed by an Arrow IPC stream.
 
     worker → driver   {"open": "<QuerySpec>"}       driver → worker   {"columns": […]}
     worker → driver   {} and records                driver → worker   {} and the output
 
-An answer may be `{"rejected": reason}` instead, a `QueryError`, or `{"lost": reason}`. Whoever
-hangs up closes the query, and what it computes just then is cancelled.
+Instead, an answer may be `{"rejected": reason}`, which is a `QueryError`, or `{"lost": reason}`.
+When either side hangs up, the query is closed and its running computation is cancelled.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class ServedQuery(Query, Protocol):
     """A query that runs in this process."""
 
     def cancel(self) -> None:
-        """End what `run` computes, from another thread: it raises `SparkLostError` then."""
+        """Cancel `run` from another thread; `run` then raises `SparkLostError`."""
 
 
 class ServedQueries(Protocol):
-    """Where queries run in this process."""
+    """Opens queries that run in this process."""
 
     def open(self, spec: QuerySpec) -> ServedQuery:
         """See `Queries.open`."""
 
 
 class QueryServer:
-    """The driver's side: runs the queries of workers, each on a thread of its own."""
+    """The driver's side: runs the queries of workers, each on its own thread."""
 
     def __init__(self, host: str, authkey: bytes, queries: ServedQueries) -> None:
         """Listen on a free port of `host`."""
@@ -66,12 +66,12 @@ class QueryServer:
         return self._server.port
 
     def close(self) -> None:
-        """Stop listening. The connections end with the process, or with the workers'."""
+        """Stop listening. Connections end when this process or the worker's ends."""
         self._closed.set()
         self._server.close()
 
     def _watch(self) -> None:
-        """Cancel what runs for workers that are gone: it holds a slot, and may never end."""
+        """Cancel computations for workers that are gone; each holds a slot and may never end."""
         while not self._closed.wait(_WATCH_S):
             for connection, query in self._open.copy().items():
                 if _is_gone(connection):
@@ -120,7 +120,7 @@ class RemoteQueries:
         self._meanwhile = meanwhile
 
     def while_waiting(self, meanwhile: Callable[[], None]) -> RemoteQueries:
-        """Return the same, but `open` calls `meanwhile` twice a second, and ends if that raises.
+        """Return the same, but `open` calls `meanwhile` twice a second and raises its errors.
 
         Tables may be large, and a database may never answer.
         """
@@ -194,7 +194,7 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 def _send(connection: Connection, header: dict[str, Any], data: memoryview | None = None) -> None:
-    # One message, as the second of two would wait for the first one's acknowledgement.
+    # One message: with two, the second would wait for the acknowledgement of the first.
     line = json.dumps(header).encode() + b"\n"
     connection.send_bytes(line if data is None else b"".join((line, data)))
 
@@ -206,7 +206,7 @@ def _receive(connection: Connection) -> tuple[dict[str, Any], memoryview]:
 
 
 def _is_gone(connection: Connection) -> bool:
-    """Whether the other end has hung up; takes nothing away that it may have sent."""
+    """Whether the other end has hung up; leaves data that it has sent in place."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
             return not duplicate.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -217,6 +217,6 @@ def _is_gone(connection: Connection) -> bool:
 
 
 def _send_at_once(connection: Connection) -> None:
-    """Switch off that small packets wait for others (Nagle's algorithm)."""
+    """Switch off Nagle's algorithm, which delays small packets."""
     with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
         duplicate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

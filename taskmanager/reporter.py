@@ -1,4 +1,4 @@
-"""Decides what a report of the TaskManager has to say: what has changed, or everything."""
+"""Decides whether a report of the TaskManager contains everything or only what has changed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from common.status import TaskStatus
 
 
 class Reporter:
-    """Numbers the reports, and knows what the last ones said.
+    """Numbers the reports, and knows what the last ones contained.
 
-    Those that are not full add to the last full heartbeat. So a reader needs that one and the
-    newest of the others; it may miss those in between.
+    Reports that are not full add to the last full heartbeat. A reader therefore needs that
+    heartbeat and the newest other report; it may miss the ones in between.
     """
 
     def __init__(self, interval_ms: int) -> None:
@@ -23,21 +23,21 @@ class Reporter:
         self._base: int | None = None
         """The last full heartbeat; `None` if the next one must be full."""
         self._sent: dict[TaskId, TaskStatus] = {}
-        """What was last said of each task."""
+        """The last status that was sent for each task."""
         self._changed: dict[TaskId, None] = {}
-        """An ordered set: tasks that came, went, or changed state or version since the base."""
+        """An ordered set: tasks that arrived, left, or changed state or version since the base."""
 
     def require_full(self) -> None:
-        """Have the next heartbeat be a full one."""
+        """Make the next heartbeat a full one."""
         self._base = None
 
     def heartbeat(self, everything: Report, now_ms: int) -> Report:
-        """Return the next heartbeat of a TaskManager of which `everything` is true."""
+        """Return the TaskManager's next heartbeat; `everything` is its current full report."""
         self._beats += 1
         tasks = {status.task: status for status in everything.tasks}
         news = self._news(tasks)
         self._sent = tasks
-        # With that many changes, a full one is no longer than what adds to the last one.
+        # With that many changes, a full report is no longer than one that adds to the last one.
         if self._base is None or now_ms >= self._full_at_ms or len(self._changed) > len(tasks):
             self._base, self._full_at_ms = self._beats, now_ms + self._full_after_ms
             self._changed = {}
@@ -51,13 +51,13 @@ class Reporter:
         )
 
     def full(self, everything: Report) -> Report:
-        """Return a full report on which none builds, as not everybody reads it."""
+        """Return a full report that no other builds on, because not everybody reads it."""
         self._beats += 1
         self.require_full()
         return replace(everything, beat=self._beats)
 
     def _news(self, tasks: dict[TaskId, TaskStatus]) -> set[TaskId]:
-        """Return the tasks of which there is something new to say; keep those to act on."""
+        """Return the tasks with a new status; record the changes that the JobManager acts on."""
         news = set()
         for task, status in tasks.items():
             before = self._sent.get(task)

@@ -1,4 +1,4 @@
-"""Brings a store up to its state topic: only what the store does not have yet is read."""
+"""Brings a store up to date with its state topic, reading only what the store lacks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STALL_TIMEOUT_S = 60
 _REQUEST_TIMEOUT_S = 30
 _FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2
-# One write for many keys, but not so many that other tasks' threads wait for long: RocksDB's
-# binding keeps the interpreter's lock while it writes.
+# One write covers many keys, but not so many that other tasks' threads wait for long: RocksDB's
+# binding holds the GIL while it writes.
 _WRITE_KEYS = 50_000
 _WRITE_BYTES = 16_777_216
 _CLOCKS_DIFFER_MS = 86_400_000
@@ -36,11 +36,11 @@ def restore(
 ) -> int:
     """Apply the committed records of a state topic partition that are not in `store` yet.
 
-    The end is the partition's high watermark at the call: the end that read_committed shows
-    hides committed records behind a dead writer's open transaction. So fence that writer first.
-    `progress(restored, total)` tells offsets. Returns the number of records read. Blocks as long
-    as it takes; raises `TransactionFailedError` when the brokers bring nothing for 60 s, or have
-    deleted meanwhile what is to be read, and `HopelessError` where they refuse to bring it.
+    The end is the partition's high watermark at the call. The end that read_committed shows would
+    hide committed records that follow a dead writer's open transaction, so fence that writer first.
+    `progress(restored, total)` reports offsets. Returns the number of records read. Blocks as long
+    as it takes. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s or delete
+    records before they are read, and `HopelessError` if they refuse to deliver records.
     """
     end = brokers.high_watermarks([partition])[partition]
     begin, _ = reader.watermarks(partition, _REQUEST_TIMEOUT_S)
@@ -85,7 +85,7 @@ def _problem(position: int, begin: int, end: int, partition: Partition, brokers:
     """Return why a store that is at `position` cannot be brought up to its topic from there."""
     if not begin <= position <= end:
         return "its offset is outside the state topic"
-    # At the position itself stands the commit marker of the store's last transaction.
+    # The entry at the position itself is the commit marker of the store's last transaction.
     if end - position <= 1:
         return ""
     oldest_ms = wall_clock_ms() - TOMBSTONES_KEPT_MS + _CLOCKS_DIFFER_MS

@@ -1,4 +1,4 @@
-"""What a PipelineThread runs of a task, once it has started: turns and commits."""
+"""The turns and commits of a task that a PipelineThread has started."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from taskmanager.user_errors import UserErrorLog
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What the tasks of one PipelineThread share."""
+    """The resources that the tasks of one PipelineThread share."""
 
     config: Config
     tm_id: int
@@ -34,31 +34,31 @@ class TaskContext:
     global_stores: GlobalStores
     lag_watch: LagWatch
     queries: RemoteQueries | None = None
-    """Where the queries of tasks run; `None` if there are no such tasks."""
+    """Runs the queries of tasks; `None` if no tasks have queries."""
     store_resources: StoreResources = field(default_factory=StoreResources)
-    """What all stores have in common; `global_stores` has the same."""
+    """The resources that all stores share, including those of `global_stores`."""
     user_errors: UserErrorLog = field(default_factory=UserErrorLog)
     event_loop: EventLoop = field(default_factory=EventLoop)
-    """Where the calls of `AsyncProcessor`s run."""
+    """Runs the calls of `AsyncProcessor`s."""
 
 
 @dataclass(slots=True)
 class TaskMemory:
-    """What is known of a task through all its starts in this process."""
+    """The state of a task that outlasts its starts in this process."""
 
     figures: Figures = field(default_factory=Figures)
-    """What was done to records, as far as it is committed."""
+    """The figures of processed records, as far as they are committed."""
     transactions: int = 0
     enforced_lately: RecentCount = field(default_factory=RecentCount)
     settled: dict[Partition, int] = field(default_factory=dict)
-    """Positions that were committed when this task last asked, or committed itself."""
+    """The committed positions when this task last asked for them or committed."""
 
 
 class Turn(NamedTuple):
-    """What a turn left undone."""
+    """The work that a turn left undone."""
 
     has_more: bool
-    """Whether another turn has something to do at once."""
+    """Whether another turn would have something to do at once."""
     wants_commit: bool
     """Whether a processor has asked for a commit."""
 
@@ -66,9 +66,10 @@ class Turn(NamedTuple):
 class RunningTask(ABC):
     """A task with its clients, stores and nodes.
 
-    The PipelineThread's loop feeds it and asks how it does, whatever is done with it meanwhile.
-    Of `turn`, `commit`, `refresh` and `close` one goes on at a time, on whichever thread. After
-    any error that a method raises, it is closed, and a new start begins from what Kafka has.
+    The PipelineThread's loop feeds it and asks for its state at any time, whatever other threads
+    do with it. Only one of `turn`, `commit`, `refresh` and `close` runs at a time, on any thread.
+    After any error that a method raises, the task is closed, and a new start begins from what
+    Kafka has.
     """
 
     state: TaskState
@@ -76,18 +77,18 @@ class RunningTask(ABC):
 
     def __init__(self, positions: dict[Partition, int]) -> None:
         self.partitions = tuple(positions)
-        """What it reads, all the time."""
+        """The partitions that the task reads; they never change."""
         self.read = dict(positions)
-        """The offset after the last record that was taken in, by partition."""
+        """The offset after the last record that the task has taken in, by partition."""
         self.readers: dict[Partition, Reader] = {}
-        """What reads each partition for it; the PipelineThread chooses that."""
+        """The reader of each partition; the PipelineThread chooses it."""
         self._ends: dict[Partition, int] = {}
 
     # For the loop of the PipelineThread, at any time
 
     @abstractmethod
     def add(self, batch: RecordBatch) -> None:
-        """Take records of one of the task's partitions in."""
+        """Take in records of one of the task's partitions."""
 
     @property
     @abstractmethod
@@ -96,18 +97,18 @@ class RunningTask(ABC):
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all that the brokers had when they were last asked is processed."""
+        """Whether the task has processed all that the brokers had when they were last asked."""
         if self.has_records or self.has_calls:
             return False
         return all(self._ends.get(partition, -1) >= at for partition, at in self.read.items())
 
     @property
     def is_at_its_end(self) -> bool:
-        """Whether nothing more is to be expected at once.
+        """Whether no more records are to be expected at once.
 
-        The news that the end is reached comes up to 10 ms after the last record. And the marker of
-        a transaction may come after it: should it be a record, what comes before it is committed
-        a little early.
+        The end of a partition is reported up to 10 ms after its last record. The last offset may
+        also be the marker of a transaction. If it is a record instead, the records before it are
+        committed a little early.
         """
         if self.has_records or self.has_calls:
             return False
@@ -119,59 +120,59 @@ class RunningTask(ABC):
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls of an `AsyncProcessor` are in flight; `wake` tells when one returns."""
+        """Whether calls of an `AsyncProcessor` are in flight; `wake` is called as each returns."""
         return False
 
     @property
     def call(self) -> Call | None:
-        """The call of user code that goes on."""
+        """The call of user code that is in progress."""
         return None
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """Note that the partition had nothing to read at `offset` and after it."""
+        """Record that the partition had nothing to read at `offset` and after it."""
         self._ends[partition] = offset
 
     @abstractmethod
     def lose_input(self, reason: str) -> None:
-        """Raise what it means that a partition cannot be read on."""
+        """Raise the error for a partition that cannot be read any further."""
 
     def is_full(self, partition: Partition) -> bool:
-        """Whether so much of a partition waits that no more should be fetched for it."""
+        """Whether so many of a partition's records wait that no more should be fetched."""
         return False
 
     def is_overfull(self, partition: Partition) -> bool:
-        """Whether so much of a partition waits that it must be paused while others are fetched."""
+        """Whether so many of a partition's records wait that the partition must be paused."""
         return False
 
     # For the loop of the PipelineThread, while nothing is done with it
 
     @property
     def needs_refresh(self) -> bool:
-        """Whether it has not committed for so long that the brokers may soon forget about it."""
+        """Whether the last commit is so old that the brokers may soon forget the task's offsets."""
         return False
 
     @property
     def has_lost_connection(self) -> bool:
-        """Whether it must start again before it can process any more records."""
+        """Whether the task must start again before it can process any more records."""
         return False
 
     def require_connection(self) -> None:
-        """Raise what a task is started again for if it `has_lost_connection`."""
+        """Raise the error that makes the task start again if it `has_lost_connection`."""
         assert not self.has_lost_connection
 
     def wake_in_ms(self) -> int | None:
-        """Return in how many ms a turn has something to do though no record comes, or `None`."""
+        """Return after how many ms a turn has work even if no record comes, or `None`."""
         return None
 
     # One at a time
 
     def turn(self, until_s: float) -> Turn:
-        """Process what waits, until that time of `time.monotonic` comes."""
+        """Process waiting records until `time.monotonic()` reaches `until_s`."""
         return Turn(has_more=False, wants_commit=False)
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether anything was done since the last commit that can be committed now."""
+        """Whether the task has done anything since its last commit that can be committed now."""
         return False
 
     @property
@@ -180,11 +181,11 @@ class RunningTask(ABC):
         return 0.0
 
     def commit(self) -> None:
-        """Commit what was done."""
+        """Commit the work since the last commit."""
         assert not self.has_uncommitted
 
     def refresh(self) -> None:
-        """Let the brokers see that the task lives."""
+        """Show the brokers that the task is alive."""
         assert not self.needs_refresh
 
     def close(self) -> None:
@@ -196,9 +197,9 @@ class RunningTask(ABC):
         """Close the clients and the stores."""
 
     def abandon(self) -> None:
-        """Close the clients, and leave the rest to a call of user code that does not end."""
+        """Close the clients, and leave the rest to a call of user code that does not return."""
         self.release()
 
     def end_abandoned(self, _result: object = None) -> None:
-        """Close the rest, as the call has ended after all, or does not use it."""
+        """Close the rest: the call has returned after all, or does not use it."""
         self.release()

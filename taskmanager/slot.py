@@ -1,4 +1,4 @@
-"""A task as a PipelineThread's core knows it: what is done with it, and what is to become of it."""
+"""A task as a PipelineThread's core knows it: its current phase, and what happens to it next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_DELAY_MS = 30_000
 
 
 class Phase(Enum):
-    """What is done with a task now; it is in one thread's hands at a time.
+    """The operation in progress on a task; only one thread works on a task at a time.
 
     ::
 
@@ -26,26 +26,26 @@ class Phase(Enum):
     """
 
     WAITING = auto()
-    """For its next start."""
+    """The task waits for its next start."""
     STARTING = auto()
     """Another thread fences, restores and calls `init`."""
     IDLE = auto()
-    """It has its clients, stores and nodes, and nothing is done with it."""
+    """The task has its clients, stores and nodes, and no thread works on it."""
     TURNING = auto()
-    """Its records are processed."""
+    """A thread processes the task's records."""
     COMMITTING = auto()
-    """Another thread commits, or commits its offsets again."""
+    """Another thread commits the task's work, or commits its offsets again."""
     CLOSING = auto()
-    """Its processors, clients and stores are closed."""
+    """A thread closes the task's processors, clients and stores."""
     FAILED = auto()
-    """It is closed, and does not start again by itself."""
+    """The task is closed, and does not start again by itself."""
 
 
 @dataclass(slots=True)
 class Backoff:
     """How often a task failed lately; decides how long it waits before it starts again.
 
-    What it has committed in between shows that it is not the same failure forever.
+    If it has committed in between, it is not the same failure every time.
     """
 
     failures: int = 0
@@ -70,49 +70,49 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The end of a task that is not this thread's any more: it is closed and forgotten."""
+    """The end of a task that this thread no longer owns: it is closed and forgotten."""
 
     reason: str = ""
     commits: bool = True
-    """Whether what the task did before is committed first."""
+    """Whether the task's work is committed first."""
 
 
 @dataclass(slots=True)
 class Slot:
-    """A task as the driver gave it to this thread, through all its starts."""
+    """A task as the driver gave it to this thread, across all its starts."""
 
     task: TaskId
     is_inline: bool
     max_process_time_ms: int
     phase: Phase = Phase.WAITING
     due_ms: int = 0
-    """When it starts, while it is WAITING."""
+    """When the task starts, while it is WAITING."""
     restarts: int = 0
     reason: str = ""
     has_committed: bool = False
-    """Whether it has committed since it last started."""
+    """Whether the task has committed since it last started."""
     backoff: Backoff = field(default_factory=Backoff)
     end: Release | Failure | None = None
-    """What is to become of it, as soon as nothing is done with it."""
+    """How the task is to end, once no thread works on it."""
     is_ready: bool = False
-    """Whether a turn has something to do."""
+    """Whether a turn would have something to do."""
     wake_ms: int | None = None
     uncommitted_since_ms: int | None = None
     turn_began_ms: int = 0
     is_queued: bool = False
-    """Whether it waits for the thread of user code, to have a turn there."""
+    """Whether the task waits for a turn on the thread of user code."""
     is_at_its_end: bool = False
     call_since_ms: int = -1
-    """When the call of user code began that `call_age_ms` is about."""
+    """When the call of user code began that `call_age_ms` refers to."""
     call_age_ms: int = 0
-    """How long it has taken, without the time in which this process did not run."""
+    """How long the call has taken, without the time in which this process did not run."""
     commit_age_ms: int = 0
-    """The same of the commit that goes on."""
+    """How long the current commit has taken, likewise."""
     wants_commit: bool = False
     needs_refresh: bool = False
 
     def begin(self) -> None:
-        """Forget what was of the last run."""
+        """Reset what belongs to the last run."""
         self.has_committed = self.is_ready = self.wants_commit = self.needs_refresh = False
         self.wake_ms = self.uncommitted_since_ms = None
         self.is_at_its_end = False

@@ -1,6 +1,6 @@
 """Spark under the TaskManager: one long-running, single-task job per PipelineThread.
 
-Together with the package `streams.spark`, all that imports pyspark.
+Only this module and the package `streams.spark` import pyspark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from taskmanager.spark_settings import spark_settings
 _STOP_TIMEOUT_S = 2.0
 
 Body = Callable[[Iterable[int]], Iterator[int]]
-"""What runs in a Spark task, over the elements of its partition."""
+"""The function that runs in a Spark task, over the elements of its partition."""
 
 logger = structlog.get_logger()
 
@@ -33,7 +33,7 @@ class SparkRunner:
     def __init__(self, config: Config, tm_id: int, threads: int) -> None:
         """Start Spark, which takes some seconds; on a cluster, ship the engine and the user's code.
 
-        Raises `UnavailableError` without Java 17 or if Spark does not start, `ConfigError` for
+        Raises `UnavailableError` without Java 17 or if Spark does not start, and `ConfigError` for
         settings with fewer slots than `threads`.
         """
         settings = spark_settings(config.spark, threads)
@@ -56,7 +56,7 @@ class SparkRunner:
 
     @property
     def bind_host(self) -> str:
-        """The address of this host to listen on; another one behind a service or a NAT."""
+        """This host's listening address; not `driver_host` behind a service or a NAT."""
         return str(self._context.getConf().get("spark.driver.bindAddress", self.driver_host))
 
     @property
@@ -65,12 +65,12 @@ class SparkRunner:
         return int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
     def queries(self, code: UserCode) -> SparkQueries:
-        """Return what runs queries of tasks here; `code` has the functions that they may call."""
+        """Return what runs tasks' queries here; `code` has the functions that they may call."""
         return SparkQueries(self._session, code, self._readable, self._no_queries)
 
     @property
     def is_alive(self) -> bool:
-        """Whether Spark still runs: its JVM, and in it the application, which a master may end."""
+        """Whether Spark's JVM still runs, and in it the application, which a master may end."""
         gateway = self._context._gateway
         has_jvm = gateway is None or gateway.proc is None or gateway.proc.poll() is None
         return has_jvm and not self._was_ended
@@ -82,12 +82,12 @@ class SparkRunner:
         body: Body,
         on_end: Callable[[str | None], None],
     ) -> None:
-        """Run `body` in a Spark task of its own; returns at once.
+        """Run `body` in its own Spark task; returns at once.
 
-        Spark's UI shows the thread with its `tasks` as they are now: it takes note of a job's
-        description when the job starts, and never again.
-        `on_end` is called from another thread when the task has ended, with the reason if that
-        was not by returning.
+        Spark's UI shows the thread with its current `tasks`, and keeps showing these: Spark reads a
+        job's description only when the job starts.
+        When the task has ended, another thread calls `on_end`, with the reason unless the task
+        returned.
         """
 
         def run() -> None:
@@ -107,30 +107,30 @@ class SparkRunner:
         job.start()
 
     def cancel(self, thread: int) -> None:
-        """Give a thread's job up, whatever its worker does; `on_end` is called."""
+        """Give up a thread's job, whatever its worker is doing; `on_end` is called."""
         self._context.cancelJobGroup(_group(thread))
 
     def stop(self) -> None:
         """End all jobs and Spark itself; blocks for one to three seconds."""
         self._stopping = True
-        # A job that has just ended still reports to Spark, and complains if that is gone.
+        # A job that has just ended still reports to Spark, and logs errors if Spark is gone.
         deadline_s = time.monotonic() + _STOP_TIMEOUT_S
         for job in self._jobs.values():
             job.join(max(deadline_s - time.monotonic(), 0))
         if self.is_alive:
-            # A thread that is just coming up, nobody can stop; what its task misses says nothing.
+            # Nothing can stop a thread that is just starting, and its errors then mean nothing.
             self._context.setLogLevel("OFF")
             self._session.stop()
 
     def _has_ended(self) -> bool:
         try:
             return bool(self._context._jsc.sc().isStopped())
-        except Exception:  # The JVM is gone, or PySpark has noticed that.
+        except Exception:  # The JVM is gone, or PySpark has noticed that it is.
             return True
 
 
 def description(tm_id: int, thread: int, tasks: Sequence[TaskId] = ()) -> str:
-    """Return what Spark's UI calls a PipelineThread."""
+    """Return the description of a PipelineThread for Spark's UI."""
     names = [
         f"{task.processor}#{task.partition}" + (" (standby)" if task.standby else "")
         for task in tasks
@@ -144,9 +144,9 @@ def _group(thread: int) -> str:
 
 
 def _once(body: Body) -> Body:
-    """Refuse what Spark starts again by itself, as it does when it holds a host's loss against it.
+    """Refuse Spark's own retries, which happen when it blames a lost executor on its host.
 
-    The TaskManager is to know; it starts the thread again.
+    The TaskManager must learn of the loss; it starts the thread again.
     """
 
     def checked(elements: Iterable[int]) -> Iterator[int]:
@@ -159,7 +159,7 @@ def _once(body: Body) -> Body:
 
 
 def _summary(error: Exception) -> str:
-    """Return the line of a Spark error that says most: the last one before Java's stack."""
+    """Return the most telling line of a Spark error: the last one before Java's stack."""
     message = str(error).split("\n\tat ")[0]
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return (lines or [type(error).__name__])[-1][-300:]

@@ -1,4 +1,4 @@
-"""Spark's settings for a TaskManager: the slots that it asks for, and where threads may land."""
+"""Spark's settings for a TaskManager: how many slots it requests, and where threads may run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _STANDALONE = "spark://"
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Spark's own settings, and the reason why no queries can run with them, if there is one."""
+    """Spark's own settings, and why no queries can run with them, if that is so."""
 
     values: Mapping[str, str]
     no_queries: str = ""
 
 
 def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
-    """Return what config.yaml says, over defaults that give each PipelineThread a slot.
+    """Return the settings of config.yaml, over defaults that give each PipelineThread a slot.
 
-    Raises `ConfigError` if there are fewer slots than `threads`, or a number is none.
+    Raises `ConfigError` if there are fewer slots than `threads`, or for an invalid number.
     """
     local = _LOCAL.fullmatch(config.master)
     master, defaults, slots, cure = (
@@ -51,7 +51,7 @@ def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
         **defaults,
         **config.conf,
         "spark.master": master,
-        # A PipelineThread that ends is started again by the TaskManager, which knows its tasks.
+        # The TaskManager itself restarts a PipelineThread that ends, since it knows its tasks.
         "spark.task.maxFailures": "1",
         # A second copy of a task would fence the first one.
         "spark.speculation": "false",
@@ -70,10 +70,10 @@ def _local(master: str, threads: int, slots: str) -> tuple[str, dict[str, str], 
 
 
 def _cluster(config: SparkConfig, threads: int) -> tuple[str, dict[str, str], int | None, str]:
-    """Ask for one executor with one slot per thread, so that no two threads share an executor.
+    """Request one executor with one slot per thread, so that no two threads share an executor.
 
-    A standalone master would give all its cores otherwise, the others two executors. Slots are
-    `None` where Spark makes executors as they are needed.
+    By default, a standalone master would give all its cores, and other masters two executors.
+    Slots are `None` if Spark creates executors on demand.
     """
     conf = config.conf
     task_cpus = _number(conf, "spark.task.cpus", 1)
@@ -87,7 +87,7 @@ def _cluster(config: SparkConfig, threads: int) -> tuple[str, dict[str, str], in
     defaults = {
         "spark.executor.cores": str(cores),
         "spark.executor.extraJavaOptions": SMALL_JVM,
-        # Or the losses of months would add up until Spark gives up (YARN, Kubernetes).
+        # Otherwise, failures of months would add up until Spark gives up (YARN, Kubernetes).
         "spark.executor.failuresValidityInterval": "1h",
     }
     if conf.get("spark.dynamicAllocation.enabled", "").lower() == "true":

@@ -1,4 +1,4 @@
-"""A standby: a copy of a task's state on another TaskManager, kept up to its state topics."""
+"""A standby: a copy of a task's state on another TaskManager, kept up to date with its topics."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class StandbyStart(TaskStart):
     """The start of a standby."""
 
     def run(self) -> StandbyTask:
-        """Open the stores and read what they do not have yet; see `TaskStart.run`."""
+        """Open the stores and read the records that they lack; see `TaskStart.run`."""
         began_s = time.monotonic()
         watch, task = self._context.lag_watch, self._replica.task
-        # Its positions of before are not those of stores that may be new.
+        # The former positions may not match the stores, which may be new.
         watch.forget(task)
         replica, number = self._replica, self._replica.task.partition
         kept = [b for b in self._node_group().stores if b.logged and b.persistent]
@@ -49,10 +49,10 @@ class StandbyStart(TaskStart):
 class StandbyTask(RunningTask):
     """Follows the state topics of a task that runs elsewhere, and never writes to Kafka.
 
-    It has the stores in the very place where the task itself would have them on this TaskManager.
-    So a task that comes here reads no more than what this one has not read yet, once it is
-    closed. Only committed records are applied. What is kept in memory is not copied. See Kafka
-    Streams' `num.standby.replicas`.
+    The standby's stores are in the same place as the task's own would be on this TaskManager. So
+    when the standby is closed and the task comes here, the task reads only what the standby has not
+    read yet. Only committed records are applied. State that is kept in memory is not copied. See
+    Kafka Streams' `num.standby.replicas`.
     """
 
     state = TaskState.STANDBY
@@ -70,18 +70,18 @@ class StandbyTask(RunningTask):
         self._stores = stores
         self._segmented = segmented
         self._note = note
-        """Is told how far it is."""
+        """Called with the current positions."""
         note(positions)
         self._memory = memory
         self._log = log
 
     @property
     def has_records(self) -> bool:
-        """Never: what comes is applied at once."""
+        """Return False: the standby applies records as soon as they arrive."""
         return False
 
     def add(self, batch: RecordBatch) -> None:
-        """Apply records of a state topic. Raises what RocksDB raises when it cannot write."""
+        """Apply records of a state topic. Raises RocksDB's error if it cannot write."""
         partition = (batch.topic, batch.partition)
         last = dict(zip(batch.keys, batch.values, strict=True))
         changes = {key: value for key, value in last.items() if key is not None}
@@ -93,18 +93,18 @@ class StandbyTask(RunningTask):
             self._segmented[partition].expire()
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """Note that the partition had nothing to read at `offset` and after it."""
+        """Record that the partition had nothing to read at `offset` and after it."""
         super().reached_end(partition, offset)
-        # Transaction markers are offsets, too.
+        # Transaction markers take up offsets too.
         self.read[partition] = max(offset, self.read[partition])
         self._note(self.read)
 
     def lose_input(self, reason: str) -> None:
-        """Raise `TransactionFailedError`: a new start finds out what the topics still have."""
+        """Raise `TransactionFailedError`; a new start finds out what the topics still have."""
         raise TransactionFailedError(reason)
 
     def release(self) -> None:
-        """Close the stores, which remember how far they are."""
+        """Close the stores, which keep their positions."""
         try:
             for (topic, _), position in self.read.items():
                 self._stores.follow(topic, {}, position)

@@ -60,10 +60,10 @@ class _Thread:
     launch_at_ms: int | None = None
     patience_ends_ms: int = 0
     waits: bool = False
-    """Whether it was launched, but has not come up for so long that it is said."""
+    """Whether it was launched so long ago that its failure to come up is reported."""
     failures: int = 0
     hang_steps: int = 0
-    """What was done because it hangs: first its stacks are wanted, then it is killed."""
+    """How far the reaction to a hang has got: its stacks are requested first, then it is killed."""
 
 
 @dataclass(slots=True)
@@ -72,20 +72,20 @@ class _Task:
     thread: int
     status: TaskStatus
     former_restarts: int = 0
-    """What was counted before its present start: one more for each worker that ended or lost it."""
+    """Restarts before its present start; each worker that ended or lost the task adds one."""
     closing: bool = False
     successor: ProcessorReplica | None = None
-    """Assigned again while it was still closing."""
+    """The next assignment of the task, received while the task was still closing."""
 
 
 class TaskManagerState:
-    """What this TaskManager runs and where. `handle` is the only way to change it.
+    """Which tasks this TaskManager runs, and on which threads. Only `handle` changes this.
 
-    Its reports never claim more than is true: a task is listed from the command that assigned it
+    Its reports never claim more than is true: they list a task from the command that assigned it
     until its PipelineThread has closed it, and a thread is RUNNING only while it says so itself.
-    Whatever happens only makes a report due: each tick sends one at most, of all that happened
-    before it. A report says what has changed; a full one comes now and then, when the JobManager
-    asks for it, and after each introduction.
+    Events only make a report due. Each tick sends at most one report, which covers everything that
+    happened before it. A report contains what has changed. A full report is sent now and then, when
+    the JobManager asks for it, and after each introduction.
     """
 
     def __init__(
@@ -101,21 +101,21 @@ class TaskManagerState:
         self._interval_ms = heartbeat_interval_ms
         # A transaction is lost when it is open for longer than its timeout, and a commit that
         # began just before may block for as long again. PipelineThreads report after each batch
-        # and each commit. The margin is for closing stores and clients.
+        # and each commit. The margin covers closing stores and clients.
         self._hang_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
         self._identity = Report(tm_id, incarnation, threads, beat=0, host=host, pid=pid)
         self._reporter = Reporter(heartbeat_interval_ms)
         self._threads = {number: _Thread() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}
         self._given_up: dict[TaskId, int] = {}
-        """How often tasks will have restarted if they come back: their threads lost them."""
+        """Restart counts of tasks that were lost by their threads, for when they come back."""
         self._epoch = -1
         self._sequence = 0
         self._now_ms = 0
         self._next_thread = 0
         self._is_launched = False
         self._introduce_at_ms: int | None = None
-        """When to introduce itself, if it is to do so."""
+        """When to introduce itself; `None` if it need not."""
         self._heartbeat_at_ms: int | None = None
         """When to send the next heartbeat; `None` until it has introduced itself."""
         self._refused_since_ms: int | None = None
@@ -125,11 +125,11 @@ class TaskManagerState:
 
     @property
     def tasks(self) -> dict[TaskId, int]:
-        """The tasks that are listed in reports, each with its thread."""
+        """The tasks listed in reports, each with its thread."""
         return {task_id: task.thread for task_id, task in self._tasks.items()}
 
     def handle(self, event: Event) -> list[Command]:
-        """Take an event in; return what to do, in order. After `Exit` there is nothing to do."""
+        """Process an event; return the commands, in order. There are none after `Exit`."""
         if self._exited:
             return []
         match event:
@@ -163,7 +163,7 @@ class TaskManagerState:
         return commands
 
     def _on_tick(self, now_ms: int) -> None:
-        # This process did not run meanwhile, so its threads may have, or were stopped with it.
+        # This process was paused that long. Its threads may have run meanwhile, or paused too.
         paused_ms = max(now_ms - self._now_ms - self._interval_ms, 0)
         self._now_ms = now_ms
         if not self._is_launched:
@@ -193,7 +193,7 @@ class TaskManagerState:
             self._commands.append(Heartbeat(report))
 
     def _watch(self, number: int, thread: _Thread) -> None:
-        """See whether a thread is silent, and end it if that is longer than anything may take."""
+        """Check whether a thread is silent; end it if the silence exceeds all time limits."""
         silent_ms = self._now_ms - thread.heard_at_ms
         if silent_ms > SILENCE_BEATS * self._interval_ms:
             thread.state = ThreadState.SILENT
@@ -205,7 +205,7 @@ class TaskManagerState:
             thread.hang_steps += 1
 
     def _watch_start(self, number: int, thread: _Thread) -> None:
-        """Say of a thread that has not come up for long that it waits, and its tasks with it."""
+        """Report a thread that has not come up for long as waiting, together with its tasks."""
         if self._now_ms < thread.patience_ends_ms:
             return
         thread.waits = True
@@ -238,7 +238,7 @@ class TaskManagerState:
         self._report_soon()
 
     def _on_refused(self, reason: str) -> None:
-        """Ask again for a while: the id may be that of a predecessor whose death is not known."""
+        """Retry for a while: the id may belong to a predecessor not yet known to be dead."""
         self._reporter.require_full()
         if self._refused_since_ms is None:
             self._refused_since_ms = self._now_ms
@@ -268,8 +268,8 @@ class TaskManagerState:
     def _thread_for(self, task_id: TaskId) -> int:
         """Return the thread that has the same state open; else the next with the fewest tasks.
 
-        A store is open once at a time, and a thread closes what is revoked before it starts what
-        is assigned.
+        A store can be open only once, and a thread closes revoked tasks before it starts assigned
+        ones.
         """
         counts = dict.fromkeys(self._threads, 0)
         for other_id, task in self._tasks.items():
@@ -302,7 +302,7 @@ class TaskManagerState:
         for task in self._tasks.values():
             if task.thread == number:
                 self._commands.append(AssignTask(number, task.replica, self._epoch))
-        # Not before: tasks would leave their owners and wait for the threads to come up.
+        # No sooner, or tasks would leave their owners and wait for these threads to come up.
         is_up = all(thread.state is ThreadState.RUNNING for thread in self._threads.values())
         if is_up and self._heartbeat_at_ms is None:
             self._introduce_at_ms = self._now_ms
@@ -312,7 +312,7 @@ class TaskManagerState:
         if thread.state not in _ALIVE:
             return
         thread.state, thread.heard_at_ms = ThreadState.RUNNING, self._now_ms
-        if thread.hang_steps == 1:  # it came back in time
+        if thread.hang_steps == 1:  # it recovered in time
             thread.hang_steps = 0
         for status in statuses:
             task = self._tasks.get(status.task)
@@ -335,7 +335,7 @@ class TaskManagerState:
             self._report_soon()
 
     def _on_lost(self, number: int) -> None:
-        """Tell the truth soon, and start the thread again; its tasks wait for it."""
+        """Report the loss soon, and start the thread again; its tasks wait for it."""
         thread = self._threads[number]
         was_up = thread.state in _ALIVE
         lived_ms = self._now_ms - thread.connected_at_ms if was_up else 0
@@ -394,7 +394,7 @@ class TaskManagerState:
         self._commands.append(Exit(refusal))
 
     def _report_soon(self) -> None:
-        """Make a heartbeat due at the next tick, however much else happens until then."""
+        """Make a heartbeat due at the next tick; it also covers what happens until then."""
         if self._heartbeat_at_ms is not None:
             self._heartbeat_at_ms = self._now_ms
 

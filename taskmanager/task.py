@@ -27,14 +27,14 @@ from taskmanager.user_errors import log_context
 REFRESH_INTERVAL_S = 12 * 3600
 DOUBT_INTERVAL_S = 5.0
 BUFFERED_BYTES = 16 * 1024 * 1024
-"""From how many bytes on that wait of a partition no more is fetched for it."""
+"""If this many bytes of a partition wait, no more is fetched for it."""
 _OVERFULL = 4
-"""How many times as much may wait before the partition is paused: then librdkafka drops what it
-has fetched ahead, and fetches it again later."""
+"""The partition is paused only if this many times as much waits, because a pause makes librdkafka
+drop what it has fetched ahead and fetch it again later."""
 
 
 class Outlet:
-    """What nodes must know about the topics that they write to; see `streams.outputs.Outlet`."""
+    """Information for nodes about their output topics; see `streams.outputs.Outlet`."""
 
     def __init__(self, producer: TransactionalProducer, brokers: Brokers) -> None:
         self._producer = producer
@@ -69,11 +69,11 @@ class Outlet:
 
 
 class Task(RunningTask):
-    """Runs one processor replica; see `RunningTask`, and `ProcessorStart` for how it comes to be.
+    """Runs one processor replica; see `RunningTask`, and `ProcessorStart` for how it is created.
 
-    A task of a built-in type sends what it puts out at the end of each turn. What user code puts
-    out is kept until the commit: no transaction is open while user code runs, so it may take as
-    long as it likes.
+    A task of a built-in type sends its outputs at the end of each turn. Outputs of user code are
+    kept until the commit: no transaction is open while user code runs, so it may take as long as it
+    likes.
     """
 
     state = TaskState.RUNNING
@@ -102,20 +102,20 @@ class Task(RunningTask):
         self._group_metadata = group_metadata
         self._sends_early = replica.type in BUILT_IN
         self._positions = positions
-        """What the open transaction commits."""
+        """The positions that the open transaction commits."""
         self._figures = Figures()
-        """What was done in the open transaction."""
+        """The figures of the open transaction."""
         self._opened_at_s: float | None = None
         self._committed_at_s = time.monotonic()
         self._closing: Call | None = None
         self._inbox: deque[RecordBatch] = deque()
-        """What has come since the last turn began."""
+        """The records that have arrived since the last turn began."""
         self._arrived = dict.fromkeys(self.partitions, 0)
         self._taken_in = dict.fromkeys(self.partitions, 0)
-        """How many records came by the loop's count, and went from `_inbox` to the nodes by that of
-        the thread that has the turn."""
+        """How many records arrived, as counted by the loop, and how many went from `_inbox` to the
+        nodes, as counted by the thread that has the turn."""
         self._bytes = dict.fromkeys(self.partitions, 0)
-        """Of what came since nothing waited."""
+        """The bytes that have arrived since the partition last had no waiting records."""
         buffered = settings_of(replica).buffered_records
         self._full = buffered
         self._overfull = buffered + _OVERFULL * context.config.max_batch_records
@@ -123,7 +123,7 @@ class Task(RunningTask):
     # For the loop of the PipelineThread, at any time
 
     def add(self, batch: RecordBatch) -> None:
-        """Take records of one of the task's partitions in; a turn processes them."""
+        """Take in records of one of the task's partitions; a turn processes them."""
         partition = (batch.topic, batch.partition)
         if not self._waiting(partition):
             self._bytes[partition] = 0
@@ -139,32 +139,32 @@ class Task(RunningTask):
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls of an `AsyncProcessor` are in flight; `wake` tells when one returns."""
+        """Whether calls of an `AsyncProcessor` are in flight; `wake` is called as each returns."""
         return self._nodes.has_calls
 
     @property
     def call(self) -> Call | None:
-        """The call of user code that goes on."""
+        """The call of user code that is in progress."""
         return self._closing or self._nodes.call
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """Note that the partition had nothing to read at `offset` and after it."""
+        """Record that the partition had nothing to read at `offset` and after it."""
         super().reached_end(partition, offset)
         # Committed offsets do not step over the markers of transactions.
         watch, task = self._context.lag_watch, self._replica.task
         watch.nothing_between(task, partition, self.read[partition], offset)
 
     def lose_input(self, reason: str) -> None:
-        """Raise `HopelessError`: nothing is skipped."""
+        """Raise `HopelessError`: no records are skipped."""
         raise HopelessError(reason)
 
     def is_full(self, partition: Partition) -> bool:
-        """Whether so much of a partition waits that no more should be fetched for it."""
+        """Whether so many of a partition's records wait that no more should be fetched."""
         waiting = self._waiting(partition)
         return waiting >= self._full or (waiting > 0 and self._bytes[partition] >= BUFFERED_BYTES)
 
     def is_overfull(self, partition: Partition) -> bool:
-        """Whether so much of a partition waits that it must be paused while others are fetched."""
+        """Whether so many of a partition's records wait that the partition must be paused."""
         waiting, size = self._waiting(partition), self._bytes[partition]
         return waiting >= self._overfull or (waiting > 0 and size >= _OVERFULL * BUFFERED_BYTES)
 
@@ -176,14 +176,14 @@ class Task(RunningTask):
 
     @property
     def needs_refresh(self) -> bool:
-        """Whether it has not committed for so long that the brokers may soon forget about it."""
-        # What calls have put out in the order of keys must not be committed before they return.
+        """Whether the last commit is so old that the brokers may soon forget the task's offsets."""
+        # With order by key, outputs of calls must not be committed before the calls return.
         is_due = time.monotonic() - self._committed_at_s > REFRESH_INTERVAL_S
         return is_due and not self._nodes.has_calls
 
     @property
     def has_lost_connection(self) -> bool:
-        """Whether a connection broke; not while a transaction is open, which may still commit."""
+        """Whether a connection broke; False while a transaction is open, which may still commit."""
         return self._opened_at_s is None and self._producer.is_doubtful
 
     def require_connection(self) -> None:
@@ -191,17 +191,17 @@ class Task(RunningTask):
         self._producer.require_undisturbed()
 
     def wake_in_ms(self) -> int | None:
-        """Return in how many ms a turn has something to do though no record comes, or `None`."""
+        """Return after how many ms a turn has work even if no record comes, or `None`."""
         return self._nodes.wake_in_ms(_monotonic_ms())
 
     # One at a time
 
     def turn(self, until_s: float) -> Turn:
-        """Process what waits, until that time of `time.monotonic` comes; one record at least.
+        """Process waiting records, at least one, until `time.monotonic()` reaches `until_s`.
 
-        Raises `TransactionFailedError`, `FencedError`, `HopelessError`, or `StoreCorruptedError`;
-        and `ProcessingFailedError` for a record that is rejected while `on_error` is `fail`: what
-        came before it is done, and may be committed.
+        Raises `TransactionFailedError`, `FencedError`, `HopelessError`, or `StoreCorruptedError`.
+        Raises `ProcessingFailedError` for a record that is rejected while `on_error` is `fail`; the
+        records before it are processed, and may be committed.
         """
         try:
             with log_context(self._replica.task):
@@ -224,7 +224,7 @@ class Task(RunningTask):
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether anything was done since the last commit that can be committed now."""
+        """Whether the task has done anything since its last commit that can be committed now."""
         has_sent = self._opened_at_s is not None
         has_changed = self._stores.have_changed and self._nodes.is_committable
         return has_sent or self._nodes.has_uncommitted or has_changed
@@ -235,20 +235,20 @@ class Task(RunningTask):
         return 0.0 if self._opened_at_s is None else time.monotonic() - self._opened_at_s
 
     def commit(self) -> None:
-        """Commit what was done: outputs, dead letters, state and input positions, at once.
+        """Commit outputs, dead letters, state and input positions in one transaction.
 
         Local state follows once Kafka has it. Blocks for some ms, at most the transaction timeout.
         Raises `TransactionFailedError`, `FencedError`, `HopelessError`, or `StoreCorruptedError`;
-        it may be committed all the same.
+        the transaction may be committed all the same.
         """
         self._send()
         self._commit()
 
     def refresh(self) -> None:
-        """Commit the positions that are committed already, in a transaction of their own.
+        """Commit the positions that are already committed again, in a separate transaction.
 
         Brokers forget offsets of a group without members 7 days after the last commit
-        (`offsets.retention.minutes`), and transactional ids likewise. Raises as `commit`.
+        (`offsets.retention.minutes`), and transactional ids likewise. Raises what `commit` raises.
         """
         self._begin()
         self._commit()
@@ -270,13 +270,13 @@ class Task(RunningTask):
         self._stores.close()
 
     def abandon(self) -> None:
-        """Close the clients, and leave the rest to a call of user code that does not end."""
+        """Close the clients, and leave the rest to a call of user code that does not return."""
         self._opened_at_s = None
         self._context.global_stores.release(self._replica.task)
         self._producer.close()
 
     def end_abandoned(self, _result: object = None) -> None:
-        """Close the stores: the next start, or a standby, needs their folders."""
+        """Close the stores, because the next start or a standby needs their folders."""
         self._stores.close()
 
     # Transactions
@@ -286,7 +286,7 @@ class Task(RunningTask):
             self._send()
 
     def _send(self) -> None:
-        """Send what the nodes have put out, and note how far they are."""
+        """Send the outputs of the nodes, and record their positions."""
         outputs, figures = self._nodes.take()
         if figures.dropped:
             self._log.warning("records dropped", records=described(figures.dropped))
@@ -340,7 +340,7 @@ class Task(RunningTask):
         self._context.lag_watch.oldest_waits_since(self._replica.task, oldest_ms)
 
     def _partitions_at_end(self) -> list[Partition]:
-        """Return the partitions of which all was read that the brokers were known to have."""
+        """Return the partitions that were read up to the last known end."""
         return [p for p, at in self.read.items() if self._ends.get(p, -1) >= at]
 
 

@@ -35,11 +35,11 @@ START_TIMEOUT_S = 60
 
 
 class StartCancelledError(Exception):
-    """The task was cancelled while it started. The caller did that, and forgets it."""
+    """The task was cancelled while it started. The caller requested that, and forgets it."""
 
 
 class TaskStart(ABC):
-    """One start of a task. `run` blocks; any thread may ask how far it is, or cancel it."""
+    """One start of a task. `run` blocks; any thread may read its progress or cancel it."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class TaskStart(ABC):
         log: Any,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare it. The task calls `wake`, from any thread, when a call of it has returned."""
+        """Prepare the start. The task calls `wake`, on any thread, when one of its calls ends."""
         self.state = TaskState.STARTING
         self.restored = 0
-        """Offsets of state topics that were read."""
+        """How many offsets of state topics were read."""
         self.to_restore = 0
         self.call: Call | None = None
-        """The `init` of user code that goes on."""
+        """The call of a user's `init` that is in progress."""
         self._replica = replica
         self._context = context
         self._memory = memory
@@ -66,24 +66,24 @@ class TaskStart(ABC):
 
     @abstractmethod
     def run(self) -> RunningTask:
-        """Return the task, started. Raises with nothing left behind.
+        """Return the started task. If this raises, nothing is left open.
 
         `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError`,
         `StoreUnavailableError`, `OSError` (the state directory), `StartCancelledError`,
-        `UserCodeError` for what users' processors raise in `init`, or what has stopped a global
-        store.
+        `UserCodeError` for what users' processors raise in `init`, or the error that has stopped a
+        global store.
         """
 
     def cancel(self) -> None:
-        """Let `run` end soon, with `StartCancelledError`."""
+        """Make `run` end soon, with `StartCancelledError`."""
         self._is_cancelled = True
 
     @property
     def restore_eta_s(self) -> int | None:
-        """In how many seconds the restore ends if it goes on as fast; `None` while unknown."""
+        """After how many seconds the restore ends at its present rate; `None` while unknown."""
         if self.state is not TaskState.RESTORING or not self.restored:
             return None
-        # A standby's owner goes on writing, so it may have got more than there was at first.
+        # A standby's owner goes on writing, so more may have been read than there was at first.
         left = max(self.to_restore - self.restored, 0)
         return round((time.monotonic() - self._restore_began_s) * left / self.restored)
 
@@ -148,13 +148,13 @@ class ProcessorStart(TaskStart):
         with ExitStack() as undo:
             producer = clients.producer(names.transactional_id(replica.task), limits)
             undo.callback(producer.close)
-            # Made early: one that is asked while it connects may take 0.7 s to answer. And a
-            # reader of its own, as each is for one thread.
+            # Created early: a reader that is used while it connects may take 0.7 s to answer.
+            # The start has its own reader, since only one thread may use each.
             with closing(clients.reader(names.consumer_group(replica.task.processor))) as reader:
                 reach("before-fence")
-                self._require_wanted()  # others may run it by now
+                self._require_wanted()  # another TaskManager may run it by now
                 producer.fence(START_TIMEOUT_S)
-                # Only now: before, the former owner could still commit.
+                # Not before the fence: until then, the former owner could still commit.
                 positions = self._find_positions(group, producer, reader)
                 self._context.lag_watch.done_up_to(replica.task, offsets_of(positions))
                 stores = TaskStores(
@@ -229,7 +229,7 @@ class ProcessorStart(TaskStart):
 
     @contextmanager
     def _making_processors(self) -> Iterator[None]:
-        """Let suppliers and `init` run; raises `UserCodeError` or `HopelessError` if one fails."""
+        """Run suppliers and `init`; raises `UserCodeError` or `HopelessError` if one fails."""
         try:
             with log_context(self._replica.task):
                 yield
@@ -238,7 +238,7 @@ class ProcessorStart(TaskStart):
         except Exception as error:
             is_user_error = self._context.user_errors.record(error, self._log)
             if is_user_error or isinstance(error, StreamsError):
-                # What the engine itself refuses to run, it refuses the next time, too.
+                # What the engine itself refuses to run now, it would refuse at the next start too.
                 is_hopeless = isinstance(error, StreamsError) and type(error) is not SupplierError
                 kind = HopelessError if is_hopeless else UserCodeError
                 raise kind(reason(error)) from error
@@ -255,7 +255,7 @@ class ProcessorStart(TaskStart):
     def _find_positions(
         self, group: NodeGroup, producer: TransactionalProducer, reader: Reader
     ) -> dict[Partition, Committed]:
-        """Return where to go on, in the order of the inputs."""
+        """Return the positions at which to continue, in the order of the inputs."""
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         committed = reader.committed(partitions, START_TIMEOUT_S)
         require_settled(self._memory, offsets_of(committed))
@@ -270,17 +270,17 @@ class ProcessorStart(TaskStart):
             positions[partition] = Committed(end if is_last else oldest)
             from_end |= is_last
         if from_end:
-            # At once: what comes between now and the first transaction must not be left out.
+            # Commit at once: records that arrive before the first transaction must not be skipped.
             producer.begin()
             producer.commit(positions, reader.group_metadata)
         return positions
 
 
 def require_settled(memory: TaskMemory, committed: Mapping[Partition, int]) -> None:
-    """Raise `TransactionFailedError` where less is committed than was; else remember it.
+    """Raise `TransactionFailedError` if a committed offset has gone back; else remember them all.
 
-    A group coordinator that is elected, deposed and elected again while it loads answers from
-    what it has read so far (seen with Kafka 4.2): to go on there would repeat records.
+    A group coordinator that is elected, deposed and elected again while it loads offsets answers
+    from those that it has read so far (seen with Kafka 4.2). To go on there would repeat records.
     """
     for partition, settled in memory.settled.items():
         found = committed.get(partition)
@@ -295,7 +295,7 @@ def require_settled(memory: TaskMemory, committed: Mapping[Partition, int]) -> N
 
 
 def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: TaskMemory) -> None:
-    """Commit the offsets of a task that has FAILED again, before the brokers forget them.
+    """Commit the offsets of a FAILED task again, before the brokers forget them.
 
     Raises `EngineError`.
     """

@@ -22,7 +22,7 @@ from taskmanager.restore import restore
 
 
 class TaskStores:
-    """What a task remembers: the bytes of each store of its node group, by the store's name."""
+    """The state of a task: the bytes of each store of its node group, by the store's name."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class TaskStores:
     ) -> None:
         """Open the stores, each in a folder of its own.
 
-        `topic_ids` has the ids of the state topics: what a store holds belongs to one of them.
-        Raises `StoreLockedError`, `OSError`, or `HopelessError` for a store whose name is not that
-        of a folder.
+        `topic_ids` has the ids of the state topics; the content of a store belongs to one of them.
+        Raises `StoreLockedError`, `OSError`, or `HopelessError` for a store whose name is not valid
+        for a folder.
         """
         for builder in self._builders:
             topic_id = topic_ids[self._topics[builder.name]] if builder.logged else ""
@@ -51,7 +51,7 @@ class TaskStores:
             store = builder.open(folder_in(directory, builder.name), identity, self._resources)
             self.stores[builder.name] = store
             if not builder.logged:
-                # What it holds may be of a transaction that was never committed.
+                # Its content may come from a transaction that was never committed.
                 store.wipe()
 
     def restore(
@@ -103,8 +103,8 @@ class TaskStores:
     def send(self, producer: TransactionalProducer, number: int) -> None:
         """Send the changes to partition `number` of the state topics. Raises as `send_state`.
 
-        And `StoreCorruptedError` for a store that has closed itself, with what it was to remember,
-        while the user's code went on.
+        Also raises `StoreCorruptedError` if a store has closed itself and lost its uncommitted
+        changes while user code went on.
         """
         for builder in self._builders:
             self.stores[builder.name].require_open()
@@ -115,7 +115,7 @@ class TaskStores:
     def commit(self, offsets: Mapping[str, int]) -> bool:
         """Apply the transaction that Kafka has committed.
 
-        `offsets` are those behind the last records of the state topics. Returns whether all of
+        `offsets` are the offsets after the last records of the state topics. Returns whether all of
         them are known; if not, the stores must be opened and restored again.
         """
         for builder in self._builders:
@@ -138,18 +138,18 @@ class TaskStores:
 
 
 def task_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Path:
-    """Return the directory of a task's stores, its own per TaskManager; a standby has the same.
+    """Return the directory of a task's stores on this TaskManager; a standby has the same one.
 
-    Raises `HopelessError` if the task's id is not the name of a folder.
+    Raises `HopelessError` if the task's id is not valid as a folder name.
     """
     return folder_in(job_directory(config, tm_id), str(replica.task.active))
 
 
 def folder_in(directory: Path, name: str) -> Path:
-    """Return the folder of this name directly in a directory. A store wipes its folder at need.
+    """Return the folder of this name directly in a directory. A store may wipe its folder.
 
     Raises `HopelessError` for a name that leads anywhere else. Ids and names are checked where
-    they are read; this holds even if a check was forgotten there.
+    they are read; this check holds even if an earlier one is missing.
     """
     if Path(name).name != name or name in ("", *REFUSED_NAMES):
         raise HopelessError(f"{name!r} is not the name of a folder in {directory}")
@@ -157,21 +157,21 @@ def folder_in(directory: Path, name: str) -> Path:
 
 
 def job_directory(config: Config, tm_id: int) -> Path:
-    """Return the directory of all that a TaskManager keeps of a job."""
+    """Return the directory of everything that a TaskManager keeps for a job."""
     job = f"job_{config.job_name}" if config.job_name else "job"
     return config.state_dir / job / f"taskmanager_{tm_id}"
 
 
 def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> dict[str, str]:
-    """Return what the content of a task's stores belongs to, besides their topics.
+    """Return what the content of a task's stores belongs to, in addition to their topics.
 
-    The TaskManager is part of it, as a copy of another one's directory is as old as the copy.
+    This includes the TaskManager: if another one's directory is copied, the copy grows out of date.
     """
     return {"cluster": cluster_id, "task": str(replica.task.active), "task_manager": str(tm_id)}
 
 
 def check_writable(config: Config) -> None:
-    """Raise `UnavailableError` unless the state directory can be made and written."""
+    """Raise `UnavailableError` unless the state directory can be created and written."""
     try:
         config.state_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=config.state_dir):

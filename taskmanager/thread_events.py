@@ -1,4 +1,4 @@
-"""What happens to a PipelineThread, and what it is to do about it; see `thread_state`."""
+"""The events and commands of a PipelineThread's core; see `thread_state`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from enum import Enum, auto
 from common.nodes import TaskId
 
 DEFAULT_MAX_PROCESS_TIME_MS = 300_000
-"""How long one call of user code may take, unless its processor says otherwise."""
+"""The limit for one call of user code, unless its processor sets another one."""
 
 
 class Kind(Enum):
-    """What an error means for the task."""
+    """The consequence of an error for the task."""
 
     TRANSIENT = auto()
     """A new start may cure it."""
     FENCED = auto()
-    """A newer producer has its transactional id; the second time, the task is somebody else's."""
+    """A newer producer has its transactional id; at the second fence, the task has a new owner."""
     EXPIRED = auto()
     """Fenced after its transaction had outlived its timeout, most likely by the brokers."""
     FATAL = auto()
-    """It stops until the operator has changed something."""
+    """The task stops until the operator has changed something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Failure:
     kind: Kind
     reason: str
     commits: bool = False
-    """Whether what the task did before is right, and is committed first."""
+    """Whether the task's work before the failure is correct, and is committed first."""
 
 
 # Events
@@ -50,20 +50,20 @@ class Call:
 class Tick:
     """Time passed: milliseconds of a clock that only goes forward.
 
-    `heard_ms` is when the driver was last heard.
+    `heard_ms` is when the last message of the driver arrived.
     """
 
     now_ms: int
     heard_ms: int
     calls: tuple[Call, ...] | None = None
-    """The calls that go on; `None` if nobody has looked."""
+    """The calls that are in progress; `None` if nobody has checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
     """The driver gave a task to this thread.
 
-    Turns of one that `is_inline` run no user code: the thread's loop takes them itself.
+    If the task `is_inline`, its turns run no user code, and the thread's loop runs them itself.
     """
 
     task: TaskId
@@ -73,14 +73,14 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The driver wants tasks back, committed and closed."""
+    """The driver takes tasks back; they are to be committed and closed."""
 
     tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The driver wants all tasks back, and the thread to end."""
+    """The driver takes all tasks back, and the thread is to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """A start has failed and left nothing behind; without a failure, it was cancelled."""
+    """A start has failed and left nothing open; without a failure, it was cancelled."""
 
     task: TaskId
     failure: Failure | None
@@ -101,9 +101,9 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """Records of the task came, or the end of its input was reached.
+    """Records of the task arrived, or the end of its input was reached.
 
-    `has_records` says that some wait, which a turn may be able to process; `is_at_its_end` that
+    `has_records` means that some wait that a turn may be able to process, and `is_at_its_end` that
     no more are to be expected at once.
     """
 
@@ -116,10 +116,10 @@ class Fed:
 class TurnEnded:
     """A turn has ended, with the failure that ended it if there was one.
 
-    `has_more` says that another turn has something to do at once, `has_uncommitted` that there is
-    something to commit, and nothing under way that must come before. `wake_in_ms` says that a turn
-    has something to do in so many milliseconds though no record comes, and `is_at_its_end` that no
-    more records are to be expected at once.
+    `has_more` means that another turn would have work at once. `has_uncommitted` means that there
+    is work to commit, and that nothing is in progress that must come before it. After
+    `wake_in_ms` milliseconds, a turn has work even if no record comes. `is_at_its_end` means that
+    no more records are to be expected at once.
     """
 
     task: TaskId
@@ -141,7 +141,7 @@ class CommitEnded:
 
 @dataclass(frozen=True, slots=True)
 class Disturbed:
-    """Something that the task needs has failed, in the background or in another task's hands."""
+    """Something that the task needs has failed, in the background or in use by another task."""
 
     task: TaskId
     failure: Failure
@@ -149,7 +149,7 @@ class Disturbed:
 
 @dataclass(frozen=True, slots=True)
 class RefreshDue:
-    """The task has not committed for so long that brokers may soon forget its offsets."""
+    """The task's last commit is so old that brokers may soon forget its offsets."""
 
     task: TaskId
 
@@ -189,14 +189,14 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class CancelStart:
-    """Let a start that goes on end soon; `StartFailed`, or `Started`, follows."""
+    """Make a start end soon; `StartFailed` or `Started` follows."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class RunTurn:
-    """Give a task a turn of at most so many milliseconds and a record: `TurnEnded` follows."""
+    """Give a task a turn of at most that many milliseconds plus a record: `TurnEnded` follows."""
 
     task: TaskId
     budget_ms: int
@@ -204,7 +204,7 @@ class RunTurn:
 
 @dataclass(frozen=True, slots=True)
 class CommitTask:
-    """Commit what a task has done in the background: `CommitEnded` follows."""
+    """Commit a task's work in the background: `CommitEnded` follows."""
 
     task: TaskId
 
@@ -225,9 +225,10 @@ class CloseTask:
 
 @dataclass(frozen=True, slots=True)
 class AbandonCall:
-    """Leave a call of user code behind forever, with the thread that it is on.
+    """Abandon a call of user code forever, together with its thread.
 
-    Close the task's clients, and leave its stores alone, which the call may use. Nothing follows.
+    Close the task's clients, but leave its stores open, since the call may use them. No event
+    follows.
     """
 
     task: TaskId
@@ -235,7 +236,7 @@ class AbandonCall:
 
 @dataclass(frozen=True, slots=True)
 class RestartTask:
-    """Tell the operator that a task starts again, and in how many milliseconds."""
+    """Tell the operator that a task starts again, and after how many milliseconds."""
 
     task: TaskId
     reason: str
@@ -256,19 +257,19 @@ class ForgetTask:
 
     task: TaskId
     reason: str = ""
-    """Why it was given up; empty where the driver wanted it back."""
+    """Why the task was given up; empty if the driver took it back."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndProcess:
-    """End the worker's process at once: the commit of a task never ends."""
+    """End the worker's process at once, because the commit of a task does not end."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class EndThread:
-    """Everything is closed: tell the driver, and end."""
+    """End the thread and tell the driver: everything is closed."""
 
 
 Command = (

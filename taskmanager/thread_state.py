@@ -1,7 +1,7 @@
 """A PipelineThread's decisions: events in, commands out. No clock, thread, Kafka or Spark here.
 
-Which task has its turn and for how long, when it commits, what becomes of its errors, when it
-starts again, and when it is closed or given up.
+They cover which task has its turn and for how long, when it commits, how its errors are handled,
+when it starts again, and when it is closed or given up.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ FENCED_WAIT_HEARTBEATS = 1.5
 
 
 class PipelineThreadState:
-    """The tasks of a PipelineThread. `handle` is the only way to change it.
+    """The tasks of a PipelineThread. Only `handle` changes this state.
 
-    User code runs on one thread, a turn at a time, and the tasks take turns; no turn begins
-    before the one before it ended. A task with user code has no transaction open while its code
-    runs: what it puts out is sent when it commits.
+    User code runs on one thread, one turn at a time. The tasks take turns, and no turn begins
+    before the previous one has ended. A task with user code has no transaction open while its code
+    runs: its outputs are sent when it commits.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class PipelineThreadState:
         self._commit_limit_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
         self._slots: dict[TaskId, Slot] = {}
         self._timed: dict[TaskId, None] = {}
-        """An ordered set: those for which something is to be done when time has passed."""
+        """An ordered set: tasks that have something to do at a later time."""
         self._to_turn: deque[TaskId] = deque()
-        """Those that wait for the thread of user code to have a turn there."""
+        """Tasks that wait for a turn on the thread of user code."""
         self._to_close: deque[TaskId] = deque()
-        """Those that wait for it to be closed there."""
+        """Tasks that wait to be closed on the thread of user code."""
         self._on_user_thread: TaskId | None = None
         self._now_ms = 0
         self._passed_ms = 0
-        """How much of the time since the last look at calls and commits this process ran."""
+        """For how much of the time since the last check of calls and commits this process ran."""
         self.is_stopping = False
-        """Whether the driver wants the thread to end; no tasks are taken from then on."""
+        """Whether the driver wants the thread to end; it takes no tasks from then on."""
         self._has_ended = False
         self._commands: list[Command] = []
 
@@ -94,7 +94,7 @@ class PipelineThreadState:
         return list(self._slots)
 
     def phase(self, task: TaskId) -> Phase:
-        """Return what is done with a task. Raises KeyError for one that is not here."""
+        """Return the phase of a task. Raises KeyError for a task that is not here."""
         return self._slots[task].phase
 
     def restarts(self, task: TaskId) -> int:
@@ -112,7 +112,7 @@ class PipelineThreadState:
         return min(due, default=None)
 
     def handle(self, event: Event) -> list[Command]:
-        """Take an event in; return what to do, in order. After `EndThread` there is nothing."""
+        """Process an event; return the commands, in order. There are none after `EndThread`."""
         if self._has_ended:
             return []
         match event:
@@ -154,12 +154,12 @@ class PipelineThreadState:
     # Time
 
     def _on_tick(self, tick: Tick) -> None:
-        # This process may not have run for a while: nobody is to blame for that.
+        # This process may not have run for a while, which must not count against a call or commit.
         passed_ms = min(tick.now_ms - self._now_ms, MOST_PASSED_MS)
         self._now_ms = tick.now_ms
         silent_ms = tick.now_ms - tick.heard_ms
         if silent_ms > self._lease_ms:
-            # By then the JobManager has given them to others, who have fenced these.
+            # By now, the JobManager has given the tasks to other owners, who have fenced these.
             lost = Release(f"the lease ran out: no sign of the driver for {silent_ms} ms", False)
             for slot in list(self._slots.values()):
                 self._release(slot, lost)
@@ -179,7 +179,7 @@ class PipelineThreadState:
                 self._on_due(slot)
 
     def _due(self, slot: Slot) -> int | None:
-        """Return when a slot is to be looked at again."""
+        """Return when a slot needs attention again."""
         if slot.phase is Phase.WAITING:
             return slot.due_ms
         if slot.phase is not Phase.IDLE:
@@ -200,7 +200,7 @@ class PipelineThreadState:
         self._consider(slot)
 
     def _watch_call(self, slot: Slot, call: Call, passed_ms: int) -> None:
-        """Give a call up that takes too long, and the task with it."""
+        """Give up a call that takes too long, and FAIL its task."""
         if slot.call_since_ms != call.since_ms:
             slot.call_since_ms, slot.call_age_ms = call.since_ms, 0
         slot.call_age_ms += min(passed_ms, self._now_ms - call.since_ms)
@@ -217,7 +217,7 @@ class PipelineThreadState:
         self._fail(slot, f"{call.place} takes longer than {limit}: {taken_s:.0f} s so far")
 
     def _watch_commits(self, passed_ms: int) -> None:
-        """End the process if a commit takes longer than any may: librdkafka hangs then."""
+        """End the process if a commit exceeds all time limits, because librdkafka hangs then."""
         for slot in self._slots.values():
             if slot.phase is not Phase.COMMITTING:
                 slot.commit_age_ms = 0
@@ -226,7 +226,7 @@ class PipelineThreadState:
             if slot.commit_age_ms > self._commit_limit_ms:
                 self._commands.append(EndProcess(slot.task))
 
-    # What comes and goes
+    # Assignments, starts and releases
 
     def _on_assigned(self, event: Assigned) -> None:
         if event.task in self._slots or self.is_stopping:
@@ -251,7 +251,7 @@ class PipelineThreadState:
         self._on_closed(slot)
 
     def _release(self, slot: Slot, end: Release) -> None:
-        """Close a task as soon as nothing is done with it."""
+        """Close a task once no thread works on it."""
         if slot.phase in (Phase.WAITING, Phase.FAILED):
             self._forget(slot, end.reason)
             return
@@ -286,7 +286,7 @@ class PipelineThreadState:
             return
         delay_ms = slot.backoff.delay_ms
         if is_fenced or failure.kind is Kind.EXPIRED:
-            # If somebody else owns the task, the JobManager revokes it here in the meantime.
+            # If another TaskManager owns the task, the JobManager revokes it here in the meantime.
             delay_ms = max(delay_ms, self._fenced_wait_ms)
         slot.phase, slot.reason, slot.end = Phase.WAITING, failure.reason, None
         slot.restarts += 1
@@ -310,7 +310,7 @@ class PipelineThreadState:
         self._move(slot, Phase.TURNING, Phase.IDLE)
         if self._on_user_thread == slot.task:
             self._on_user_thread = None
-        # What came during the turn may be what its records waited for: the end of another input.
+        # Events during the turn may be what the records waited for, such as another input's end.
         slot.is_ready |= event.has_more
         slot.is_at_its_end = event.is_at_its_end
         slot.wants_commit |= event.wants_commit
@@ -325,7 +325,7 @@ class PipelineThreadState:
 
     def _on_commit_ended(self, slot: Slot, event: CommitEnded) -> None:
         if slot.phase is Phase.FAILED:
-            return  # the offsets of a task that stays as it is
+            return  # these were the offsets of a task that stays FAILED
         self._move(slot, Phase.COMMITTING, Phase.IDLE)
         slot.wants_commit = slot.needs_refresh = False
         slot.uncommitted_since_ms = None
@@ -334,7 +334,7 @@ class PipelineThreadState:
         elif isinstance(slot.end, Release):
             slot.end = Release(slot.end.reason, commits=False)
         else:
-            # It comes before what was to follow the commit, which will come again.
+            # The commit's failure takes precedence; the failure that led to the commit will recur.
             slot.end = event.failure
         self._consider(slot)
 
@@ -358,7 +358,7 @@ class PipelineThreadState:
             slot.end = Release(slot.end.reason, commits=False)
 
     def _consider(self, slot: Slot) -> None:
-        """Do with an idle task what is to be done."""
+        """Do the next thing that an idle task needs."""
         if slot.phase is not Phase.IDLE:
             return
         if slot.end is not None:
@@ -425,5 +425,5 @@ class PipelineThreadState:
         assert slot.phase is before, f"{slot.task} is {slot.phase.name}, not {before.name}"
         slot.phase = after
         if after is Phase.IDLE:
-            # Ticks that came while something was done with it have taken it off.
+            # Ticks during another phase may have removed the task from the set.
             self._timed[slot.task] = None

@@ -1,4 +1,4 @@
-"""What the log says about errors of user code: one traceback for each, then how often it came."""
+"""Logs errors of user code: one traceback for each, then how often it came again."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ logger = structlog.get_logger()
 
 
 class UserCodeError(Exception):
-    """User code raised outside of a record, as in `init`; the message has the place.
+    """User code raised outside of a record, as in `init`; the message names the place.
 
-    It is in the log already. The task starts again.
+    The error is already in the log. The task starts again.
     """
 
 
 def log_context(task: TaskId) -> AbstractContextManager[None]:
-    """Put the task and its processor on all that this thread logs meanwhile.
+    """Add the task and its processor to all that this thread logs meanwhile.
 
-    To be entered around all calls that may run user code, in the thread that runs it.
+    Use it around all calls that may run user code, in the thread that runs them.
     """
     return structlog.contextvars.bound_contextvars(task=str(task), processor=task.processor)
 
@@ -45,14 +45,14 @@ class _Known:
     logged_s: float
     total: int = 1
     pending: int = 0
-    """How often it came since it was last logged."""
+    """How often the error came since it was last logged."""
 
 
 class UserErrorLog:
     """Logs each distinct error of user code once, and from then on its count now and then.
 
-    Errors are the same if the class of the exception and the user's frames are. Keeps the 256
-    that came last. For any thread.
+    Errors are the same if the exception's class and the user's frames are the same. Keeps the 256
+    latest. Any thread may use it.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -96,9 +96,9 @@ class UserErrorLog:
 
 
 def log_user_error(explained: Explanation, log: Any) -> None:
-    """Log an error of user code with its traceback, of which only the user's part is shown.
+    """Log an error of user code with its traceback, of which only the user's frames are shown.
 
-    Without its message, which may quote what is in records.
+    Leaves out the error's message, which may quote the content of records.
     """
     trace = explained.trace
     if trace.user_entries:

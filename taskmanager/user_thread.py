@@ -12,8 +12,8 @@ Job = Callable[[], None]
 class UserThread:
     """Runs jobs in the order in which they come; each must not raise.
 
-    A thread cannot be ended while it runs user code. One that is abandoned ends when its call
-    returns, if it ever does, and runs nothing more.
+    A thread cannot be stopped while it runs user code. An abandoned thread ends when its call
+    returns, if that ever happens, and runs no more jobs.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class UserThread:
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Run a job after those that were submitted before."""
+        """Run a job after all jobs that were submitted before it."""
         self._jobs.put(job)
 
     def abandon(self) -> list[Job]:
-        """Leave the thread to the call that it is in; return the jobs that it will not begin."""
+        """Leave the thread to its present call; return the jobs that it will not begin."""
         dropped = []
         try:
             while (job := self._jobs.get_nowait()) is not None:
@@ -38,7 +38,7 @@ class UserThread:
         return dropped
 
     def close(self, timeout_s: float) -> None:
-        """End the thread when its jobs are done; wait for that, but not longer than `timeout_s`."""
+        """End the thread when its jobs are done; wait up to `timeout_s` for that."""
         self._jobs.put(None)
         self._thread.join(timeout_s)
 

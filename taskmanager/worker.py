@@ -1,4 +1,4 @@
-"""The worker of a PipelineThread: what Spark runs in a process of its own."""
+"""The worker of a PipelineThread: the process in which Spark runs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from taskmanager.task_stores import check_writable
 
 @dataclass(frozen=True, slots=True)
 class ThreadSettings:
-    """What a PipelineThread is launched with; travels inside the Spark task."""
+    """The settings with which a PipelineThread is launched; they travel in the Spark task."""
 
     config: Config
     tm_id: int
@@ -35,7 +35,7 @@ class ThreadSettings:
     address: tuple[str, int]
     authkey: bytes
     queries: tuple[str, int]
-    """Where the driver takes queries; with the same key."""
+    """The address of the driver's query server; the key is the same."""
 
 
 def run(settings: ThreadSettings) -> None:
@@ -60,7 +60,7 @@ def run(settings: ThreadSettings) -> None:
         RemoteQueries(settings.queries, settings.authkey),
         resources,
     )
-    # Now that nothing is left to wait for, since the driver counts from the hello on.
+    # Connect last, when nothing is left to wait for: the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
     with closing(channel), closing(context.lag_watch):
         context.lag_watch.start()

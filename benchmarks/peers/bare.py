@@ -1,4 +1,4 @@
-"""The bare loops as contenders: a process for each partition."""
+"""The bare loops as contenders: one process per partition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class BareLoop:
-    """`bare_loop.py` in one of its modes; it has the one job `forward`."""
+    """`bare_loop.py` in one of its modes; its only job is `forward`."""
 
     mode: str
 
@@ -22,7 +22,7 @@ class BareLoop:
         return f"bare loop, {self.mode}"
 
     def prepare(self, folder: Path) -> None:
-        """Nothing is needed beyond the environment that runs this."""
+        """Do nothing: the current environment has all that is needed."""
 
     def start(self, job: Job) -> Running:
         """Start a process for each partition."""

@@ -1,10 +1,10 @@
-"""A bare consume-produce loop over librdkafka, without an engine: what an engine is held against.
+"""A bare consume-produce loop over librdkafka, without an engine: the baseline for engines.
 
-It does what a careful hand-written script does with confluent-kafka (batched consume, keys,
-timestamps, murmur2 partitions), but no state and no supervision. Without transactions it is
-at-least-once at best; with them it is exactly-once, and the limit of an engine that commits as
-often. Arguments: `at-least-once` or `transactional`, bootstrap servers, group, source, sink,
-partition. It ends on SIGTERM.
+It does what a careful hand-written confluent-kafka script does (batched consume, keys, timestamps,
+murmur2 partitions), but has no state and no supervision. Without transactions, it is at-least-once
+at best. With them, it is exactly-once, and an upper limit for any engine that commits as often.
+Arguments: `at-least-once` or `transactional`, bootstrap servers, group, source, sink, partition. It
+ends on SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ REQUEST_TIMEOUT_S = 30
 
 
 class Stopped(Exception):
-    """Somebody wants this process to end."""
+    """This process was asked to end."""
 
 
 def consumer_of(servers: str, group: str) -> Consumer:
-    """Return a consumer of committed records that waits for milliseconds at most."""
+    """Return a consumer of committed records whose fetches wait only milliseconds."""
     return Consumer(
         {
             "bootstrap.servers": servers,
@@ -55,7 +55,7 @@ def producer_of(servers: str, **settings: Any) -> Producer:
 
 
 def produce(producer: Producer, sink: str, messages: list[Message]) -> None:
-    """Hand records over, as they came; waits while the send queue is full."""
+    """Hand records to the producer unchanged; waits while the send queue is full."""
     for message in messages:
         while True:
             try:
@@ -69,7 +69,7 @@ def produce(producer: Producer, sink: str, messages: list[Message]) -> None:
 
 
 def copy(consumer: Consumer, producer: Producer, sink: str) -> None:
-    """Copy what comes, without end, and commit nothing."""
+    """Copy records forever, and commit nothing."""
     while True:
         first = consumer.poll(1)
         if first is not None:
@@ -79,7 +79,7 @@ def copy(consumer: Consumer, producer: Producer, sink: str) -> None:
 def copy_in_transactions(
     consumer: Consumer, producer: Producer, source: str, partition: int, sink: str
 ) -> None:
-    """Copy what comes, without end, in transactions of a commit interval each."""
+    """Copy records forever, in one transaction per commit interval."""
     producer.init_transactions(REQUEST_TIMEOUT_S)
     group = consumer.consumer_group_metadata()
     while True:
@@ -110,7 +110,7 @@ def stop(_number: int, _frame: object) -> None:
 
 
 def main() -> None:
-    """Copy one partition until SIGTERM comes."""
+    """Copy one partition until SIGTERM arrives."""
     mode, servers, group, source, sink, partition = sys.argv[1:]
     signal.signal(signal.SIGTERM, stop)
     consumer = consumer_of(servers, group)

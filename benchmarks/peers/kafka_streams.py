@@ -13,7 +13,7 @@ from common.errors import UnavailableError
 from common.java import MIN_JAVA_VERSION, Java, find_java
 
 VERSION = "4.3.0"
-"""The version that ivy.xml asks for."""
+"""The version in ivy.xml."""
 
 _SOURCE = Path(__file__).with_name("KafkaStreamsPeer.java")
 _JARS = JarSet(
@@ -25,7 +25,7 @@ _JARS = JarSet(
 
 
 class KafkaStreams:
-    """A JVM for each instance, with one stream thread per thread."""
+    """One JVM per instance, with one stream thread per thread."""
 
     title = f"Kafka Streams {VERSION}"
 

@@ -1,4 +1,4 @@
-"""Quix Streams as a contender, in an environment of its own."""
+"""Quix Streams as a contender, in a separate environment."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _USEFUL_LINES = 12
 
 
 class QuixStreams:
-    """A process for each thread, since an application of Quix Streams has one."""
+    """One process per thread, since an application of Quix Streams has one thread."""
 
     title = f"Quix Streams {VERSION}"
 
     def prepare(self, folder: Path) -> None:
-        """Install Quix Streams into an environment in the cache folder, once."""
+        """Install Quix Streams once, into an environment in the cache folder."""
         self._python = quix_environment(cache_home()) / "bin" / "python"
 
     def start(self, job: Job) -> Running:
-        """Start the processes; those of an instance share its state folder."""
+        """Start the processes; the processes of one instance share its state folder."""
         instances = [
             [
                 launch(job, f"{instance}_{thread}_quix", self._command(job, instance))
@@ -48,12 +48,12 @@ class QuixStreams:
 
 
 def quix_environment(cache_dir: Path) -> Path:
-    """Return a virtual environment with Quix Streams, made first if it is not there.
+    """Return a virtual environment with Quix Streams; create it if it does not exist.
 
-    Takes half a minute and a network the first time; says so in one line on stderr. One that is
-    not complete, as after a download that broke off, is made again.
+    The first call takes half a minute, needs a network, and says so in one line on stderr. An
+    incomplete environment, for example after an interrupted download, is created again.
 
-    Raises `UnavailableError` when it cannot be made.
+    Raises `UnavailableError` if the environment cannot be created.
     """
     folder = cache_dir / f"quix-{VERSION}"
     with exclusive(cache_dir / f"quix-{VERSION}.lock"):

@@ -1,6 +1,7 @@
-"""The jobs of the benchmark on Quix Streams, exactly once, with its defaults for all else.
+"""The jobs of the benchmark on Quix Streams, with exactly-once and otherwise default settings.
 
-It runs in the environment that `quix.py` makes, without this project. Arguments: job (`forward` or
+It runs in the environment that `quix.py` creates, without this project. Arguments: job (`forward`
+or
 `count`), bootstrap servers, consumer group, source, sink, state folder. It ends on SIGTERM.
 """
 
@@ -13,7 +14,7 @@ from quixstreams import Application
 
 
 def count(_value: bytes, state: Any) -> str:
-    """Return how many records of this key have come."""
+    """Return how many records this key has had so far."""
     number = state.get("count", 0) + 1
     state.set("count", number)
     return str(number)

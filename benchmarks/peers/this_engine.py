@@ -41,12 +41,12 @@ PIPELINES = {
 
 
 class ThisEngine:
-    """A JobManager, and a TaskManager with its PipelineThreads for each instance."""
+    """A JobManager, and one TaskManager with its PipelineThreads per instance."""
 
     title = "this engine"
 
     def prepare(self, folder: Path) -> None:
-        """Nothing is needed beyond the environment that runs this."""
+        """Do nothing: the current environment has all that is needed."""
 
     def start(self, job: Job) -> Running:
         """Start a JobManager, and a TaskManager for each instance."""

@@ -1,8 +1,9 @@
-"""How long results stay away when one of two instances is lost under load.
+"""How long results are interrupted when one of two instances is lost under load.
 
-Two instances with a thread each count what a writer writes. One of them gets SIGKILL, with all
-that it started, and nothing replaces it. The figure is the time from there until every partition
-has put out a record that was written afterwards. Every count must come once, and in order.
+Two instances with one thread each count the records of a writer. One of them, with all processes
+that it started, gets SIGKILL, and nothing replaces it. The figure is the time from then until every
+partition has emitted a result for a record that was written afterwards. Every count must come once,
+and in order.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from benchmarks.steady_writer import steady_writer
 
 RATE = 1_000
 _SETTLE_S = 20.0
-"""How long both instances work before one is killed: the second one may join late."""
+"""How long both instances run before one is killed, since the second one may join late."""
 _MAX_OUTAGE_S = 180.0
 _AFTERWARDS_S = 5.0
 
 
 def measure(bench: Bench, contender: Contender) -> dict[str, float]:
-    """Kill an instance of a job that counts; return how long results stayed away, in seconds.
+    """Kill an instance of a counting job; return how long results were interrupted, in seconds.
 
     Raises `WrongOutputError` if the sink differs from the model.
     """

@@ -1,9 +1,9 @@
 """The latency of one hop at a fixed rate, from the writer's call to the reader's hand.
 
-A writer outside of the engine puts the time into each value, a `read_committed` reader outside of
-it looks at the clock when the record arrives at the sink: so the figure has the writer's send, the
-engine's transaction and the reader's fetch in it, all on one machine. What comes while the engine
-warms up does not count.
+A writer outside the engine puts the time into each value. A `read_committed` reader outside the
+engine notes the time when the record arrives at the sink. So the figure includes the writer's send,
+the engine's transaction and the reader's fetch, all on one machine. Records during the engine's
+warm-up do not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.resources import PeakMemory, cpu_s
 from benchmarks.steady_writer import steady_writer
 
 PROBES = 100
-"""Records that come first, enough for all partitions: their outputs show that the engine runs."""
+"""Records that come first, enough for all partitions; their outputs show that the engine runs."""
 _SPARE_S = 60
 _MEMORY_INTERVAL_S = 5
 
@@ -28,7 +28,7 @@ _MEMORY_INTERVAL_S = 5
 def measure(
     bench: Bench, contender: Contender, kind: str, rate: int, warm_up_s: float, seconds: float
 ) -> dict[str, float]:
-    """Run `forward` or its like at a rate; return its figures, latencies in ms.
+    """Run `forward` or a similar job at a rate; return its figures, with latencies in ms.
 
     Raises `WrongOutputError` if the sink differs from the model.
     """
@@ -69,6 +69,6 @@ def measure(
 
 
 def latencies_ms(outputs: Outputs) -> npt.NDArray[np.float64]:
-    """Return how long each record was under way: its value is when it was written, in µs."""
+    """Return the latency of each record, whose value is the time of writing in µs."""
     stamps_us = np.array(outputs.batch.values, np.bytes_).astype(np.int64)
     return (outputs.arrived_ns / 1000 - stamps_us) / 1000

@@ -1,9 +1,10 @@
 """How long it takes to rebuild state from its topic.
 
-A job counts records that have a key each, and ends. Then it starts again twice, with a few more
-records waiting: once with its state on disk as it was, once without any. The time from the start to
-the results of these records is that of starting in the one case, and of starting and reading the
-whole state in the other. Every count must be right, so what was rebuilt is what was there.
+A job counts records with distinct keys, and ends. Then it starts twice more, with a few more
+records waiting: once with its state intact on disk, once without any. The time from the start to
+the results of these records covers only starting in the first case, and starting and reading the
+whole state in the second. Every count must be right, which proves that the state was rebuilt
+correctly.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class _Start:
 
 
 def _start_again(run: Run, sink: Sink, check: EachOnce, keys: int) -> _Start:
-    """Start the job with a few records waiting; return what it took until their results came."""
+    """Start the job with a few records waiting; return the time and cost until their results."""
     first = check.found
     run.bench.write(run.job.source, rows(first, first + PROBES, keys))
     started_s = time.monotonic()

@@ -1,8 +1,9 @@
 """How fast an engine works off a backlog, and what that costs.
 
-The source holds records for warming up and those that are measured. A run is measured from the
-moment when the sink has the outputs of the first until it has nearly all: starting, stopping and
-what one partition does after the other has ended are left out. Then the whole sink is judged.
+The source holds records for warming up, followed by those that are measured. The measurement begins
+when the sink has the outputs of the former, and ends when it has nearly all outputs. This leaves
+out starting, stopping, and the work of one partition after another has ended. Then the whole sink
+is checked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from benchmarks.resources import PeakMemory, cpu_s
 from common.errors import PipelineError
 
 _LEFT_OUT = 0.05
-"""The share of the measured records at the end of the backlog that is not measured."""
+"""The share of the measured records, at the end of the backlog, that is left out."""
 _POLL_S = 0.05
 _REQUEST_TIMEOUT_S = 10
 
@@ -47,7 +48,7 @@ CHECKS: dict[str, Callable[[int], Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is measured of a backlog: from one count of records to another."""
+    """The measured part of a backlog: from one number of processed records to another."""
 
     start: int
     stop: int
@@ -90,10 +91,10 @@ def measure(
 
 
 def _progress(run: Run, check: Check, total: int) -> Callable[[], float]:
-    """Return what tells how many records have been processed so far.
+    """Return a function that returns how many records have been processed so far.
 
-    By the outputs, where each record has one; else by the committed offsets, which move once per
-    transaction only.
+    If each record has an output, it counts outputs. Otherwise, it uses the committed offsets, which
+    only advance once per transaction.
     """
     if isinstance(check, EachOnce):
         per_output = total / check.expected
@@ -109,7 +110,7 @@ def _progress(run: Run, check: Check, total: int) -> Callable[[], float]:
 
 
 def _wait_for(run: Run, progress: Callable[[], float], records: int) -> tuple[float, float]:
-    """Wait until so many records are processed; return when that was seen, and how many."""
+    """Wait until so many records are processed; return when this was seen, and the number."""
     before, moved_s = progress(), time.monotonic()
     if before >= records:
         raise PipelineError("the backlog was worked off before it was measured: raise --records")

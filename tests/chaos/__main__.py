@@ -72,7 +72,7 @@ def main() -> int:
     chosen = [fault for name, fault in faults().items() if name in wanted]
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
-    # Brokers that are away are what this is about.
+    # This program makes brokers go away on purpose.
     logging.getLogger("librdkafka").setLevel(logging.CRITICAL)
     folder = Path(tempfile.mkdtemp(prefix="chaos_"))
     timeline = Timeline()
@@ -94,7 +94,7 @@ def main() -> int:
         print(f"logs are in {folder}")
     if not arguments.broken:
         return 0 if campaign.is_clean else 1
-    # What only fails, by a timeout say, may do so for another reason.
+    # A run may also fail for another reason, such as a timeout; only wrong data is proof.
     is_seen = campaign.found_wrong_data
     seen = "seen" if is_seen else "NOT SEEN"
     print(f"sabotage {arguments.broken}: {seen}; it left {campaign.sabotage_signs} signs")

@@ -1,8 +1,8 @@
 """Brokers that restart, crash and freeze.
 
-Kafka 4.3.0 and 4.3.1 cannot stand these with a single broker: they may take the only replica of
-a partition for deleted while its broker goes or comes, and leave out the markers of transactions
-that they have promised to commit (KAFKA-20734). No client can make up for that.
+With a single broker, Kafka 4.3.0 and 4.3.1 do not survive these. While the broker stops or starts,
+they may treat the only replica of a partition as deleted, and leave out the markers of transactions
+that they have promised to commit (KAFKA-20734). No client can compensate for that.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _POLL_S = 0.2
 def _wait_until_in_sync(rig: Rig) -> None:
     """Wait until all replicas have all records.
 
-    Of three replicas two must have a write. The one that was broken last may still lack some: then
-    nothing can be written until the one that is broken now comes back.
+    Two of three replicas must have each write. The broker that was broken last may still lack
+    some; then nothing can be written until the broker that is broken now comes back.
     """
     client = AdminClient({"bootstrap.servers": rig.cluster.bootstrap_servers})
     deadline_s = time.monotonic() + SYNC_TIMEOUT_S

@@ -31,7 +31,7 @@ def _kill_job_manager(rig: Rig) -> None:
 
 
 def _wait_for_new_epoch(rig: Rig, before: ClusterStatus) -> ClusterStatus:
-    """Wait until a JobManager that started after `before` rules and all tasks run."""
+    """Wait until a JobManager that started after `before` leads and all tasks run."""
     epoch = before.job_manager.epoch
     assert epoch is not None
 
@@ -70,8 +70,8 @@ def kill_jobmanager(rig: Rig) -> None:
 def kill_jobmanager_in_move(rig: Rig) -> None:
     """kill -9 of the JobManager just when it reassigns the tasks of a dead TaskManager.
 
-    From its log that one is down, it takes some 0.1 s until its commands are in Kafka, and some
-    heartbeats until the last standby has moved.
+    Its commands reach Kafka some 0.1 s after it logs that the TaskManager is down. The last
+    standby has moved some heartbeats later.
     """
     before = rig.wait_until_whole()
     victim = rig.some_task_manager()
@@ -115,8 +115,8 @@ def two_jobmanagers(rig: Rig) -> None:
 def edit_pipeline(rig: Rig) -> None:
     """Processors are removed, added and rewired, the others go on and keep their state.
 
-    The pipeline is empty at that moment: what is in an arc that goes stays there until the arc
-    comes back, and would then be late.
+    The pipeline is empty at that moment. A record in an arc that is removed would stay there until
+    the arc comes back, and would then be late.
     """
     for name, start in (
         ("without Adder", WITHOUT_ADDER),
@@ -191,7 +191,7 @@ def _count(log: Path, text: str) -> int:
 
 
 def _write_garbage(rig: Rig, count: int) -> int:
-    """Write to all control topics; return how many records Kafka took."""
+    """Write to all control topics; return how many records Kafka accepted."""
     tasks = [task.task for task in rig.now().tasks]
     garbage = messages(rig.random, rig.engine.names, len(rig.task_managers), tasks)
     producer = Producer({"bootstrap.servers": rig.engine.config.bootstrap_servers})

@@ -1,4 +1,4 @@
-"""Records that cannot be processed, between the good ones."""
+"""Records that cannot be processed, among good ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _write(rig: Rig, key: bytes | None, value: bytes | None) -> None:
 
 
 def _expect_result(rig: Rig, wanted: Pair) -> None:
-    """Wait for a record in the sink; the ledger counts it if it comes again."""
+    """Wait for a record in the sink; the ledger counts any repetition."""
     what = f"{_short(wanted)} does not come to the sink"
     eventually(lambda: rig.ledger.others[wanted], ARRIVAL_TIMEOUT_S, what)
 
@@ -42,7 +42,7 @@ def _expect_result(rig: Rig, wanted: Pair) -> None:
 def _expect_dead_letter(
     rig: Rig, processor: str, wanted: Pair, headers: Sequence[bytes] = ()
 ) -> None:
-    """Wait for a dead letter; it must come once, and have these texts in its headers."""
+    """Wait for a dead letter; it must come once, with these strings in its headers."""
     config, topic = rig.engine.config, rig.engine.names.dead_letter(processor)
 
     def batches() -> list[RecordBatch]:

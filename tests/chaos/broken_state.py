@@ -1,4 +1,4 @@
-"""Local state that is damaged, foreign or has no room."""
+"""Local state that is damaged, foreign or short of disk space."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTICE_TIMEOUT_S = 60.0
 
 
 def _stores(rig: Rig, tm_id: int) -> list[Path]:
-    """Return the folders of a TaskManager's stores: there must be some, or nothing is shown."""
+    """Return the folders of a TaskManager's stores, of which there must be some."""
     stores = sorted(path.parent for path in rig.state_folder(tm_id).glob("*/*/CURRENT"))
     assert stores, f"TaskManager {tm_id} has no stores"
     return stores
@@ -30,7 +30,7 @@ def _kill_and_settle(rig: Rig, victim: int) -> None:
 
 
 def _restart_and_look(rig: Rig, victim: int, wiped: str) -> int:
-    """Start the TaskManager and return how many of its tasks say that they wiped their state."""
+    """Start the TaskManager and return how many of its tasks report that they wiped their state."""
     rig.start_task_manager(victim)
     rig.wait_until_whole()
     return len(re.findall(wiped, _log(rig, victim)))
@@ -42,7 +42,7 @@ def full_disk(rig: Rig) -> None:
     if rig.small_disk is None:
         raise SkippedError("this machine lets us mount no small disk")
     small_disk.fill(rig.small_disk)
-    # A store that is open has room for some minutes set aside; one that is opened needs new room.
+    # An open store has reserved space for some minutes; opening a store requires new space.
     os.kill(rig.worker_pid(FIRST), signal.SIGKILL)
     log = rig.task_managers[FIRST].log_file
     found_before = log.read_text(errors="replace").count("No space left")

@@ -1,6 +1,6 @@
 """Topics that lose records, vanish or may no longer be used: the end of a task, with a reason.
 
-Each round runs a small job of its own beside the large one, since nothing mends its tasks.
+Each round runs a separate small job next to the large one, since nothing mends its tasks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REQUEST_TIMEOUT_S = 30
 
 @contextmanager
 def _small_job(rig: Rig) -> Iterator[tuple[Engine, Daemon]]:
-    """Run a job with one TaskManager and one partition that has processed ten records."""
+    """Run a job with one TaskManager and one partition, and process ten records."""
     name = f"side{rig.random.randrange(10**9)}"
     folder = rig.folder / name
     folder.mkdir()
@@ -64,9 +64,9 @@ def _small_job(rig: Rig) -> Iterator[tuple[Engine, Daemon]]:
 
 
 def _expect_failed(job: Engine, failed: set[str], *words: str, writes: bool = True) -> str:
-    """Wait until exactly these processors are FAILED; return a reason, which has the words.
+    """Wait until exactly these processors are FAILED; return a reason that contains the words.
 
-    Meanwhile records are written, as some notice only then; unless the source is what is broken.
+    Meanwhile, records are written unless the source is what is broken: some tasks only notice then.
     """
     deadline_s = time.monotonic() + FAILURE_TIMEOUT_S
 
@@ -155,7 +155,7 @@ def denied_access(rig: Rig) -> None:
                     ResourceType.TOPIC,
                     names.arc("First", "Second"),
                     AclOperation.WRITE,
-                    # Whatever a rule does not allow is denied where there is one.
+                    # If a resource has any rule, everything that the rules do not allow is denied.
                     {"First", "Second"},
                 ),
                 (ResourceType.TOPIC, names.sink, AclOperation.WRITE, {"Second", "Other"}),

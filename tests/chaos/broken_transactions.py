@@ -13,7 +13,7 @@ _POLL_S = 0.002
 
 
 def wait_for(sign: Path) -> None:
-    """Wait until a task has come by the fault point that leaves this sign."""
+    """Wait until a task has passed the fault point that creates this sign."""
     eventually(sign.exists, REACH_TIMEOUT_S, f"no task came by {sign.stem}", _POLL_S)
 
 

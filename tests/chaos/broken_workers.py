@@ -19,7 +19,8 @@ END_TIMEOUT_S = 30.0
 def kill_worker(rig: Rig) -> None:
     """kill -9 of a Spark worker process: its TaskManager starts another one.
 
-    That one has the same local stores: where they ran ahead of Kafka, nobody has mended them yet.
+    The new process has the same local stores. If they were ahead of Kafka, nothing would have
+    repaired them yet.
     """
     victim = rig.some_task_manager()
     point = rig.random.choice(("", "before-offsets", "before-commit", "after-commit"))
@@ -81,8 +82,9 @@ def hang_for_ever(rig: Rig) -> None:
 def pause_past_detection(rig: Rig) -> None:
     """SIGSTOP of a TaskManager past detection, then SIGCONT: fenced, and back again.
 
-    In the middle of a transaction, as a rule. It comes back before the brokers abort that or
-    after it: before, nothing but the fence keeps it from committing what others have done again.
+    As a rule, this happens in the middle of a transaction. The TaskManager comes back before or
+    after the brokers abort it. Before, only the fence keeps it from committing work that others
+    have redone.
     """
     zombie = rig.some_task_manager()
     point = rig.random.choice(("", "before-produce", "before-offsets", "before-commit"))
@@ -114,7 +116,7 @@ def wake_before_fence(rig: Rig) -> None:
         wait_for(sign)
     has_committed = rig.set_fault(zombie, "after-commit", "sleep 0")
     signal_session(rig.task_managers[zombie], signal.SIGCONT)
-    # Long enough for a commit, and too short for anybody to miss the others.
+    # Long enough for a commit, but too short for the other TaskManagers to be missed.
     time.sleep(HEARTBEAT_S)
     for tm_id in others:
         os.kill(rig.worker_pid(tm_id), signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Rounds of faults against clusters, and what came of them."""
+"""Rounds of faults against clusters, and their results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MAX_REST_S = 1.5
 
 
 class Campaign:
-    """Breaks clusters. A round that fails ends its cluster; the next one gets a new one.
+    """Runs rounds of faults. A failed round ends its cluster; the next round gets a new one.
 
-    With the name of a sabotage in `broken`, it ends as soon as a result, a state or an offset is
-    not what it must be.
-    `kind` says what the pipeline is made of.
+    If `broken` names a sabotage, the campaign ends as soon as a result, a state or an offset is
+    wrong.
+    `kind` determines the processors of the pipeline.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Campaign:
     ) -> None:
         self.rows: dict[str, Row] = {}
         self.problems: list[str] = []
-        """What the last looks at the clusters found."""
+        """The problems that the final checks of the clusters found."""
         self.results = 0
-        """How many results were compared."""
+        """How many results were checked."""
         self.sabotage_signs = 0
         """How often a sabotage has left its sign."""
         self._broken = broken
@@ -52,16 +52,16 @@ class Campaign:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every round, and every last look, came out as it must."""
+        """Whether all rounds and all final checks passed."""
         return not self.problems and all(row.is_clean for row in self.rows.values())
 
     @property
     def found_wrong_data(self) -> bool:
-        """Whether a result, a state or an offset was not what it must be."""
+        """Whether a result, a state or an offset was wrong."""
         return bool(self.problems) or any(row.has_wrong_data for row in self.rows.values())
 
     def rounds(self, faults: Sequence[Fault], count: int) -> None:
-        """Play each fault that many times; faults for the same kind of cluster share one."""
+        """Play each fault `count` times; faults for the same kind of cluster share one."""
         self.rows = {fault.name: Row(fault.name) for fault in faults}
         for _, group in groupby(sorted(faults, key=_kind), key=_kind):
             self._play(self._plan(list(group), count))
@@ -106,7 +106,7 @@ class Campaign:
                 self.sabotage_signs += rig.sabotage_signs()
 
     def _round(self, rig: Rig, fault: Fault) -> bool:
-        """Play one round; return whether the cluster can take another one."""
+        """Play one round; return whether the cluster can be used for another one."""
         row = self.rows[fault.name]
         if row.skipped:
             return True
@@ -118,7 +118,7 @@ class Campaign:
 
     def _play_round(self, rig: Rig, fault: Fault, row: Row) -> bool:
         rig.seconds = []
-        # What a round draws hangs on the seed alone, not on how the rounds before it went.
+        # The draws of a round depend on the seed alone, not on how earlier rounds went.
         rig.random = Random(f"{self._seed} {fault.name} {row.rounds + 1}")
         self._say(f"{fault.name} #{row.rounds + 1}")
         failures = len(row.failures)
@@ -136,7 +136,7 @@ class Campaign:
         except Exception as error:
             row.failures.append(f"{type(error).__name__}: {error}".partition("\n")[0])
             self._say(f"FAILED: {traceback.format_exc()}")
-        # Also where something else has failed: its results may be wrong as well.
+        # Check even if something else has failed: results may be wrong as well.
         found = self._settled(rig, row)
         row.add(found, rig.seconds)
         is_whole = found.is_clean and len(row.failures) == failures

@@ -12,15 +12,15 @@ Act = Callable[[Rig], None]
 
 
 class SkippedError(Exception):
-    """This machine cannot cause the fault; the text tells why."""
+    """This machine cannot cause the fault; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that breaks, and what must hold then.
+    """A kind of failure, and what must hold then.
 
-    `act` breaks it under load, asserts what must hold beyond exact results, and mends it; the
-    results are compared by whoever calls.
+    `act` causes the failure under load, asserts what must hold beyond exact results, and repairs
+    the cluster. The caller compares the results.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Fault:
     summary: str
     brokers: int = 1
     edits: bool = False
-    """Whether it edits the pipeline, so that some records get no sum."""
+    """Whether the fault edits the pipeline, so that some records get no sum."""
 
 
 _MODULES = (
@@ -46,7 +46,7 @@ _faults: dict[str, Fault] = {}
 
 
 def fault(name: str, *, brokers: int = 1, edits: bool = False) -> Callable[[Act], Act]:
-    """Put a function on the list; the first line of its docstring is the summary."""
+    """Register a function as a fault; the first line of its docstring is the summary."""
 
     def add(act: Act) -> Act:
         summary = (act.__doc__ or "").strip().splitlines()[0]
@@ -58,7 +58,7 @@ def fault(name: str, *, brokers: int = 1, edits: bool = False) -> Callable[[Act]
 
 def faults() -> dict[str, Fault]:
     """Return all faults by name, in the order of the list."""
-    # Here, since these modules import this one to put their faults on the list.
+    # Imported here, since these modules import this one to register their faults.
     for module in _MODULES:
         import_module(f"tests.chaos.{module}")
     return dict(_faults)

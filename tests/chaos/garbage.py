@@ -1,4 +1,4 @@
-"""Seeded garbage for the control topics: nothing of it may be obeyed, or do harm."""
+"""Seeded garbage for the control topics; no part of it may be obeyed or do harm."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def messages(
 ) -> Iterator[ControlRecord]:
     """Yield records without end, the same ones for the same state of `random`.
 
-    `task_managers` and `tasks` are those of the pipeline, whose ids are used too. No record is
-    larger than 1 MB. Nothing among them is to be obeyed: reports come from TaskManagers that
-    leave and were never there, or whose id is out of range; commands are for nobody that is
-    there. A forged `sos` makes the JobManager begin another reign, and no more.
+    `task_managers` and `tasks` are those of the pipeline, whose ids are also used. No record is
+    larger than 1 MB. No record is meant to be obeyed. Reports come from TaskManagers that are
+    leaving but never existed, or whose id is out of range. Commands are addressed to incarnations
+    that do not exist. A forged `sos` only makes the JobManager lead under a new epoch.
     """
     forger = _Forger(random, names, task_managers, tasks)
     forged = [forger.noise()]
@@ -73,7 +73,7 @@ def messages(
 
 
 class _Forger:
-    """Makes records of one kind each; the kinds are the methods that `forge` names."""
+    """Creates records of one kind each; the kinds are the methods that `forge` names."""
 
     def __init__(
         self, random: Random, names: TopicNames, task_managers: int, tasks: Sequence[TaskId]
@@ -93,7 +93,7 @@ class _Forger:
         )
 
     def forge(self) -> list[ControlRecord]:
-        """Return a record, or the records of a command, of some kind."""
+        """Return a record, or the records of a command, of a random kind."""
         kind = self._random.randrange(80)
         if kind == 0:
             return [self.huge()]
@@ -114,7 +114,7 @@ class _Forger:
         return [singles[kind % len(singles)]()]
 
     def encoded(self, message: Message) -> list[ControlRecord]:
-        """A message as its encoder writes it, but from nobody that is there."""
+        """A message as its encoder writes it, but from or to a process that does not exist."""
         return self._codec.encode(message, self._random.randrange(2**41))
 
     def noise(self) -> ControlRecord:
@@ -123,7 +123,7 @@ class _Forger:
         return ControlRecord(self._topic(), self._bytes(8), self._bytes(200), tuple(headers))
 
     def wrong_shape(self) -> ControlRecord:
-        """Valid headers, but for JSON (or nearly JSON) of another shape."""
+        """Valid headers with JSON (or almost JSON) of another shape."""
         record = self._single()
         shape = self._random.choice(_SHAPES)
         if self._random.random() < 0.5:
@@ -131,7 +131,7 @@ class _Forger:
         return _with_headers(record, {"report": shape, "figures": shape, "parameters": shape})
 
     def truncated(self) -> ControlRecord:
-        """A part of it that comes first."""
+        """A record with a truncated header, and in half of all cases a truncated value."""
         record = self._single()
         name, value = self._random.choice(record.headers)
         cut = _with_headers(record, {name: value[: self._random.randrange(len(value) + 1)]})
@@ -140,7 +140,7 @@ class _Forger:
         return replace(cut, value=record.value[: self._random.randrange(len(record.value) + 1)])
 
     def mutated(self) -> ControlRecord:
-        """Bytes that are flipped, doubled or dropped, in one of its parts."""
+        """A record with flipped, doubled or dropped bytes in one of its parts."""
         record = self._single()
         part = self._random.randrange(len(record.headers) + 2)
         if part == 0:
@@ -151,13 +151,13 @@ class _Forger:
         return _with_headers(record, {name: self._mutated(value)})
 
     def other_version(self) -> ControlRecord:
-        """What a program of the future, or of another kind, writes."""
+        """A record of a future version, or of another kind of program."""
         versions = (PROTOCOL_VERSION + 1, 0, -1, 10**30)
         texts = (*(b"%d" % version for version in versions), b"", b"one", b"1.0", b"\xff")
         return _with_headers(self._single(), {"version": self._random.choice(texts)})
 
     def other_headers(self) -> ControlRecord:
-        """Headers that are missing, doubled or in another order."""
+        """A record with missing, doubled or reordered headers."""
         record = self._single()
         headers = list(record.headers)
         self._random.shuffle(headers)
@@ -169,7 +169,7 @@ class _Forger:
         return replace(record, headers=tuple(headers))
 
     def nonsense(self) -> ControlRecord:
-        """Words of the protocol where they mean nothing."""
+        """Words of the protocol where they have no meaning."""
         record = replace(self._single(), topic=self._topic(), value=self._random.choice(_WORDS))
         return replace(record, key=self._random.choice(_KEYS))
 
@@ -189,7 +189,7 @@ class _Forger:
         return _with_headers(record, {name: json.dumps(body).encode()})
 
     def huge(self) -> ControlRecord:
-        """A record that just fits into a topic."""
+        """A record of almost the largest size that a topic accepts."""
         record = self._single()
         if self._random.random() < 0.5:
             return replace(record, value=self._random.choice((b"x", b"[", b"9")) * HUGE_BYTES)
@@ -217,9 +217,9 @@ class _Forger:
         )
 
     def _report(self) -> Report:
-        """Of a TaskManager that leaves and was never there, or whose id is out of range."""
+        """Return a report of a TaskManager that leaves but never existed, or has an invalid id."""
         leaving = self._random.random() < 0.5
-        # Few ids: a broker may make a topic for each that is answered.
+        # Few ids, since a broker may create a topic for each one that is answered.
         strangers = (self._task_managers, self._task_managers + 7, 10**30)
         known = self._random.randrange(self._task_managers)
         return Report(
@@ -272,6 +272,6 @@ class _Forger:
 
 
 def _with_headers(record: ControlRecord, changes: Mapping[str, bytes]) -> ControlRecord:
-    """Return a copy in which those headers have other values that it has already."""
+    """Return a copy in which some of the existing headers have other values."""
     headers = tuple((name, changes.get(name, value)) for name, value in record.headers)
     return replace(record, headers=headers)

@@ -1,9 +1,9 @@
-"""What the sink must hold, worked out apart from the engine, and what it was seen to hold.
+"""The required content of the sink, computed without the engine, and its observed content.
 
-The writer numbers the records of each key: the n-th has the value `BASE + n`. Of each, the
-pipeline makes four results: `count` makes `n`, `sum`, which adds 1, makes `BASE + n + 1`, the
-auditor, a second reader of the source, adds `BASE` again, and when count and sum have met, the
-pairer makes `3 * BASE + n`. So every result tells which record it stems from.
+The writer numbers the records of each key: the n-th has the value `BASE + n`. The pipeline derives
+four results from each record: `count` emits `n`; `sum`, which adds 1, emits `BASE + n + 1`; the
+auditor, a second reader of the source, adds `BASE` again; and the pairer joins count and sum and
+emits `3 * BASE + n`. So every result identifies the record from which it stems.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ def value_of(number: int) -> int:
 
 
 def sum_of(number: int) -> int:
-    """Return what `sum` makes of the n-th record of a key."""
+    """Return the result of `sum` for the n-th record of a key."""
     return value_of(number) + 1
 
 
 def audit_of(number: int) -> int:
-    """Return what the auditor makes of the n-th record of a key."""
+    """Return the auditor's result for the n-th record of a key."""
     return value_of(number) + BASE
 
 
 def pair_of(number: int) -> int:
-    """Return what the pairer makes of the results of the n-th record of a key."""
+    """Return the pairer's result for the n-th record of a key."""
     return 3 * BASE + number
 
 
 class Tally(NamedTuple):
-    """What is wrong with the results: all zero if nothing is."""
+    """How many results are wrong, by kind of error; all zero if none is."""
 
     lost: int = 0
     repeated: int = 0
@@ -64,12 +64,12 @@ class _Stream:
         self.reordered += self._mark(number) and late
 
     def excuse(self, low: int, high: int) -> None:
-        """Take the numbers behind `low`, up to `high`, for seen: they must not come."""
+        """Mark the numbers after `low`, up to `high`, as seen: they must not come."""
         for number in range(low + 1, high + 1):
             self._mark(number)
 
     def _mark(self, number: int) -> bool:
-        """Note that a number was seen; return whether for the first time."""
+        """Record that a number was seen; return whether this is the first time."""
         if number >= len(self.seen):
             self.seen.extend(bytes(number + 1024 - len(self.seen)))
         is_new = not self.seen[number]
@@ -87,10 +87,10 @@ class _Stream:
 
 
 class Ledger:
-    """Takes in the records of the sink, in the order of each partition.
+    """Checks the records of the sink, in the order of each partition.
 
-    A pipeline that is edited may be without an Adder for a while: then there are no sums and no
-    pairs, from `suspend_sums` to `resume_sums`.
+    While the pipeline is being edited, it may lack an Adder. Then there are no sums and no pairs,
+    from `suspend_sums` to `resume_sums`.
     """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
@@ -101,13 +101,13 @@ class Ledger:
         self._wrong = 0
         self.results = 0
         self.others: Counter[tuple[bytes | None, bytes | None]] = Counter()
-        """Results of other keys than those that the writer numbers: of each, how often it came."""
+        """Results whose keys the writer does not number, each with how often it came."""
         self.excused: list[tuple[dict[bytes, int], dict[bytes, int]]] = []
-        """Of each key, behind which number and up to which there must be no sums and pairs."""
+        """Per key, the number after which, and up to which, there must be no sums and pairs."""
         self._suspended: dict[bytes, int] | None = None
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record of the sink in."""
+        """Process a record of the sink."""
         if key is None or key not in self._counts:
             self.others[key, value] += 1
             return
@@ -129,19 +129,19 @@ class Ledger:
             self._wrong += 1
 
     def suspend_sums(self, written: Mapping[bytes, int]) -> None:
-        """Expect no sums and no pairs of what is written from now on."""
+        """Expect no sums and no pairs for records that are written from now on."""
         self._suspended = dict(written)
 
     def resume_sums(self, written: Mapping[bytes, int]) -> None:
-        """Expect them again, of what is written from now on."""
+        """Expect sums and pairs again for records that are written from now on."""
         assert self._suspended is not None, "suspend_sums comes first"
         low, self._suspended = self._suspended, None
         self.excuse(low, dict(written))
 
     def excuse(self, low: dict[bytes, int], high: dict[bytes, int]) -> None:
-        """Expect no sums and pairs of the numbers behind `low`, up to `high`.
+        """Expect no sums and pairs for the numbers after `low`, up to `high`.
 
-        Call it when all results of these have come.
+        Call it when all other results for these numbers have come.
         """
         self.excused.append((low, high))
         for kind in (self._sums, self._pairs):
@@ -149,7 +149,7 @@ class Ledger:
                 stream.excuse(low[key], high[key])
 
     def tally(self, written: Mapping[bytes, int]) -> Tally:
-        """Compare with how many records of each key were written."""
+        """Compare the results with the number of records written for each key."""
         kinds = (self._counts, self._sums, self._audits, self._pairs)
         streams = [(written[key], stream) for kind in kinds for key, stream in kind.items()]
         return Tally(
@@ -163,7 +163,7 @@ class Ledger:
         )
 
     def losses(self, written: Mapping[bytes, int]) -> list[str]:
-        """Return which results are lost: of which key, how many, and from which number on."""
+        """Return the lost results: for each key, how many, and the first number."""
         return [
             f"{kind} of {key!r}: {lost} lost of {written[key]}, the first is {stream.first_lost()}"
             for kind, streams in self._required.items()
@@ -179,11 +179,11 @@ class Ledger:
         return kinds | {"sum": self._sums, "pair": self._pairs}
 
     def has_passed(self, marks: Mapping[bytes, int]) -> bool:
-        """Whether of every key and kind a result came that is younger than its mark."""
+        """Whether a result later than its mark has come for every key and kind."""
         return self._reaches({key: mark + 1 for key, mark in marks.items()})
 
     def behind(self, marks: Mapping[bytes, int]) -> list[str]:
-        """Return of which keys and kinds no result has come that is younger than its mark."""
+        """Return the keys and kinds for which no result later than the mark has come."""
         return [
             f"{kind} of {key!r}: {stream.highest} of {marks[key] + 1}"
             for kind, streams in self._required.items()

@@ -1,4 +1,4 @@
-"""The writer and the reader that run while things break."""
+"""The writer and the reader that run while faults occur."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Load:
         self._thread.start()
 
     def resume(self) -> None:
-        """Go on writing. Raises what has stopped the writer."""
+        """Continue writing. Raises the error that has stopped the writer."""
         self._require_sound()
         self._rests.clear()
         self._runs.set()
 
     def pause(self) -> None:
-        """Stop writing, and wait until Kafka has all. Raises what has stopped the writer."""
+        """Stop writing, and wait until Kafka has all. Raises the error that stopped the writer."""
         self._runs.clear()
         self._rests.wait(_FLUSH_TIMEOUT_S)
         self._require_sound()
@@ -87,7 +87,7 @@ class Load:
 
 
 class SinkReader:
-    """Reads the sink as a user's application would, read_committed, into a ledger, all the time."""
+    """Continuously reads the sink into a ledger, read_committed, as a user's application would."""
 
     def __init__(self, config: Config, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -110,7 +110,7 @@ class SinkReader:
         self._thread.start()
 
     def require_sound(self) -> None:
-        """Raise what has stopped the reader, if anything has."""
+        """Raise the error that has stopped the reader, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -144,7 +144,7 @@ class SinkReader:
 
     def _note(self, message: Message) -> None:
         partition, offset = message.partition() or 0, message.offset() or 0
-        # librdkafka may bring records again (its issues 4637 and 5345); the sink has them once.
+        # librdkafka may deliver records twice (its issues 4637 and 5345); the sink has them once.
         if offset >= self._next[partition]:
             self._ledger.note(message.key(), message.value())
             self._next[partition] = offset + 1

@@ -1,4 +1,4 @@
-"""The pipelines of the clusters that are broken: their beginnings are edited, the end stays."""
+"""The pipelines of the clusters under test: faults edit their beginning but not their end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SLOW = "type: 'tests.user_code.slow:Slow', config: {seconds: 0.001}"
 
 
 class Kind(StrEnum):
-    """What the pipelines are made of."""
+    """The kind of processors in the pipelines."""
 
     PLAIN = "plain"
     SQL = "sql"
@@ -43,7 +43,7 @@ _AUDITORS = {Kind.PLAIN: _SUM, Kind.SQL: _QUERY, Kind.SLOW: _ASYNC}
 
 
 def pipeline(start: str, kind: Kind) -> str:
-    """Return a whole pipeline with this beginning."""
+    """Return a whole pipeline that begins with `start`."""
     if kind is Kind.SLOW:
         start = start.replace("{id: Splitter, type: forward", f"{{id: Splitter, {_SLOW}")
     return f"""

@@ -1,4 +1,4 @@
-"""A TCP proxy on the loopback interface that can be slow, deaf, mute or broken."""
+"""A TCP proxy on the loopback interface that can delay, swallow or reset traffic."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Link:
-    """What clients connect to instead of a broker, at `port`; it passes all on to `target_port`.
+    """Clients connect to it instead of a broker, at `port`; it forwards to `target_port`.
 
-    The port is taken from the start, so that a broker which is not up yet can advertise it.
-    Clients can connect between `start` and `close`; as a context manager it does both.
+    The port is reserved from the start, so that a broker which is not up yet can advertise it.
+    Clients can connect between `start` and `close`; as a context manager, it calls both.
 
-    Each control works at once on open and on new connections, and is in force when it returns.
-    The controls add up until `mend`; `cut` also ends what is open.
+    Each control affects open and new connections at once, and is in force when the call returns.
+    The controls add up until `mend`; `cut` also ends open connections.
     """
 
     def __init__(self, target_port: int) -> None:
-        """Take a free port; nothing is accepted before `start`."""
+        """Reserve a free port; no connections are accepted before `start`."""
         self._target_port = target_port
         self._listener = socket.create_server((HOST, 0), backlog=256)
         self._listener.setblocking(False)
@@ -42,12 +42,12 @@ class Link:
         self._connections: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Accept connections from now on."""
+        """Start accepting connections."""
         self._thread.start()
         self._in_loop(self._start_to_accept)
 
     def close(self) -> None:
-        """Reset all connections and give the port back. Call it once, after `start`."""
+        """Reset all connections and release the port. Call it once, after `start`."""
         self.cut()
         asyncio.run_coroutine_threadsafe(self._stop_to_accept(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -68,17 +68,17 @@ class Link:
         self.close()
 
     def delay(self, ms: float) -> None:
-        """Let every byte take `ms` (0..) longer, in each direction; their order is kept."""
+        """Delay every byte by `ms` (0 or more), in each direction; the order is kept."""
         self._change(lambda way: setattr(way, "delay_s", ms / 1000))
 
     def throttle(self, bytes_per_s: float) -> None:
-        """Pass this many bytes a second (more than 0) in each direction, all connections added."""
+        """Limit each direction to this many bytes a second (more than 0), for all connections."""
         self._change(lambda way: setattr(way, "bytes_per_s", bytes_per_s))
 
     def block(self, to_broker: bool, to_client: bool) -> None:
-        """Swallow what goes one way or both; connections stay open, and new ones are accepted.
+        """Hold back traffic in one or both directions; open and new connections stay open.
 
-        What was read or still waits in a socket flows on after `mend` or another `block`.
+        Bytes that were read, or that wait in a socket, flow on after `mend` or another `block`.
         """
 
         def change() -> None:
@@ -88,11 +88,11 @@ class Link:
         self._in_loop(change)
 
     def cut(self) -> None:
-        """Reset all connections, and every new one as soon as it is made, until `mend`."""
+        """Reset all connections, and every new connection at once, until `mend`."""
         asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result()
 
     def mend(self) -> None:
-        """Pass everything on as fast as it comes, beginning with what was held back."""
+        """Forward everything without delay again, starting with the bytes that were held back."""
 
         def change() -> None:
             self._is_cut = False
@@ -136,7 +136,7 @@ class Link:
 
     async def _cut(self) -> None:
         self._is_cut = True
-        # One that has not begun would never close its sockets.
+        # A connection task that has not begun would never close its sockets.
         await asyncio.sleep(0)
         connections = list(self._connections)
         for connection in connections:
@@ -144,7 +144,7 @@ class Link:
         await asyncio.gather(*connections, return_exceptions=True)
 
     async def _serve(self, client: socket.socket, broker: socket.socket) -> None:
-        """Pass bytes on both ways until both ends have closed, or one of them broke."""
+        """Forward bytes in both directions until both ends have closed, or one has failed."""
         pumps: list[asyncio.Task[None]] = []
         try:
             for end in (client, broker):
@@ -159,20 +159,20 @@ class Link:
             client.close()
             broker.close()
         except OSError:
-            # Neither end learns of it before its way is open again.
+            # An end learns of the failure only when its direction is open again.
             await asyncio.gather(self._to_broker.opened(), self._to_client.opened())
         finally:
             for pump in pumps:
                 pump.cancel()
             try:
                 await asyncio.gather(*pumps, return_exceptions=True)
-            finally:  # A cut may come meanwhile.
+            finally:  # A cut may happen meanwhile.
                 _reset(client)
                 _reset(broker)
 
 
 class _Way:
-    """One direction of a link: what slows it down, and who waits for that to change."""
+    """One direction of a link: its restrictions, and the tasks that wait for them to change."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -190,17 +190,17 @@ class _Way:
         self.notify()
 
     def notify(self) -> None:
-        """Wake up all that wait; each looks anew at what holds it back."""
+        """Wake up everything that waits; each waiter checks its restriction again."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def opened(self) -> None:
-        """Return when nothing blocks this way."""
+        """Return when nothing blocks this direction."""
         while self._is_blocked:
             await self._changed.wait()
 
     async def turn(self, arrived_s: float, size: int) -> int:
-        """Wait until bytes that arrived at a time may leave; return how many of `size` may."""
+        """Wait until bytes that arrived at `arrived_s` may leave; return how many of `size` may."""
         loop = asyncio.get_running_loop()
         while True:
             now_s = loop.time()
@@ -224,7 +224,7 @@ class _Way:
 
 
 async def _pump(source: socket.socket, sink: socket.socket, way: _Way) -> None:
-    """Pass bytes on until `source` has ended; then `sink` learns of the end too."""
+    """Forward bytes until `source` has ended; then end `sink` too."""
     in_flight = _InFlight()
     reader = asyncio.create_task(_read(source, in_flight, way))
     try:
@@ -236,7 +236,7 @@ async def _pump(source: socket.socket, sink: socket.socket, way: _Way) -> None:
 
 
 class _InFlight:
-    """Bytes on their way, with the times of their arrival; `b""` stands for the end."""
+    """Bytes in transit, with the times of their arrival; `b""` means the end."""
 
     def __init__(self) -> None:
         self.chunks: deque[tuple[float, bytes]] = deque()
@@ -285,7 +285,7 @@ async def _write(sink: socket.socket, in_flight: _InFlight, way: _Way) -> None:
 
 
 def _reset(end: socket.socket) -> None:
-    """Close with RST, and with all that is not sent yet; nothing if it is closed."""
+    """Close with RST and drop unsent bytes; does nothing if the socket is closed."""
     if end.fileno() >= 0:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         end.close()

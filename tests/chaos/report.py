@@ -1,4 +1,4 @@
-"""What a run found: a line per event, a table and JSON."""
+"""The findings of a run: a line per event, a table and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STANDSTILL_S = 1.0
 
 
 class Timeline:
-    """Prints what happens, with the seconds since the start, and keeps it."""
+    """Prints events with the seconds since the start, and keeps them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -30,14 +30,14 @@ class Timeline:
 
 
 class StandstillWatch:
-    """Notes when the whole machine stands still, as a virtual one does that its host stops.
+    """Detects when the whole machine pauses, as a virtual machine does when its host stops it.
 
-    No engine can be faster than that, so a table without it would say something wrong.
+    No engine can recover faster than such a pause, so a table that ignored it would mislead.
     """
 
     def __init__(self, timeline: Timeline) -> None:
         self.seconds = 0.0
-        """For how long it stood still since the start."""
+        """The total length of pauses since the start."""
         self._say = timeline.say
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -63,9 +63,9 @@ class Row:
     reordered: int = 0
     wrong: int = 0
     seconds: list[float] = field(default_factory=list)
-    """From each break until records of all keys came out again."""
+    """The times from each break until records of all keys came out again."""
     still_s: float = 0.0
-    """For how long the machine stood still meanwhile."""
+    """The total length of pauses of the machine meanwhile."""
     failures: list[str] = field(default_factory=list)
     skipped: str = ""
 
@@ -80,7 +80,7 @@ class Row:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was lost, repeated or reordered and everything held that must."""
+        """Whether nothing was lost, repeated or reordered, and all required conditions held."""
         return not (self.has_wrong_data or self.failures)
 
     @property

@@ -1,4 +1,4 @@
-"""A real cluster under load, with everything at hand that is needed to break it."""
+"""A real cluster under load, with everything that is needed to break it."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ FIRST = 0
 
 
 def require_undisturbed(before: ClusterStatus, after: ClusterStatus, processor: str = "") -> None:
-    """Raise AssertionError if a task, of a processor or of all, moved or started again.
+    """Raise AssertionError if a task, of one processor or of all, moved or started again.
 
-    Nor may its figures be smaller than before: those of a task that is closed and assigned to the
-    same TaskManager again begin anew.
+    Its figures must not be smaller than before either: they begin again at zero when a task is
+    closed and assigned to the same TaskManager again.
     """
     then, now = _placement(before, processor), _placement(after, processor)
     assert then.keys() == now.keys(), f"the tasks are others: {then} and {now}"
@@ -64,7 +64,7 @@ def require_undisturbed(before: ClusterStatus, after: ClusterStatus, processor: 
 
 
 def _placement(status: ClusterStatus, processor: str) -> dict[str, tuple[int | None, int, int]]:
-    """Return the owner of each task, how often it started again, and its transactions."""
+    """Return the owner, the number of restarts and the number of transactions of each task."""
     return {
         str(task.task): (
             task.owner,
@@ -77,7 +77,7 @@ def _placement(status: ClusterStatus, processor: str) -> dict[str, tuple[int | N
 
 
 def eventually(find: Callable[[], T], timeout_s: float, what: str, poll_s: float = 0.01) -> T:
-    """Return what `find` returns, once that is true. Raises AssertionError with `what` if never."""
+    """Return the first true result of `find`. Raises AssertionError with `what` if none comes."""
     deadline_s = time.monotonic() + timeout_s
     while not (found := find()):
         assert time.monotonic() < deadline_s, f"{what}, in {timeout_s:.0f} s"
@@ -117,10 +117,10 @@ class Outage:
 
 
 class Rig:
-    """A broker or three, a JobManager, three TaskManagers, a writer and a reader.
+    """One or three brokers, a JobManager, three TaskManagers, a writer and a reader.
 
-    TaskManager 0 reaches the broker through `link`, and keeps its state on a small disk if this
-    machine lets us mount one.
+    TaskManager 0 reaches the broker through `link`. It keeps its state on a small disk if this
+    machine allows mounting one.
     """
 
     def __init__(
@@ -144,13 +144,13 @@ class Rig:
         self.task_managers: dict[int, Daemon] = {}
         self.ledger = Ledger(KEYS)
         self.seconds: list[float] = []
-        """What the round that goes on has measured."""
+        """The measurements of the current round."""
         self._outage: Outage | None = None
         self._stack = ExitStack()
 
     @contextmanager
     def open(self) -> Iterator[Rig]:
-        """Start it all, and end it all afterwards."""
+        """Start everything; end everything afterwards."""
         with self._stack:
             self._start()
             yield self
@@ -185,7 +185,8 @@ class Rig:
         for tm_id in range(TASK_MANAGERS):
             self.start_task_manager(tm_id)
         self.wait_until_whole(START_TIMEOUT_S)
-        # With draws of its own: those of its thread would come between those of the faults.
+        # A separate generator: otherwise, draws of the load's thread would mix with those of
+        # faults.
         draws = Random(self.random.random())
         self.load = Load(self.engine.config, draws, RECORDS_PER_S)
         self._stack.callback(self.load.close)
@@ -193,7 +194,7 @@ class Rig:
         self._stack.callback(self.reader.close)
 
     def pipeline(self, start: str) -> str:
-        """Return a whole pipeline of a beginning."""
+        """Return a whole pipeline that begins with `start`."""
         return pipeline(start, self._kind)
 
     def _make_cluster(self) -> LocalCluster:
@@ -212,7 +213,7 @@ class Rig:
             ),
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
-            # Rights that nobody restricts are everybody's; `denied-access` restricts some.
+            # Without rules, everybody has all rights; `denied-access` adds some rules.
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
         }
@@ -244,17 +245,17 @@ class Rig:
         self.engine.close()
 
     def start_job_manager(self) -> Daemon:
-        """Start one more JobManager."""
+        """Start an additional JobManager."""
         return self.engine.start_job_manager(self._environment("jm"))
 
     def start_task_manager(self, tm_id: int) -> Daemon:
-        """Start a TaskManager of one thread, in place of the one with this id."""
+        """Start a TaskManager with one thread; it replaces the one with this id."""
         daemon = self.make_task_manager(tm_id)
         self.task_managers[tm_id] = daemon
         return daemon
 
     def make_task_manager(self, tm_id: int) -> Daemon:
-        """Start a TaskManager beside the one with this id."""
+        """Start a TaskManager next to the one with this id."""
         environment = self._environment(f"tm{tm_id}") | {
             DIRECTORY_VARIABLE: str(self.fault_folder(tm_id))
         }
@@ -268,16 +269,16 @@ class Rig:
         return {"PYTHONPATH": path, CLOCK_VARIABLE: str(self.clock_file(name))}
 
     def sabotage_signs(self) -> int:
-        """Return how often the logs say that a sabotage has acted."""
+        """Return how often the logs report that a sabotage has acted."""
         logs = self.folder.glob("*_taskmanager.log")
         return sum(log.read_text(errors="replace").count(sabotage.SIGN) for log in logs)
 
     def clock_file(self, name: str) -> Path:
-        """Return the file with the seconds by which the clock of `jm` or `tm<id>` is wrong."""
+        """Return the file that holds the clock error, in seconds, of `jm` or `tm<id>`."""
         return self.folder / f"clock_{name}"
 
     def fault_folder(self, tm_id: int) -> Path:
-        """Return where the fault points of a TaskManager look for faults."""
+        """Return the folder where the fault points of a TaskManager look for faults."""
         return self.folder / f"faults_{tm_id}"
 
     def state_folder(self, tm_id: int) -> Path:
@@ -286,7 +287,7 @@ class Rig:
         return base / "job_chaos" / f"taskmanager_{tm_id}"
 
     def set_fault(self, tm_id: int, point: str, what: str) -> Path:
-        """Let the next task that comes by a fault point suffer; return the sign that it has."""
+        """Make the next task that reaches a fault point suffer; return the sign that it has."""
         folder = self.fault_folder(tm_id)
         taken = folder / f"{point}.taken"
         taken.unlink(missing_ok=True)
@@ -296,22 +297,22 @@ class Rig:
         return taken
 
     def clear_faults(self, tm_id: int) -> None:
-        """Take back the faults that no task has come by."""
+        """Remove the faults that no task has reached."""
         for point in self.fault_folder(tm_id).iterdir():
             if point.suffix != ".taken":
                 point.unlink(missing_ok=True)
 
     def some_task_manager(self) -> int:
-        """Return the id of a TaskManager, drawn."""
+        """Return the id of a random TaskManager."""
         return self.random.choice(sorted(self.task_managers))
 
     def worker_pid(self, tm_id: int) -> int:
-        """Return the process of the PipelineThread that a TaskManager started last."""
+        """Return the process id of the PipelineThread that a TaskManager started last."""
         log = self.task_managers[tm_id].log_file.read_text(errors="replace")
         return int(re.findall(r"PipelineThread runs .*pid=([0-9]+)", log)[-1])
 
     def jvm_pid(self, tm_id: int) -> int:
-        """Return the process of a TaskManager's Spark."""
+        """Return the process id of a TaskManager's Spark JVM."""
         pid = self.task_managers[tm_id].pid
         assert pid is not None
         for member in session_members(pid):
@@ -321,11 +322,11 @@ class Rig:
         raise AssertionError(f"TaskManager {tm_id} has no JVM")
 
     def mark(self) -> None:
-        """Begin to measure an outage: it ends when younger records of all keys come out."""
+        """Start measuring an outage, which ends when later records of all keys come out."""
         self._outage = Outage(self.ledger, dict(self.load.numbers))
 
     def wait_for_flow(self, timeout_s: float = 60.0) -> float:
-        """Wait for the end of the outage that was marked; return its length in seconds."""
+        """Wait for the end of the marked outage; return its length in seconds."""
         assert self._outage is not None, "mark comes first"
         seconds = self._outage.wait(timeout_s)
         self.seconds.append(seconds)
@@ -337,9 +338,9 @@ class Rig:
         self.task_managers[tm_id].end()
 
     def wait_until_whole(self, timeout_s: float = 120.0) -> ClusterStatus:
-        """Wait until all TaskManagers are there and all tasks run, spread over all of them.
+        """Wait until all TaskManagers are there, and all tasks run, spread over all of them.
 
-        And until there is a copy of each state on disk.
+        There must also be a copy of each state on disk.
         """
         nodes = self.engine.topology.nodes
         copies = sum(node.has_standbys for node in nodes) * PARTITIONS
@@ -361,26 +362,26 @@ class Rig:
         return self.engine.wait_until(is_whole, timeout_s)
 
     def dump_stacks(self) -> None:
-        """Let all TaskManagers and their workers write their stacks to the logs."""
+        """Have all TaskManagers and their workers write their stacks to the logs."""
         for daemon in self.task_managers.values():
             if daemon.pid is not None and daemon.exit_code is None:
                 os.kill(daemon.pid, signal.SIGUSR1)
         time.sleep(DUMP_WAIT_S)
 
     def require_alive(self) -> None:
-        """Raise AssertionError if a daemon has ended that nobody told to."""
+        """Raise AssertionError if a daemon has ended unasked."""
         for daemon in (self.job_manager, *self.task_managers.values()):
             assert daemon.exit_code is None, f"{daemon} ended with {daemon.exit_code}"
 
     def now(self) -> ClusterStatus:
-        """Return what the heartbeats tell at this moment."""
+        """Return the status of the cluster according to the latest heartbeats."""
         return self.engine.wait_until(lambda status: True, 10)
 
     def drain(self) -> None:
-        """Stop writing, and wait until no task has anything left to do."""
+        """Stop writing, and wait until no task has any work left."""
         self.settle()
-        # What is said before then may be older than the last records: the brokers are asked once
-        # per heartbeat, then the thread reports it, then the TaskManager.
+        # An earlier report may be older than the last records: the brokers are asked once per
+        # heartbeat, then the thread reports the answer, then the TaskManager does.
         time.sleep(4 * HEARTBEAT_S)
         self.engine.wait_until(
             lambda status: all(
@@ -390,7 +391,7 @@ class Rig:
         )
 
     def settle(self) -> Tally:
-        """Stop writing, and compare once all results are there, or no more come."""
+        """Stop writing, and compare when all results are there, or no more come."""
         self.load.pause()
         deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
         while not self.ledger.is_complete(self.load.numbers) and time.monotonic() < deadline_s:

@@ -1,7 +1,7 @@
-"""Breaks promises of the engine on purpose, one at a time: a judge who sees none of it is blind.
+"""Breaks one promise of the engine at a time; the checks must notice each one.
 
 A TaskManager that is started with `CHAOS_BROKEN` set to a name has that sabotage in all its
-Python processes (`clock/sitecustomize.py` sees to it). The engine itself knows nothing of this.
+Python processes (`clock/sitecustomize.py` installs it). The engine itself knows nothing of this.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from taskmanager.task_stores import TaskStores
 
 VARIABLE = "CHAOS_BROKEN"
 SIGN = "a sabotage acts"
-"""Stands in the log of a TaskManager each time that a sabotage did harm, or could have."""
+"""The line in a TaskManager's log each time that a sabotage did harm, or could have."""
 
 _MAX_SIGNS = 10
 _TIMEOUT_S = 10
@@ -68,7 +68,7 @@ def _sabotage(name: str, *faults: str) -> Callable[[Callable[[], None]], Callabl
 
 
 def _instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
-    """Put a function in the place of another one, which it gets as its first argument."""
+    """Replace a function with another one, which gets the original as its first argument."""
 
     def replace(function: Callable[..., Any]) -> None:
         original = getattr(owner, name)
@@ -83,7 +83,7 @@ def _instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def _acts(detail: str = "") -> None:
-    """Leave a sign in the log; a few of a process are enough."""
+    """Leave a sign in the log, at most a few times per process."""
     global _signs
     if _signs < _MAX_SIGNS:
         _signs += 1
@@ -249,7 +249,7 @@ def skipped_record() -> None:
 
 
 class _IdempotentProducer(Producer):
-    """Writes at once what was to be written in a transaction."""
+    """Writes at once what should be written in a transaction."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         of_transactions = ("transactional.id", "transaction.timeout.ms")
@@ -292,7 +292,7 @@ _lock = threading.Lock()
 
 
 def _commit_alone(task: Any) -> None:
-    """Commit the positions of a task as any consumer of its group may."""
+    """Commit the positions of a task as any consumer of its group could."""
     _acts()
     group = _group_of(task)
     with _lock:

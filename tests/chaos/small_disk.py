@@ -16,15 +16,15 @@ _COMMAND_TIMEOUT_S = 30
 
 
 class NoSmallDiskError(Exception):
-    """This machine does not let us mount; the caller leaves out what needs a small disk."""
+    """This machine does not allow mounting; the caller skips what needs a small disk."""
 
 
 @contextmanager
 def small_disk(path: Path, kbytes: int) -> Iterator[Path]:
-    """Make `path`, made if missing, a disk of `kbytes`; yields `path`.
+    """Mount a disk of `kbytes` at `path`, creating the folder if missing; yields `path`.
 
-    At the end the disk is taken off with all that is on it, even while files are open there.
-    Raises `NoSmallDiskError` where mounting is not possible.
+    At the end, the disk is unmounted with all its content, even while files on it are open.
+    Raises `NoSmallDiskError` if mounting is not possible.
     """
     if os.geteuid() != 0:
         raise NoSmallDiskError("only root may mount a disk")
@@ -40,7 +40,7 @@ def small_disk(path: Path, kbytes: int) -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    """Use up what is free on the disk at `path`, to the last byte, by one file."""
+    """Fill the disk at `path` with one file, to the last byte."""
     descriptor = os.open(path / _FILLER, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         while True:
@@ -53,7 +53,7 @@ def fill(path: Path) -> None:
 
 
 def free(path: Path) -> None:
-    """Remove what `fill` wrote; nothing if it did not."""
+    """Remove the file that `fill` wrote, if there is one."""
     (path / _FILLER).unlink(missing_ok=True)
 
 

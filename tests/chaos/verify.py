@@ -1,4 +1,4 @@
-"""The last look at a job: everything that Kafka holds must fit together."""
+"""The final check of a job: everything that Kafka holds must be consistent."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tests.chaos.rig import Rig
 
 STABLE_TIMEOUT_S = 60.0
 SHOWN = 10
-"""Of each kind of problem, so that none hides the others."""
+"""How many problems of each kind are reported, so that none hides the others."""
 _REQUEST_TIMEOUT_S = 30
 _POLL_S = 0.2
 
 
 def verify(rig: Rig) -> list[str]:
-    """Return what is wrong, nothing if all is right. The load is paused and all has settled."""
+    """Return the problems, if any. The load must be paused, and all work done."""
     config, names = rig.engine.config, rig.engine.names
     problems = _open_transactions(config, _job_topics(rig))
-    # At once: the JobManager deletes from the arcs what is processed.
+    # Check this first: the JobManager deletes processed records from the arcs.
     problems += _offsets(rig, config, names)
     tally = read_again(rig)
     if not tally.is_clean:
@@ -43,7 +43,7 @@ def verify(rig: Rig) -> list[str]:
 
 
 def read_again(rig: Rig) -> Tally:
-    """Compare the whole sink, read anew with another consumer."""
+    """Check the whole sink again, with another consumer."""
     config = rig.engine.config
     ledger = Ledger(KEYS)
     batches = read_committed(config, config.sink_topic, config.parallelism)
@@ -57,7 +57,7 @@ def read_again(rig: Rig) -> Tally:
 
 
 def explain(rig: Rig) -> list[str]:
-    """Return what can be told about results that are wrong."""
+    """Return what is known about wrong results."""
     return [
         *(f"in the source: {problem}" for problem in source_problems(rig)[:SHOWN]),
         *rig.ledger.losses(rig.load.numbers)[:SHOWN],
@@ -67,7 +67,7 @@ def explain(rig: Rig) -> list[str]:
 
 
 def busy_tasks(rig: Rig) -> list[str]:
-    """Return which tasks do not run, or have records before them."""
+    """Return the tasks that do not run, or that have a lag."""
     return [
         f"{task.task}: {task.status.state}, lag {task.status.gauge('lag')}, {task.status.reason}"
         for task in rig.now().tasks
@@ -76,9 +76,9 @@ def busy_tasks(rig: Rig) -> list[str]:
 
 
 def source_problems(rig: Rig) -> list[str]:
-    """Return where the source itself is not what the writer was to write.
+    """Return where the source itself is not what the writer should have written.
 
-    Then the writer is to blame, and the engine must have done with it what it found.
+    In that case the writer is to blame, and the engine must have processed what it found.
     """
     config = rig.engine.config
     last = dict.fromkeys(KEYS, 0)
@@ -98,9 +98,9 @@ def source_problems(rig: Rig) -> list[str]:
 
 
 def wait_until_stable(config: Config, topics: Sequence[str]) -> dict[Partition, int]:
-    """Wait until no transaction is open up to today's ends; return the partitions where one is.
+    """Wait until no transactions are open; return how far open ones hold back partitions.
 
-    The ends are the high watermarks at the call; the last stable offsets have to reach them.
+    The last stable offset of each partition must reach its high watermark at the time of the call.
     """
     client = AdminClient({"bootstrap.servers": config.bootstrap_servers})
     partitions = [
@@ -168,7 +168,7 @@ def _states(rig: Rig, config: Config, names: TopicNames) -> list[str]:
 
 
 def _pairs(rig: Rig, config: Config, names: TopicNames) -> list[str]:
-    """Look for results that wait for another one though all have come."""
+    """Look for results that wait for their counterpart although all results have come."""
     topic = names.state("Pairer", "Waiting")
     waiting: dict[bytes | None, bytes | None] = {}
     batches = read_committed(config, topic, config.parallelism)
@@ -182,7 +182,7 @@ def _pairs(rig: Rig, config: Config, names: TopicNames) -> list[str]:
 
 
 def _may_wait(rig: Rig, entry: bytes) -> bool:
-    """Whether there is no other one: for keys of faults, and where there was no Adder."""
+    """Whether a result has no counterpart: for keys of faults, and while there was no Adder."""
     key, _, number = entry.rpartition(b"/")
     return key not in KEYS or any(
         low[key] < int(number) <= high[key] for low, high in rig.ledger.excused
@@ -190,7 +190,7 @@ def _may_wait(rig: Rig, entry: bytes) -> bool:
 
 
 def _dead_letters(rig: Rig, config: Config, names: TopicNames) -> list[str]:
-    """Look for records of the writer among those that were put aside: all of them are good."""
+    """Look for records of the writer among the dead letters; all of its records are good."""
     problems = []
     for node in rig.engine.topology.nodes:
         if node.on_error is OnError.DEAD_LETTER:
@@ -205,7 +205,7 @@ def _dead_letters(rig: Rig, config: Config, names: TopicNames) -> list[str]:
 
 
 def _offsets(rig: Rig, config: Config, names: TopicNames) -> list[str]:
-    """Compare the committed offset of each input with the record behind the last one."""
+    """Compare the committed offset of each input with the offset after its last record."""
     topology = rig.engine.topology
     last: dict[Partition, int] = {}
     for topic in {topic for node in topology.nodes for topic in names.in_topics(node)}:
@@ -220,7 +220,7 @@ def _offsets(rig: Rig, config: Config, names: TopicNames) -> list[str]:
             ends = {place: reader.watermarks(place, _REQUEST_TIMEOUT_S) for place in inputs}
         for place, (low, high) in ends.items():
             found = committed.get(place, 0)
-            # Of what is processed, arcs keep nothing: then there may be no record to compare.
+            # Arcs keep no processed records, so there may be none to compare with.
             is_right = found == last[place] + 1 if place in last else low <= found <= high
             if not is_right:
                 problems.append(

@@ -1,8 +1,8 @@
 """A Kafka cluster in memory: topics, committed offsets, and the coordinator of transactions.
 
-It does what Kafka 4 does with a client that lacks KIP-890: a decided transaction is seen only once
-its markers are written, which happens after the answer; whoever fences an id waits for that.
-One thread at a time.
+It behaves as Kafka 4 does towards a client that lacks KIP-890. A decided transaction becomes
+visible only when its markers are written, which happens after the answer. A producer that fences an
+id waits for that. Only one thread may use it at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEFAULT_SIZE_LIMIT = 1_048_588
 
 
 class Session(NamedTuple):
-    """The right of a producer to write: that of the latest epoch of its transactional id."""
+    """A producer's right to write, which lasts while it has its id's latest epoch."""
 
     transactional_id: str
     epoch: int
@@ -36,7 +36,7 @@ class Session(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """What a reader says of its group to a producer, and nobody else looks into."""
+    """The description of a reader's group for a producer; nothing else looks into it."""
 
     group: str
 
@@ -53,12 +53,12 @@ class Topic:
 
 @dataclass(slots=True)
 class _Producer:
-    """What the coordinator knows about a transactional id."""
+    """The coordinator's knowledge of a transactional id."""
 
     epoch: int = -1
     timeout_s: float = 0.0
     transaction: Transaction | None = None
-    """The last one, until all its markers are written."""
+    """The last transaction, until all its markers are written."""
 
 
 @dataclass(slots=True)
@@ -68,19 +68,19 @@ class _Group:
 
 
 def refusal(code: int, reason: str) -> KafkaException:
-    """Return what a client raises for an error code of a broker."""
+    """Return the exception that a client raises for a broker's error code."""
     return KafkaException(KafkaError(code, reason))
 
 
 class Broker:
-    """The whole cluster. Raises `KafkaException` with the codes that Kafka answers with."""
+    """The whole cluster. Raises `KafkaException` with the error codes that Kafka returns."""
 
     def __init__(self, clock: Clock, faults: Faults | None = None) -> None:
         self.clock = clock
         self.faults = faults or Faults()
         self.topics: dict[str, Topic] = {}
         self.story: list[tuple[float, str]] = []
-        """What has happened, with the time, for a test that fails."""
+        """The events so far, each with its time; a failing test prints them."""
         self.decisions = 0
         """How many transactions were committed or aborted."""
         self._producers: defaultdict[str, _Producer] = defaultdict(_Producer)
@@ -94,7 +94,7 @@ class Broker:
     # Topics
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> None:
-        """Make topics; of their settings, the largest message and the kind of time count."""
+        """Create topics; only their message size limit and timestamp type have an effect."""
         for spec in specs:
             limit = int(spec.config.get("max.message.bytes", _DEFAULT_SIZE_LIMIT))
             append_times = spec.config.get("message.timestamp.type") == "LogAppendTime"
@@ -125,7 +125,7 @@ class Broker:
     # Groups
 
     def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
-        """Return committed positions; an error while a transaction has some that are undecided."""
+        """Return committed positions; raises while a transaction with some of them is undecided."""
         known = self._groups[group]
         wanted = set(partitions)
         if any(not wanted.isdisjoint(open_.positions[group]) for open_ in known.pending):
@@ -137,7 +137,7 @@ class Broker:
         self._groups[group].positions.update(positions)
 
     def offsets_of(self, group: str) -> dict[Partition, int]:
-        """Return what is committed, whatever is pending."""
+        """Return the committed offsets, whatever is pending."""
         return offsets_of(self._groups[group].positions)
 
     # Transactions
@@ -148,9 +148,9 @@ class Broker:
         return not self._unmarked
 
     def init_producer(self, transactional_id: str, timeout_s: float) -> Session:
-        """Fence older producers of an id, and abort what is open; KIP-98 and KIP-360.
+        """Fence older producers of an id, and abort its open transaction; KIP-98 and KIP-360.
 
-        Refuses with `CONCURRENT_TRANSACTIONS` until the markers of the last transaction are there.
+        Refuses with `CONCURRENT_TRANSACTIONS` until the last transaction's markers are written.
         """
         known = self._producers[transactional_id]
         if known.transaction is not None:
@@ -165,7 +165,7 @@ class Broker:
         return Session(transactional_id, known.epoch)
 
     def is_current(self, session: Session) -> bool:
-        """Tell whether a session may still write."""
+        """Return whether a session may still write."""
         return self._producers[session.transactional_id].epoch == session.epoch
 
     def append(
@@ -212,7 +212,7 @@ class Broker:
         return known
 
     def _join(self, session: Session) -> Transaction:
-        """Return the session's open transaction, a new one if there is none."""
+        """Return the session's open transaction, or begin one."""
         known = self._require(session)
         transaction = known.transaction
         if transaction is None:

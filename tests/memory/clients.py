@@ -1,4 +1,4 @@
-"""The factory of clients of the brokers in memory: one for each worker."""
+"""The factory of clients for the brokers in memory: each worker has one."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ class MemoryBrokers:
         return {name: topics[name].id for name in names}
 
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
-        """Return `max.message.bytes` of topics."""
+        """Return `max.message.bytes` of each topic."""
         topic = self._link.broker.topic
         return self._ask(lambda: {name: topic(name).size_limit for name in names})
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the end offset of each partition, open transactions included."""
+        """Return the end offset of each partition, including open transactions."""
         log = self._link.broker.log
         return self._ask(lambda: {partition: log(partition).end for partition in partitions})
 
     def offsets_at(
         self, partitions: Sequence[Partition], timestamp_ms: int
     ) -> dict[Partition, int | None]:
-        """Return the offset of the first record of that time or later, if there is one."""
+        """Return the offset of the first record at or after a time, if there is one."""
         log = self._link.broker.log
         return self._ask(lambda: {p: log(p).first_at(timestamp_ms) for p in partitions})
 
@@ -67,7 +67,7 @@ class MemoryBrokers:
 
 
 class MemoryClients:
-    """Makes the clients of one worker; see `Clients`."""
+    """Creates the clients of one worker; see `Clients`."""
 
     def __init__(
         self, broker: Broker, transaction_timeout_s: float, faults: Faults | None = None
@@ -79,11 +79,11 @@ class MemoryClients:
 
     @property
     def brokers(self) -> MemoryBrokers:
-        """Shared by all tasks."""
+        """The client that all tasks share."""
         return self._brokers
 
     def reader(self, group: str, *, is_watched: bool = False) -> MemoryReader:
-        """Connect a reader; none of its topics is ever deleted, so there is nothing to watch."""
+        """Connect a reader; `is_watched` has no effect, since topics are never deleted."""
         return MemoryReader(self.link, group)
 
     def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> MemoryProducer:
@@ -93,5 +93,5 @@ class MemoryClients:
         return producer
 
     def is_fenced(self, transactional_id: str) -> bool:
-        """Whether others have taken an id over, or the brokers have given it up."""
+        """Whether another producer has taken over an id, or its transaction has timed out."""
         return self._producers[transactional_id].is_fenced

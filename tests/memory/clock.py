@@ -1,4 +1,4 @@
-"""Time that passes only while somebody waits for something."""
+"""A clock whose time passes only while a caller waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EPOCH_S = 1_700_000_000.0
 
 
 class Clock:
-    """A clock with what is to happen later; takes the place of the module `time`."""
+    """A clock with scheduled actions; it replaces the module `time`."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -18,11 +18,11 @@ class Clock:
         self._numbers = itertools.count()
 
     def monotonic(self) -> float:
-        """Return seconds since some moment."""
+        """Return seconds since an arbitrary moment."""
         return self.now_s
 
     def perf_counter(self) -> float:
-        """Return seconds since some moment."""
+        """Return seconds since an arbitrary moment."""
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
@@ -34,11 +34,11 @@ class Clock:
         return int((_EPOCH_S + self.now_s) * 1000)
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Let something happen after a while; the action must not wait itself."""
+        """Schedule an action after a delay; the action itself must not wait."""
         heapq.heappush(self._events, (self.now_s + delay_s, next(self._numbers), action))
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and what is due happen on the way."""
+        """Let time pass, and run the actions that fall due on the way."""
         end_s = self.now_s + seconds
         while self._events and self._events[0][0] <= end_s:
             at_s, _, action = heapq.heappop(self._events)

@@ -28,18 +28,18 @@ _numbers = itertools.count()
 
 
 class Cluster(Protocol):
-    """What a test of a cluster needs in addition to the clients of a PipelineThread."""
+    """The controls that a test of a cluster needs in addition to a PipelineThread's clients."""
 
     @property
     def clients(self) -> Clients:
-        """Those that are compared."""
+        """The clients that tests compare."""
 
     @property
     def clock(self) -> Any:
-        """Has `monotonic` and `sleep`."""
+        """A clock with `monotonic` and `sleep`."""
 
     def make_topic(self, partitions: int = 1, **settings: str) -> str:
-        """Make a topic with some settings, dots written as underscores; return its name."""
+        """Create a topic with settings, dots written as underscores; return its name."""
 
     def write(self, partition: Partition, value: bytes, timestamp: int = 1) -> None:
         """Write a record with the key `k`, outside of transactions."""
@@ -48,25 +48,25 @@ class Cluster(Protocol):
         """Delete the oldest records of a partition."""
 
     def flush(self, producer: Any) -> None:
-        """Bring what a producer has sent to the brokers."""
+        """Deliver a producer's queued records to the brokers."""
 
     def add_offsets(
         self, producer: Any, positions: Mapping[Partition, Committed], group: Any
     ) -> None:
-        """Add offsets to the open transaction of a producer, without its commit."""
+        """Add offsets to the open transaction of a producer, without committing it."""
 
     def close(self) -> None:
-        """End what is connected."""
+        """Close all connections."""
 
 
 def _spec(name: str, partitions: int, settings: Mapping[str, str]) -> TopicSpec:
-    # The records of tests are from 1970.
+    # Records of tests have timestamps of 1970.
     given = {key.replace("_", "."): value for key, value in settings.items()}
     return TopicSpec(name, partitions, 1, {"retention.ms": "-1", **given})
 
 
 class KafkaCluster:
-    """A Kafka that runs."""
+    """A running Kafka."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
@@ -115,7 +115,7 @@ class KafkaCluster:
 
 
 class MemoryCluster:
-    """One in memory, without any faults."""
+    """A cluster in memory, without any faults."""
 
     def __init__(self) -> None:
         self.clock = Clock()

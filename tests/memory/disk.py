@@ -1,4 +1,4 @@
-"""Persistent stores in memory: what they hold outlives the task, as RocksDB's files do."""
+"""Persistent stores in memory: their content outlives the task, like RocksDB's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMITS_UNTIL_WRITTEN = 3
 
 @dataclass(slots=True)
 class Folder:
-    """The content of one store between two openings."""
+    """The content of one store while it is closed."""
 
     identity: Mapping[str, str] = field(default_factory=dict)
     content: dict[bytes, bytes] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Folder:
 
 
 class Disk:
-    """The folders of all workers; `open` takes the place of `RocksDBStore`."""
+    """The folders of all workers; `open` replaces `RocksDBStore`."""
 
     def __init__(self) -> None:
         self.folders: dict[Path, Folder] = {}
@@ -38,7 +38,7 @@ class Disk:
         segment_of: Callable[[bytes], bytes] | None = None,
         resources: object = None,
     ) -> DiskStore:
-        """Open a store, empty if the folder is new or holds what belongs to something else."""
+        """Open a store; it is empty if the folder is new or has another identity."""
         folder = self.folders.setdefault(directory, Folder())
         if folder.is_locked:
             raise StoreLockedError(f"{directory} is open")
@@ -49,9 +49,9 @@ class Disk:
 
 
 class DiskStore(MemoryStore):
-    """A store of which the folder has what was committed before the last few transactions.
+    """A store whose folder lacks the last few committed transactions.
 
-    What was committed since is lost with it, as that of RocksDB is in a crash.
+    A crash loses these transactions, as it does with RocksDB.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class DiskStore(MemoryStore):
         self._begin(folder.timestamp)
 
     def wipe(self) -> None:
-        """Drop the content; the store is as new."""
+        """Drop the content; the store is then like a new one."""
         super().wipe()
         folder = self._folder
         folder.content, folder.offset, folder.timestamp = {}, None, NO_TIMESTAMP

@@ -1,6 +1,6 @@
 """Runs the real `Task`, or the real PipelineThread, on the brokers in memory, step by step.
 
-All that knows how they are started, fed and committed is in here.
+Only this module knows how they are started, fed and committed.
 """
 
 from __future__ import annotations
@@ -68,31 +68,31 @@ _TIMED = (
 _WAIT_S = 0.05
 _TURN_S = 0.1
 _STEP_S = 0.0001
-"""What a step takes at least: nobody who has not slept long enough waits for ever."""
+"""The least time that a step takes, so that a sleeping caller wakes up sooner or later."""
 _EARLY_COMMIT = 0.05
 _STUCK_S = MAX_PROCESS_TIME_MS / 1000 + 1
 _GLANCE_S = 0.25
-"""After what time of a stuck call others act again."""
+"""The time in a stuck call after which others act again."""
 _MOST_ACTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all owners of the same tasks have in common."""
+    """The environment that all owners of the same tasks share."""
 
     config: Config
     replicas: Sequence[ProcessorReplica]
     broker: Broker
     faults: Faults
     acting: list[Owner] = field(default_factory=list)
-    """Those who are in a call, each of them within the one before."""
+    """The owners that are in a call, each nested in the call of the one before."""
 
 
 @contextmanager
 def simulated(world: Surroundings, disk: Disk | None) -> Iterator[None]:
-    """Give the engine the brokers' clock, and a disk in memory if there is one.
+    """Give the engine the brokers' clock, and the disk in memory if there is one.
 
-    Its log goes into the story, and what its users' code waits for is up to the weather.
+    The engine's log goes into the story, and the weather decides how long user code waits.
     """
     broker, faults = world.broker, world.faults
 
@@ -136,7 +136,7 @@ class Owner(ABC):
         self.clients = MemoryClients(broker, config.transaction_timeout_ms / 1000, world.faults)
         self.is_gone = False
         self.stores: list[BytesStore] = []
-        """All that its tasks have opened."""
+        """All stores that its tasks have opened."""
         self._world = world
         self._config = config
         self._faults = world.faults
@@ -158,41 +158,41 @@ class Owner(ABC):
     @property
     @abstractmethod
     def is_busy(self) -> bool:
-        """Whether there is something that it has not committed."""
+        """Whether it has uncommitted work."""
 
     @property
     @abstractmethod
     def can_act(self) -> bool:
-        """Whether it has something to do besides the calls that it is in."""
+        """Whether it has something to do apart from the calls that it is in."""
 
     @property
     def failed(self) -> Sequence[TaskId]:
-        """The tasks that have failed as a call of user code did not come back."""
+        """The tasks that have failed because a call of user code did not return."""
         return ()
 
     @abstractmethod
     def claim(self) -> None:
-        """Get all tasks that it does not have, as a JobManager gives them."""
+        """Get all tasks that it does not have, as if a JobManager assigned them."""
 
     def step(self) -> None:
-        """Go on a little."""
+        """Do the next small piece of work."""
         if self.can_act:
             self._clock.advance(_STEP_S)
             self._act(self._step)
 
     @abstractmethod
     def leave(self) -> None:
-        """Commit what is open, and close the tasks; that may take some more steps."""
+        """Commit open work and close the tasks; that may take some more steps."""
 
     def crash(self) -> None:
-        """End the process; one in the middle of a call ends when it comes back."""
+        """End the process; if it is in the middle of a call, it ends when the call returns."""
         if not self.is_gone:
             self._tell("crashes")
             self.clients.link.cut()
             self._act(lambda: None)
 
     def let_call_take_its_time(self) -> None:
-        """Do what happens while a call of user code goes on."""
+        """Do what happens during a call of user code."""
         faults, link = self._faults, self.clients.link
         if faults.weather.call_ms:
             self._clock.advance(faults.call_s())
@@ -209,7 +209,7 @@ class Owner(ABC):
             raise WorkerCrashedError
 
     def _act_beside_call(self) -> None:
-        """Let something happen while a call of user code goes on."""
+        """Let others act during a call of user code."""
         self.clients.link.let_others_act()
 
     def _act(self, action: Callable[[], None]) -> None:
@@ -227,7 +227,7 @@ class Owner(ABC):
             self.end()
 
     def end(self) -> None:
-        """Do what becomes of a process that ends: nothing has its files open."""
+        """End as a process does, which closes all its files."""
         self.is_gone = True
         self._loop.close()
         for store in self.stores:
@@ -235,7 +235,7 @@ class Owner(ABC):
                 store.close()
 
     def _give_up(self, task_id: TaskId, reason: str) -> None:
-        """End after an error for which there is no hope: only who was fenced may have one."""
+        """End after a hopeless error, which may only happen to a task that was fenced."""
         self._tell(f"fails: {reason}")
         is_fenced = self.clients.is_fenced(TopicNames.of(self._config).transactional_id(task_id))
         assert is_fenced, f"a task fails that nobody has taken over: {reason}"
@@ -246,7 +246,7 @@ class Owner(ABC):
 
 
 class TaskOwner(Owner):
-    """Runs one task, as the loop of a PipelineThread would, but for its threads."""
+    """Runs one task, as the loop of a PipelineThread would, but without its threads."""
 
     def __init__(self, name: str, tm_id: int, world: Surroundings) -> None:
         super().__init__(name, tm_id, world)
@@ -256,7 +256,7 @@ class TaskOwner(Owner):
         self._reader = self.clients.reader(group, is_watched=True)
         self._task: RunningTask | None = None
         self._since_s: float | None = None
-        """When something was done first that is not committed."""
+        """When the first uncommitted work began."""
         self._wants_commit = self._has_more = False
 
     @property
@@ -271,7 +271,7 @@ class TaskOwner(Owner):
         return not self.is_gone and self not in self._world.acting
 
     def claim(self) -> None:
-        """See `Owner.claim`: it ends without its only one."""
+        """See `Owner.claim`; does nothing, since this owner ends if it loses its only task."""
 
     def leave(self) -> None:
         """See `Owner.leave`."""
@@ -313,7 +313,7 @@ class TaskOwner(Owner):
             self._commit_if_due(task)
 
     def _turn(self, task: RunningTask) -> bool:
-        """Do a turn; tell whether the task still runs."""
+        """Do a turn; return whether the task still runs."""
         if not (task.has_records or task.has_calls or task.wake_in_ms() == 0):
             return True
 
@@ -353,7 +353,7 @@ class TaskOwner(Owner):
         self._since_s, self._wants_commit = None, False
 
     def _attempt(self, action: Callable[[], object]) -> bool:
-        """Do something; an error that may pass drops the task, which the next step starts."""
+        """Do something; on an error that may pass, drop the task, which the next step restarts."""
         try:
             action()
         except HopelessError as error:
@@ -381,7 +381,7 @@ class TaskOwner(Owner):
 
 
 class ThreadOwner(Owner):
-    """Runs a PipelineThread with a channel to nobody; what it does side by side comes in turn."""
+    """Runs a PipelineThread whose channel has no driver; its parallel work is done in sequence."""
 
     def __init__(self, name: str, tm_id: int, world: Surroundings) -> None:
         super().__init__(name, tm_id, world)
@@ -419,12 +419,12 @@ class ThreadOwner(Owner):
                 self._channel.commands.append(channel_messages.Assign(replica, epoch=0))
 
     def silence_driver(self) -> None:
-        """Let the thread hear nothing any more: its lease runs out."""
+        """Send the thread nothing more from the driver, so that its lease runs out."""
         self._tell("hears nothing of its driver any more")
         self._channel.silent_since_s = self._clock.now_s
 
     def revoke(self, task_id: TaskId) -> None:
-        """Let the driver want a task back."""
+        """Have the driver revoke a task."""
         self._tell(f"is to give {task_id} back")
         self._channel.commands.append(channel_messages.Revoke(task_id))
 
@@ -463,7 +463,7 @@ class ThreadOwner(Owner):
 
 
 class _Channel:
-    """A driver's channel whose other end says nothing but what a test has it say."""
+    """A driver's channel whose other end sends only what a test tells it to."""
 
     def __init__(self, clock: Clock) -> None:
         self.commands: list[channel_messages.Command] = []
@@ -487,7 +487,7 @@ class _Channel:
 
 
 class _NoAnswers:
-    """Brokers that a `LagWatch` never asks, as nobody starts it."""
+    """Brokers for a `LagWatch` that is never started, and so never asks them."""
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"nobody asks for {name}")

@@ -1,4 +1,4 @@
-"""What goes wrong between a worker and the brokers, and when: the seed decides."""
+"""The faults between a worker and the brokers; the seed decides which occur and when."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from enum import Enum, auto
 from random import Random
 
 LONGEST_ABORT_DELAY_S = 10.0
-"""Brokers look for transactions that have timed out this often."""
+"""Brokers look for timed-out transactions at this interval."""
 
 
 class Fate(Enum):
-    """What becomes of a commit."""
+    """The outcome of a commit."""
 
     DONE = auto()
     LOST_BEFORE_OFFSETS = auto()
-    """It fails before the offsets are added; nothing is committed."""
+    """The commit fails before the offsets are added; nothing is committed."""
     LOST = auto()
-    """It fails after the offsets are added; nothing is committed."""
+    """The commit fails after the offsets are added; nothing is committed."""
     LATE = auto()
-    """The client gives up, and the request arrives later: what was fenced by then is refused."""
+    """The client gives up, and the request arrives later; it is refused if fenced by then."""
     ANSWER_LOST = auto()
-    """All is committed, and the client does not know."""
+    """Everything is committed, but the client does not learn of it."""
     SLOW = auto()
-    """The request takes long, maybe longer than the transaction may be open."""
+    """The request takes long, possibly longer than the transaction may be open."""
 
 
 _MISHAPS = tuple(fate for fate in Fate if fate is not Fate.DONE)
@@ -31,7 +31,7 @@ _MISHAPS = tuple(fate for fate in Fate if fate is not Fate.DONE)
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How unreliable the brokers and the way to them are; probabilities are per call."""
+    """How unreliable the brokers and the network are; probabilities are per call."""
 
     delay_ms: int = 0
     """The longest time that a request takes."""
@@ -41,32 +41,32 @@ class Weather:
     broken_connection: float = 0.0
     crash: float = 0.0
     preempted: float = 0.0
-    """Somebody else acts while a call is under way."""
+    """Another owner acts while a call is in progress."""
     quiet_fetch: float = 0.0
-    """From then on a reader brings nothing for up to two seconds."""
+    """A reader delivers nothing for up to two seconds."""
     replaced_reader: float = 0.0
     partial_fetch: float = 0.0
     late_end: float = 0.0
-    """The end of a partition is reported by the fetch after that of its last record."""
+    """The end of a partition is reported one fetch after the one that has its last record."""
     early_send: float = 0.0
-    """Some of what waits to be sent is in the topics before the commit."""
+    """Some records that wait to be sent are in the topics before the commit."""
     unknown_offset: float = 0.0
-    """Nobody knows where state that was committed is in its topic."""
+    """The offset of committed state in its topic is unknown."""
     call_ms: int = 0
     """The longest time that a call of user code takes."""
     answer_ms: int = 0
     """The longest time that the answer to an asynchronous call takes."""
     interrupted_call: float = 0.0
-    """Others act while a call of user code goes on, the loop of its own thread among them."""
+    """Others act during a call of user code, including the loop of its own thread."""
     stuck_call: float = 0.0
-    """A call of user code, or an answer, takes longer than it may."""
+    """A call of user code, or an answer, takes longer than allowed."""
 
 
 CALM = Weather()
 
 
 class Faults:
-    """Draws what happens to each call of the clients of one worker."""
+    """Draws the faults for each call of the clients of one worker."""
 
     def __init__(self, random: Random | None = None, weather: Weather = CALM) -> None:
         self.random = random or Random(0)
@@ -77,17 +77,17 @@ class Faults:
         return self._up_to(self.weather.delay_ms)
 
     def marker_delay_s(self) -> float:
-        """Return after what time the marker of a transaction is in a partition."""
+        """Return how long it takes until the marker of a transaction is in a partition."""
         return self._up_to(self.weather.marker_delay_ms)
 
     def abort_delay_s(self) -> float:
-        """Return how long a transaction that has timed out stays open."""
+        """Return how long a timed-out transaction stays open."""
         if self.weather is CALM:
             return 0.0
         return self.random.random() * LONGEST_ABORT_DELAY_S
 
     def commit_fate(self) -> Fate:
-        """Return what becomes of a commit."""
+        """Return the outcome of a commit."""
         if self.happens(self.weather.bad_commit):
             return self.random.choice(_MISHAPS)
         return Fate.DONE
@@ -101,15 +101,15 @@ class Faults:
         return self._up_to(self.weather.answer_ms)
 
     def is_stuck(self) -> bool:
-        """Tell whether a call of user code takes longer than it may."""
+        """Return whether a call of user code takes longer than allowed."""
         return self.happens(self.weather.stuck_call)
 
     def part(self, count: int, rate: float) -> int:
-        """Return `count`, or with the probability `rate` a smaller number."""
+        """Return `count`, or a smaller number with the probability `rate`."""
         return self.random.randint(0, count) if count and self.happens(rate) else count
 
     def happens(self, rate: float) -> bool:
-        """Tell whether something of this probability happens."""
+        """Return whether an event of this probability occurs."""
         return rate > 0 and self.random.random() < rate
 
     def _up_to(self, longest_ms: int) -> float:

@@ -1,7 +1,7 @@
-"""Other threads and the event loop of a worker without threads: what they do comes in turn.
+"""Replaces a worker's other threads and event loop: their work runs in sequence, without threads.
 
-Work that was handed to them begins when the world chooses, and may be interrupted by others in the
-middle; what comes of it is told later still. So a loop sees what it would see beside real threads.
+The world chooses when queued work begins. Other owners may interrupt it, and its result is
+delivered later still. So the loop sees the same orders of events as with real threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.memory.clock import Clock
 T = TypeVar("T")
 
 _INSIDE_A_WAIT = 0.3
-"""How often work is done while the loop waits for it, and not beside what the loop does."""
+"""How often work runs while the loop waits for it, and not concurrently with the loop."""
 _TICK_S = 0.01
 
 
@@ -35,7 +35,7 @@ class _Line:
 
 
 class BackgroundInTurn(Background):
-    """Does what a `Background` does when `run` is called, and lets `settle` tell of some of it."""
+    """A `Background` that does its work when `run` is called; `settle` delivers some results."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class BackgroundInTurn(Background):
 
     @property
     def can_run(self) -> bool:
-        """Whether there is work that can begin now."""
+        """Whether any work can begin now."""
         return bool(self._ready())
 
     def run(self) -> None:
@@ -87,7 +87,7 @@ class BackgroundInTurn(Background):
         return operation
 
     def settle(self, wait_s: float) -> None:
-        """See `Background.settle`; what is told may be a part, as if the rest came just after."""
+        """See `Background.settle`; it may deliver a part, as if the rest came just after."""
         if wait_s and not self._results:
             if self.can_run and self._random.random() < _INSIDE_A_WAIT:
                 self.run()
@@ -135,7 +135,7 @@ class BackgroundInTurn(Background):
 
 
 class EventLoopInTurn(EventLoop):
-    """An event loop that goes on only when `run_once` is called, by the clock of everybody."""
+    """An event loop that only advances when `run_once` is called, and uses the shared clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -143,11 +143,11 @@ class EventLoopInTurn(EventLoop):
 
     @property
     def is_running(self) -> bool:
-        """Whether anything was ever done on it."""
+        """Whether anything has ever run on it."""
         return self._events is not None
 
     def run_once(self) -> None:
-        """Do what can be done now."""
+        """Run all callbacks that are ready."""
         if self._events is not None:
             self._events.call_soon(self._events.stop)
             self._events.run_forever()

@@ -1,4 +1,4 @@
-"""Says from the topics whether every record led to its results once, and state is their fold."""
+"""Checks in the topics that each record had its results exactly once, and state is their fold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Values = dict[bytes, list[bytes]]
 
 
 class Judge:
-    """Compares what the tasks of a processor have committed with its model."""
+    """Compares the committed work of a processor's tasks with its model."""
 
     def __init__(
         self, broker: Broker, pipeline: Pipeline, config: Config, inputs: Sequence[Partition]
@@ -41,13 +41,13 @@ class Judge:
         return self.is_done_but_for(())
 
     def is_done_but_for(self, tasks: Collection[TaskId]) -> bool:
-        """Whether all input is committed that other tasks than these read."""
+        """Whether all input is committed, except for the input of these tasks."""
         numbers = {task.partition for task in tasks if task.processor == self._pipeline.id}
         ends = {p: self._end(p) for p in self.inputs if p[1] not in numbers}
         return all(end in (0, self.committed.get(p)) for p, end in ends.items())
 
     def check(self) -> None:
-        """Check that offsets go forward only, and that the results are those of what is before."""
+        """Check that offsets only advance, and that the results match the records before them."""
         committed = self.committed
         for partition, before in self._committed.items():
             now = committed[partition]
@@ -70,7 +70,7 @@ class Judge:
             self._compare("state", found, _states(expected))
 
     def check_end(self, disk: Disk | None) -> None:
-        """Check that all is done that was to do, and that nothing is left open."""
+        """Check that all work is done, and that no transaction is left open."""
         self.check()
         for partition in self.inputs:
             end, at = self._end(partition), self.committed.get(partition, 0)
@@ -113,7 +113,7 @@ class Judge:
         return found
 
     def _end(self, partition: Partition) -> int:
-        """Return the offset behind the last committed record of a partition."""
+        """Return the offset after the last committed record of a partition."""
         entries = self._broker.log(partition).entries
         return max((n + 1 for n, entry in enumerate(entries) if is_visible(entry)), default=0)
 

@@ -1,4 +1,4 @@
-"""The way from one worker to the brokers: it takes time, and a worker may end on it."""
+"""The connection from one worker to the brokers: it takes time, and the worker may end in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORTH_A_RETRY = frozenset({KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.UNSTA
 
 
 class WorkerCrashedError(BaseException):
-    """The worker has ended in the middle of a call: nothing in it may react to that."""
+    """The worker has ended in the middle of a call; nothing in the worker may handle this."""
 
 
 def _nobody() -> None:
@@ -27,7 +27,7 @@ def _nobody() -> None:
 
 
 class Link:
-    """What all clients of a worker have in common. Once it is cut, none of them gets anywhere."""
+    """The connection that all clients of a worker share; once it is cut, all their calls fail."""
 
     def __init__(self, broker: Broker, faults: Faults) -> None:
         self.broker = broker
@@ -39,18 +39,18 @@ class Link:
 
     @property
     def clock(self) -> Clock:
-        """The clock of everybody."""
+        """The clock that everything shares."""
         return self.broker.clock
 
     def cut(self) -> None:
-        """End the worker: its clients vanish without closing."""
+        """End the worker; its clients vanish without closing."""
         if not self.is_cut:
             self.is_cut = True
             for vanish in self.on_cut:
                 vanish()
 
     def travel(self) -> None:
-        """Let a request, or an answer, be under way; raises `WorkerCrashedError`."""
+        """Let a request or an answer take its time; raises `WorkerCrashedError`."""
         faults, weather = self.faults, self.faults.weather
         if weather.delay_ms:
             self.clock.advance(faults.delay_s())
@@ -63,7 +63,7 @@ class Link:
             raise WorkerCrashedError
 
     def ask(self, call: Callable[[], T], timeout_s: float) -> T:
-        """Make a request, again while a transaction is in its way; raises as `translate` says."""
+        """Make a request; retry while a transaction blocks it. Raises as `translate` says."""
         deadline_s = self.clock.now_s + timeout_s
         while True:
             self.travel()

@@ -12,7 +12,7 @@ from common.record_batch import Headers
 
 
 class Outcome(Enum):
-    """What the coordinator has decided about a transaction."""
+    """The coordinator's decision about a transaction."""
 
     OPEN = auto()
     COMMITTED = auto()
@@ -21,20 +21,20 @@ class Outcome(Enum):
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """A transaction as coordinator and partitions see it."""
+    """A transaction as the coordinator and the partitions see it."""
 
     name: str
     outcome: Outcome = Outcome.OPEN
     partitions: dict[Partition, None] = field(default_factory=dict)
-    """What it writes to; a set in order."""
+    """The partitions that the transaction writes to; an ordered set."""
     positions: dict[str, dict[Partition, Committed]] = field(default_factory=dict)
-    """What it commits, by group."""
+    """The positions that the transaction commits, by group."""
     missing_markers: int = 0
     """How many partitions and groups do not know the outcome yet."""
 
 
 class Entry(NamedTuple):
-    """What takes an offset: a record, or the marker of a transaction."""
+    """The entry at an offset: a record, or the marker of a transaction."""
 
     key: bytes | None
     value: bytes | None
@@ -45,12 +45,12 @@ class Entry(NamedTuple):
 
 
 class PartitionLog:
-    """Holds all that was ever written, as a list whose indices are the offsets."""
+    """Holds all entries ever written, as a list whose indices are the offsets."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.start = 0
-        """The offset of the oldest entry that readers get."""
+        """The offset of the oldest entry that readers can get."""
         self._open: dict[Transaction, int] = {}
         """The first offset of each transaction without a marker; in ascending order."""
 
@@ -61,7 +61,7 @@ class PartitionLog:
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset: that of the oldest transaction without a marker, or the end."""
+        """The last stable offset: the start of the oldest unmarked transaction, or the end."""
         return next(iter(self._open.values()), len(self.entries))
 
     def append(self, entry: Entry) -> int:
@@ -73,18 +73,18 @@ class PartitionLog:
         return offset
 
     def mark(self, transaction: Transaction, timestamp: int) -> None:
-        """Write the marker of a transaction that is decided."""
+        """Write the marker of a decided transaction."""
         self.entries.append(Entry(None, None, timestamp, None, transaction, is_marker=True))
         self._open.pop(transaction, None)
 
     def delete_before(self, offset: int) -> None:
-        """Delete old entries, none behind the last stable offset."""
+        """Delete old entries, but none after the last stable offset."""
         self.start = max(self.start, min(offset, self.stable_end))
 
     def visible(self, begin: int, limit: int | None = None) -> tuple[list[int], int]:
-        """Return the offsets of committed records from `begin` on, and the next one to look at.
+        """Return the offsets of committed records from `begin` on, and the offset to continue at.
 
-        At most `limit` of them, none from the last stable offset on.
+        At most `limit` offsets are returned, all of them before the last stable offset.
         """
         end, entries = self.stable_end, self.entries
         found: list[int] = []
@@ -96,18 +96,18 @@ class PartitionLog:
         return found, end
 
     def first_at(self, timestamp_ms: int) -> int | None:
-        """Return the offset of the first entry of that time or later, if there is one."""
+        """Return the offset of the first entry at or after a time, if there is one."""
         for offset in range(self.start, len(self.entries)):
             if self.entries[offset].timestamp >= timestamp_ms:
                 return offset
         return None
 
     def committed(self) -> list[Entry]:
-        """Return all committed records, also deleted ones and what an open transaction hides."""
+        """Return all committed records, including deleted and temporarily hidden ones."""
         return [entry for entry in self.entries if is_visible(entry)]
 
 
 def is_visible(entry: Entry) -> bool:
-    """Tell whether an entry is a record, and committed."""
+    """Return whether an entry is a committed record."""
     transaction = entry.transaction
     return transaction is None or (transaction.outcome is Outcome.COMMITTED and not entry.is_marker)

@@ -1,4 +1,4 @@
-"""Processors for the seeds to choose from, each with a model that knows nothing of the engine."""
+"""Processors for the seeds to choose from, each with a model that is independent of the engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATE_TOPIC = {"message.timestamp.type": "LogAppendTime"}
 
 @dataclass(slots=True)
 class Expected:
-    """What must have come out for one key."""
+    """The outputs that are required for one key."""
 
     results: list[bytes]
     letters: list[bytes] = field(default_factory=list)
@@ -45,7 +45,7 @@ def _as_written(number: int, entries: Sequence[Entry]) -> Iterable[Pair]:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A processor, what it reads, and what must come of the values of a key."""
+    """A processor, its inputs, and the outputs required for the values of a key."""
 
     name: str
     type: ProcessorType
@@ -53,9 +53,9 @@ class Pipeline:
     inputs: int = 1
     store: str = ""
     poison: float = 0.0
-    """The share of records that it rejects, into dead letters."""
+    """The share of records that the processor rejects as dead letters."""
     history: Callable[[int, Sequence[Entry]], Iterable[Pair]] = _as_written
-    """What the model gets, from the number of a partition and its records."""
+    """Returns the input of the model, from a partition number and the partition's records."""
     code: str = ""
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -63,7 +63,7 @@ class Pipeline:
     sink: str = "out"
 
     def in_topics(self, config: Config) -> tuple[str, ...]:
-        """Return the topics that it reads."""
+        """Return the topics that the processor reads."""
         return tuple(f"{config.source_topic}{number}" for number in range(self.inputs))
 
     def state_topic(self, config: Config) -> str:
@@ -71,11 +71,11 @@ class Pipeline:
         return TopicNames.of(config).state(self.id, self.store)
 
     def dead_letter_topic(self, config: Config) -> str:
-        """Return where what it rejects goes."""
+        """Return the topic of its dead letters."""
         return TopicNames.of(config).dead_letter(self.id)
 
     def topics(self, config: Config) -> list[TopicSpec]:
-        """Return what it writes to, with two partitions each."""
+        """Return the topics that the processor writes to, with two partitions each."""
         plain = [self.sink, self.dead_letter_topic(config)]
         specs = [TopicSpec(name, 2, 1) for name in plain]
         if self.store:
@@ -83,7 +83,7 @@ class Pipeline:
         return specs
 
     def replica(self, config: Config, partition: int) -> ProcessorReplica:
-        """Return its task of a partition."""
+        """Return the processor's task for a partition."""
         topics = self.in_topics(config)
         return ProcessorReplica(
             task=TaskId(self.id, partition),
@@ -132,7 +132,7 @@ def _asked_and_folded(values: Sequence[bytes]) -> Expected:
 
 
 def _by_the_clock(number: int, entries: Sequence[Entry]) -> Iterator[Pair]:
-    """Yield what a `Clock` makes of records, and its ticks."""
+    """Yield the outputs of a `Clock` for some records, including its ticks."""
     stream_time, due_ms = -1, 0
     for entry, (key, value) in zip(entries, pairs(entries), strict=True):
         record: Any = entry
@@ -221,5 +221,5 @@ SIBLINGS = (
         sink="other",
     ),
 )
-"""What may read the first topic too, in the same PipelineThreads."""
+"""Processors that may read the first topic too, in the same PipelineThreads."""
 MODULES = ("tests.user_code.folding", "tests.user_code.timing")

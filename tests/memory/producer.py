@@ -35,9 +35,9 @@ class _Waiting(NamedTuple):
 
 
 class MemoryProducer:
-    """Keeps what it sends in a queue; a commit, and now and then chance, brings it to the brokers.
+    """Queues what it sends; a commit or, now and then, chance delivers it to the brokers.
 
-    As with librdkafka, what is wrong is noticed later: by the calls that follow.
+    As with librdkafka, errors surface later, in the calls that follow.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class MemoryProducer:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a connection broke, or the producer."""
+        """Whether a connection broke or the producer has failed."""
         return self._is_disturbed or self._end is not None
 
     @property
     def is_fenced(self) -> bool:
-        """Whether a newer producer has the id by now, or the brokers have given this one up."""
+        """Whether a newer producer has the id by now, or this one's transaction has timed out."""
         return self._session is not None and not self._broker.is_current(self._session)
 
     def begin(self) -> None:
-        """Open a transaction; the brokers do not hear of it before there is something in it."""
+        """Open a transaction; the brokers learn of it only when it contains something."""
         self.require_undisturbed()
         if self._session is None or self._is_open:
             raise self._fail(refusal(KafkaError._STATE, "not the moment to begin"))
@@ -89,21 +89,21 @@ class MemoryProducer:
         self._is_open, self._has_begun = True, False
 
     def size_limit(self, topic: str) -> int:
-        """Return how many bytes a record may have in a topic."""
+        """Return the largest size of a record in a topic, in bytes."""
         return min(self._told[topic], self._most)
 
     def learn_size_limit(self, topic: str, limit: int) -> None:
-        """Take one more topic to write to."""
+        """Add an output topic with its size limit."""
         if limit < self._batch_bytes:
             raise HopelessError(f"topic {topic} takes batches of {limit} bytes")
         self._told[topic] = limit
 
     def knows_size_limit(self, topic: str, limit: int) -> bool:
-        """Whether `limit` is what it was given for the topic."""
+        """Whether `limit` is the known limit of the topic."""
         return self._told[topic] == limit
 
     def num_partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has."""
+        """Return the number of partitions of a topic."""
         return self._link.ask(lambda: len(self._broker.topic(topic).partitions), self._timeout_s)
 
     def send_columns(
@@ -115,7 +115,7 @@ class MemoryProducer:
         headers: Sequence[Headers] | None,
         keyless_partition: int | None,
     ) -> None:
-        """Send records; the key decides the partition."""
+        """Send records to the partitions that their keys determine."""
         for index, key in enumerate(keys):
             number = -1 if key is not None or keyless_partition is None else keyless_partition
             each = headers[index] if headers else None
@@ -123,13 +123,13 @@ class MemoryProducer:
         self._send_some()
 
     def send_records(self, records: Sequence[OutputRecord]) -> None:
-        """Send records, to the partitions that they name or that their keys decide."""
+        """Send records to the partitions that they name or that their keys determine."""
         for topic, key, value, partition, timestamp, headers in records:
             self._add(topic, key, value, partition, timestamp or _FIRST_MS, headers)
         self._send_some()
 
     def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
-        """Send state changes; `commit` returns where they end."""
+        """Send state changes; `commit` returns the offsets after them."""
         limit = self.size_limit(topic)
         for key, value in changes.items():
             if record_size(key, value, None) > limit:
@@ -142,7 +142,7 @@ class MemoryProducer:
         self._send_some()
 
     def send_now(self) -> None:
-        """Bring all that waits to the brokers."""
+        """Deliver everything in the queue to the brokers."""
         while self._queue:
             self._reach(lambda: self._deliver(len(self._queue)))
 
@@ -160,7 +160,7 @@ class MemoryProducer:
     def commit(
         self, positions: Mapping[Partition, Committed], group_metadata: Any
     ) -> dict[str, int]:
-        """Commit the transaction together with positions; return where state ended, by topic."""
+        """Commit the transaction together with positions; return the end of the state, by topic."""
         self.require_undisturbed()
         if not self._is_open:
             raise self._fail(refusal(KafkaError._STATE, "no transaction is open"))
@@ -181,14 +181,14 @@ class MemoryProducer:
         return self._state_offsets
 
     def require_undisturbed(self) -> None:
-        """Raise if a connection broke, or what has ended the producer."""
+        """Raise if a connection broke, or raise the error that has ended the producer."""
         if self._end is not None:
             raise self._end
         if self._is_disturbed:
             raise TransactionFailedError("the connection to a broker broke")
 
     def close(self) -> None:
-        """Drop the producer; what is open stays so."""
+        """Drop the producer; an open transaction stays open."""
         self._leave_behind()
         self._end = RuntimeError("the producer is closed")
         if self._leave_behind in self._link.on_cut:
@@ -247,7 +247,7 @@ class MemoryProducer:
         self._queue.append(_Waiting((topic, partition), key, value, timestamp, headers))
 
     def _send_some(self) -> None:
-        """Let the background thread of the client send what it can."""
+        """Let the client's background thread send what it can."""
         self._travel()
         if self._queue and self._faults.happens(self._faults.weather.early_send):
             try:
@@ -257,7 +257,7 @@ class MemoryProducer:
                     self._fail(exception)
 
     def _deliver(self, count: int) -> None:
-        """Bring the first records of the queue to the brokers."""
+        """Deliver the first records of the queue to the brokers."""
         session, sent = self._require_session(), 0
         self._has_begun = True
         try:
@@ -287,7 +287,7 @@ class MemoryProducer:
         return self._end
 
     def _leave_behind(self) -> None:
-        """Forget the queue; some of it may be under way and arrive."""
+        """Drop the queue; some of its records may already be on the way and arrive."""
         session, queue, self._queue = self._session, self._queue, []
         if session is None or self._faults.weather is CALM:
             return

@@ -1,4 +1,4 @@
-"""A reader of committed records on the brokers in memory, as a `PartitionReader`."""
+"""A reader of committed records on the brokers in memory, in place of a `PartitionReader`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LONGEST_QUIET_S = 2.0
 
 @dataclass(slots=True)
 class _Place:
-    """How far the consumer is in a partition that is assigned to it."""
+    """The consumer's state in a partition that is assigned to it."""
 
     position: int
     told_end: int = -1
-    """The end that it has reported last."""
+    """The end that the consumer last reported."""
     is_lost: bool = False
 
 
@@ -39,7 +39,7 @@ class MemoryReader:
         self._next: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
         self._held: set[Partition] = set()
-        """What the consumer has paused: that outlasts an assignment, unlike `paused`."""
+        """The partitions paused in the consumer; unlike `paused`, this outlasts assignments."""
         self._known_ends: dict[Partition, int] = {}
         self._quiet_until_s = 0.0
         self._turn = 0
@@ -47,21 +47,21 @@ class MemoryReader:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """What a transaction needs to commit offsets for this reader's group."""
+        """The metadata that a transaction needs to commit offsets for this reader's group."""
         return GroupMetadata(self._group)
 
     @property
     def positions(self) -> dict[Partition, int]:
-        """The offsets to read next, of all partitions that are assigned."""
+        """The offsets to read next, for all assigned partitions."""
         return self._next
 
     @property
     def paused(self) -> frozenset[Partition]:
-        """The partitions that are assigned, and of which nothing more is fetched."""
+        """The assigned partitions from which nothing more is fetched."""
         return frozenset(self._paused)
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
-        """Start to read each partition at its offset."""
+        """Start reading each partition at its offset."""
         self._require_open()
         twice = self._places.keys() & positions.keys()
         assert not twice, f"{twice} are assigned already"
@@ -70,21 +70,21 @@ class MemoryReader:
         self._next |= positions
 
     def unassign(self, partitions: Iterable[Partition]) -> None:
-        """Stop to read these partitions; those that are not assigned are ignored."""
+        """Stop reading these partitions; those that are not assigned are ignored."""
         self._require_open()
         for partition in self._places.keys() & set(partitions):
             del self._places[partition], self._next[partition]
             self._paused.discard(partition)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Fetch nothing more of these partitions until they are resumed."""
+        """Stop fetching from these partitions until they are resumed."""
         self._require_open()
         chosen = set(partitions)
         self._paused |= chosen
         self._held |= chosen
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        """Go on with partitions that were paused, where they were."""
+        """Continue paused partitions at their positions."""
         self._require_open()
         chosen = set(partitions)
         self._paused -= chosen
@@ -93,7 +93,7 @@ class MemoryReader:
     def committed(
         self, partitions: Sequence[Partition], timeout_s: float
     ) -> dict[Partition, Committed]:
-        """Return what the group has committed; waits for transactions that are undecided."""
+        """Return the group's committed positions; waits for undecided transactions."""
         self._require_open()
         return self._link.ask(
             lambda: self._link.broker.committed(self._group, partitions), timeout_s
@@ -106,18 +106,18 @@ class MemoryReader:
         return log.start, log.stable_end
 
     def known_end(self, partition: Partition) -> int:
-        """Return the high watermark that the last fetch saw, -1001 before the first."""
+        """Return the high watermark at the last fetch, -1001 before the first one."""
         return self._known_ends.get(partition, _UNKNOWN_END)
 
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
-        """Return what has arrived, at most `max_records`."""
+        """Return the records that have arrived, at most `max_records`."""
         fetched = Fetched()
         for partition, offsets in self._receive(max_records, wait_s, fetched):
             fetched.batches.append(self._batch(partition, offsets))
         return fetched
 
     def fetch_changes(self, max_records: int, wait_s: float) -> Changes:
-        """Return what has arrived of the one partition that is assigned, by key."""
+        """Return the changes that have arrived in the one assigned partition, by key."""
         fetched = Fetched()
         (partition,) = self._next
         entries = self._link.broker.log(partition).entries
@@ -130,14 +130,14 @@ class MemoryReader:
         return changes
 
     def replace(self) -> None:
-        """Take another consumer, which begins where this one is."""
+        """Switch to another consumer, which continues at the same positions."""
         self._link.broker.tell(f"a reader of {self._group} is replaced")
         positions, self._places = self._next, {}
         self._held, self._known_ends = set(self._paused), {}
         self.assign(positions)
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Disconnect from the brokers."""
         self._is_closed = True
 
     def _receive(
@@ -161,7 +161,7 @@ class MemoryReader:
         return found
 
     def _look(self, room: int, fetched: Fetched) -> list[tuple[Partition, list[int]]]:
-        """Look once into each partition, another one first each time."""
+        """Check each partition once, starting with a different one each time."""
         found = []
         partitions = [p for p in self._places if p not in self._held]
         if partitions:

@@ -1,4 +1,4 @@
-"""Breaks promises of the engine on purpose, one at a time: a judge who sees none of it is blind."""
+"""Breaks one promise of the engine at a time; the judge must notice each one."""
 
 from __future__ import annotations
 
@@ -250,12 +250,12 @@ SABOTAGES_OF_THREADS: tuple[tuple[Sabotage, Pipeline], ...] = (
     (forgotten_time, FOLD_OF_TWO),
     (locked_folders, ASKED_BY_KEY),
 )
-"""With the processor that shows it."""
+"""Each sabotage with the processor that reveals it."""
 
 
 def _instead_of(
     patch: pytest.MonkeyPatch, owner: Any, name: str, function: Callable[..., Any]
 ) -> None:
-    """Put a function in the place of a method, which it gets as its first argument."""
+    """Replace a method with a function that gets the original method as its first argument."""
     original = getattr(owner, name)
     patch.setattr(owner, name, lambda self, *args: function(original, self, *args))

@@ -1,6 +1,6 @@
 """The real `Task` and PipelineThread on brokers in memory: every record counts once.
 
-Each world is made from a seed. Whenever something is decided, the results in the topics must be
+Each world is made from a seed. Whenever a transaction is decided, the results in the topics must be
 those of the records before the committed offsets. A failure prints its seed and the story; replay
 it with `pytest tests/memory --seed N`.
 """
@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def live(seed: int, owner: type[Owner] = TaskOwner, state_dir: Path | None = None) -> None:
-    """Let a world live; tell its story if that goes wrong."""
+    """Let a world live; print its story if it fails."""
     world = World(seed, owner, state_dir=state_dir)
     try:
         world.live()
@@ -74,14 +74,14 @@ def test_the_judge_sees_what_is_broken_in_a_thread(
 
 
 def is_seen(owner: type[Owner], pipelines: Sequence[Pipeline] = PIPELINES) -> bool:
-    """Tell whether the judge objects to one of some worlds."""
+    """Return whether the judge objects to any of several worlds."""
     for seed in range(SEEDS_FOR_SABOTAGE):
         try:
             World(seed, owner, pipelines).live()
         except AssertionError:
             return True
         except HopelessError:
-            continue  # it has committed too much, and that is deleted
+            continue  # its committed offset is too high, and those records are deleted
     return False
 
 

@@ -1,4 +1,4 @@
-"""Who writes the input: with and without transactions, some of which come to nothing."""
+"""The writer of the input: with and without transactions, some of which abort."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_RECORDS = 8
 
 
 class Upstream:
-    """Writes to a partition, under keys that no other one has.
+    """Writes to a partition, under keys that no other writer uses.
 
-    The value of each record is a number, and that of some one that is not.
+    The value of each record is a number, except for some poison records.
     """
 
     def __init__(self, broker: Broker, partition: Partition, random: Random, poison: float) -> None:
@@ -31,10 +31,10 @@ class Upstream:
         self._number = 0
         self._time_ms = 0
         self._producer: MemoryProducer | None = None
-        """Has a transaction open, if there is one."""
+        """The producer of the open transaction, if there is one."""
 
     def act(self) -> None:
-        """Write some records; begin, go on with or end a transaction."""
+        """Write some records; begin, continue or end a transaction."""
         if self._producer is None and self._random.random() < 0.6:
             for _ in range(self._random.randint(1, _MOST_RECORDS)):
                 self._broker.write(self._partition, *self._draw())
@@ -45,7 +45,7 @@ class Upstream:
             self._producer = None  # the transaction took too long
 
     def finish(self) -> None:
-        """End what is open."""
+        """End the open transaction."""
         if self._producer is not None:
             self._connect()
             self._producer = None
@@ -76,7 +76,7 @@ class Upstream:
     def _draw(self) -> tuple[bytes, bytes, int]:
         random = self._random
         self._number += 1
-        # Now and then one is late, or as old as the one before it.
+        # Now and then a record is late, or as old as the one before it.
         self._time_ms += random.choice((-1, 0, 1, 10))
         is_poison = self._poison and random.random() < self._poison
         value = b"%s%d" % (b"no " if is_poison else b"", self._number)

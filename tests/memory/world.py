@@ -1,4 +1,4 @@
-"""Tasks in a world that is made from a seed: owners that come, go and fight over them."""
+"""Tasks in a world that is made from a seed: owners come, go and fight over the tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.memory.upstream import Upstream
 
 ACTS = 60
 STEPS_TO_THE_END = 10_000
-"""More than it takes until a task starts again that waits since it has failed often."""
+"""More steps than a task waits before it starts again, even after many failures."""
 STEPS_TO_LEAVE = 200
 _TASK_MANAGERS = 3
 _LONGEST_PAUSE_S = 30.0
@@ -27,7 +27,7 @@ _IDLE_S = 13 * 3600.0
 
 
 def draw_weather(random: Random, with_stuck_calls: bool) -> Weather:
-    """Return what is unreliable in this world."""
+    """Return how unreliable this world is."""
     choose = random.choice
     return Weather(
         delay_ms=choose((0, 5, 100, 2000)),
@@ -50,7 +50,7 @@ def draw_weather(random: Random, with_stuck_calls: bool) -> Weather:
 
 
 class World:
-    """Brokers, writers of input, and the TaskManagers that run the task."""
+    """Brokers, writers of the input, and the TaskManagers that run the tasks."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class World:
         pipelines: Sequence[Pipeline] = PIPELINES,
         state_dir: Path | None = None,
     ) -> None:
-        """Make it; the stores are RocksDB's if there is a folder for them, and else in memory."""
+        """Create the world; its stores are RocksDB's if `state_dir` is set, else in memory."""
         self._random = random = Random(seed)
         self._faults = Faults(random, draw_weather(random, owner is ThreadOwner))
         self.broker = Broker(Clock(), self._faults)
@@ -102,7 +102,7 @@ class World:
         self.broker.tell(f"{names}, {self._faults.weather}")
 
     def live(self) -> None:
-        """Let things happen, then make peace, and judge what has come of it."""
+        """Let things happen, then end all trouble and check the result."""
         with simulated(self._surroundings, self._disk):
             try:
                 for _ in range(ACTS):
@@ -117,7 +117,7 @@ class World:
                     owner.end()
 
     def _check(self) -> None:
-        """Judge, if something was decided since the last time, and all markers are written."""
+        """Run the judge if something was decided since its last run and all markers are written."""
         if self.broker.is_settled and self.broker.decisions > self._judged:
             self._judged = self.broker.decisions
             for judge in self._judges:
@@ -143,7 +143,7 @@ class World:
         self._owners = [owner for owner in self._owners if not owner.is_gone]
 
     def _step(self) -> None:
-        """Let an owner go on; mostly the one that came last."""
+        """Let an owner do something, mostly the latest one."""
         if not self._owners:
             self._add_owner()
         is_latest = self._random.random() < 0.7
@@ -164,7 +164,7 @@ class World:
         self._all_owners.append(owner)
 
     def _preempt(self) -> None:
-        """Let somebody act while an owner waits for an answer."""
+        """Let another owner act while one waits for an answer."""
         others = [owner for owner in self._owners if owner.can_act]
         if others and self._random.random() < 0.7:
             self._random.choice(others).step()
@@ -180,7 +180,7 @@ class World:
             self._random.choice(self._owners).leave()
 
     def _assign(self) -> None:
-        """Let one have all tasks that it has lost."""
+        """Assign an owner all tasks that it has lost."""
         if self._owners:
             self._random.choice(self._owners).claim()
 
@@ -210,7 +210,7 @@ class World:
             self.broker.log(partition).delete_before(min(committed))
 
     def _finish(self) -> None:
-        """Let one owner, the latest or a new one, process all that is there."""
+        """Let one owner, the latest or a new one, process all remaining input."""
         self.broker.tell("peace")
         for upstream in self._upstreams:
             upstream.finish()
@@ -243,7 +243,7 @@ class World:
         return self.broker.is_settled and all(judge.is_done for judge in self._judges)
 
     def _mend(self, owner: Owner) -> None:
-        """Do what an operator does about tasks that have failed, or about their worker."""
+        """Act as an operator does on failed tasks, or on their worker."""
         if isinstance(owner, ThreadOwner) and self._random.random() < 0.7:
             for task_id in owner.failed:
                 owner.revoke(task_id)
@@ -251,7 +251,7 @@ class World:
             owner.crash()
 
     def _see_off(self, owner: Owner) -> None:
-        """Let an owner commit and close all."""
+        """Let an owner commit and close everything."""
         owner.leave()
         for _ in range(STEPS_TO_LEAVE):
             if owner.is_gone:

@@ -1,4 +1,4 @@
-"""A Kafka for simulations: topics in order, readers that lag, one writer that rules."""
+"""A Kafka for simulations: ordered topics, lagging readers, and one writer that may command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = TopicNames(None, "in", "out")
 
 
 Unreliable = Threads | Heartbeat | JobManagerBeat | Refused | ReportRequest
-"""What is written without transactions, and may get lost."""
+"""Messages that are written without transactions, and may get lost."""
 
 
 class WriterFencedError(Exception):
@@ -50,7 +50,7 @@ CALM = Weather()
 
 
 def topic_of(message: Message) -> str:
-    """Return the topic that the codec would write a message to."""
+    """Return the topic to which the codec would write a message."""
     match message:
         case Sos():
             return NAMES.threads_jm
@@ -67,15 +67,15 @@ def topic_of(message: Message) -> str:
 class Broker:
     """Holds the topics.
 
-    Commands are written in transactions and stay, once written. Reports and what is answered to
-    them otherwise may be lost, doubled or late, and overtake each other.
+    Commands are written in transactions and stay once they are written. Reports, and answers to
+    them that are written without transactions, may be lost, duplicated, late or out of order.
     """
 
     def __init__(self, random: Random) -> None:
         self.weather = CALM
         self.now_ms = 0
         self.away_until_ms = 0
-        """Until then it neither takes nor gives anything."""
+        """The time until which Kafka is out of reach."""
         self._random = random
         self._logs: defaultdict[str, list[Message]] = defaultdict(list)
         self._in_flight: list[tuple[int, Message]] = []
@@ -83,11 +83,11 @@ class Broker:
 
     @property
     def is_away(self) -> bool:
-        """Whether nobody can reach Kafka."""
+        """Whether Kafka is out of reach for everybody."""
         return self.now_ms < self.away_until_ms
 
     def advance(self, now_ms: int) -> None:
-        """Let reports arrive whose time has come."""
+        """Deliver the reports that are due."""
         self.now_ms = now_ms
         arrived = [message for at_ms, message in self._in_flight if at_ms <= now_ms]
         if arrived:
@@ -96,18 +96,18 @@ class Broker:
                 self._logs[topic_of(message)].append(message)
 
     def calm_down(self) -> None:
-        """Be reliable from now on; whatever is late arrives."""
+        """Be reliable from now on, and deliver all late messages."""
         self.weather, self.away_until_ms = CALM, 0
         for _, message in self._in_flight:
             self._logs[topic_of(message)].append(message)
         self._in_flight = []
 
     def report(self, message: Unreliable) -> None:
-        """Take a message; what happens to it depends on the weather."""
+        """Accept a message; the weather decides whether and when it is delivered."""
         weather, random = self.weather, self._random
         if random.random() < (0.5 if self.is_away else weather.drop):
             return
-        # What clients keep while Kafka is away comes when it is back.
+        # Clients keep messages while Kafka is away, and send them when it is back.
         away_ms = max(self.away_until_ms - self.now_ms, 0)
         copies = 2 if random.random() < weather.duplicate else 1
         for _ in range(copies):
@@ -118,7 +118,7 @@ class Broker:
                 self._logs[topic_of(message)].append(message)
 
     def fence(self) -> int:
-        """Take over as the writer that rules; return what `rule` wants to see."""
+        """Become the current writer; return the number that `rule` requires."""
         if self.is_away:
             raise WriteFailedError
         self._ruler += 1
@@ -143,16 +143,16 @@ class Broker:
         return len(log) - 1
 
     def reader(self, topics: Sequence[str]) -> Reader:
-        """Return a reader that sees what is written from now on."""
+        """Return a reader that sees messages written from now on."""
         return Reader(self, {topic: len(self._logs[topic]) for topic in topics}, self._random)
 
     def behind(self, topic: str, position: int) -> list[Message]:
-        """Return what a topic has from `position` on."""
+        """Return the messages of a topic from `position` on."""
         return self._logs[topic][position:]
 
 
 class Reader:
-    """Reads topics from where they ended when it was made; each in order, none before another."""
+    """Reads each topic in order, from its end at creation; topics do not wait for each other."""
 
     def __init__(self, broker: Broker, positions: dict[str, int], random: Random) -> None:
         self._broker = broker
@@ -160,7 +160,7 @@ class Reader:
         self._random = random
 
     def read(self) -> Iterator[Message]:
-        """Yield what has come; a topic may be skipped until the next time."""
+        """Yield the messages that have arrived; a topic may be skipped until the next call."""
         slow_read = self._broker.weather.slow_read
         topics = [] if self._broker.is_away else list(self._positions)
         if slow_read:

@@ -1,4 +1,4 @@
-"""A whole cluster in one process: real cores, simulated Kafka, threads, clocks and mishaps."""
+"""A whole cluster in one process: real cores with simulated Kafka, threads, clocks and faults."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ STEP_MS = 250
 LONGEST_DELAY_MS = 5000
 TRACE_LINES = 400
 OWNED_WITHIN_BEATS = 12
-"""So long after the last fault, every task is owned by a TaskManager that is alive; and no task
-is asked back for so long."""
+"""This long after the last fault, a live TaskManager owns each task; and no task stays asked
+back for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Scale:
     """How large a cluster is."""
 
     threads: tuple[int, ...]
-    """Of each TaskManager; their ids are the indexes."""
+    """The number of threads of each TaskManager; indexes are TaskManager ids."""
     processors: int
     parallelism: int
     standbys: int = 0
 
     @classmethod
     def draw(cls, random: Random) -> Scale:
-        """Return a small one most of the time; one in 20 is larger, one in 150 large, and one in
+        """Return a small scale most of the time; one in 20 is larger, one in 150 large, and one in
         1000 has 50 TaskManagers and 1000 tasks."""
         size = random.random()
         if size < 0.001:
@@ -66,7 +66,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class _Replica(ProcessorReplica):
-    """A processor replica that computes its fingerprint once: each report asks for it."""
+    """A processor replica that computes its fingerprint once, since each report needs it."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -74,7 +74,7 @@ class _Replica(ProcessorReplica):
 
 
 def _node(number: int) -> ProcessorNode:
-    """Return a processor: every other one is user code."""
+    """Return a processor; every other one runs user code."""
     type_ = ProcessorType.CLASS if number % 2 else ProcessorType.COUNT
     stores = (LoggedStore("store"),)
     return ProcessorNode(f"P{number}", type_, (SINK,), (SOURCE,), logged_stores=stores)
@@ -98,11 +98,11 @@ class Cluster:
         self.taskmanagers: list[TaskManagerProcess] = []
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self.present: set[int] | None = None
-        """The TaskManagers that are kept running, along with a JobManager; None in trouble."""
+        """The TaskManagers that are kept running, along with a JobManager; None during trouble."""
         self.fault_ms = 0
-        """When the last fault was."""
+        """When the last fault occurred."""
         self.is_gentle = False
-        """Whether nothing happens that lets a TaskManager that lives look dead, or slow."""
+        """Whether nothing happens that makes a live TaskManager look dead or slow."""
         self._edits = 0
         self._pace = pace or Pace()
         self._later: list[tuple[int, Callable[[], object]]] = []
@@ -138,7 +138,7 @@ class Cluster:
         self._check_step()
 
     def _check_step(self) -> None:
-        """Check what holds at any time, and what holds some time after the last fault."""
+        """Check what must hold at any time, and what must hold some time after the last fault."""
         if self.is_gentle:
             taken = self.fences.taken_from_the_living
             assert not taken, f"{taken} tasks were taken from TaskManagers that live and are heard"
@@ -156,16 +156,16 @@ class Cluster:
             assert waited_ms <= OWNED_WITHIN_BEATS * INTERVAL_MS, "a task is not given back"
 
     def run(self, intervals: int) -> None:
-        """Let heartbeat intervals pass."""
+        """Let a number of heartbeat intervals pass."""
         for _ in range(intervals * INTERVAL_MS // STEP_MS):
             self.step()
 
     def later(self, max_ms: int, action: Callable[[], object]) -> None:
-        """Do something at a random time within `max_ms`, unless `mend` comes first."""
+        """Schedule an action at a random time within `max_ms`; `mend` cancels it."""
         self._later.append((self.now_ms + self.random.randrange(max_ms) + 1, action))
 
     def start_jobmanager(self) -> JobManagerProcess:
-        """Start one more JobManager."""
+        """Start an additional JobManager."""
         process = JobManagerProcess(
             self._name("jm"), self.broker, self.random, self.log, self.replicas, self.tm_number
         )
@@ -174,7 +174,7 @@ class Cluster:
         return process
 
     def start_taskmanager(self, tm_id: int) -> TaskManagerProcess:
-        """Start a TaskManager, even if there is one with this id."""
+        """Start a TaskManager, even if one with this id is running."""
         process = TaskManagerProcess(
             self._name(f"tm{tm_id}"),
             self.broker,
@@ -195,7 +195,7 @@ class Cluster:
 
     @property
     def tm_number(self) -> int:
-        """How many TaskManagers `config.yaml` asks for."""
+        """The number of TaskManagers that `config.yaml` asks for."""
         return len(self.scale.threads)
 
     @property
@@ -205,21 +205,21 @@ class Cluster:
 
     @property
     def active_tasks(self) -> list[TaskId]:
-        """All tasks but the standbys."""
+        """All tasks except standbys."""
         return [task for task in self.tasks if not task.standby]
 
     @property
     def live_taskmanagers(self) -> list[TaskManagerProcess]:
-        """The TaskManagers whose driver is alive, be it paused."""
+        """The TaskManagers whose driver is alive, including paused ones."""
         return [process for process in self.taskmanagers if process.alive]
 
     @property
     def commands_sent(self) -> int:
-        """How many commands and refusals the JobManagers that are alive have written."""
+        """How many commands and refusals the live JobManagers have written."""
         return sum(process.commands_sent + process.refusals for process in self.jobmanagers)
 
     def mishap(self) -> None:
-        """Break one thing at random, or let the operator do something to the cluster."""
+        """Break one thing at random, or have the operator do something to the cluster."""
         gentle = (
             self.crash_taskmanager,
             self.stop_taskmanager,
@@ -243,7 +243,7 @@ class Cluster:
         self.random.choice(gentle if self.is_gentle else gentle + rough)()
 
     def crash_taskmanager(self) -> None:
-        """`kill -9` of a driver; somebody may start it again."""
+        """`kill -9` of a driver; it may be started again."""
         for process in self._one_of(self.live_taskmanagers):
             self.log(f"{process.name} is killed")
             process.crash(self.now_ms)
@@ -257,7 +257,7 @@ class Cluster:
             self.later(30_000, partial(self._replace, process.tm_id))
 
     def pause_taskmanager(self) -> None:
-        """SIGSTOP to a driver, for less or more than the detection takes, or to its host."""
+        """SIGSTOP to a driver or its host, for less or more time than detection takes."""
         for process in self._one_of(self.live_taskmanagers):
             longest_ms = self.random.choice((2_000, 6_000, 30_000))
             process.paused_until_ms = self.now_ms + self.random.randrange(longest_ms)
@@ -265,14 +265,14 @@ class Cluster:
             self.log(f"{process.name} pauses until {process.paused_until_ms / 1000}")
 
     def hang_taskmanager(self) -> None:
-        """A turn of a TaskManager's main loop takes long, while its other threads go on."""
+        """A turn of a TaskManager's main loop takes long, while its other threads continue."""
         for process in self._one_of(self.live_taskmanagers):
             longest_ms = self.random.choice((2_000, 6_000, 30_000))
             process.hangs_until_ms = self.now_ms + self.random.randrange(longest_ms)
             self.log(f"{process.name} hangs until {process.hangs_until_ms / 1000}")
 
     def start_namesake(self) -> None:
-        """An operator starts a TaskManager with an id that is taken."""
+        """An operator starts a TaskManager with an id that is already in use."""
         if self.random.random() < 0.3:
             for process in self._one_of(self.live_taskmanagers):
                 self.start_taskmanager(process.tm_id)
@@ -313,7 +313,7 @@ class Cluster:
             self.later(20_000, self._replace_jobmanager)
 
     def edit_pipeline(self) -> None:
-        """An operator changes a processor and starts the JobManager again."""
+        """An operator changes a processor and restarts the JobManager."""
         self._edits += 1
         edited = self.random.choice(self.replicas).name
         self.log(f"{edited} is edited")
@@ -335,7 +335,7 @@ class Cluster:
             self.start_jobmanager()
 
     def break_writes(self) -> None:
-        """Kafka takes hardly any transaction for some seconds."""
+        """Kafka rejects most transactions for some seconds."""
         weather = self.broker.weather
         self.broker.weather = Weather(
             weather.drop, weather.duplicate, weather.delay_ms, weather.slow_read, 0.8
@@ -348,7 +348,7 @@ class Cluster:
         self.later(10_000, end)
 
     def take_kafka_away(self) -> None:
-        """No broker can be reached for some seconds."""
+        """All brokers are out of reach for some seconds."""
         self.broker.away_until_ms = self.now_ms + self.random.randrange(20_000)
         self.log(f"Kafka is away until {self.broker.away_until_ms / 1000}")
 
@@ -380,13 +380,13 @@ class Cluster:
         self._replace_jobmanager()
 
     def join(self, tm_id: int) -> None:
-        """Start one more TaskManager, to be kept running from now on."""
+        """Start an additional TaskManager, which is kept running from now on."""
         assert self.present is not None
         self.present.add(tm_id)
         self.fault_ms = self.now_ms
 
     def leave(self, tm_id: int, *, crash: bool) -> None:
-        """End a TaskManager for good, in good order or by `kill -9`."""
+        """End a TaskManager for good, by a clean shutdown or by `kill -9`."""
         assert self.present is not None
         self.present.remove(tm_id)
         self.fault_ms = self.now_ms
@@ -399,7 +399,7 @@ class Cluster:
                     process.stop(self.now_ms)
 
     def mend(self, present: Iterable[int]) -> None:
-        """End all trouble; of the TaskManagers, those `present` are there from now on."""
+        """End all trouble; from now on, exactly the TaskManagers in `present` run."""
         self.present, self.fault_ms = set(present), self.now_ms
         self.log(f"all is mended; TaskManagers {self.present} are there")
         self.broker.calm_down()
@@ -415,8 +415,8 @@ class Cluster:
             thread.mend(self.now_ms)
 
     def run_until_converged(self, within: int) -> None:
-        """Let heartbeat intervals pass, no more than `within`, until `check_converged` passes."""
-        self.run(MISSED_BEATS + 1)  # So late, what was missed before the last fault may be noticed.
+        """Let up to `within` heartbeat intervals pass until `check_converged` passes."""
+        self.run(MISSED_BEATS + 1)  # The loss of earlier beats may be noticed this late.
         for _ in range(MISSED_BEATS + 1, within - 1):
             self.run(1)
             if self._complaint() is None:
@@ -430,7 +430,7 @@ class Cluster:
         assert complaint is None, complaint
 
     def _complaint(self) -> str | None:
-        """Return what differs from the state that the cluster has to come to."""
+        """Return how the cluster differs from the state that it must reach, or None."""
         if [process.rules for process in self.jobmanagers] != [True]:
             return "there is not exactly one JobManager, and it rules"
         state = self.jobmanagers[0].state
@@ -478,8 +478,8 @@ class Cluster:
                 return state in (TaskState.STANDBY, TaskState.FAILED)
 
     def _stale(self, process: TaskManagerProcess, ruler: JobManagerProcess) -> list[TaskId]:
-        """Return what runs in another version than the JobManager's, or had failed before it."""
-        first_ms = ruler.started_ms - LONGEST_DELAY_MS  # It may have been told so long before.
+        """Return tasks of a version other than the JobManager's, or that failed before it began."""
+        first_ms = ruler.started_ms - LONGEST_DELAY_MS  # The report may be this much older.
         return [
             instance.task
             for instance in process.running
@@ -488,7 +488,7 @@ class Cluster:
         ]
 
     def _is_balanced(self, counts: Mapping[int, int]) -> bool:
-        """Whether shares are within one task of what the threads ask for."""
+        """Whether shares are within one task of what the numbers of threads require."""
         all_threads = sum(self.scale.threads[tm_id] for tm_id in counts)
         return all(
             abs(count - len(self.active_tasks) * self.scale.threads[tm_id] / all_threads) <= 1

@@ -1,4 +1,4 @@
-"""Which producer of each task may commit, as Kafka's transaction coordinator decides it."""
+"""Decides which producer of each task may commit, like Kafka's transaction coordinator."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from common.nodes import BUILT_IN, TaskId
 from common.status import TaskState
 
 CALM_MS = 60_000
-"""A task that was fenced twice within this time leaves the task to the other owner."""
+"""An owner that is fenced twice within this time leaves the task to the other owner."""
 
 
 class Worker(Protocol):
-    """The process that a task runs in."""
+    """The process in which a task runs."""
 
     @property
     def is_connected(self) -> bool:
         """Whether the driver can reach the worker."""
 
     def state(self, task: TaskId) -> TaskState:
-        """Return the state that reports have of a task."""
+        """Return the state that reports show for a task."""
 
 
 class TaskInstance:
-    """A task in one worker, through all its starts; `position` is the next input record."""
+    """A task in one worker, across all its starts; `position` is the next input record."""
 
     __slots__ = (
         "epoch",
@@ -50,33 +50,33 @@ class TaskInstance:
         self.has_bad_record = False
         """Whether its next turn meets a record that cannot be processed."""
         self.is_stuck = False
-        """Whether its next turn, or commit, does not end."""
+        """Whether its next turn or commit never ends."""
         self.epoch = -1
-        """Of its producer, as the transaction coordinator counts them."""
+        """The epoch of its producer, as the transaction coordinator counts epochs."""
         self.position = -1
         self.is_fenced = False
-        """Whether it has found, since it last took the task, that somebody newer holds it."""
+        """Whether it has found, since it last took the task, that a newer owner holds the task."""
         self.fenced_ms: list[int] = []
-        """When it found that."""
+        """The times at which it found that it was fenced."""
 
     @property
     def is_inline(self) -> bool:
-        """Whether the loop of its thread takes its turns, as they run no user code."""
+        """Whether its turns run no user code, so that the loop of its thread runs them."""
         return bool(self.task.standby) or self.replica.type in BUILT_IN
 
     @property
     def fingerprint(self) -> str:
-        """That of the processor replica that runs."""
+        """The fingerprint of the processor replica that runs."""
         return self.replica.fingerprint
 
     @property
     def state(self) -> TaskState:
-        """The state that reports have of it."""
+        """The state that reports show for the task."""
         return self.worker.state(self.task)
 
 
 class Fences:
-    """What Kafka's transaction coordinator guards: the newest producer of each task commits.
+    """Kafka's transaction coordinator, which lets only the newest producer of each task commit.
 
     While Kafka is away, nobody can take a task or commit. Standbys, which Kafka does not guard,
     are counted like tasks.
@@ -87,7 +87,7 @@ class Fences:
         self.epochs: Counter[TaskId] = Counter()
         self.committed: Counter[TaskId] = Counter()
         self.taken_from_the_living = 0
-        """How often a driver had a task taken from another driver's, that could still commit."""
+        """How often a reachable worker took a task from another reachable one that could commit."""
         self._open: defaultdict[TaskId, list[TaskInstance]] = defaultdict(list)
         self._committed_by: dict[TaskId, int] = {}
         self._now_ms = 0
@@ -113,11 +113,11 @@ class Fences:
         instance.position = self.committed[task]
 
     def may_commit(self, instance: TaskInstance) -> bool:
-        """Whether nobody newer holds the task."""
+        """Whether no newer owner holds the task."""
         return instance.epoch == self.epochs[instance.task]
 
     def commit(self, instance: TaskInstance) -> bool:
-        """Move the committed position, or return False if somebody newer holds the task."""
+        """Advance the committed position, or return False if a newer owner holds the task."""
         task = instance.task
         assert not self.is_away, "nobody can commit now"
         assert not instance.is_fenced, f"{task} goes on though it knows that it is fenced"

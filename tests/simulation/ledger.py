@@ -1,6 +1,6 @@
-"""Follows a JobManager from outside, and checks that it never lets two own a task.
+"""Follows a JobManager from outside, and checks that it never lets two owners have a task.
 
-It knows what that JobManager was told, and trusts nothing that the JobManager concludes.
+It knows the messages that the JobManager received, and trusts none of its conclusions.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ DEAF_AFTER_MS = ECHO_PATIENCE * INTERVAL_MS
 
 @dataclass(slots=True)
 class _Holding:
-    """That a TaskManager may run a task: until it gave it back, is down, or was too slow."""
+    """A TaskManager's right to run a task, until it gives it back, is down, or is too slow."""
 
     tm_id: int
     incarnation: str
     told: int = 0
-    """Sequence of the last command about the task to this TaskManager."""
+    """The sequence of the last command about the task to this TaskManager."""
     revoked_at_ms: int | None = None
 
 
 class Ledger:
-    """Knows what one JobManager said and heard; a report costs what its TaskManager holds."""
+    """Knows what one JobManager sent and received; a report costs O(tasks held)."""
 
     def __init__(self, replicas: Mapping[TaskId, ProcessorReplica]) -> None:
         self.moved: set[TaskId] = set()
-        """Tasks that left an owner which was not down; whoever reads it may clear it."""
+        """Tasks that left an owner which was not down; the reader may clear this."""
         self._replicas = replicas
         self._holdings: dict[TaskId, _Holding] = {}
         self._held: dict[int, set[TaskId]] = {}
         self._confirmed: dict[str, int] = {}
         self._beats: dict[str, int] = {}
         self._pictures: dict[str, tuple[int, int, dict[TaskId, TaskStatus]]] = {}
-        """By incarnation: the last beat and the last base that were read, and the tasks then."""
+        """By incarnation: the last beat and base that were read, and the tasks at that time."""
         self._compared: Mapping[TaskId, int | None] = {}
         self._strays: dict[str, frozenset[TaskId]] = {}
-        """What each incarnation still ran when somebody else held it."""
+        """The tasks that each incarnation still ran while another one held them."""
         self._asked_back: dict[TaskId, tuple[int, int]] = {}
-        """Of whom, and by which command, what it had not been known to hold."""
+        """Tasks asked back from a TaskManager not known to hold them: its id, and the sequence."""
         self._live: dict[int, str] = {}
         self._left: set[str] = set()
         self._heard_ms: dict[str, int] = {}
@@ -67,28 +67,28 @@ class Ledger:
 
     @property
     def asked_back_ms(self) -> int | None:
-        """When that task was asked back which is longest on its way; None if there is none."""
+        """When the longest outstanding request to give back a task was made; None without any."""
         times = [holding.revoked_at_ms for holding in self._holdings.values()]
         return min((time for time in times if time is not None), default=None)
 
     @property
     def most_asked_back(self) -> int:
-        """How many tasks that TaskManager is asked for which is asked for most."""
+        """The largest number of tasks that are asked back from one TaskManager."""
         asked = Counter(h.tm_id for h in self._holdings.values() if h.revoked_at_ms is not None)
         return max(asked.values(), default=0)
 
     def tick(self, now_ms: int) -> None:
-        """Let time pass; of a gap in which the JobManager did not run, one interval counts."""
+        """Let time pass; a gap in which the JobManager did not run counts as one interval."""
         passed_ms = now_ms - self._ticked_ms if self._ticked_ms else 0
         self._ran_ms += min(passed_ms, INTERVAL_MS)
         self._ticked_ms = now_ms
 
     def echo(self) -> None:
-        """Take note that a beat of the JobManager came back to it."""
+        """Record that the JobManager received its own heartbeat."""
         self._echoed_ms = self._ran_ms
 
     def hear(self, report: Report, epoch: int) -> None:
-        """Take a report in: it gives back what it does not list though it knows better."""
+        """Process a report; unlisted tasks are given back if it confirms their last command."""
         incarnation = report.incarnation
         if report.beat > self._beats.get(incarnation, 0):
             self._beats[incarnation] = report.beat
@@ -110,7 +110,7 @@ class Ledger:
         self._look_at_others(report, tasks, listed - held)
 
     def _read(self, report: Report) -> Mapping[TaskId, TaskStatus] | None:
-        """Return what a TaskManager runs by its newest report; None if this one does not tell."""
+        """Return the tasks that a TaskManager runs; None if this report does not tell."""
         incarnation = report.incarnation
         last, base, tasks = self._pictures.get(incarnation, (0, 0, {}))
         if report.beat <= last or (report.base is not None and report.base != base):
@@ -125,7 +125,7 @@ class Ledger:
     def _look_at_others(
         self, report: Report, tasks: Mapping[TaskId, TaskStatus], others: frozenset[TaskId]
     ) -> None:
-        """Note which strays it runs; a task that nobody holds is its own from now on."""
+        """Record the strays that it runs; it becomes the owner of tasks that nobody holds."""
         incarnation = report.incarnation
         former = self._strays.get(incarnation, frozenset())
         strays = {task for task in others if task in former or task in self._holdings}
@@ -142,14 +142,14 @@ class Ledger:
                 self._hold(status.task, report.tm_id, incarnation, self._ticked_ms)
 
     def tell(self, message: Message, now_ms: int) -> None:
-        """Take in what the JobManager says; the time is that of its last tick."""
+        """Process a message of the JobManager; the time is that of its last tick."""
         match message:
             case HeartbeatEvent(tm_id, is_up=False):
                 self._check_down(tm_id)
                 for task in self._held.pop(tm_id, ()):
                     del self._holdings[task]
                 self._compared = {}
-                # Who comes back is somebody new to the JobManager, strays and all.
+                # For the JobManager, a TaskManager that comes back is a new one, strays included.
                 gone = self._live.pop(tm_id)
                 self._strays.pop(gone, None)
                 self._pictures[gone] = (self._beats.get(gone, 0), 0, {})
@@ -157,7 +157,7 @@ class Ledger:
                 for task in list(self._held.get(tm_id, ())):
                     if self._holdings[task].incarnation == incarnation:
                         self._drop(task)
-                # It takes no part: should it do so one day, it is somebody new.
+                # It takes no part. If it does so later, it counts as a new one.
                 self._strays.pop(incarnation, None)
             case Processors(tm_id, incarnation, _, sequence, assign, revoke):
                 self._live[tm_id] = incarnation
@@ -173,7 +173,7 @@ class Ledger:
                     holding.told, holding.revoked_at_ms = sequence, None
 
     def _check_down(self, tm_id: int) -> None:
-        """Check that somebody who is down left, or was not heard while the JobManager was."""
+        """Check that a TaskManager that is down left, or was silent while Kafka was in reach."""
         incarnation = self._live[tm_id]
         if incarnation in self._left:
             return
@@ -186,7 +186,7 @@ class Ledger:
     def compare(
         self, owners: Mapping[TaskId, int | None], live: Mapping[int, str], now_ms: int
     ) -> None:
-        """Check that the JobManager's view is what it says, but for standbys that it adopts."""
+        """Check that the JobManager's view matches its commands, except for adopted standbys."""
         absent = set(owners.values()) - live.keys() - {None}
         assert not absent, f"tasks belong to {absent}, which are not there"
         asked_back, self._asked_back = self._asked_back, {}
@@ -198,7 +198,7 @@ class Ledger:
                 holding = self._hold(task, owner, live[owner], now_ms)
                 tm_id, sequence = asked_back.get(task, (None, 0))
                 if tm_id == owner:
-                    # A standby that was adopted to be moved at once.
+                    # This standby was adopted in order to be moved at once.
                     holding.told, holding.revoked_at_ms = sequence, now_ms
 
     def _hold(self, task: TaskId, tm_id: int, incarnation: str, now_ms: int) -> _Holding:

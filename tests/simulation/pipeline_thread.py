@@ -1,4 +1,4 @@
-"""A PipelineThread for simulations: its real core; what the core wants takes simulated time."""
+"""A PipelineThread for simulations: the real core, whose commands take simulated time."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ TRANSACTION_TIMEOUT_MS = 5000
 MAX_PROCESS_TIME_MS = 5000
 REPORT_EVERY_MS = 500
 FED_OF = 5
-"""Of so many tasks that run, one has input in each step; they take turns."""
+"""Of this many running tasks, one gets input in each step; they take turns."""
 FAILED_STARTS = 0.02
 SLOW = 0.125
-"""The share of what takes time at all; everything else is done within a step."""
+"""The share of operations that take any time; the others end within a step."""
 SLOW_CALLS = 0.02
-"""The same of user code: its tasks wait for each other."""
+"""The same share for user code, whose tasks wait for each other."""
 
 FENCED = Failure(Kind.FENCED, "fenced by a newer producer")
 EXPIRED = Failure(Kind.EXPIRED, "fenced as its transaction took too long")
@@ -76,7 +76,7 @@ REJECTED = Failure(Kind.FATAL, "a record cannot be processed", commits=True)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long something takes in a worker at most, in milliseconds."""
+    """The longest time of each operation in a worker, in milliseconds."""
 
     launch_ms: int = 2000
     start_ms: int = 2000
@@ -87,7 +87,7 @@ class Pace:
 
 @dataclass(eq=False, slots=True)
 class _Operation:
-    """Something that goes on with a task while the loop of its worker does other things."""
+    """An operation on a task that is in progress while the loop of its worker continues."""
 
     instance: TaskInstance
     began_ms: int
@@ -98,8 +98,8 @@ class _Operation:
 class FakePipelineThread:
     """The worker of one PipelineThread, as the TaskManager sees it over the driver channel.
 
-    It carries out what its core decides, as `taskmanager/pipeline_thread.py` does; what that
-    leaves to other Python threads takes simulated time here.
+    It executes the commands of its core, as `taskmanager/pipeline_thread.py` does. Work for which
+    that uses other Python threads takes simulated time here.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FakePipelineThread:
         self.events: list[DriverEvent] = []
         self.alive = True
         self.heard_ms = now_ms
-        """When the driver was last heard."""
+        """When the last message of the driver arrived."""
         self.busy_until_ms = 0
         self.orphaned_until_ms: int | None = None
         self._core = PipelineThreadState(
@@ -127,11 +127,11 @@ class FakePipelineThread:
         self._operations: list[_Operation] = []
         self._calls: dict[TaskId, Call] = {}
         self._running: list[TaskInstance] = []
-        """Those that are fetched for: all that run, but standbys."""
+        """The tasks that are fetched for: all that run, except standbys."""
         self._fed_first = 0
         self._report_at_ms = 0
         self._changed: dict[TaskId, None] = {}
-        """An ordered set: tasks that have come, or have another state, since its last report."""
+        """An ordered set: tasks that are new or have changed state since its last report."""
 
     @property
     def is_connected(self) -> bool:
@@ -164,19 +164,19 @@ class FakePipelineThread:
             self._report()
 
     def send(self, command: AssignTask | RevokeTask | StopThread) -> None:
-        """Write to the driver channel, whether or not somebody reads it."""
+        """Write to the driver channel, whether or not the worker reads it."""
         if self.is_connected:
             self._inbox.append(command)
 
     def has(self, task: TaskId) -> bool:
-        """Whether it can run a task, now or once it reads what it was sent."""
+        """Whether it may run a task, now or after reading the commands that were sent to it."""
         return self.is_connected and (
             task in self.tasks
             or any(isinstance(c, AssignTask) and c.replica.task == task for c in self._inbox)
         )
 
     def state(self, task: TaskId) -> TaskState:
-        """Return the state that reports have of a task."""
+        """Return the state that reports show for a task."""
         instance, phase = self.tasks[task], self._core.phase(task)
         if phase is Phase.FAILED:
             return TaskState.FAILED
@@ -186,30 +186,30 @@ class FakePipelineThread:
             return TaskState.RESTORING
         return TaskState.RESTARTING if self._core.reason(task) else TaskState.STARTING
 
-    # What breaks
+    # Faults
 
     def die(self) -> None:
-        """End as by `kill -9`; the driver is told."""
+        """End as by `kill -9`; the driver is notified."""
         self.alive = False
         self.events.append(ThreadLost(self.number))
 
     def fail_a_task(self) -> None:
-        """Let a task meet a record that cannot be processed."""
+        """Give a task a record that cannot be processed."""
         for instance in self._any_that_runs():
             instance.has_bad_record = True
 
     def hold_a_task(self) -> None:
-        """Let a call of user code, or a commit, never end."""
+        """Make a call of user code, or a commit, never end."""
         for instance in self._any_that_runs():
             instance.is_stuck = True
 
     def disturb_a_task(self) -> None:
-        """Let a task lose a connection."""
+        """Make a task lose a connection."""
         for instance in self._any_that_runs():
             self._operations.append(_Operation(instance, 0, 0, self._disturb))
 
     def mend(self, now_ms: int) -> None:
-        """Let whatever takes long end soon, but for calls of user code that never end."""
+        """Make everything that takes long end soon, except user code calls that never end."""
         soon_ms = now_ms + 2 * INTERVAL_MS
         self.busy_until_ms = min(self.busy_until_ms, soon_ms)
         for instance in self.tasks.values():
@@ -220,7 +220,7 @@ class FakePipelineThread:
     def _any_that_runs(self) -> list[TaskInstance]:
         return [self._random.choice(self._running)] if self._running else []
 
-    # What comes to the core
+    # Input of the core
 
     def _obey(self) -> None:
         revoked = []
@@ -241,7 +241,7 @@ class FakePipelineThread:
             self._handle(Revoked(tuple(revoked)))
 
     def _settle(self) -> None:
-        """Let operations end that are due; those that need Kafka may have to wait for it."""
+        """End the operations that are due; those that need Kafka may have to wait for it."""
         due = [operation for operation in self._operations if operation.due_ms <= self._now_ms]
         for operation in sorted(due, key=lambda operation: operation.due_ms):
             if operation in self._operations:
@@ -254,7 +254,7 @@ class FakePipelineThread:
             self._handle(Disturbed(instance.task, BROKEN))
 
     def _handle(self, event: Event) -> None:
-        """Tell the core of an event, and do what it wants, and what follows from that."""
+        """Pass an event to the core, execute its commands, and handle the events that follow."""
         self._news.append(event)
         if self._is_handling:
             return
@@ -265,7 +265,7 @@ class FakePipelineThread:
                     self._execute(command)
         self._is_handling = False
 
-    # What the core decides
+    # Decisions of the core
 
     def _execute(self, command: Command) -> None:
         match command:
@@ -306,7 +306,7 @@ class FakePipelineThread:
                 self.alive = False
 
     def _some_ms(self, most_ms: int, share: float = SLOW) -> int:
-        """Return how long something takes that takes no time but for a share of cases."""
+        """Return the duration of an operation, which is 0 except in a share of cases."""
         random = self._random.random()
         return int(random / share * most_ms) if random < share else 0
 
@@ -337,7 +337,7 @@ class FakePipelineThread:
         instance, random = operation.instance, self._random.random()
         task, instance.is_restoring = instance.task, False
         self._changed[task] = None
-        # It may be too late to cancel it.
+        # A cancellation may come too late.
         if random < (0.5 if instance.is_cancelled else FAILED_STARTS):
             self._fences.release(instance)
             self._handle(StartFailed(task, None if instance.is_cancelled else BROKEN))
@@ -405,7 +405,7 @@ class FakePipelineThread:
         self._changed[instance.task] = None
         self._fences.release(instance)
 
-    # What others see
+    # Output to others
 
     def _report(self) -> None:
         self._report_at_ms = self._now_ms + REPORT_EVERY_MS
@@ -424,7 +424,7 @@ class FakePipelineThread:
         self.events.append(ThreadReported(self.number, tuple(statuses)))
 
     def _check_lease(self) -> None:
-        """Check that nothing more is done with tasks whose driver is not heard."""
+        """Check that tasks are left alone once the driver has been silent for too long."""
         silent_ms = self._now_ms - self.heard_ms
         if silent_ms > MISSED_BEATS * INTERVAL_MS:
             resting = [

@@ -53,7 +53,7 @@ Trace = Callable[[str], None]
 
 
 class Process:
-    """Something with a clock of its own that can be paused and killed."""
+    """A process with its own clock that can be paused and killed."""
 
     def __init__(self, name: str, random: Random, trace: Trace) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class Process:
         return now_ms + self._clock_ms
 
     def is_paused(self, now_ms: int) -> bool:
-        """Whether it is stopped as by SIGSTOP."""
+        """Whether it is stopped, as by SIGSTOP."""
         return now_ms < self.paused_until_ms
 
 
@@ -90,9 +90,9 @@ class JobManagerProcess(Process):
         self.commands_sent = 0
         self.refusals = 0
         self.sequences: dict[tuple[int, str], int] = {}
-        """Last sequence per TaskManager and incarnation, in the current reign."""
+        """The last sequence per TaskManager and incarnation, during the current leadership."""
         self.replicas = {replica.task: replica for replica in replicas}
-        """Those of the pipeline.yaml that it started with."""
+        """The replicas of the pipeline.yaml that it started with."""
         self.ledger = Ledger(self.replicas)
         self.owners: dict[TaskId, int | None] = {}
         """The core's view after its last step."""
@@ -106,7 +106,7 @@ class JobManagerProcess(Process):
 
     @property
     def rules(self) -> bool:
-        """Whether it believes that Kafka takes its commands."""
+        """Whether it believes that Kafka accepts its commands."""
         return self._leadership.state is LeaderState.LEADING
 
     def step(self, now_ms: int) -> None:
@@ -148,7 +148,7 @@ class JobManagerProcess(Process):
         for command in self._leadership.handle(event):
             match command:
                 case TakeOver():
-                    # Fencing the others takes a while, in which reports come in.
+                    # Fencing the others takes a while, during which reports arrive.
                     self._takes_over_at_ms = now_ms + self.random.randrange(FENCING_MS)
                 case WriteSos():
                     self._write_sos(now_ms, takes_over=False)
@@ -206,7 +206,7 @@ class JobManagerProcess(Process):
             self._lead(WriteFailed(), now_ms)
 
     def _check(self, decree: Message) -> None:
-        """Check that what the core says agrees with what it knows, and with itself."""
+        """Check that the core's command is consistent with its view, and with itself."""
         if not isinstance(decree, Processors):
             return
         is_live = self.state.live.get(decree.tm_id) == decree.incarnation
@@ -225,7 +225,7 @@ class JobManagerProcess(Process):
 class TaskManagerProcess(Process):
     """`taskmanager/daemon.py`, in its order: read, events of the threads, tick.
 
-    Pings have a thread of their own (`taskmanager/leases.py`).
+    Pings come from a separate thread (`taskmanager/leases.py`).
     """
 
     def __init__(
@@ -246,18 +246,18 @@ class TaskManagerProcess(Process):
         self.orphans: list[FakePipelineThread] = []
         self.threads_paused_too = False
         self.hangs_until_ms = 0
-        """Until then its main loop is stuck in one turn, while the process goes on."""
+        """The time until which its main loop is stuck in one turn, while the process continues."""
         self.stops = False
         self.exits = False
         self.failed_ms: dict[TaskId, int] = {}
-        """Since when it has reported a task as FAILED."""
+        """The time since which it has reported each task as FAILED."""
         self.state = TaskManagerState(tm_id, threads, name, INTERVAL_MS, TRANSACTION_TIMEOUT_MS)
         self._broker = broker
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences
         self._pace = pace
         self._reported = Picture()
-        """What its reports amount to."""
+        """The combined content of its reports."""
         self._alive_ms = broker.now_ms
         """When the main loop last showed life."""
 
@@ -284,7 +284,7 @@ class TaskManagerProcess(Process):
                 thread.step(now_ms)
 
     def stop(self, now_ms: int) -> None:
-        """Ask for a graceful end."""
+        """Request a clean shutdown."""
         self.stops = True
         self._handle(taskmanager.StopRequested(), now_ms)
 
@@ -298,7 +298,7 @@ class TaskManagerProcess(Process):
 
     @property
     def running(self) -> list[TaskInstance]:
-        """What the threads have whose workers live."""
+        """The tasks of threads whose workers are alive."""
         return [
             task
             for thread in self.threads.values()
@@ -336,7 +336,7 @@ class TaskManagerProcess(Process):
 
 
 def brief(message: Message) -> str:
-    """Return a command in a few words."""
+    """Return a short form of a command."""
     match message:
         case Processors(tm_id, incarnation, epoch, sequence, assign, revoke):
             plus = " ".join(f"+{replica.task}" for replica in assign)

@@ -1,4 +1,4 @@
-"""Breaks the core of the PipelineThread on purpose: a simulation that sees none of it is blind."""
+"""Breaks the core of the PipelineThread in one way at a time; the simulation must notice each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 
 def endless_lease(patch: pytest.MonkeyPatch) -> None:
-    """Tasks are kept though the driver is not heard."""
+    """Tasks are kept although no message of the driver arrives."""
     original = PipelineThreadState.__init__
 
     def init(self: Any, *args: Any) -> None:
@@ -32,7 +32,7 @@ def endless_fencing(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgotten_close(patch: pytest.MonkeyPatch) -> None:
-    """A task that is released is forgotten without being closed."""
+    """A released task is forgotten without being closed."""
     original = PipelineThreadState._close
 
     def close(self: Any, slot: Any) -> None:
@@ -45,7 +45,7 @@ def forgotten_close(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignored_fence(patch: pytest.MonkeyPatch) -> None:
-    """A commit that was refused counts as done."""
+    """A refused commit counts as done."""
     original = PipelineThreadState._on_commit_ended
 
     def on_commit_ended(self: Any, slot: Any, event: CommitEnded) -> None:
@@ -55,7 +55,7 @@ def ignored_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgotten_start(patch: pytest.MonkeyPatch) -> None:
-    """A task that is to start again after a pause never does."""
+    """A task that should start again after a pause never does."""
     original = PipelineThreadState._start_again
 
     def start_again(self: Any, *args: Any) -> None:
@@ -78,4 +78,4 @@ SABOTAGES: tuple[tuple[Sabotage, str], ...] = (
     (forgotten_start, "RESTARTING, or fenced"),
     (unwatched_calls, "is not given back|commit nothing|without an owner|does not run"),
 )
-"""With what the simulation says about it."""
+"""Each sabotage with the simulation's complaint about it."""

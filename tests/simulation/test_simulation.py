@@ -1,9 +1,9 @@
 """Whole clusters, each from a seed: whatever breaks, in the end every task runs exactly once.
 
-After every step, no JobManager has given a task to a second TaskManager while the first one ran it
-and was heard (`Ledger`). Kafka's side (`Fences`) counts tasks that were taken from the living: none
-while nothing happens that allows it. A failure prints its seed and the story; replay it with
-`pytest tests/simulation --seed N`, or look for more with `--seeds 10000`.
+After every step, no JobManager has given a task to a second TaskManager while the first one ran the
+task and its reports arrived (`Ledger`). Kafka's side (`Fences`) counts tasks taken from live
+owners: there must be none, unless something happened that allows it. A failure prints its seed and
+the story; replay it with `pytest tests/simulation --seed N`, or look for more with `--seeds 10000`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def draw_weather(random: Random) -> Weather:
 
 
 def live_through_troubles(cluster: Cluster, random: Random) -> None:
-    """Run a cluster with mishaps, mend it, and check that it finds to one settled state."""
+    """Run a cluster with mishaps, mend it, and check that it converges to one settled state."""
     everybody = range(cluster.tm_number)
     cluster.later(random.choice((1, 5_000)), cluster.start_jobmanager)
     for tm_id in everybody:
@@ -75,7 +75,7 @@ def live_through_troubles(cluster: Cluster, random: Random) -> None:
 
 
 def run_and_check_progress(cluster: Cluster) -> None:
-    """Let intervals pass in which each task that runs must commit."""
+    """Let intervals pass in which each running task must commit."""
     before = Counter(cluster.fences.committed)
     cluster.run(QUIET_INTERVALS)
     stuck = [
@@ -89,7 +89,7 @@ def run_and_check_progress(cluster: Cluster) -> None:
 
 
 def active(owners: Mapping[TaskId, int | None]) -> dict[TaskId, int | None]:
-    """Leave standbys out."""
+    """Return the owners without standbys."""
     return {task: owner for task, owner in owners.items() if not task.standby}
 
 
@@ -119,7 +119,7 @@ def live_through_a_change(cluster: Cluster, random: Random) -> None:
     assert len(moved) == fewest, f"{len(moved)} tasks were moved, not {fewest}"
     everybody = [threads[tm] for tm in (*stayers, changer)]
     share = ceil(len(before) * threads[changer] / sum(everybody))
-    # Threads that differ may round the share of any other TaskManager anew when one is gone.
+    # If threads differ, shares of other TaskManagers may be rounded differently when one is gone.
     rounded = 0 if joins or len(set(everybody)) == 1 else len(stayers)
     after = active(cluster.jobmanagers[0].owners)
     changed = {task for task in before if before[task] != after[task]}
@@ -128,7 +128,7 @@ def live_through_a_change(cluster: Cluster, random: Random) -> None:
 
 
 def live(seed: int, scale: Scale | None = None) -> None:
-    """Run a cluster of this scale, or of one that the seed decides on."""
+    """Run a cluster of this scale, or of one that the seed determines."""
     random = Random(seed)
     cluster = Cluster(random, scale or Scale.draw(random))
     try:
@@ -185,7 +185,7 @@ def test_restarted_jobmanager_leaves_every_task_where_it_runs(seed: int) -> None
     random = Random(seed)
     cluster = Cluster(random, Scale((2, 1, 3), processors=3, parallelism=4))
     cluster.start_jobmanager()
-    # So they come to have other tasks than if all had come at once.
+    # Started at random, they own other tasks than if all had started at once.
     for tm_id in random.sample(range(3), 3):
         cluster.start_taskmanager(tm_id)
         cluster.run(20)
@@ -264,7 +264,7 @@ def test_long_turn_costs_no_lease_but_a_dead_main_loop_does(hangs_ms: int, keeps
     cluster.run(20)
     stuck = cluster.live_taskmanagers[0]
     before = {id(task) for task in stuck.running}
-    # Nobody takes its tasks: all depends on the lease.
+    # Nobody takes over its tasks, so everything depends on the lease.
     cluster.jobmanagers[0].paused_until_ms = cluster.now_ms + hangs_ms + 1000
     stuck.hangs_until_ms = cluster.now_ms + hangs_ms
     cluster.run(hangs_ms // INTERVAL_MS)

@@ -1,14 +1,14 @@
-"""Makes the wall clock of a Python process jump; its folder stands on the process's PYTHONPATH.
+"""Makes a Python process's wall clock jump, if this folder is on the process's PYTHONPATH.
 
-Lets a sabotage in, too, if `CHAOS_BROKEN` names one (`tests/chaos/sabotage.py`): of all modules
-that have this name, Python imports only one.
+It also installs the sabotage that `CHAOS_BROKEN` names, if any (`tests/chaos/sabotage.py`), because
+Python imports only one module with this name.
 
-`CHAOS_CLOCK_FILE` names a file with the seconds (a decimal number, may be negative) by which
-`time.time` and `time.time_ns` are wrong. The file may change at any time: it is read again after
-100 ms, and in a forked child at once. A file that is missing means no shift; one that holds no
-number, as while it is written, leaves the shift as it was. Monotonic clocks go on as they are, and
-so do those that are read in C: librdkafka's, and `datetime`'s, whose class pandas must find as it
-was built for.
+`CHAOS_CLOCK_FILE` names a file that holds the error of `time.time` and `time.time_ns` in seconds: a
+decimal number, which may be negative. The file may change at any time: it is read again after
+100 ms, and at once in a forked child. A missing file means no shift. A file without a number, such
+as one that is just being written, leaves the shift unchanged. Monotonic clocks are not affected.
+Nor are clocks that are read in C: that of librdkafka, and that of `datetime`, whose class pandas
+must find as it was built for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Shift:
         self._read_at_s = -math.inf
 
     def seconds(self) -> float:
-        """Return by how much the clock is wrong."""
+        """Return the present error of the clock."""
         now_s = _monotonic()
         if now_s - self._read_at_s >= READ_EVERY_S:
             self._read_at_s = now_s
@@ -42,7 +42,7 @@ class _Shift:
         return self._seconds
 
     def forget(self) -> None:
-        """Read the file at the next look at the clock."""
+        """Make the next look at the clock read the file."""
         self._read_at_s = -math.inf
 
     def _read(self) -> float:
@@ -66,7 +66,7 @@ if os.environ.get(VARIABLE):
     _install(_Shift(os.environ[VARIABLE]))
 
 if os.environ.get("CHAOS_BROKEN"):
-    # Here, since it imports the engine, which may be missing where there is no sabotage.
+    # Imported here, since it imports the engine, which may be missing without a sabotage.
     from tests.chaos.sabotage import sabotages
 
     sabotages()[os.environ["CHAOS_BROKEN"]].install()
