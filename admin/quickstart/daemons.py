@@ -63,7 +63,7 @@ class Daemon:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the daemon's own process; negative for a signal, `None` before the end."""
+        """Exit code of the daemon's own process, negative for a signal; `None` until it ends."""
         return self._process.poll() if self._process else None
 
     def start(self, signals: Signals) -> None:
