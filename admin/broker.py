@@ -185,7 +185,7 @@ def _new_cluster(folder: Path, port: int, brokers: int) -> LocalCluster:
 
 
 def _require_same(cluster: LocalCluster, port: int | None, brokers: int | None) -> None:
-    """Refuse a start that asks for another port or number of brokers than the cluster has."""
+    """Refuse a start that asks for a different port or number of brokers than the cluster's."""
     runs_at = cluster.nodes[0].port
     if port not in (None, runs_at) or brokers not in (None, len(cluster.nodes)):
         raise UnavailableError(

@@ -184,7 +184,7 @@ class LocalCluster:
         for node in self.nodes:
             if node.id not in found and ids[node.id] is None:
                 _require_empty(self._data_dir(node))
-        # Create all of them before formatting the first: their number is that of the brokers.
+        # All folders exist before one is formatted: they show how many brokers there are.
         for node in self.nodes:
             self._data_dir(node).mkdir(exist_ok=True)
             text = server_properties(node, self.nodes, self._data_dir(node), self._settings)

@@ -1,4 +1,4 @@
-"""Where the `pipeline` command keeps lasting files, by the XDG Base Directory specification."""
+"""Folders for lasting files of the `pipeline` command, by the XDG Base Directory specification."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def read_status(config: Config) -> ClusterStatus:
     """Return the status of a pipeline.
 
     Blocks until the brokers have answered, usually a moment and 75 s at most, and then for up to
-    1.5 heartbeat intervals, or 3.5 if nobody sends heartbeats any more. Raises `UnavailableError`
-    if the brokers do not answer.
+    1.5 heartbeat intervals, or 3.5 if no daemon sends heartbeats any more. Raises
+    `UnavailableError` if the brokers do not answer.
     """
     watcher = ClusterWatcher(config)
     try:

@@ -71,7 +71,7 @@ class Plan:
 def make_plan(config: Path, pipeline: Path, from_: Sequence[str], to: str) -> Plan:
     """Read the files and the arguments; asks Kafka only if a topic is read or written.
 
-    Raises `ConfigError` for mistakes, and `UnavailableError` if a broker is needed and not there.
+    Raises `ConfigError` for mistakes, and `UnavailableError` if Kafka is needed and not reachable.
     """
     settings = load_config(config)
     topology = load_pipeline(pipeline, settings)

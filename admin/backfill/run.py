@@ -45,7 +45,7 @@ _LOOK_INTERVAL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a backfill did over all of its runs; `written` is by topic."""
+    """The result of a backfill over all of its runs; `written` is by topic."""
 
     read: int
     written: Mapping[str, int]

@@ -49,7 +49,7 @@ class Work:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What the whole backfill did; `None` until it is done."""
+        """The result of the whole backfill; `None` until it is done."""
         found: dict[str, Any] | None = _read(self.folder / _RESULT)
         return found
 

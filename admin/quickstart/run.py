@@ -51,7 +51,7 @@ heartbeat_interval_ms: 1000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for."""
+    """The user's options."""
 
     kill: bool = True
     keep: bool = False
@@ -72,10 +72,10 @@ class _Cluster:
 
 
 def run(options: Options, display: Display, signals: Signals) -> bool:
-    """Run everything in the main thread; return whether the results are right.
+    """Run everything; return whether the results are right.
 
-    Raises `PipelineError` if it does not come to a verdict. In any case, no process of the run is
-    left, except for the broker if the user wants to keep it.
+    Must be called in the main thread. Raises `PipelineError` if there is no verdict. In any case,
+    no process of the run is left, except for the broker if the user wants to keep it.
     """
     archive = fetch_flights()
     folder = Path(tempfile.mkdtemp(prefix="kafka-pipeline-quickstart-"))

@@ -10,7 +10,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """A signal, `number`, asks this process to end."""
+    """A signal asks this process to end; `number` says which."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

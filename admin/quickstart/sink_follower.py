@@ -12,7 +12,7 @@ _FETCH_RECORDS = 20_000
 
 
 class SinkFollower:
-    """Counts the committed records of the sink topic and records when they arrived."""
+    """Counts the committed records of the sink topic and notes when they arrived."""
 
     def __init__(self, config: Config) -> None:
         """Begin with the first record of the topic, which is still empty."""

@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 )
 BATCH_RECORDS = 100_000
 TASK_BATCH_RECORDS = 20_000
-"""How many records a task takes at once: a rejected one costs time for all that follow it."""
+"""How many records a task takes at once: a rejection costs time for all that come after it."""
 _BATCH_BYTES = 16 * 1024 * 1024
 _SMALLEST_BATCH = 20_000
 _RUN_BATCH_BYTES = 4 * 1024 * 1024
@@ -58,7 +58,7 @@ class RunWriter:
         self._size += len(table)
         self._bytes += table.nbytes
         self.records += len(table)
-        # Not each table at once: spread over many partitions, batches would become small.
+        # Tables are gathered: if they are spread over many partitions, each one here is small.
         if self._size >= _SMALLEST_BATCH or self._bytes >= _RUN_BATCH_BYTES:
             self._flush()
 
@@ -84,7 +84,7 @@ def merged(paths: Sequence[Path], scratch: Path) -> Iterator[pa.Table]:
 
     The time of a record is the largest timestamp in its run up to that record. If times are equal,
     the smaller position comes first, then the run that is named first. More than 100 runs are first
-    merged into fewer, in a folder of `scratch` that is removed in the end. No file is held open.
+    merged into fewer, in a folder of `scratch` that is removed at the end. No file is held open.
     """
     if len(paths) <= _MOST_AT_ONCE:
         yield from _merged(paths)

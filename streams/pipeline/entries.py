@@ -48,7 +48,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One processor as it is in the file; its targets need not exist.
+    """One processor as the file defines it; its targets might not exist.
 
     `targets` is empty if the entry has no readable `to`. `sources` has the names in `from`.
     """

@@ -20,7 +20,7 @@ _SOURCE_KEYS = ("topic", "key", "value", "timestamp", "auto_offset_reset")
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """The content of a pipeline.yaml; its processors need not fit together.
+    """The content of a pipeline.yaml; its processors might not fit together.
 
     `sources` and `sinks` map the names that the file defines to topics, without those of
     config.yaml; "" replaces a topic that is wrong. `source_options` says how sources are read, as

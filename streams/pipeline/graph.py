@@ -35,7 +35,7 @@ def check_graph(pipeline: PipelineFile, problems: Problems) -> None:
 
 
 def arcs_of(entries: Sequence[Entry]) -> dict[str, list[Target]]:
-    """Return the arcs between two different, existing processors, by the id of their start."""
+    """Return the arcs between two different, existing processors, by the id of the sender."""
     ids = {entry.id for entry in entries}
     return {
         entry.id: [t for t in entry.targets if t.id in ids and t.id != entry.id]
@@ -44,7 +44,7 @@ def arcs_of(entries: Sequence[Entry]) -> dict[str, list[Target]]:
 
 
 def topological_order(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries in an order in which each arc leads forward, close to file order."""
+    """Return the entries so that each arc leads forward; otherwise, file order decides."""
     arcs = arcs_of(entries)
     place = {entry.id: index for index, entry in enumerate(entries)}
     waits_for = _in_degrees(arcs)

@@ -142,7 +142,7 @@ def _check_query(
     entry: Entry,
     problems: Problems,
 ) -> None:
-    """Report lookup tables that TaskManagers would not read; then let Spark check, if it is there.
+    """Report lookup tables that TaskManagers would not read; then let Spark check, if available.
 
     Each TaskManager checks the tables by its own config.yaml.
     """

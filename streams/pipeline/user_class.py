@@ -15,7 +15,7 @@ from streams.processor import AsyncProcessor, BatchProcessor, Processor
 from streams.user_code import UserCode
 
 ASYNC_KEYS = ("max_in_flight", "timeout_ms", "ordered")
-"""The keys of pipeline.yaml that only an `AsyncProcessor` has, in addition to those of classes."""
+"""The keys of pipeline.yaml that only an `AsyncProcessor` has."""
 _NO_LIMIT = 2**31 - 1
 
 

@@ -1,6 +1,6 @@
 """Decides whether a lookup table may be read, by the config.yaml of this process.
 
-Nothing else decides: the definitions of the tables themselves arrive through a control topic.
+The definitions of the tables have no say in this: they arrive through a control topic.
 """
 
 from __future__ import annotations

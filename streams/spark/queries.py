@@ -90,7 +90,7 @@ class SparkQueries:
     def __init__(
         self, session: SparkSession, code: UserCode, readable: TableSettings, refusal: str = ""
     ) -> None:
-        """Open queries with lookup tables that are `readable`; a `refusal` refuses all queries."""
+        """Allow lookup tables that are `readable`; a `refusal` is the reason to refuse all."""
         self._refusal = refusal
         self._readable = readable
         self._session = session

@@ -25,7 +25,7 @@ def start_session(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _start(settings: Mapping[str, str]) -> SparkContext:
-    """Start the JVM without secrets, as its command line has the settings; set them afterwards."""
+    """Start the JVM without secrets, which its command line would show; set them afterwards."""
     gateway = launch_gateway(_conf(without_secrets(settings)))  # type: ignore[no-untyped-call]
     return SparkContext(conf=_conf(settings), gateway=gateway)
 
