@@ -146,15 +146,15 @@ def _resolve(directory: Path | None) -> Path:
     try:
         return (directory or state_home() / "broker").expanduser().absolute()
     except (RuntimeError, OSError) as error:
-        # No such user after the ~, or a current folder that is gone.
+        # The user after the ~ does not exist, or the current folder is gone.
         raise ConfigError(f"--dir {directory}: {error} Give its full path.") from error
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep a second start or stop in the same folder waiting until this one is done.
+    """Make a second start or stop in the same folder wait until this one is done.
 
-    Raises `UnavailableError` if the lock cannot be had, or if a file in the folder is to blame.
+    Raises `UnavailableError` if the lock cannot be taken or a file in the folder cannot be used.
     """
     is_locked = False
     with ExitStack() as stack:
@@ -185,7 +185,7 @@ def _new_cluster(folder: Path, port: int, brokers: int) -> LocalCluster:
 
 
 def _require_same(cluster: LocalCluster, port: int | None, brokers: int | None) -> None:
-    """Refuse a start that asks for something else than what runs."""
+    """Refuse a start that asks for a different port or number of brokers than the cluster's."""
     runs_at = cluster.nodes[0].port
     if port not in (None, runs_at) or brokers not in (None, len(cluster.nodes)):
         raise UnavailableError(

@@ -16,9 +16,9 @@ class Node:
     id: int
     """Its number in the cluster, from 1."""
     port: int
-    """Where clients and other brokers reach it."""
+    """The port for clients and other brokers."""
     controller_port: int
-    """Where the other controllers reach it."""
+    """The port for the other controllers."""
 
 
 def server_properties(
@@ -26,10 +26,11 @@ def server_properties(
 ) -> str:
     """Return the server.properties of one node of the cluster that `nodes` form.
 
-    `extra` are settings of the caller's, which go over those made here.
+    `extra` settings override the ones made here.
 
-    Kafka's own topics have three replicas, or as many as there are brokers. From three brokers on,
-    a write needs two replicas; with fewer it needs one, since none could be lost otherwise.
+    Kafka's internal topics have three replicas, or one per broker if there are fewer brokers. From
+    three brokers on, a write needs two replicas. With fewer it needs one: otherwise the loss of a
+    single broker would block writes.
     """
     voters = ",".join(f"{n.id}@{LOOPBACK}:{n.controller_port}" for n in nodes)
     replicas = min(3, len(nodes))
@@ -45,10 +46,10 @@ def server_properties(
         "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{node.port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data_dir),
-        # A mistyped topic name is to be an error, not a new topic.
+        # A mistyped topic name should be an error, not a new topic.
         "auto.create.topics.enable": "false",
         "min.insync.replicas": in_sync_replicas,
-        # Few partitions for Kafka's own topics: the 50 of the defaults make every start slow.
+        # Kafka's internal topics get few partitions: the default of 50 makes every start slow.
         "offsets.topic.num.partitions": 4,
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.num.partitions": 4,
@@ -57,24 +58,24 @@ def server_properties(
         "share.coordinator.state.topic.num.partitions": 4,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync_replicas,
-        # Small segments are compacted soon, so that the coordinators load little when a broker
-        # starts. One that is killed leads its partitions twice when it comes back, some 7 s apart,
-        # and answers wrongly if it still loads the first time (see docs/reliability.md). What ends
-        # a transaction stays for as long as tombstones do.
+        # Small segments are compacted soon, so coordinators have little to load when a broker
+        # starts. A broker that was killed is elected leader of its partitions twice when it comes
+        # back, some 7 s apart. If it is still loading from the first time, it gives wrong answers
+        # (see docs/reliability.md). Transaction markers are kept as long as tombstones.
         "offsets.topic.segment.bytes": 1_048_576,
         "transaction.state.log.segment.bytes": 1_048_576,
         "log.cleaner.delete.retention.ms": 3_600_000,
         # How often the coordinator looks for transactions past their transaction.timeout.ms; a
-        # dead task's open transaction hides the records behind it for up to this much longer.
+        # dead task's open transaction hides the records after it for up to this much longer.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 2_000,
-        # A consumer group that is alone need not wait three seconds for company.
+        # A group with a single consumer need not wait three seconds for others to join.
         "group.initial.rebalance.delay.ms": 0,
     }
     return format_properties({**settings, **extra})
 
 
 def format_properties(settings: Mapping[str, str | int]) -> str:
-    """Write settings as a Java properties file, which is Latin-1 with a backslash to escape."""
+    """Format settings as a Java properties file, which is Latin-1 with backslash escapes."""
     lines = (f"{key}={_escape(str(value))}\n" for key, value in settings.items())
     return "".join(lines)
 

@@ -1,4 +1,4 @@
-"""What a running local cluster leaves on disk about itself, so that other commands find it."""
+"""The state file by which other commands find a running local cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from admin.ports import MAX_PORT
 from admin.processes import Process
 from common.errors import UnavailableError
 
-# Systems take no larger pid.
+# No operating system uses a larger pid.
 _MAX_INT = 2**31 - 1
 
 
@@ -32,7 +32,7 @@ class NodeState:
 
 
 def read_state(file: Path) -> tuple[NodeState, ...]:
-    """Return the nodes of the cluster that was started; none when there is no such file.
+    """Return the nodes of the cluster that was started; none if the file does not exist.
 
     Raises `UnavailableError` when the file is damaged or cannot be read.
     """
@@ -51,7 +51,7 @@ def read_state(file: Path) -> tuple[NodeState, ...]:
 
 
 def write_state(file: Path, states: Sequence[NodeState]) -> None:
-    """Replace the file in one step, so that no reader meets half of it."""
+    """Replace the file atomically, so that no reader sees half of it."""
     part = file.with_name(f"{file.name}.part")
     content = {"brokers": [_encode(state) for state in states]}
     part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -39,7 +39,7 @@ PipelinePath = Annotated[Path, typer.Argument(metavar="PIPELINE", help="Path of 
 
 @app.callback()
 def _common() -> None:
-    # What a command finds out beside its answer must not be in it.
+    # A command prints its answer; of the log, only warnings and errors are shown.
     logs.configure("console", "warning")
 
 
@@ -184,9 +184,9 @@ def main() -> None:
 
 
 def _show(content: RenderableType) -> None:
-    # Into a pipe or a file, names stay on one line, so that grep finds them.
+    # In a pipe or a file, names stay on one line, so that grep finds them.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    # Without cropping: a line that is too long is for the terminal to break.
+    # Without cropping: the terminal wraps lines that are too long.
     Console(width=width).print(content, crop=False)
 
 

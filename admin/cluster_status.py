@@ -1,4 +1,4 @@
-"""What runs where, put together from the last heartbeats; nothing here talks to a broker."""
+"""Works out what runs where from the last heartbeats; nothing here talks to a broker."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from common.status import FIGURES, TaskState, TaskStatus, ThreadState
 
 
 class Presence(StrEnum):
-    """Whether a daemon is there: UP, DOWN (fell silent), LEFT (said so), ABSENT (never heard of).
+    """Whether a daemon is up: UP, DOWN (fell silent), LEFT (announced it), ABSENT (never seen).
 
-    What fell silent longer ago than the heartbeats that are looked at counts as ABSENT.
+    A daemon that fell silent before the oldest heartbeat that was read counts as ABSENT.
     """
 
     UP = "UP"
@@ -28,7 +28,8 @@ class Presence(StrEnum):
 class Beat:
     """A heartbeat and when the brokers got it, in milliseconds since the epoch by their clock.
 
-    A report that is not full here adds to one that was not read: other tasks may run as well.
+    A report that is not full builds on one that was not read, so its TaskManager may run more
+    tasks than it lists.
     """
 
     sent_at_ms: int
@@ -37,7 +38,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class JobManagerInfo:
-    """The JobManager; `epoch` and `age_ms`, the age of its last heartbeat, if there was one."""
+    """The JobManager; `epoch` and `age_ms` are those of its last heartbeat, if there was one."""
 
     presence: Presence
     epoch: int | None = None
@@ -46,7 +47,7 @@ class JobManagerInfo:
 
 @dataclass(frozen=True, slots=True)
 class TaskManagerInfo:
-    """A TaskManager by its last heartbeat, `age_ms` ago."""
+    """A TaskManager according to its last heartbeat, which is `age_ms` old."""
 
     id: int
     presence: Presence
@@ -58,10 +59,10 @@ class TaskManagerInfo:
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """A task, its owner by the JobManager, and what the owner's last heartbeat says of it.
+    """A task, the owner that the JobManager names, and the status in the owner's last heartbeat.
 
-    `status` is `None` where no TaskManager that is up has told anything; `reason` says why, or
-    what the TaskManager gave as the reason of the state.
+    `status` is `None` if no TaskManager that is up has reported the task, and `reason` says why.
+    Otherwise, `reason` is what the TaskManager gave as the reason for the state.
     """
 
     task: TaskId
@@ -81,7 +82,7 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """All that the heartbeats tell at one moment."""
+    """The state of the whole cluster at one moment, according to the heartbeats."""
 
     job_manager: JobManagerInfo
     task_managers: tuple[TaskManagerInfo, ...]
@@ -91,12 +92,12 @@ class ClusterStatus:
 
     @property
     def without_owner(self) -> tuple[TaskId, ...]:
-        """The tasks that nobody runs."""
+        """The tasks that no TaskManager runs."""
         return tuple(info.task for info in self.tasks if info.owner is None)
 
     @property
     def all_run(self) -> bool:
-        """Whether there are tasks, and each is RUNNING at its owner."""
+        """Whether there are tasks, and each is RUNNING on its owner."""
         return bool(self.tasks) and all(
             info.owner is not None
             and info.status is not None
@@ -150,9 +151,10 @@ def _task_to_json(info: TaskInfo) -> dict[str, Any]:
 
 
 def newest(beats: Iterable[Beat]) -> list[Beat]:
-    """Return the last beat of each process, leaving out those that later ones replace.
+    """Return the last beat of each process.
 
-    `beats` stand in the order of their topic. Keep the result and add to it what comes next.
+    `beats` are in the order of their topic. To follow the topic, append the next beats to the
+    result and call this again.
     """
     last: dict[str, Beat] = {}
     for beat in beats:
@@ -163,8 +165,8 @@ def newest(beats: Iterable[Beat]) -> list[Beat]:
 def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: int) -> ClusterStatus:
     """Return the state of the cluster at `now_ms`.
 
-    `beats` stand in the order of their topic, `interval_ms` is the time between two heartbeats,
-    and `tm_number` is how many TaskManagers config.yaml speaks of.
+    `beats` are in the order of their topic, `interval_ms` is the time between two heartbeats, and
+    `tm_number` is the number of TaskManagers in config.yaml.
     """
     overdue_ms = MISSED_BEATS * interval_ms
     last = newest(beats)
@@ -206,7 +208,7 @@ def _participants(
 ) -> dict[int, tuple[int, Report]]:
     """Return the last report of each id, and when it was sent.
 
-    Of two processes with one id, the one counts that is there and has been given commands: the
+    If two processes have the same id, the one that is up and has received commands counts: the
     JobManager refuses the other one.
     """
     chosen: dict[int, tuple[tuple[bool, bool, int], Beat]] = {}
@@ -250,9 +252,10 @@ def _owners(
     presence: Presence,
     statuses: Mapping[tuple[int, TaskId], TaskStatus],
 ) -> dict[TaskId, int | None]:
-    """Return all tasks in their order, with the owner that the JobManager names.
+    """Return all tasks in order, with the owner that the JobManager names.
 
-    Without a JobManager the pipeline goes on: then the owner is who says that it runs the task.
+    The pipeline keeps running without a JobManager. A task's owner is then the TaskManager that
+    reports it.
     """
     runners: dict[TaskId, int | None] = {task: tm_id for tm_id, task in sorted(statuses)}
     if ruler is None:

@@ -22,7 +22,7 @@ from common.messages import (
 from common.picture import Picture
 from common.topics import TopicNames
 
-# What is shown of daemons that fell silent: their heartbeats of the last minutes.
+# Heartbeats to read back for each daemon, to show those that fell silent in the last minutes.
 _HISTORY_BEATS = 120
 _BROKER_TIMEOUT_S = 10
 _FRESH_BEATS = 1.5
@@ -30,14 +30,14 @@ _SILENT_BEATS = MISSED_BEATS + 0.5
 
 
 class ClusterWatcher:
-    """Follows the heartbeat topic and tells at any time what it says."""
+    """Follows the heartbeat topic, and gives the status of the cluster at any time."""
 
     def __init__(self, config: Config) -> None:
         """Begin with the last heartbeats.
 
-        Blocks until a broker has answered, 15 s at most, and has told what topics there are and
-        where that of the heartbeats ends, 30 s at most for each. Raises `UnavailableError` after
-        that.
+        Blocks until a broker has answered, 15 s at most; then until the brokers have listed the
+        topics and given the end offset of the heartbeat topic, 30 s at most for each. Raises
+        `UnavailableError` after that.
         """
         self._config = config
         self._topic = TopicNames.of(config).heartbeat
@@ -51,10 +51,10 @@ class ClusterWatcher:
         self._reader = self._open()
 
     def read(self, wait_s: float) -> None:
-        """Take in the heartbeats that have arrived, after waiting up to `wait_s` for the first.
+        """Read the heartbeats that have arrived, waiting up to `wait_s` for the first one.
 
-        While their topic is not there, asks the brokers for it: then it may block, and raises, as
-        at the beginning.
+        While the heartbeat topic does not exist, this asks the brokers for it, and may block and
+        raise like the constructor.
         """
         self._reader = self._reader or self._open()
         if self._reader is None:
@@ -62,7 +62,7 @@ class ClusterWatcher:
             return
         for record in self._reader.read(wait_s):
             if record.offset >= self._reader.ends[self._topic]:
-                # Written this moment, so it tells what time it is for the brokers.
+                # Written just now, so its timestamp is the brokers' current time.
                 self._brokers_ahead_ms = record.timestamp_ms - wall_clock_ms()
             try:
                 message = self._codec.decode(record)
@@ -75,12 +75,16 @@ class ClusterWatcher:
         self._beats = newest(self._beats)
 
     def read_until_fresh(self) -> None:
-        """Read until all daemons have sent a heartbeat just now, or have had time to.
+        """Read until every daemon has just sent a heartbeat, or has had time to.
 
-        Reads for one and a half heartbeat intervals at most; for three and a half where there are
-        old heartbeats and nobody sends new ones, as only the silence itself then tells that all
-        are gone; for five and a half if a TaskManager's last full report came before all that was
-        read. Brokers that do not answer may add to that, as `read` says.
+        Reads for at most
+
+        - 1.5 heartbeat intervals, as a rule;
+        - 3.5 if there are old heartbeats but no new ones: only this silence shows that all daemons
+          are gone;
+        - 5.5 if a TaskManager's last full report is older than anything that was read.
+
+        Brokers that do not answer may add to that, see `read`.
         """
         interval_s = self._config.heartbeat_interval_ms / 1000
         started_s = time.monotonic()
@@ -95,19 +99,19 @@ class ClusterWatcher:
             self.read(min(0.1, interval_s))
 
     def status(self) -> ClusterStatus:
-        """Return what the heartbeats that were read tell about this moment."""
+        """Return the current status of the cluster, according to the heartbeats read so far."""
         config = self._config
         return snapshot(
             self._beats, self._brokers_now_ms(), config.heartbeat_interval_ms, config.tm_number
         )
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Disconnect from the brokers."""
         if self._reader is not None:
             self._reader.close()
 
     def _open(self) -> ControlReader | None:
-        """Return a reader of the heartbeats; `None` while no daemon has made their topic."""
+        """Return a reader of the heartbeats; `None` if no daemon has created their topic yet."""
         if not self._admin.partition_counts([self._topic]):
             return None
         history = _HISTORY_BEATS * (self._config.tm_number + 1)
@@ -116,10 +120,10 @@ class ClusterWatcher:
         return reader
 
     def _brokers_now_ms(self) -> int:
-        """Return what time it is for the brokers.
+        """Return the brokers' current time.
 
-        Until they have shown it this is this host's time, but no sooner than old heartbeats
-        allow: they were written before the reader was there.
+        Until a new heartbeat shows it, this is the host's time, but no earlier than the old
+        heartbeats allow: they were written before the reader was opened.
         """
         if self._brokers_ahead_ms is not None:
             return wall_clock_ms() + self._brokers_ahead_ms
@@ -128,7 +132,7 @@ class ClusterWatcher:
         return max(wall_clock_ms(), newest_ms + waited_ms)
 
     def _completed(self, report: Report) -> Report:
-        """Return a full report instead of one that adds to it, if that one was read."""
+        """Return a report made complete, if the full report that it builds on was read."""
         sender = (report.tm_id, report.incarnation)
         picture = self._pictures.setdefault(sender, Picture())
         picture.take(report)
@@ -137,7 +141,7 @@ class ClusterWatcher:
         return replace(report, tasks=tuple(picture.tasks.values()), base=None, closed=())
 
     def _misses_full_reports(self) -> bool:
-        """Whether somebody who is there sends reports that cannot be completed yet."""
+        """Whether a TaskManager that is up sends reports that cannot be completed yet."""
         overdue_ms = MISSED_BEATS * self._config.heartbeat_interval_ms
         return any(
             isinstance(beat.content, Report)

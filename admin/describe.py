@@ -14,12 +14,12 @@ from common.topics import TopicNames, TopicSpec, control_topics, data_topics, us
 
 _BROKER_DEFAULT = "broker default"
 _LAST_PER_KEY = "last record per key"
-# What would end a label of Mermaid, or be taken as HTML.
+# Characters that would end a Mermaid label, or be taken for HTML.
 _ENTITIES = str.maketrans({'"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;"})
 
 
 def overview(config: Config, topology: Topology) -> RenderableType:
-    """Return what a terminal shows: the graph as a tree, the topics, the tasks."""
+    """Return the output for a terminal: the graph as a tree, the topics, the tasks."""
     return Group(
         *_graph(config, topology),
         "",
@@ -30,9 +30,9 @@ def overview(config: Config, topology: Topology) -> RenderableType:
 
 
 def mermaid(config: Config, topology: Topology) -> str:
-    """Return a Mermaid flowchart: arcs carry their topics, stores and dead letters stand aside."""
+    """Return a Mermaid flowchart: edges show the arcs, dotted ones stores and dead letters."""
     names = TopicNames.of(config)
-    # Processor ids may hold characters that Mermaid refuses in its own.
+    # Processor ids may contain characters that Mermaid refuses in node ids.
     keys = {node.id: f"p{index}" for index, node in enumerate(topology.nodes)}
     arcs = names.arcs(topology)
     outside = _outside(config, topology)
@@ -70,7 +70,7 @@ def _outside(config: Config, topology: Topology) -> dict[str, str]:
 
 
 def _graph(config: Config, topology: Topology) -> list[Tree]:
-    """Return a tree for each source; a processor is unfolded where it comes first."""
+    """Return a tree for each source; a processor is expanded only where it first appears."""
     names = TopicNames.of(config)
     arcs = names.arcs(topology)
     unfolded: set[str] = set()

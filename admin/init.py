@@ -17,9 +17,9 @@ def sample(name: str) -> str:
 
 
 def write_samples(folder: Path) -> list[Path]:
-    """Write the samples into `folder`, made if missing, and return their paths.
+    """Write the samples into `folder`, which is created if missing, and return their paths.
 
-    Writes both or, if one of them exists, none: ConfigError. UnavailableError where the folder
+    Raises ConfigError and writes neither if one of them exists, and UnavailableError if the folder
     cannot be written.
     """
     paths = [folder / name for name in SAMPLE_NAMES]
@@ -32,7 +32,7 @@ def write_samples(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path in paths:
-            # "x" keeps a file that appeared since the check above.
+            # "x" does not overwrite a file that appeared since the check above.
             with path.open("x", encoding="utf-8") as file:
                 file.write(sample(path.name))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Jars from Maven Central, fetched once with the Ivy that pyspark ships: those of Apache Kafka."""
+"""Fetches the jars of Apache Kafka from Maven Central, once, with the Ivy that pyspark ships."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _USEFUL_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """What an ivy.xml asks for, and how to tell that it came."""
+    """The jars that an ivy.xml asks for, and how to check that they arrived."""
 
     title: str
-    """What the user knows it as: `Kafka 4.2.1`."""
+    """Its name for the user: `Kafka 4.2.1`."""
     folder: str
     """Its folder in the cache folder: `kafka-4.2.1`."""
     ivy_file: Path
     main_jar: str
-    """The file without which the others are of no use."""
+    """The file without which the others are useless."""
 
 
 _BROKER = JarSet(
@@ -51,14 +51,14 @@ def kafka_jars(java: Java, cache_dir: Path | None = None) -> Path:
 def fetch_jars(jar_set: JarSet, java: Java, cache_dir: Path | None = None) -> Path:
     """Return the folder of a set of jars, fetching them first if they are not there.
 
-    Fetching takes about a minute, a network and 100 MB of disk, half of it only meanwhile; it says
-    so in one line on stderr. Several processes may call this at once: one fetches, the others
-    wait. The folder appears under its name when it is complete, so that a download that broke off
-    never counts.
+    Fetching takes about a minute, a network and 100 MB of disk, half of it only temporarily; one
+    line on stderr announces it. Several processes may call this at once: one fetches, the others
+    wait. The folder gets its name only once it is complete, so an interrupted download never
+    counts.
 
     Args:
         jar_set: what to fetch.
-        java: what runs Ivy.
+        java: the Java that runs Ivy.
         cache_dir: where to keep the jars; `$XDG_CACHE_HOME/kafka-pipeline` by default.
 
     Raises:
@@ -86,16 +86,16 @@ def fetch_jars(jar_set: JarSet, java: Java, cache_dir: Path | None = None) -> Pa
 
 
 def _fetch(jar_set: JarSet, java: Java, cache_dir: Path) -> None:
-    # Ivy's own cache stays when a download breaks off: the next one goes on from there. Each set
-    # has its own, since another one may be fetched at the same time.
+    # Ivy's own cache survives an interrupted download, and the next one continues from there. Each
+    # jar set has its own cache, since another set may be fetched at the same time.
     ivy_cache = cache_dir / f"{jar_set.folder}.ivy"
-    # What a killed process left: whoever holds the lock is alone here.
+    # Left over by killed processes: only the holder of the lock works here.
     for leftover in cache_dir.glob(f"{jar_set.folder}.part-*"):
         shutil.rmtree(leftover)
     part = Path(tempfile.mkdtemp(prefix=f"{jar_set.folder}.part-", dir=cache_dir))
     try:
         _run_ivy(jar_set, java, ivy_cache, part)
-        # mkdtemp's 0700 would keep the jars from the other users of a shared cache folder.
+        # mkdtemp's 0700 would hide the jars from other users of a shared cache folder.
         part.chmod(0o755)
         part.rename(cache_dir / jar_set.folder)
     finally:
@@ -131,15 +131,15 @@ def _run_ivy(jar_set: JarSet, java: Java, ivy_cache: Path, target: Path) -> None
 
 
 def _last_words(output: str) -> str:
-    """Return the last lines that say something, without rulers and dots of progress."""
+    """Return the last lines that contain words, without rulers and progress dots."""
     lines = (line.strip() for line in output.splitlines())
     useful = [line for line in lines if any(character.isalnum() for character in line)]
     return "\n".join(f"  {line}" for line in useful[-_USEFUL_LINES:]) or "  (none)"
 
 
 def _find_ivy() -> Path:
-    # Only found, not imported: importing pyspark takes half a second, and this module is not the
-    # one that runs Spark.
+    # Only found, not imported: importing pyspark takes half a second, and this module does not run
+    # Spark.
     spec = importlib.util.find_spec("pyspark")
     for folder in (spec and spec.submodule_search_locations) or []:
         for jar in Path(folder, "jars").glob("ivy-*.jar"):

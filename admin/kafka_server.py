@@ -1,4 +1,4 @@
-"""The two commands of Kafka that a local broker needs: format its storage, run the server."""
+"""The two Kafka commands that a local broker needs: format its storage, run the server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def new_cluster_id() -> str:
 
 
 def read_cluster_id(data_dir: Path) -> str | None:
-    """Return the id of the cluster that a data folder was formatted for; None if it was not."""
+    """Return the id of the cluster that a data folder was formatted for; None if unformatted."""
     try:
         meta = (data_dir / _META_FILE).read_text(encoding="latin-1")
     except FileNotFoundError:
@@ -47,9 +47,9 @@ class KafkaServer:
     """Java and Kafka's jars, found and ready to use."""
 
     def __init__(self) -> None:
-        """Find Java and the jars; fetch the jars, which takes a minute, if need be.
+        """Find Java and the jars; fetch missing jars, which takes a minute.
 
-        Raises `UnavailableError` when one of them is not to be had.
+        Raises `UnavailableError` if Java or the jars are not available.
         """
         self._java = find_java()
         self._jars = kafka_jars(self._java)
@@ -57,7 +57,7 @@ class KafkaServer:
     def format(self, properties_file: Path, cluster_id: str) -> None:
         """Prepare the data folder that a server.properties names. Blocks about one second.
 
-        Raises `UnavailableError` with Kafka's words when it refuses.
+        Raises `UnavailableError` with Kafka's output if Kafka refuses.
         """
         command = [
             *self._command("kafka.tools.StorageTool"),
@@ -78,9 +78,9 @@ class KafkaServer:
             )
 
     def launch(self, properties_file: Path, log_file: Path) -> Process:
-        """Start the server in a session of its own and return at once.
+        """Start the server in its own session and return at once.
 
-        Raises `UnavailableError` when its log or Java cannot be opened.
+        Raises `UnavailableError` if its log or Java cannot be opened.
         """
         crash_report = f"-XX:ErrorFile={log_file.with_suffix('.crash')}"
         options = (*_HEAP, *_COLLECTOR, "-XX:+ExitOnOutOfMemoryError", crash_report)
@@ -88,7 +88,7 @@ class KafkaServer:
         try:
             return Process.spawn(command, log_file=log_file)
         except OSError as error:
-            # The operating system does not tell which of the two it is.
+            # The operating system does not say which of the two failed.
             raise UnavailableError(
                 f"Kafka could not be started: {error.strerror}. Is {log_file} a file that can be "
                 f"written, and {command[0]} a program?"
@@ -99,7 +99,7 @@ class KafkaServer:
             str(self._java.executable),
             *options,
             "-Djava.awt.headless=true",
-            # As an address, because a plain path with a space in it would not be read.
+            # As a URI, because a plain path with a space in it would not be read.
             f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
             *("-cp", f"{self._jars}/*"),
             main_class,
@@ -107,7 +107,7 @@ class KafkaServer:
 
 
 def last_words(output: str, max_lines: int = 15) -> str:
-    """Return the end of what a Java program wrote, without the frames of its stack traces."""
+    """Return the end of a Java program's output, without the frames of its stack traces."""
     lines = [line for line in output.splitlines() if line.strip()]
     useful = [line for line in lines if not line.startswith(("\tat ", "\t... "))]
     return "\n".join(f"  {line}" for line in useful[-max_lines:]) or "  (nothing)"

@@ -28,16 +28,16 @@ _DATA_DIR = re.compile("data-([1-9][0-9]*)")
 class LocalCluster:
     """Kafka brokers on the loopback interface: each a JVM, broker and KRaft controller in one.
 
-    Everything stands in one folder:
+    Everything is in one folder:
 
         broker.json            the processes and ports, while the cluster runs
-        broker.log             what the broker writes; broker-1.log… when there are several
-        data-1/, data-2/…      what Kafka stores; it survives stop() and start()
-        server-1.properties…   the settings, written anew by each start()
+        broker.log             the broker's output; broker-1.log… if there are several
+        data-1/, data-2/…      Kafka's data, which survives stop() and start()
+        server-1.properties…   the settings, rewritten by each start()
         .lock                  held by a command that starts or stops the cluster
 
-    The brokers outlive this object and the process that started them; `find` gets hold of them
-    again. Whoever shares the folder with other processes takes turns with them (`exclusive`).
+    The brokers outlive this object and the process that started them; `find` returns them again.
+    Processes that share the folder must take turns (`exclusive`).
     """
 
     def __init__(
@@ -52,19 +52,18 @@ class LocalCluster:
         """Choose the ports; nothing starts yet.
 
         Args:
-            directory: where everything is kept; made by start() if need be. No comma in its path,
-                because Kafka takes that for the end of it.
+            directory: where everything is kept; start() creates it if needed. Its path must not
+                contain a comma, which Kafka would take for the end of the path.
             num_brokers: how many, from 1. Three or more survive the loss of one.
-            port: of the first broker, the others follow it; free ports by default.
-            settings: lines of server.properties for all brokers, over the built-in ones. They are
-                not kept: a cluster got by `find` starts its brokers without them.
-            found: the brokers of a cluster that is there already, instead of new ones; `find`
-                passes them.
+            port: port of the first broker; the others follow it. By default, free ports.
+            settings: entries of server.properties for all brokers, which override the built-in
+                ones. They are not saved: a cluster from `find` starts its brokers without them.
+            found: the brokers of an existing cluster, instead of new ones; passed by `find`.
 
         Raises:
             UnavailableError: no free ports.
         """
-        # Absolute, since Kafka and later commands may run elsewhere.
+        # Absolute, since Kafka and later commands may run in another folder.
         self.directory = directory.expanduser().absolute()
         self._settings = dict(settings)
         states = found or [NodeState(node, None) for node in _new_nodes(num_brokers, port)]
@@ -72,9 +71,9 @@ class LocalCluster:
 
     @classmethod
     def find(cls, directory: Path) -> LocalCluster | None:
-        """Return the cluster that runs in a folder, in whole or in part; None if none does.
+        """Return the cluster that runs in a folder, fully or partly; None if none does.
 
-        Raises `UnavailableError` when its broker.json is damaged.
+        Raises `UnavailableError` if its broker.json is damaged.
         """
         states = read_state(directory / "broker.json")
         if not any(state.is_running for state in states):
@@ -106,14 +105,14 @@ class LocalCluster:
         return self.directory / name
 
     def start(self, broker: int | None = None) -> None:
-        """Start the brokers that do not run, or one of them, and wait until they serve clients.
+        """Start the brokers that do not run, or only `broker`, and wait until they serve clients.
 
-        Takes some four seconds, up to 60. A broker that is started alone serves only when most
-        of the others run. When this raises, whatever it has started is stopped again.
+        Takes about four seconds, and up to 60. A broker that is started alone serves clients only
+        if most of the others run. If this raises, it stops the brokers that it has started.
 
         Raises:
-            UnavailableError: no Java, no Kafka to be had, a port in use, a folder that belongs to
-                another cluster, or a broker that does not come up.
+            UnavailableError: Java or Kafka is not available, a port is in use, the folder belongs
+                to another cluster, or a broker does not come up.
             OSError: the folder cannot be written.
         """
         server = KafkaServer()
@@ -127,7 +126,7 @@ class LocalCluster:
         self._launch(server, missing)
 
     def stop(self, broker: int | None = None, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop the brokers, or one of them; those still there after `timeout_s` are killed.
+        """Stop the brokers, or only `broker`; kill those that still run after `timeout_s`.
 
         Raises:
             UnavailableError: a process belongs to another user.
@@ -173,7 +172,7 @@ class LocalCluster:
                 )
 
     def _format(self, server: KafkaServer) -> None:
-        """Prepare the data folders that are new; the others must be those of this cluster."""
+        """Prepare new data folders; existing ones must belong to this cluster."""
         found = _brokers_in(self.directory)
         if found and len(found) != len(self.nodes):
             raise UnavailableError(
@@ -185,7 +184,7 @@ class LocalCluster:
         for node in self.nodes:
             if node.id not in found and ids[node.id] is None:
                 _require_empty(self._data_dir(node))
-        # All of them before the first is formatted: their number says how many brokers there are.
+        # All folders exist before one is formatted: they show how many brokers there are.
         for node in self.nodes:
             self._data_dir(node).mkdir(exist_ok=True)
             text = server_properties(node, self.nodes, self._data_dir(node), self._settings)
@@ -206,7 +205,7 @@ class LocalCluster:
             for node in nodes:
                 self._wait_until_serving(node, log_starts[node.id], deadline_s)
         except BaseException:
-            # Ctrl-C too: a broker that nobody has seen come up must not stay behind.
+            # On Ctrl-C too: a broker that was not seen to come up must not be left running.
             self._signal(nodes, signal.SIGKILL, _KILL_TIMEOUT_S)
             self._save()
             raise
@@ -229,7 +228,7 @@ class LocalCluster:
             time.sleep(_POLL_S)
 
     def _signal(self, nodes: Iterable[Node], number: signal.Signals, timeout_s: float) -> None:
-        """Send a signal to all of them, then wait for all of them."""
+        """Send a signal to all the brokers, then wait for all of them to end."""
         running = [process for node in nodes if (process := self.process(node.id)) is not None]
         deadline_s = time.monotonic() + timeout_s
         for process in running:
@@ -245,10 +244,10 @@ class LocalCluster:
 
 
 def delete_data(directory: Path) -> None:
-    """Delete what a stopped cluster keeps in a folder, and the folder if nothing else is in it.
+    """Delete the files of a stopped cluster, and its folder if nothing else is in it.
 
-    Leaves alone what no broker has made, and `.lock`: if it were gone, whoever waits for it and
-    whoever comes next would both get in.
+    Keeps files that no broker has made, and `.lock`: if it were deleted, a process that waits for
+    it and the next process to start could both get the lock.
 
     Raises:
         UnavailableError: data cannot be deleted.
@@ -275,7 +274,7 @@ def delete_data(directory: Path) -> None:
 def _brokers_in(directory: Path) -> set[int]:
     """Return the numbers of the brokers that keep their data in a folder.
 
-    Those are the folders `data-<n>` with a `server-<n>.properties` beside them. A link is nobody's.
+    A broker has a folder `data-<n>` next to a `server-<n>.properties`. Symbolic links do not count.
     """
     return {
         int(match[1])

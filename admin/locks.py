@@ -1,4 +1,4 @@
-"""Let one process at a time do a thing."""
+"""A lock between processes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, waiting without limit for whoever holds it now.
+    """Hold the lock of a file, waiting without limit while another process holds it.
 
-    The operating system gives the lock back when its holder dies, so none is ever stale. The file
-    and its folder are created, and stay: while the file is gone, whoever waits for it and whoever
-    comes next would not keep each other out.
+    The operating system releases the lock when its holder dies, so it is never stale. The file and
+    its folder are created, and stay: if the file were deleted, a process that waits for it and the
+    next process to create it could both get the lock.
 
     Raises:
         OSError: the file cannot be created.

@@ -1,4 +1,4 @@
-"""Where the `pipeline` command keeps what outlives it, by the XDG Base Directory specification."""
+"""Folders for lasting files of the `pipeline` command, by the XDG Base Directory specification."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _APPLICATION = "kafka-pipeline"
 
 
 def cache_home(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder for what can be fetched again: `$XDG_CACHE_HOME/kafka-pipeline`.
+    """Return the folder for files that can be fetched again: `$XDG_CACHE_HOME/kafka-pipeline`.
 
-    Raises `UnavailableError` where that is not set and the user has no home folder.
+    Raises `UnavailableError` if that is not set and the user has no home folder.
     """
     return _xdg("XDG_CACHE_HOME", ".cache", environ)
 
 
 def state_home(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder for what should last: `$XDG_STATE_HOME/kafka-pipeline`.
+    """Return the folder for files that should last: `$XDG_STATE_HOME/kafka-pipeline`.
 
-    Raises `UnavailableError` where that is not set and the user has no home folder.
+    Raises `UnavailableError` if that is not set and the user has no home folder.
     """
     return _xdg("XDG_STATE_HOME", ".local/state", environ)
 
 
 def _xdg(variable: str, default: str, environ: Mapping[str, str] | None) -> Path:
     value = (os.environ if environ is None else environ).get(variable, "")
-    # The specification says that a relative path is to be ignored.
+    # The specification says that a relative path must be ignored.
     if os.path.isabs(value):
         return Path(value, _APPLICATION)
     try:

@@ -11,15 +11,15 @@ from common.errors import UnavailableError
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535
 
-# Below the range from which systems take the ports of outgoing connections (32768 on Linux, 49152
-# on macOS). A client that tries again and again to reach a stopped broker on a port of that range
-# ends up, by chance, connected to itself, and then holds the port that the broker wants back.
+# Below the range from which systems pick the ports of outgoing connections (32768 on Linux, 49152
+# on macOS). A client that keeps retrying a stopped broker on a port in that range eventually
+# connects to itself by chance, and then holds the port that the broker needs back.
 _FREE_PORTS = range(20_000, 32_000)
 _ATTEMPTS = 1_000
 
 
 def accepts(port: int, timeout_s: float = 1.0) -> bool:
-    """Tell whether somebody accepts connections on a port of the loopback interface."""
+    """Tell whether a server accepts connections on a port of the loopback interface."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=timeout_s).close()
     except OSError:
@@ -33,11 +33,11 @@ def is_free(port: int) -> bool:
     Raises:
         PermissionError: this user may not listen on that port.
     """
-    # On macOS a bind succeeds beside a server that listens on all interfaces; a connection tells.
+    # On macOS, bind succeeds even if a server listens on all interfaces; connecting reveals it.
     if accepts(port):
         return False
     with socket.socket() as probe:
-        # As Kafka does: connections of an earlier run that linger in TIME_WAIT are no hindrance.
+        # As Kafka does: connections of an earlier run that linger in TIME_WAIT do not matter.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -52,7 +52,7 @@ def find_free(count: int, *, besides: Collection[int] = ()) -> list[int]:
     """Return `count` different ports that are free now and not among `besides`.
 
     Raises:
-        UnavailableError: hardly any port is free.
+        UnavailableError: almost no port is free.
     """
     found: list[int] = []
     for _ in range(_ATTEMPTS):

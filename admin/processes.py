@@ -1,4 +1,4 @@
-"""Processes that outlive whoever started them."""
+"""Processes that outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Process:
 
     pid: int
     started: str
-    """When it started, in the words of the operating system: only to be compared."""
+    """When it started, in the operating system's format; only for comparison."""
 
     @classmethod
     def spawn(cls, command: list[str], *, log_file: Path) -> Process:
-        """Start a command in a session of its own, its output appended to a file.
+        """Start a command in its own session, and append its output to a file.
 
-        A session of its own keeps Ctrl-C and a closed terminal away from it.
+        In its own session, neither Ctrl-C nor closing the terminal ends it.
 
         Raises:
             OSError: the command or the log file cannot be opened.
         """
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        # Not subprocess.Popen, whose objects complain when they are dropped before their process.
+        # Not subprocess.Popen, whose objects warn if they are dropped while their process runs.
         pid = os.posix_spawn(
             command[0],
             command,
@@ -48,7 +48,7 @@ class Process:
 
     def is_running(self) -> bool:
         """Tell whether this very process still runs."""
-        # Collects the process if it is a child of ours that ended; it would stay a zombie.
+        # Reaps the process if it is an ended child of ours, which would otherwise stay a zombie.
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         return _start_time(self.pid) == self.started
@@ -57,14 +57,14 @@ class Process:
         """Send a signal; nothing happens if the process is gone.
 
         Raises:
-            PermissionError: it belongs to another user.
+            PermissionError: the process belongs to another user.
         """
         if self.is_running():
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal_number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the process has ended; False when it still runs after `timeout_s` seconds."""
+        """Wait until the process has ended; False if it still runs after `timeout_s` seconds."""
         deadline_s = time.monotonic() + timeout_s
         while self.is_running():
             if time.monotonic() >= deadline_s:
@@ -74,7 +74,7 @@ class Process:
 
 
 def _start_time(pid: int) -> str | None:
-    """Return when a process started, or None when there is none or it has ended."""
+    """Return when a process started, or None if it does not exist or has ended."""
     return _start_time_linux(pid) if sys.platform == "linux" else _start_time_ps(pid)
 
 
@@ -84,7 +84,7 @@ def _start_time_linux(pid: int) -> str | None:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
-    # The second field is the name in parentheses, and may hold spaces and parentheses itself.
+    # The second field is the name in parentheses, which may itself contain spaces and parentheses.
     state, *fields = stat.rpartition(")")[2].split()
     threads, ticks_since_boot = int(fields[16]), fields[18]
     # The first thread of a killed process may be a zombie while others still hold its ports.

@@ -1,4 +1,4 @@
-"""`pipeline status`: who is there and how the tasks do."""
+"""`pipeline status`: which daemons are up and how the tasks are doing."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _COLORS: Mapping[str, str] = {
 def read_status(config: Config) -> ClusterStatus:
     """Return the status of a pipeline.
 
-    Blocks for up to 1.5 heartbeat intervals, 3.5 if nobody sends heartbeats any more; before
-    that until the brokers have answered, a moment as a rule and 75 s at most. Raises
-    `UnavailableError` if they do not.
+    Blocks until the brokers have answered, usually a moment and 75 s at most, and then for up to
+    1.5 heartbeat intervals, or 3.5 if no daemon sends heartbeats any more. Raises
+    `UnavailableError` if the brokers do not answer.
     """
     watcher = ClusterWatcher(config)
     try:
@@ -58,12 +58,12 @@ def read_status(config: Config) -> ClusterStatus:
 
 
 def as_json(status: ClusterStatus) -> str:
-    """Return the status as a JSON text for programs."""
+    """Return the status as JSON, for programs."""
     return json.dumps(status.to_json(), indent=2)
 
 
 def overview(status: ClusterStatus) -> RenderableType:
-    """Return what a terminal shows of the status."""
+    """Return the status in the form shown on a terminal."""
     parts: list[RenderableType] = [
         job_manager_line(status.job_manager),
         "",
@@ -139,7 +139,7 @@ def standbys_table(status: ClusterStatus) -> Table:
 def notes(status: ClusterStatus) -> list[Text]:
     """Return a line for each reason or activity, with the tasks that have it.
 
-    Tasks that nobody runs have none.
+    Tasks that no TaskManager runs are left out.
     """
     names: dict[str, list[str]] = {}
     for info in (*status.tasks, *status.standbys):
@@ -174,7 +174,7 @@ def _numbers(info: TaskInfo) -> list[str]:
 
 
 def _lag(status: TaskStatus) -> str:
-    """Return the lag, with its age where that is old."""
+    """Return the lag, with its age if the figure is old."""
     lag, age_ms = status.gauge("lag"), status.gauge("lag_age_ms")
     if lag is None:
         return ""
@@ -218,10 +218,10 @@ def _duration(ms: int) -> str:
 
 
 class _UncutTable(Table):
-    """A table that is wider than the terminal rather than cut, if columns are at their minimum."""
+    """A table that becomes wider than the terminal rather than cut columns at minimum width."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render it, with one character between columns."""
+        """Render the table with one character between columns."""
         least = sum(column.min_width or 0 for column in self.columns) + len(self.columns) - 1
         width = max(options.max_width, least)
         return super().__rich_console__(console, options.update(max_width=width))
@@ -236,8 +236,7 @@ def _table(
 ) -> Table:
     """Return a table, without the column `oldest` if nothing is in it.
 
-    Where the terminal is narrow, the columns `folded` break anywhere, and the others between words
-    only.
+    On a narrow terminal, the columns in `folded` break anywhere, and the others only between words.
     """
     table = _UncutTable(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0

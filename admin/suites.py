@@ -1,4 +1,4 @@
-"""`pipeline test`: runs a pipeline.yaml without Kafka against what a YAML file expects of it."""
+"""`pipeline test`: runs a pipeline.yaml without Kafka and checks it against a YAML suite."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """How a test of a suite ended: `problem` says where and why it failed, empty if it passed."""
+    """The result of a test: `problem` says where and why it failed, and is empty if it passed."""
 
     __test__ = False  # for pytest, which would take it for a test
 
@@ -60,14 +60,14 @@ class TestResult:
 
 
 class _MismatchError(Exception):
-    """What came is not what was expected."""
+    """The records or the store's content differ from the expected ones."""
 
 
 def run_suite(path: Path) -> list[TestResult]:
-    """Run all tests of a suite, each on a driver of its own.
+    """Run all tests of a suite, each on its own driver.
 
-    Raises ConfigError for a suite, config.yaml or pipeline.yaml with mistakes, UnavailableError
-    where something is missing that the pipeline needs, such as Java.
+    Raises ConfigError if the suite, config.yaml or pipeline.yaml has mistakes, and UnavailableError
+    if something that the pipeline needs is missing, such as Java.
     """
     problems = Problems(path)
     root = read_yaml(path, problems)
@@ -96,7 +96,7 @@ class _Suite:
         self.tests = _tests(fields, problems)
 
     def run(self, name: str, steps: list[Pair]) -> TestResult:
-        """Run a test. Raises what `run_suite` does."""
+        """Run a test. Raises the same errors as `run_suite`."""
         problem = ""
         try:
             with self._driver() as driver:
@@ -105,7 +105,7 @@ class _Suite:
         except (ConfigError, UnavailableError):
             raise
         except Exception as error:
-            # From the constructor, `init` or `close` of a processor; what a step found comes first.
+            # From a processor's constructor, `init` or `close`; the problem of a step comes first.
             problem = problem or f"{self._path}: {_told(error)}"
         return TestResult(name, problem)
 
@@ -132,7 +132,7 @@ class _Suite:
         self._refuse(unknown)
 
     def _refuse(self, topics: Sequence[str]) -> None:
-        """Report names of topics, under serdes and partitions, that the pipeline does not have."""
+        """Report topics named under serdes or partitions that the pipeline does not have."""
         problems = Problems(self._path)
         for pair in self._named:
             if self._topics.get(pair.key, pair.key) in topics:
@@ -141,7 +141,7 @@ class _Suite:
         problems.raise_if_any()
 
     def _problem(self, driver: TopologyTestDriver, steps: list[Pair]) -> str:
-        """Return where and why the first step fails that does, or ""."""
+        """Return where and why the first failing step fails; "" if all pass."""
         run = _Run(driver, self._topics, self._by_topic(self._serdes))
         for step in steps:
             problems = Problems(self._path)
@@ -156,7 +156,7 @@ class _Suite:
 
     @cached_property
     def _topics(self) -> Mapping[str, str]:
-        """Return the topics that have names in the files: sources and sinks."""
+        """Return the topics by their names in the files: sources and sinks."""
         config = load_config(self._config)
         problems = Problems(self._pipeline)
         pipeline = read_pipeline(read_yaml(self._pipeline, problems), problems)
@@ -164,7 +164,7 @@ class _Suite:
 
 
 class _Run:
-    """One test that is run."""
+    """One run of a test."""
 
     def __init__(
         self,
@@ -232,15 +232,15 @@ class _Run:
         try:
             found = _content(store, key)
         except SerializationError:
-            # Built-in types and classes without serdes have bytes for keys.
+            # The keys of built-in types, and of classes without serdes, are bytes.
             found = _content(store, _to_bytes(key, None))
         if not _is_same(found, wanted):
             raise _MismatchError(f"{name} has {found!r} for {key!r}, expected {wanted!r}")
 
 
-# Any, because stores of several kinds have nothing in common.
+# Any, because the kinds of stores have no common type.
 def _content(store: Any, key: Any) -> Any:
-    """Return the value of a key, of several windows or sessions a list."""
+    """Return the value of a key; for windows and sessions, the list of their values."""
     if isinstance(store, WindowStore):
         with store.fetch(key, 0, MAX_TIME) as windows:
             return [value for _, value in windows]
@@ -312,7 +312,7 @@ def _wanted(item: Value, problems: Problems) -> dict[str, Any]:
 
 
 def _headers(value: Value | None, problems: Problems) -> list[tuple[str, Any]]:
-    """Return names and values: of a map, or of a list of maps where a name comes several times."""
+    """Return names and values, from a map, or from a list of maps if a name occurs repeatedly."""
     maps = value.items if isinstance(value, Items) else (value,) if value is not None else ()
     found: list[tuple[str, Any]] = []
     for item in maps:
@@ -329,7 +329,7 @@ def _shown(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> dict[str, Any]:
-    """Return of a record what is wanted of it; of one that nobody expected, key and value."""
+    """Return the wanted fields of a record; key and value if the record was not expected."""
     names = list(wanted) or ["key", "value"]
     shown: dict[str, Any] = {}
     for name in names:
@@ -348,7 +348,7 @@ def _shown(
 def _shown_headers(
     headers: Iterable[tuple[str, bytes | None]], wanted: list[tuple[str, Any]]
 ) -> list[tuple[str, Any]]:
-    """Return headers in the form of those that they are compared with, place by place."""
+    """Return headers, each in the form of the wanted header at the same position."""
     likes = chain((like for _, like in wanted), repeat(None))
     return [
         (name, _from_bytes(data, like, None))
@@ -357,7 +357,7 @@ def _shown_headers(
 
 
 def _is_same(found: Any, wanted: Any) -> bool:
-    """Whether two values are equal, and all that is in them; 1, 1.0 and true are not."""
+    """Whether two values are deeply equal; 1, 1.0 and true are not equal to each other."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         keys = found.keys()
         return keys == wanted.keys() and all(_is_same(found[key], wanted[key]) for key in keys)
@@ -368,14 +368,14 @@ def _is_same(found: Any, wanted: Any) -> bool:
 
 
 def _told(error: Exception) -> str:
-    """Return what went wrong, in words."""
+    """Return the description of an error."""
     if isinstance(error, _MismatchError):
         return str(error)
     return f"{type(error).__name__}: {error}{Explanation(error).where}"
 
 
 def _to_bytes(value: Any, serde: Serde[Any] | None) -> bytes | None:
-    """Return what a value of the suite is in a topic: text, decimal text, or JSON."""
+    """Return a value of the suite as it is in a topic: text, decimal text, or JSON."""
     if value is None:
         return None
     if serde is not None:
@@ -384,7 +384,7 @@ def _to_bytes(value: Any, serde: Serde[Any] | None) -> bytes | None:
 
 
 def _from_bytes(data: bytes | None, wanted: Any, serde: Serde[Any] | None) -> Any:
-    """Return what stands in a topic, in the form of the value that it is compared with."""
+    """Return the content of a topic in the form of the value that it is compared with."""
     if data is None:
         return None
     if serde is not None:

@@ -1,4 +1,4 @@
-"""Where history comes from and where results go, as the command line says it."""
+"""The places that history comes from and results go to, as given on the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class TopicRange:
-    """A topic from `start` to `end`: offsets, or times, or without a limit where that is empty."""
+    """A topic from `start` to `end`, each an offset or a time; an empty one means no limit."""
 
     name: str
     start: str = ""
@@ -54,11 +54,11 @@ class _Limit:
 def read_sources(
     texts: Sequence[str], names: Mapping[str, str], is_topic: Callable[[str], bool]
 ) -> dict[str, Where]:
-    """Return where the records of topics are, from texts such as `NAME=history/` or `history/`.
+    """Return the places of each topic's records, from `NAME=history/`, `history/` and the like.
 
-    `names` has the topics by the names of sources, the default first; other topics may be named
-    if `is_topic`. Raises `ConfigError` for a topic that is given twice, or for one without a name
-    where none is read.
+    `names` has the topics by the names of their sources, the default first. Other topics may be
+    named if `is_topic` accepts them. Raises `ConfigError` for a topic that is given twice, and for
+    a place without a name if `names` is empty.
     """
     found: dict[str, Where] = {}
     for text in texts:
@@ -104,17 +104,16 @@ def read_target(text: str) -> Path | str:
 
 
 def are_nested(one: Path, other: Path) -> bool:
-    """Whether two paths are the same, or one of them lies within the other, links followed."""
+    """Whether two paths are the same or one is inside the other, after following links."""
     one, other = one.resolve(), other.resolve()
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def offsets_of(where: TopicRange, partitions: int, admin: Admin) -> list[tuple[int, int]]:
-    """Return from which offset up to, without, which one each partition is to be read.
+    """Return the first offset to read of each partition, and the offset after the last one.
 
-    Up to the end that they have now; of what is asked for, what the topic still has. Raises
-    `ConfigError` if the start comes behind the end in every partition: in some, it may, where one
-    of them is a time.
+    Limits the range to the offsets that the topic has now. Raises `ConfigError` if the start is
+    after the end in every partition; in some partitions it may be, if one of the two is a time.
     """
     places: list[Partition] = [(where.name, number) for number in range(partitions)]
     oldest, ends = admin.oldest_offsets(places), admin.high_watermarks(places)
@@ -126,7 +125,7 @@ def offsets_of(where: TopicRange, partitions: int, admin: Admin) -> list[tuple[i
         if not limit.is_time:
             return dict.fromkeys(places, limit.number)
         found = admin.offsets_at(places, limit.number)
-        # Since the ends were asked for, they may have moved.
+        # The ends may have moved since they were requested.
         return {p: ends[p] if o is None else min(o, ends[p]) for p, o in found.items()}
 
     starts, stops = limits(where.start, oldest), limits(where.end, ends)
@@ -141,7 +140,7 @@ def offsets_of(where: TopicRange, partitions: int, admin: Admin) -> list[tuple[i
 
 
 def _path(option: str, text: str) -> Path:
-    # An empty one would be the current folder, and is a variable of a script that is not set.
+    # An empty path would mean the current folder; most likely a script's variable is not set.
     if not text.strip():
         raise ConfigError(f'{option} is empty: name a place, "." for the current folder')
     return Path(text).absolute()

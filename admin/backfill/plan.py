@@ -1,4 +1,4 @@
-"""What a backfill does, as a value: its inputs, its stages in their order, and its outputs."""
+"""The plan of a backfill, as a value: its inputs, its stages in order, and its outputs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from streams.pipeline.patterns import with_matching_topics
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A backfill. `stages` has the replicas of each processor, writers before their readers.
+    """The plan of a backfill.
 
-    `results` are the topics that nobody else but the user reads, and `target` is a folder, or the
-    topic that takes the place of the one sink.
+    `stages` has the replicas of each processor, writers before their readers. `results` are the
+    topics that only the user reads. `target` is a folder, or the topic that replaces the only sink.
     """
 
     config: Config
@@ -44,7 +44,7 @@ class Plan:
     results: Sequence[str]
     target: Path | str
     target_topics: Mapping[str, str] = field(default_factory=dict)
-    """What a topic of the results is called in Kafka, if that is where they go."""
+    """The name in Kafka of each topic of the results, if they go to Kafka."""
 
     def num_partitions(self, topic: str) -> int:
         """Return how many partitions a topic of the pipeline has."""
@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be the same for an interrupted backfill to go on, as JSON values."""
+        """The parts that must not change for an interrupted backfill to resume, as JSON values."""
         return {
             "pipeline": [replica.fingerprint for stage in self.stages for replica in stage],
             "partitions": {topic: self.num_partitions(topic) for topic in sorted(self.sources)},
@@ -69,9 +69,9 @@ class Plan:
 
 
 def make_plan(config: Path, pipeline: Path, from_: Sequence[str], to: str) -> Plan:
-    """Read the files and the arguments. Asks Kafka only where a topic is read or written.
+    """Read the files and the arguments; asks Kafka only if a topic is read or written.
 
-    Raises `ConfigError` for what is wrong, `UnavailableError` without a broker that is needed.
+    Raises `ConfigError` for mistakes, and `UnavailableError` if Kafka is needed and not reachable.
     """
     settings = load_config(config)
     topology = load_pipeline(pipeline, settings)
@@ -120,7 +120,7 @@ def make_plan(config: Path, pipeline: Path, from_: Sequence[str], to: str) -> Pl
 
 
 def _sources_of(topology: Topology, names: TopicNames) -> dict[str, str]:
-    """Return the topics that nothing in the pipeline writes, by their names and by themselves."""
+    """Return the topics that nothing in the pipeline writes, by source name and by topic name."""
     written = {topic for node in topology.nodes for topic in _written(node, names)}
     found: dict[str, str] = {}
     for node in topology.nodes:
@@ -143,7 +143,7 @@ def _results(topology: Topology, names: TopicNames, arcs: Collection[str]) -> tu
 def _renamed(
     topology: Topology, names: TopicNames, target: str, results: Sequence[str]
 ) -> dict[str, str]:
-    """Return what the results are called in Kafka: dead letters as ever, the one sink `target`."""
+    """Return the results' names in Kafka: dead letters keep theirs, the only sink is `target`."""
     dead = {names.dead_letter(node.id) for node in topology.nodes}
     sinks = [topic for topic in results if topic not in dead]
     if len(sinks) != 1:
@@ -157,7 +157,7 @@ def _renamed(
 def _counts_in_kafka(
     config: Config, sources: Mapping[str, Where], target_topics: Mapping[str, str]
 ) -> dict[str, int]:
-    """Return the partitions of the topics in Kafka, under the names that the pipeline has."""
+    """Return the partition counts of the topics in Kafka, by their names in the pipeline."""
     read = {topic: where.name for topic, where in sources.items() if isinstance(where, TopicRange)}
     both = {*read.values()} & {*target_topics.values()}
     if both:
@@ -175,7 +175,7 @@ def _counts_in_kafka(
 
 
 def target_specs(plan: Plan) -> list[TopicSpec]:
-    """Return the topics that results go to, by the names that they have in Kafka."""
+    """Return the topics that results go to, under their names in Kafka."""
     specs = {spec.name: spec for spec in data_topics(plan.config, plan.topology)}
     return [replace(specs[topic], name=name) for topic, name in plan.target_topics.items()]
 
@@ -188,7 +188,7 @@ def _stages(topology: Topology, names: TopicNames, config: Config) -> list[list[
 
 
 def _in_order(nodes: Sequence[ProcessorNode], names: TopicNames) -> list[ProcessorNode]:
-    """Return the processors such that all who write a topic come before those who read it."""
+    """Return the processors in an order in which a topic's writers come before its readers."""
     reads = {node.id: {*names.in_topics(node), *node.global_stores.values()} for node in nodes}
     waiting, ordered = list(nodes), []
     while waiting:

@@ -1,4 +1,4 @@
-"""Runs a backfill: reads, then stage by stage, then writes; every step goes on where it was."""
+"""Runs a backfill: reads, processes stage by stage, writes; each step resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LOOK_INTERVAL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a backfill did, over all of its runs; `written` by topic."""
+    """The result of a backfill over all of its runs; `written` is by topic."""
 
     read: int
     written: Mapping[str, int]
@@ -55,7 +55,7 @@ class Result:
 
 
 def default_work(plan: Plan) -> Path:
-    """Return where a backfill works unless it is told: beside its target, or in `state_dir`."""
+    """Return the default work folder: next to the target folder, or in `state_dir`."""
     if isinstance(plan.target, Path):
         return plan.target.with_name(f"{plan.target.name}.backfill")
     job = plan.config.job_name or "job"
@@ -63,7 +63,7 @@ def default_work(plan: Plan) -> Path:
 
 
 class Jobs(Protocol):
-    """What runs tasks: see `BoundedJobs`."""
+    """Runs tasks; see `BoundedJobs`."""
 
     @property
     def slots(self) -> int: ...
@@ -78,13 +78,13 @@ class Jobs(Protocol):
 def run_backfill(
     plan: Plan, work: Path, console: Console, start_jobs: Callable[[Config], Jobs]
 ) -> Result:
-    """Do all that is not done yet, and show how far it is; Spark starts if anything is left.
+    """Do all that is not done yet and show the progress; Spark starts if anything is left.
 
-    Raises `ConfigError` for a work folder of another backfill or for input that is wrong,
-    `PipelineError` for a record that a processor rejects under `on_error: fail`, and
-    `UnavailableError` without Spark, Kafka or a folder to write to. What is done then stays done.
+    Raises `ConfigError` if the work folder belongs to another backfill or the input is wrong,
+    `PipelineError` if a processor rejects a record under `on_error: fail`, and `UnavailableError`
+    if Spark, Kafka or a folder cannot be used. Finished work is kept then.
     """
-    # Executors have a current folder of their own.
+    # Executors have their own current folder.
     work = work.absolute()
     _require_apart(work, plan)
     target = plan.target if isinstance(plan.target, Path) else None
@@ -104,7 +104,7 @@ def run_backfill(
 
 
 def _require_apart(work: Path, plan: Plan) -> None:
-    """Refuse a work folder in whose folders others are: they are removed when all is done."""
+    """Refuse a work folder that overlaps input or target: its folders are deleted at the end."""
     read = [where.path for where in plan.sources.values() if isinstance(where, Files)]
     for place in (plan.target, *read):
         if isinstance(place, Path) and are_nested(work, place):
@@ -116,7 +116,7 @@ def _require_apart(work: Path, plan: Plan) -> None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turn what Kafka and disks refuse into errors for users."""
+    """Turn errors of Kafka and of disks into errors for users."""
     try:
         yield
     except EngineError as error:
@@ -126,7 +126,7 @@ def _translated() -> Iterator[None]:
 
 
 def _ranges(plan: Plan) -> dict[str, list[list[int]]]:
-    """Return the offsets to read of each topic, up to the ends of now."""
+    """Return the offsets to read of each topic, up to its current end offsets."""
     return {
         topic: [list(each) for each in offsets_of(where, plan.num_partitions(topic), admin)]
         for topic, where in plan.sources.items()
@@ -150,11 +150,11 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 
 class _Run:
-    """One run of a backfill. `_folders` are those of all tasks that are done."""
+    """One run of a backfill; `_folders` has the folders of all finished tasks."""
 
     def __init__(self, plan: Plan, work: Work, jobs: Jobs, progress: Progress) -> None:
         self._plan = plan
-        # On a cluster, what lies in python_path is shipped, and its folders are of this host.
+        # On a cluster, the content of python_path is shipped; its folders exist on this host only.
         config = plan.config
         self._config = config if config.spark.is_local else replace(config, python_path=())
         self._work = work
@@ -163,7 +163,7 @@ class _Run:
         self._stopping = Event()
         self._folders: list[Path] = []
         self._written: dict[str, int] = {}
-        """How many records each topic has, those that were read included."""
+        """How many records each topic has, including those that were read."""
 
     def run(self) -> Result:
         read = self._read()
@@ -206,7 +206,7 @@ class _Run:
         return records
 
     def _prepare_target(self) -> dict[str, int]:
-        """Make topics that are missing; return how large records of the results may be."""
+        """Create missing topics; return the record size limit of each topic of the results."""
         names = self._plan.target_topics
         if not names:
             return {}
@@ -247,7 +247,7 @@ class _Run:
         """Write all results; return how many records each topic got."""
         plan, folder = self._plan, self._work.stage("write")
         stages = [path for path in self._folders if path.parent.name.startswith("stage-")]
-        # A function of the user's may choose topics that the pipeline does not name.
+        # A user's function may choose topics that the pipeline does not name.
         others = sorted(topics_of(stages) - {*plan.results, *plan.arcs})
         if others and plan.target_topics:
             raise PipelineError(
@@ -287,9 +287,9 @@ class _Run:
         return Input(tuple(runs_of(self._folders, topic, partition)), keeps_offsets=is_topic)
 
     def _do(self, name: str, tasks: Sequence[Task], total: int | None) -> list[Done]:
-        """Do those tasks that are not done yet, side by side, and show how far they are.
+        """Run the tasks that are not done yet in parallel, and show their progress.
 
-        Raises `ConfigError` where the work folder has not all that they wrote.
+        Raises `ConfigError` if the work folder lacks something that tasks wrote.
         """
         bar = self._progress.add_task(name, total=total)
         before = [bounded.result_of(task.folder) for task in tasks]
@@ -335,13 +335,13 @@ class _Run:
 
 
 def _size(done: Done) -> int:
-    """Return the records by which progress is told: those read, or of a writer those written."""
+    """Return the records that count as progress: those read, or for a writer those written."""
     return done.records_in or sum(done.written.values())
 
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """A task of a stage whose queries run on the session of this process."""
+    """A stage's task whose queries run on the Spark session of this process."""
 
     task: StageTask
     queries: Queries
@@ -356,7 +356,7 @@ class _Here:
 
 
 class _Stoppable(Place):
-    """A place whose task ends where it tells its progress, once somebody wants that."""
+    """A place whose task ends when it next reports progress, once it is asked to stop."""
 
     def __init__(self, path: Path, stopping: Event) -> None:
         super().__init__(path)

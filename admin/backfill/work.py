@@ -1,4 +1,4 @@
-"""The folder in which a backfill keeps what it has done, so that it can go on."""
+"""The folder in which a backfill keeps its finished work, so that it can resume."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The folder of one backfill, whose `id` no other one has.
+    """The folder of one backfill; no other backfill has its `id`.
 
-    `started_ms` is when it was first started, and `ranges` has the offsets that were found then,
-    `[from, to]` for each partition of the topics that are read.
+    `started_ms` is when the backfill was first started. `ranges` has the offsets found at that
+    time, `[from, to]` for each partition of the topics that are read.
     """
 
     folder: Path
@@ -49,12 +49,12 @@ class Work:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What the whole backfill did; `None` while it is not done."""
+        """The result of the whole backfill; `None` until it is done."""
         found: dict[str, Any] | None = _read(self.folder / _RESULT)
         return found
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Note that all is done, and remove what is not needed any more."""
+        """Record that the backfill is done, and remove the folders that are no longer needed."""
         _write(self.folder / _RESULT, result)
         for path in self.folder.iterdir():
             if path.is_dir():
@@ -68,10 +68,10 @@ def opened(
     find_ranges: Callable[[], Mapping[str, list[list[int]]]],
     target: Path | None,
 ) -> Iterator[Work]:
-    """Hold the folder of a backfill, made if it is missing.
+    """Hold the folder of a backfill, which is created if it is missing.
 
-    `find_ranges()` is asked once in a backfill's life. Raises `ConfigError` for a folder that
-    another backfill has made or holds, and for a `target` that has something in it before it began.
+    `find_ranges()` is called once in a backfill's life. Raises `ConfigError` if another backfill
+    has made or holds the folder, and if `target` is not empty before the backfill begins.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK).open("a") as lock:
@@ -95,7 +95,7 @@ def opened(
 
 
 def _require_new(folder: Path, target: Path | None) -> None:
-    # What stands there if the first start was interrupted.
+    # An interrupted first start may have left these.
     ours = (_LOCK, Path(_ABOUT).with_suffix(_UNFINISHED).name)
     others = [path.name for path in folder.iterdir() if path.name not in ours]
     if others:

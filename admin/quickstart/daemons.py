@@ -1,4 +1,4 @@
-"""Daemons as a user starts them, each in a session of its own that ends as a whole."""
+"""Daemons, started as a user would start them, each in its own session that ends as a whole."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Daemon:
         log_file: Path,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Take note of what to start; nothing starts yet. `environment` adds to this process's."""
+        """Prepare a daemon without starting it; `environment` is added to this process's own."""
         self.name = name
         self.command = tuple(command)
         self.log_file = log_file
@@ -53,7 +53,7 @@ class Daemon:
         self._was_stopped = False
 
     def __str__(self) -> str:
-        """Return what a user would type."""
+        """Return the command as a user would type it."""
         return " ".join([Path(self.command[0]).name, *self.command[1:]])
 
     @property
@@ -63,7 +63,7 @@ class Daemon:
 
     @property
     def exit_code(self) -> int | None:
-        """What the daemon's own process ended with; negative for a signal."""
+        """Exit code of the daemon's own process, negative for a signal; `None` until it ends."""
         return self._process.poll() if self._process else None
 
     def start(self, signals: Signals) -> None:
@@ -79,7 +79,7 @@ class Daemon:
             )
 
     def require_alive(self) -> None:
-        """Raise `PipelineError` with the end of the log if it ended without being told to."""
+        """Raise `PipelineError` with the end of the log if the daemon ended on its own."""
         if self.exit_code is None or self._was_stopped:
             return
         lines = self.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:]
@@ -103,7 +103,7 @@ class Daemon:
             self._process.terminate()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until its whole session is gone; False if it is not after `timeout_s` seconds."""
+        """Wait until the whole session is gone; False if it is not after `timeout_s` seconds."""
         deadline_s = time.monotonic() + timeout_s
         while self._has_remains():
             if time.monotonic() >= deadline_s:
@@ -112,7 +112,7 @@ class Daemon:
         return True
 
     def end(self) -> None:
-        """Kill what is left of its session."""
+        """Kill what is left of the session."""
         deadline_s = time.monotonic() + _KILL_TIMEOUT_S
         while self._has_remains() and time.monotonic() < deadline_s:
             assert self._process is not None
@@ -124,7 +124,7 @@ class Daemon:
     def _has_remains(self) -> bool:
         if self._process is None:
             return False
-        # Collects the process if it has ended; it would stay a zombie.
+        # Reaps the process if it has ended; otherwise it would stay a zombie.
         return self._process.poll() is None or any(session_members(self._process.pid))
 
 

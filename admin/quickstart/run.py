@@ -51,7 +51,7 @@ heartbeat_interval_ms: 1000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for."""
+    """The user's options."""
 
     kill: bool = True
     keep: bool = False
@@ -72,10 +72,10 @@ class _Cluster:
 
 
 def run(options: Options, display: Display, signals: Signals) -> bool:
-    """Run everything; return whether the results are right. For the main thread.
+    """Run everything; return whether the results are right.
 
-    Raises `PipelineError` if it does not come to a verdict. Whatever happens, no process of the
-    run stays, but for the broker if the user wants to keep it.
+    Must be called in the main thread. Raises `PipelineError` if there is no verdict. In any case,
+    no process of the run is left, except for the broker if the user wants to keep it.
     """
     archive = fetch_flights()
     folder = Path(tempfile.mkdtemp(prefix="kafka-pipeline-quickstart-"))
@@ -139,7 +139,7 @@ def _run(
 
 
 def _prepare(folder: Path, broker: LocalCluster, flights: Flights) -> _Cluster:
-    """Write the files, and say what is to be started with them."""
+    """Write the files; return them with the daemons to start."""
     config_file, pipeline_file = folder / "config.yaml", folder / "pipeline.yaml"
     port = broker.nodes[0].port
     config_file.write_text(_CONFIG.format(port=port, task_managers=TASK_MANAGERS))
@@ -170,7 +170,7 @@ def _flow(
     cluster: _Cluster,
     flights: Flights,
 ) -> tuple[float | None, Sequence[Sequence[float]]]:
-    """Let the records flow; return when a TaskManager was killed, and when results came."""
+    """Feed the records; return when a TaskManager was killed, and when results arrived."""
     watcher = ClusterWatcher(cluster.config)
     stack.callback(watcher.close)
     _wait_until_all_run(watcher, cluster)
@@ -204,7 +204,7 @@ def _wait_until_all_run(watcher: ClusterWatcher, cluster: _Cluster) -> None:
 
 
 def _owner_of_state(topology: Topology, status: ClusterStatus) -> int:
-    """Return the TaskManager that has a store: whoever takes its tasks over must restore it."""
+    """Return a TaskManager with a store, which the next owner of its tasks must restore."""
     stateful = {TaskId(node.id, 0) for node in topology.nodes if node.is_stateful}
     owners = (info.owner for info in status.tasks if info.task in stateful)
     return next((owner for owner in owners if owner is not None), 0)
@@ -216,7 +216,7 @@ def _require_alive(cluster: _Cluster) -> None:
 
 
 def _stop(daemons: Sequence[Daemon]) -> list[str]:
-    """Stop all in good order; return what went wrong with it."""
+    """Stop all daemons gracefully; return what went wrong."""
     running = [daemon for daemon in daemons if daemon.exit_code is None]
     _end(daemons)
     return [
@@ -227,7 +227,7 @@ def _stop(daemons: Sequence[Daemon]) -> list[str]:
 
 
 def _end(daemons: Sequence[Daemon]) -> None:
-    """Stop all, and kill what is still there after a while."""
+    """Stop all daemons, and kill those that still run after a while."""
     for daemon in daemons:
         daemon.terminate()
     deadline_s = time.monotonic() + _STOP_TIMEOUT_S

@@ -10,7 +10,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """Somebody wants this process to end; `number` is the signal."""
+    """A signal asks this process to end; `number` says which."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -25,22 +25,22 @@ class Signals:
         self._pending: int | None = None
 
     def install(self) -> None:
-        """From now on the first signal raises `Interrupted`, and later ones do nothing.
+        """Make the first signal raise `Interrupted`, and later ones do nothing.
 
-        Signals that this process was started to ignore, as by nohup, stay ignored.
+        Signals that were ignored when this process started, as under nohup, stay ignored.
         """
         for number in _NUMBERS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
 
     def ignore(self) -> None:
-        """From now on nothing interrupts this process, so that it can clean up."""
+        """Ignore signals from now on, so that this process can clean up."""
         for number in _NUMBERS:
             signal.signal(number, signal.SIG_IGN)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let a signal that comes meanwhile interrupt only afterwards."""
+        """Defer the interruption by a signal to the end of the block."""
         self._held = True
         try:
             yield

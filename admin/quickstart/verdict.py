@@ -1,8 +1,11 @@
-"""Says whether what the pipeline put out is exactly what it should be. Knows nothing of the engine.
+"""Checks that the pipeline's output is exactly what it should be; knows nothing of the engine.
 
-The answer is worked out from the input alone: the n-th flight to an airport whose delay is known
-must give the record (airport, n), once, and in this order; a flight without a known delay must be a
-dead letter that says why, and one that was cancelled nothing at all.
+The expected output is derived from the input alone:
+
+- The n-th flight to an airport with a known delay must give the record (airport, n), once, and in
+  this order.
+- A flight without a known delay must be a dead letter that says why.
+- A cancelled flight must give nothing at all.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class OutRecord:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What must come out: the highest count of each airport, and its number of dead letters."""
+    """The expected output: each airport's highest count, and its number of dead letters."""
 
     counts: Counter[bytes]
     dead_letters: Counter[bytes]
@@ -38,7 +41,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The figures, and every kind of mistake with its first examples; none if all is right."""
+    """The figures, and each kind of mistake with its first examples; none if all is right."""
 
     flights: int
     outputs: int
@@ -47,12 +50,12 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether everything holds."""
+        """Whether there are no mistakes."""
         return not self.problems
 
 
 def expect(flights: Iterable[Outcome]) -> Expected:
-    """Return what must come out for the flights."""
+    """Return the expected output for the flights."""
     counts: Counter[bytes] = Counter()
     dead_letters: Counter[bytes] = Counter()
     for airport, delay in flights:
@@ -64,9 +67,9 @@ def expect(flights: Iterable[Outcome]) -> Expected:
 def judge(
     flights: Sequence[Outcome], outputs: Sequence[OutRecord], dead_letters: Sequence[OutRecord]
 ) -> Verdict:
-    """Compare the records of the sink and of the dead-letter topic with what they must be.
+    """Compare the records of the sink and the dead-letter topic with the expected ones.
 
-    Both hold the records of each partition in the partition's order.
+    In both, the records of each partition are in the partition's order.
     """
     expected = expect(flights)
     mistakes = _Mistakes()
@@ -153,7 +156,7 @@ def _judge_dead_letters(
 
 
 def _as_count(value: bytes | None) -> int | None:
-    """Return the number that a canonical decimal text stands for; None for anything else."""
+    """Return the value of a canonical decimal number; None for anything else."""
     if value is None or not value.isdigit() or value.startswith(b"0"):
         return None
     return int(value)

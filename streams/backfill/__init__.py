@@ -1,1 +1,1 @@
-"""A pipeline over history: bounded tasks that read files and write files. Needs Arrow, no Spark."""
+"""A pipeline over history: bounded tasks that read and write files. Needs Arrow, but no Spark."""

@@ -1,4 +1,4 @@
-"""History in Parquet and CSV files: which columns they have, and runs of their records."""
+"""Reads history from Parquet and CSV files: checks their columns, puts their records into runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BATCH_RECORDS = 4_096
 _PARQUET_BUFFER_BYTES = 1024 * 1024
 _CSV_BLOCK_BYTES = 32 * 1024 * 1024
 _FILE_BITS = 40
-"""Where there is no offset, the number of the file and that of the row within it stand for it."""
+"""Without an offset, a record's position is its file's number shifted by this, plus its row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Chunk:
     first_position: int
     row_groups: tuple[int, ...] = ()
     records: int | None = None
-    """How many it has; unknown for CSV."""
+    """How many records it has; unknown for CSV."""
 
 
 def find_files(path: Path) -> list[Path]:
-    """Return a file, or all of a folder, those in folders of its own included, by name.
+    """Return a file, or all files of a folder and its subfolders, sorted by name.
 
-    Raises `ConfigError` if there is none.
+    Raises `ConfigError` if there are none.
     """
     if path.is_dir():
         found = sorted(each for suffix in SUFFIXES for each in path.rglob(f"*{suffix}"))
@@ -65,9 +65,9 @@ def find_files(path: Path) -> list[Path]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Tell whether a file or folder is not meant to be read, by the custom of Spark and Hadoop.
+    """Tell whether a file or folder is hidden, by the convention of Spark and Hadoop.
 
-    A folder such as `_day=1` is one of the columns that they make folders of.
+    A folder such as `_day=1` is not: it is a value of a column that they partition by.
     """
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
@@ -105,7 +105,7 @@ def _row_groups(path: Path, position: int) -> Iterator[Chunk]:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """Puts the records of a chunk into runs of their partitions of a topic, in order of time."""
+    """Puts the records of a chunk into runs of a topic's partitions, in order of time."""
 
     folder: Path
     chunk: Chunk
@@ -113,7 +113,7 @@ class ReadFile:
     num_partitions: int
 
     def work(self, place: Place) -> Done:
-        """See `Task.work`. Raises `ConfigError` for what are no records."""
+        """See `Task.work`. Raises `ConfigError` if the chunk cannot be read as records."""
         done = Done()
         position = self.chunk.first_position
         try:
@@ -121,7 +121,7 @@ class ReadFile:
                 records, partitions = records_of(
                     table, self.chunk.path, position, self.num_partitions
                 )
-                # A run of its own for each: only within a table, records are in order.
+                # Each table gets its own runs: records are in order only within a table.
                 runs = Runs(place.path, number)
                 runs.write(self.topic, records, partitions)
                 done.count_written(runs.close())
@@ -134,9 +134,10 @@ class ReadFile:
 
 
 def _tables(chunk: Chunk) -> Iterator[pa.Table]:
-    """Yield the records of a chunk in tables of up to 1,000,000 and 64 MB, as they are sorted.
+    """Yield the records of a chunk in tables of up to 1,000,000 records and 64 MB.
 
-    A row group may be larger, and many times as large in memory as in its file.
+    Each table is sorted in memory, so it must not be larger. A row group may be larger, and many
+    times as large in memory as in its file.
     """
     waiting: list[pa.Table] = []
     records = size = 0
@@ -154,7 +155,7 @@ def _tables(chunk: Chunk) -> Iterator[pa.Table]:
 
 
 def _decoded(chunk: Chunk) -> Iterator[pa.Table]:
-    """Yield the records of a chunk in small tables, whose texts stand in them."""
+    """Yield the records of a chunk in small tables without dictionary-encoded columns."""
     for batch in _csv(chunk.path) if chunk.path.suffix == ".csv" else _parquet(chunk):
         table = pa.Table.from_batches([batch])
         for number, column in enumerate(table.schema):
@@ -165,7 +166,7 @@ def _decoded(chunk: Chunk) -> Iterator[pa.Table]:
 
 
 def _parquet(chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    # Or it would read row groups as a whole.
+    # Otherwise, it would read whole row groups at once.
     options = {"pre_buffer": False, "buffer_size": _PARQUET_BUFFER_BYTES}
     with pq.ParquetFile(chunk.path, **options) as file:
         groups = [file.metadata.row_group(group) for group in chunk.row_groups]
@@ -178,7 +179,7 @@ def _parquet(chunk: Chunk) -> Iterator[pa.RecordBatch]:
 def _csv(path: Path) -> Iterator[pa.RecordBatch]:
     options = pyarrow.csv.ConvertOptions(
         column_types={"key": pa.binary(), "value": pa.binary()},
-        # A field without quotes and content is null, and one with quotes an empty text.
+        # An empty field is null without quotes, and an empty string with quotes.
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -212,7 +213,8 @@ def records_of(
 ) -> tuple[pa.Table, npt.NDArray[np.int32]]:
     """Return records of `SCHEMA` in the order of time and offset, and their partitions.
 
-    Records without a key and a partition are dealt out in turn. Raises `ConfigError`.
+    Records with neither a key nor a partition are distributed round robin. Raises `ConfigError` if
+    a column is wrong.
     """
     size = len(table)
     names = table.column_names

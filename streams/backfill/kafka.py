@@ -1,4 +1,4 @@
-"""History in a topic, and results into a topic."""
+"""Reads history from a topic, and writes results to a topic."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RETRY_S = 1.0
 class ReadPartition:
     """Puts the records of a topic's partition from offset `start` up to `end` into a run.
 
-    The run is one of `topic`, whose place the topic that is read takes in the pipeline.
+    The run belongs to `topic`, the topic of the pipeline that `read_topic` replaces.
     """
 
     folder: Path
@@ -82,8 +82,8 @@ def _table(batch: RecordBatch) -> pa.Table:
 class WritePartition:
     """Writes runs to a partition of a topic, exactly once however often it is interrupted.
 
-    Each transaction commits, as the offset of `group` for the partition, how many records have
-    been written; whoever comes next fences the former writer and goes on behind them.
+    Each transaction commits how many records have been written, as the offset of `group` for the
+    partition. The next writer fences the former one and continues after those records.
     """
 
     folder: Path
@@ -111,7 +111,7 @@ class WritePartition:
         producer = TaskProducer(self.config, transactional_id, {self.topic: self.size_limit})
         with closing(producer), closing(PartitionReader(self.config, self.group)) as reader:
             producer.fence(_TIMEOUT_S)
-            # Only now: before, the former writer could still commit.
+            # Only after fencing: before that, the former writer could still commit.
             written = reader.committed([target], _TIMEOUT_S).get(target, Committed(0)).offset
             place.progress(written)
             records = islice(self._records(place), written, None)
@@ -133,7 +133,7 @@ class WritePartition:
 
 
 def _next_part(records: Iterator[OutputRecord]) -> list[OutputRecord]:
-    """Return as many records as are surely sent before a transaction times out."""
+    """Return as many records as can safely be sent before a transaction times out."""
     part: list[OutputRecord] = []
     size = 0
     for record in records:

@@ -1,4 +1,4 @@
-"""What a task writes: a run for each topic and partition that anything goes to."""
+"""The output of a task: a run for each topic and partition that it writes to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def topics_of(folders: Iterable[Path]) -> set[str]:
 
 
 class Runs:
-    """Runs of a task, in its folder; those with another number are others."""
+    """Runs of a task, in its folder; each number has its own runs."""
 
     def __init__(self, folder: Path, number: int = 0) -> None:
         self._folder = folder / _RUNS
@@ -53,7 +53,7 @@ class Runs:
             )
 
     def next_position(self, topic: str, partition: int) -> int:
-        """Return how many records a partition has got."""
+        """Return how many records were written to a partition so far."""
         return self._writer(topic, partition).records
 
     def close(self) -> dict[str, int]:
@@ -72,14 +72,14 @@ class Runs:
 
 
 class OutputWriter:
-    """Puts what a `GroupTask` has sent into runs, the partitions chosen as producers do."""
+    """Puts the output of a `GroupTask` into runs, and chooses partitions as producers do."""
 
     def __init__(self, runs: Runs, num_partitions: Callable[[str], int]) -> None:
         self._runs = runs
         self._num_partitions = num_partitions
 
     def write(self, outputs: Sequence[OutputRecord | OutputColumns]) -> None:
-        """Write records behind those that were written before."""
+        """Write records after those that were written before."""
         singles: dict[str, list[OutputRecord]] = {}
         for output in outputs:
             if isinstance(output, OutputColumns):

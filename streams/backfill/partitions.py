@@ -1,4 +1,4 @@
-"""The partitions of whole columns of keys, as `streams.partitioning` finds them one by one."""
+"""Finds the partitions of whole columns of keys; `streams.partitioning` does so key by key."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SEED = np.uint32(0x9747B28C)
 
 
 def partitions_of(keys: pa.BinaryArray, num_partitions: int) -> npt.NDArray[np.int32]:
-    """Return the default partition of each key; `NO_KEY` where it is null.
+    """Return the default partition of each key; `NO_KEY` for a null key.
 
-    Takes some 50 ns for a short key; all keys of one length are hashed together.
+    Takes some 50 ns for a short key; all keys of the same length are hashed together.
     """
     found = np.zeros(len(keys), np.int32)
     if num_partitions > 1 and len(keys):

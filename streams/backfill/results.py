@@ -23,12 +23,12 @@ SCHEMA = pa.schema(
         ("headers", HEADERS),
     ]
 )
-"""What a backfill reads as well: the result of one can be the input of another."""
+"""A backfill can read this schema too: the result of one can be the input of another."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """Writes runs of a partition to `target`, whose folder is made; it is there at once or not."""
+    """Writes runs of a partition to the file `target`, atomically; creates its folder."""
 
     folder: Path
     runs: tuple[Path, ...]
@@ -44,7 +44,7 @@ class WriteFile:
             rubbish.unlink(missing_ok=True)
         unfinished = self.target.with_name(f".{self.target.name}.{place.path.name}")
         try:
-            # Most values differ, and so do most times and offsets.
+            # Only keys repeat often: most values, times and offsets differ.
             with pq.ParquetWriter(unfinished, SCHEMA, use_dictionary=["key"]) as file:
                 for table in merged(self.runs, place.path):
                     file.write_table(self._rows(table, written))

@@ -1,8 +1,8 @@
 """Runs: records of one topic partition in the order of one writer, as Arrow files.
 
-What several tasks write to one partition are several runs. To read the partition is to merge them
-by time: records of one run never change their order, just as those of one producer in Kafka, and
-the order does not depend on chance.
+If several tasks write to one partition, each makes its own runs. Reading the partition merges its
+runs by time. Records of one run keep their order, like those of one producer in Kafka, and the
+merged order is deterministic.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ SCHEMA = pa.schema(
         ("value", pa.binary()),
         ("timestamp", pa.int64()),
         ("headers", HEADERS),
-        # Ascends within a run; decides between records of one time.
+        # Ascends within a run; decides between records with the same time.
         ("position", pa.int64()),
     ]
 )
 BATCH_RECORDS = 100_000
 TASK_BATCH_RECORDS = 20_000
-"""What a task takes at once: a record that is rejected costs time for all behind it there."""
+"""How many records a task takes at once: a rejection costs time for all that come after it."""
 _BATCH_BYTES = 16 * 1024 * 1024
 _SMALLEST_BATCH = 20_000
 _RUN_BATCH_BYTES = 4 * 1024 * 1024
-"""Of each run that is merged, a batch is in memory."""
+"""A merge holds one batch of each run in memory."""
 _MOST_AT_ONCE = 100
 """How many runs are merged at once."""
 
 
 class RunWriter:
-    """Writes one run. `path` and its folder are made with the first record."""
+    """Writes one run; the first record creates `path` and its folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,15 +50,15 @@ class RunWriter:
         self._size = 0
         self._bytes = 0
         self.records = 0
-        """How many records it has got."""
+        """How many records were written so far."""
 
     def write(self, table: pa.Table) -> None:
-        """Write records of `SCHEMA` behind the others."""
+        """Append records of `SCHEMA`."""
         self._waiting.append(table)
         self._size += len(table)
         self._bytes += table.nbytes
         self.records += len(table)
-        # Where many partitions share what is written, batches would become small.
+        # Tables are gathered: if they are spread over many partitions, each one here is small.
         if self._size >= _SMALLEST_BATCH or self._bytes >= _RUN_BATCH_BYTES:
             self._flush()
 
@@ -82,22 +82,22 @@ class RunWriter:
 def merged(paths: Sequence[Path], scratch: Path) -> Iterator[pa.Table]:
     """Yield the records of runs, merged by time, in tables of up to 100,000 records or 16 MB.
 
-    The time of a record is the largest timestamp of its run up to it. Of equal times, the smaller
-    position comes first, then the run that is named first. More than 100 runs become fewer before,
-    in a folder of `scratch` that is removed in the end; no file is held open.
+    The time of a record is the largest timestamp in its run up to that record. If times are equal,
+    the smaller position comes first, then the run that is named first. More than 100 runs are first
+    merged into fewer, in a folder of `scratch` that is removed at the end. No file is held open.
     """
     if len(paths) <= _MOST_AT_ONCE:
         yield from _merged(paths)
         return
-    # Of a task that failed, the folder around may be gone first.
+    # If a task fails, the folder around this one may be gone first.
     with TemporaryDirectory(prefix="merged-", dir=scratch, ignore_cleanup_errors=True) as folder:
         yield from _merged(_fewer(paths, Path(folder)))
 
 
 def _fewer(paths: Sequence[Path], folder: Path) -> Sequence[Path]:
-    """Make one run of neighbours, and of no more than must be, until all can be merged at once.
+    """Merge neighbouring runs, no more than necessary, until all can be merged at once.
 
-    A run of several is in their order, so its times and positions ascend like theirs.
+    A merged run keeps the order of its parts, so its times and positions ascend like theirs.
     """
     count = 0
     while len(paths) > _MOST_AT_ONCE:
@@ -133,19 +133,19 @@ def _merged(paths: Sequence[Path]) -> Iterator[pa.Table]:
         cursors = [cursor for cursor in cursors if len(cursor)]
         if not cursors:
             return
-        # Whatever is still to be read of a run comes behind what was read last.
+        # Records of a run that are still to be read come after the last one that was read.
         bound = min((cursor.last for cursor in cursors if not cursor.is_at_end), default=_END)
         parts = [(cursor.number, *cursor.take(bound)) for cursor in cursors]
         yield from _pieces(_in_order([part for part in parts if len(part[1])]), _BATCH_BYTES)
 
 
 _At = tuple[int, int, int]
-"""Where a record stands in the order of all: its time, its position, and the number of its run."""
+"""A record's place in the merged order: its time, its position, and the number of its run."""
 _END: _At = (2**63 - 1, 2**63 - 1, 2**63 - 1)
 
 
 class _Cursor:
-    """What was read of a run and not taken yet."""
+    """The records that were read from a run and not taken yet."""
 
     def __init__(self, number: int, path: Path) -> None:
         self.number = number
@@ -162,14 +162,14 @@ class _Cursor:
 
     @property
     def last(self) -> _At:
-        """Where the last record stands that was read."""
+        """The place of the last record that was read."""
         return int(self._times[-1]), int(self._positions[-1]), self.number
 
     def load(self) -> None:
-        """Read on, if there is more, once all is taken."""
+        """Read the next batch, if there is one; to be called once all records are taken."""
         if self.is_at_end:
             return
-        # Opened anew each time: what was read stays mapped, without a descriptor.
+        # Opened again each time: the batch stays mapped without a file descriptor.
         with pa.memory_map(str(self._path)) as file:
             reader = pa.ipc.open_file(file)
             self._table = pa.Table.from_batches([reader.get_batch(self._next)])
@@ -181,7 +181,7 @@ class _Cursor:
         self._positions = self._table["position"].to_numpy()
 
     def take(self, bound: _At) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        """Take the records up to a place, which may be that of one of them, and their times."""
+        """Take the records up to and including a place, and their times."""
         time, position, number = bound
         first, end = (int(np.searchsorted(self._times, time, side)) for side in ("left", "right"))
         side: Literal["left", "right"] = "right" if self.number <= number else "left"
@@ -203,7 +203,7 @@ def _in_order(parts: Sequence[tuple[int, pa.Table, npt.NDArray[np.int64]]]) -> p
 
 
 def _pieces(table: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
-    """Yield a table in parts of up to 100,000 records and `most_bytes`, one record at least."""
+    """Yield a table in parts of up to 100,000 records and `most_bytes`, but at least one record."""
     size = len(table)
     count = max(-(-size // BATCH_RECORDS), -(-table.nbytes // most_bytes))
     if count <= 1 or size <= 1:
@@ -211,17 +211,17 @@ def _pieces(table: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
         return
     most = -(-size // min(count, size))
     for start in range(0, size, most):
-        # Records differ in size.
+        # Split again if needed: records differ in size.
         yield from _pieces(table.slice(start, most), most_bytes)
 
 
 def batches(
     paths: Sequence[Path], topic: str, partition: int, keeps_offsets: bool, scratch: Path
 ) -> Iterator[RecordBatch]:
-    """Yield the records of a partition as a task takes them.
+    """Yield the records of a partition in the batches that a task takes.
 
-    Their offsets count from 0, as if they had been written to an empty topic, unless the one run
-    that there is has those of a topic. `scratch` is that of `merged`.
+    Offsets count from 0, as if the records had been written to an empty topic. If `keeps_offsets`
+    is set, the positions of the only run are offsets, and kept. `scratch` is as in `merged`.
     """
     offset = 0
     for table in merged(paths, scratch):

@@ -1,4 +1,4 @@
-"""A stage is a processor; its tasks process one partition of all inputs, as tasks of a job do."""
+"""A stage is a processor; each of its tasks processes one partition of all inputs, as in a job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_UNCOMMITTED = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The runs of a topic's partition; `keeps_offsets` where they have those of a topic."""
+    """The runs of a topic's partition; `keeps_offsets` if they come from a topic in Kafka."""
 
     runs: tuple[Path, ...] = ()
     keeps_offsets: bool = False
@@ -37,7 +37,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What tasks must know about topics: an `Outlet`."""
+    """The `Outlet` of tasks: what they must know about topics."""
 
     default_partitions: int
     partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -48,7 +48,7 @@ class Topics:
         return self.partitions.get(topic, self.default_partitions)
 
     def size_limit(self, topic: str) -> int:
-        """Return how large a record may be: without limit where it goes into a file."""
+        """Return how large a record may be; there is no limit if it goes into a file."""
         return self.size_limits.get(topic, NO_LIMIT)
 
     def doubt(self, topic: str) -> None:
@@ -59,8 +59,8 @@ class Topics:
 class StageTask:
     """Processes the inputs of one replica from their first to their last record.
 
-    Inputs are taken in the order of time, whatever the processor's type, so that the result does
-    not depend on chance. The wall clock stands still at `now_ms`: nothing is called by it.
+    Inputs are taken in the order of time, whatever the processor's type, so that the result is
+    deterministic. The wall clock stands still at `now_ms`: it triggers no calls.
     """
 
     folder: Path
@@ -73,11 +73,11 @@ class StageTask:
     now_ms: int
 
     def work(self, place: Place) -> Done:
-        """See `Task.work`. Raises `ProcessingFailedError` for a record as `on_error` says."""
+        """See `Task.work`. Raises `ProcessingFailedError` as `on_error` says."""
         return self.work_with(place, None)
 
     def work_with(self, place: Place, queries: Queries | None) -> Done:
-        """Do the same where `queries` run those that are Spark's."""
+        """Do the same with `queries`, which runs the queries of Spark processors."""
         group = group_of(self.replica, UserCode.of(self.config), queries)
         stores: dict[str, BytesStore] = {}
         followers: dict[str, GlobalTask] = {}
@@ -96,7 +96,7 @@ class StageTask:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _follow(self, store: GlobalStore, place: Place) -> GlobalTask:
-        """Return a global store with all of its topic, as tasks of a job find it."""
+        """Return a global store filled with its whole topic, as tasks of a job find it."""
         inputs = self.followed[store.topic]
         task = GlobalTask(
             store,
@@ -154,7 +154,7 @@ class StageTask:
     def _feed(
         self, nodes: GroupTask, readers: Mapping[Partition, Iterator[RecordBatch]]
     ) -> Iterator[None]:
-        """Let the nodes process all records, a batch of each input at a time; yield after each."""
+        """Let the nodes process all records, a batch of each input at a time; yield after steps."""
         ends: set[Partition] = set()
         while len(ends) < len(readers):
             for partition, reader in readers.items():
@@ -181,7 +181,7 @@ class StageTask:
 
 
 def _commit(stores: Mapping[str, BytesStore]) -> None:
-    """Let the stores write now and then what they have in memory; nobody restores them."""
+    """Commit the stores once many changes are in memory; nothing ever restores them."""
     if sum(len(store.uncommitted) for store in stores.values()) > _MOST_UNCOMMITTED:
         for store in stores.values():
             store.commit(0)

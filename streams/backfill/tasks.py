@@ -1,7 +1,7 @@
-"""A bounded task: works in a folder of its own, whose name tells whether it is done.
+"""A bounded task: works in its own folder, whose name shows whether the task is done.
 
-A task writes into a folder that is only then given its final name when all is there. So a run that
-was killed anywhere leaves finished tasks and rubbish; whoever comes next does the others again.
+The folder gets its final name only when all of its content is there. So a run that was killed
+anywhere leaves finished tasks and leftovers; the next run does the unfinished tasks again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WHAT_NEXT = (
 
 @dataclass(slots=True)
 class Done:
-    """What a task did: its figures, and how many records it wrote."""
+    """The result of a task: its figures, and how many records it wrote."""
 
     records_in: int = 0
     skipped: int = 0
@@ -43,7 +43,7 @@ class Done:
     """How many runs are in its folder."""
 
     def add(self, figures: Figures) -> None:
-        """Add what a group did; what it wrote is counted where it is written."""
+        """Add the figures of a group; `count_written` counts the records that it wrote."""
         self.records_in += figures.records_in
         self.skipped += figures.skipped
         self.dead_letters += figures.dead_letters
@@ -57,38 +57,38 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why a task could not be done; `exit_code` is that of the error's class."""
+    """The reason why a task failed, and the exit code of the error's class."""
 
     reason: str
     exit_code: int
 
 
 class Place:
-    """The folder that a task works in, and where it says how far it is."""
+    """The folder that a task works in and reports its progress to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._told = 0
 
     def progress(self, records: int) -> None:
-        """Add to the records that are worked off; whoever watches reads it."""
+        """Add to the number of processed records, in a file that `progress_of` reads."""
         self._told += records
         (self.path / _PROGRESS).write_text(str(self._told))
 
 
 class Task(Protocol):
-    """Work that can be done anywhere and again: it travels to Spark's executors."""
+    """Work that can be done anywhere, and repeated: it is sent to Spark's executors."""
 
     @property
     def folder(self) -> Path:
-        """Its folder when it is done."""
+        """The task's folder once it is done."""
 
     def work(self, place: Place) -> Done:
-        """Do it all, from the beginning. Raises what `run` makes a `Failed` of."""
+        """Do all of the work, from the beginning. `run` turns errors into a `Failed`."""
 
 
 def run(task: Task) -> Done | Failed:
-    """Do a task, unless it is done."""
+    """Do a task, unless it is done already."""
     done = result_of(task.folder)
     if done is not None:
         return done
@@ -103,14 +103,14 @@ def run(task: Task) -> Done | Failed:
     except Exception as error:
         if isinstance(error, _KNOWN) and not isinstance(error, SupplierError):
             return Failed(f"{task.folder.name}: {error}", PipelineError.exit_code)
-        # Of the user's code, such as in `init`, or of this program: nobody else shows where.
+        # From user code, such as `init`, or from this program: only the traceback shows where.
         return Failed(f"{task.folder.name}: {traceback.format_exc()}", PipelineError.exit_code)
     finally:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _kept(path: Path, folder: Path, done: Done) -> Done:
-    """Give a folder its final name, unless Spark has had the task done by another one meanwhile."""
+    """Give a folder its final name, unless another attempt of the task was faster."""
     done.runs = count_runs(path)
     figures = {name: getattr(done, name) for name in Done.__slots__}
     (path / _FIGURES).write_text(json.dumps(figures))
@@ -126,7 +126,7 @@ def _kept(path: Path, folder: Path, done: Done) -> Done:
 
 
 def result_of(folder: Path) -> Done | None:
-    """Return what the task with this folder did; `None` if it is not done."""
+    """Return the result of the task with this folder; `None` if it is not done."""
     try:
         text = (folder / _FIGURES).read_text()
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def result_of(folder: Path) -> Done | None:
 
 
 def require_runs(folder: Path) -> None:
-    """Raise `ConfigError` unless all that the task with this folder wrote can be seen from here."""
+    """Raise `ConfigError` unless all runs that the task with this folder wrote are visible here."""
     done = result_of(folder)
     found = count_runs(folder)
     if done is None or found != done.runs:
@@ -148,13 +148,13 @@ def require_runs(folder: Path) -> None:
 
 
 def remove_unfinished(work: Path) -> None:
-    """Remove what tasks left behind that were interrupted."""
+    """Remove what interrupted tasks left behind."""
     for path in work.glob(f"*/*{_UNFINISHED}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def progress_of(stage: Path) -> int:
-    """Return how many records the tasks of a stage have worked off that are not done yet."""
+    """Return how many records the unfinished tasks of a stage have processed so far."""
     records = 0
     for path in stage.glob(f"*{_UNFINISHED}*/{_PROGRESS}"):
         try:
@@ -165,7 +165,7 @@ def progress_of(stage: Path) -> int:
 
 
 def require_done(outcomes: Iterable[Done | Failed]) -> list[Done]:
-    """Return what tasks did. Raises `PipelineError` or `ConfigError` with all that went wrong."""
+    """Return the results of tasks. Raises `PipelineError` or `ConfigError` with all failures."""
     done = []
     failed = []
     for outcome in outcomes:

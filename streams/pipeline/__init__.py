@@ -1,1 +1,1 @@
-"""Reads pipeline.yaml: its processors, sources and sinks, and whether they fit together."""
+"""Reads pipeline.yaml: its processors, sources and sinks; checks that they fit together."""

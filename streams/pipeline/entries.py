@@ -48,7 +48,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One processor as the file gives it; its targets may not exist.
+    """One processor as the file defines it; its targets might not exist.
 
     `targets` is empty if the entry has no readable `to`. `sources` has the names in `from`.
     """
@@ -105,7 +105,7 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
         targets = _targets(fields, "to", problems)
         if fields.get("from") is not None:
             sources = _targets(fields, "from", problems)
-    # A wrong type says nothing about which parameters it would take.
+    # If the type is wrong, it is unknown which parameters are right.
     known_type = fields.get("type") is not None and not problems.found_at(fields.at("type"))
     config = _parameters(type_, fields, problems) if known_type else {}
     if type_ is ProcessorType.DATAFRAME:
@@ -126,7 +126,7 @@ def _known(type_: ProcessorType) -> tuple[str, ...]:
 
 
 def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
-    """Return what `type` says; for a class of the user's, with the reference to it."""
+    """Return the type; for a user's class, with the reference to it."""
     for pair in item.pairs:
         value = pair.value
         if pair.key == "type" and isinstance(value, Scalar) and isinstance(value.value, str):
@@ -144,7 +144,7 @@ def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
 
 
 def _options(type_: ProcessorType, fields: Fields, problems: Problems) -> dict[str, Any]:
-    """Return how code of the user's is run, as JSON values."""
+    """Return the options for running user code, as JSON values."""
     limit: dict[str, Any] = {}
     if fields.get("max_process_time_ms") is not None:
         limit["max_process_time_ms"] = fields.number("max_process_time_ms", low=1, high=_NO_LIMIT)
@@ -211,7 +211,7 @@ def _parameters(type_: ProcessorType, fields: Fields, problems: Problems) -> dic
 
 
 def _free_config(pairs: Iterable[Pair], problems: Problems) -> dict[str, Any]:
-    """Return what goes to the user's code as keyword arguments."""
+    """Return the keyword arguments for user code."""
     config = {}
     for pair in pairs:
         if not pair.key.isidentifier():

@@ -1,4 +1,4 @@
-"""pipeline.yaml as a whole: a list of processors, or a map with sources and sinks besides."""
+"""pipeline.yaml as a whole: a list of processors, or a map that also has sources and sinks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SOURCE_KEYS = ("topic", "key", "value", "timestamp", "auto_offset_reset")
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """What a pipeline.yaml says; the processors may not fit together.
+    """The content of a pipeline.yaml; its processors might not fit together.
 
-    `sources` and `sinks` have the topics of those that the file names, besides those of
-    config.yaml, and `source_options` how sources are read, as JSON values; "" stands in for a
-    topic that cannot be read. `places` says where the names stand.
+    `sources` and `sinks` map the names that the file defines to topics, without those of
+    config.yaml; "" replaces a topic that is wrong. `source_options` says how sources are read, as
+    JSON values. `places` has the positions of the names in the file.
     """
 
     root: Value
@@ -41,13 +41,13 @@ class PipelineFile:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no entry was dropped for a mistake of its own."""
+        """Whether no entry was dropped because of a mistake in it."""
         items = self.root.items if isinstance(self.root, Items) else ()
         return 0 < len(self.entries) == len(items)
 
 
 def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
-    """Return what the file says; each mistake goes to `problems`."""
+    """Return the content of the file; each mistake is added to `problems`."""
     if not isinstance(root, Map):
         return PipelineFile(root, read_entries(root, problems))
     fields = Fields(root.pairs, problems, at=root, known=("sources", "sinks", "processors"))

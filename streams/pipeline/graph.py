@@ -14,7 +14,7 @@ from streams.pipeline.file import PipelineFile
 
 
 def check_graph(pipeline: PipelineFile, problems: Problems) -> None:
-    """Report unknown targets, self-loops, cycles, what nothing leads to, and a missing sink."""
+    """Report unknown targets, self-loops, cycles, unreachable processors, and a missing sink."""
     entries = pipeline.entries
     targets_known = [_check_targets(entry, pipeline, problems) for entry in entries]
     for entry in entries:
@@ -35,7 +35,7 @@ def check_graph(pipeline: PipelineFile, problems: Problems) -> None:
 
 
 def arcs_of(entries: Sequence[Entry]) -> dict[str, list[Target]]:
-    """Return the arcs between two different, existing processors, by where they start."""
+    """Return the arcs between two different, existing processors, by the id of the sender."""
     ids = {entry.id for entry in entries}
     return {
         entry.id: [t for t in entry.targets if t.id in ids and t.id != entry.id]
@@ -44,7 +44,7 @@ def arcs_of(entries: Sequence[Entry]) -> dict[str, list[Target]]:
 
 
 def topological_order(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries so that each arc leads forward; file order decides among the ready."""
+    """Return the entries so that each arc leads forward; otherwise, file order decides."""
     arcs = arcs_of(entries)
     place = {entry.id: index for index, entry in enumerate(entries)}
     waits_for = _in_degrees(arcs)
@@ -70,7 +70,7 @@ def _in_degrees(arcs: Mapping[str, Sequence[Target]]) -> dict[str, int]:
 
 
 def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
-    """Report names in `from` that are no sources."""
+    """Report names in `from` that are not sources."""
     choices = [SOURCE, *pipeline.sources]
     for source in entry.sources:
         if source.id in choices:
@@ -91,7 +91,7 @@ def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> 
 
 
 def _check_targets(entry: Entry, pipeline: PipelineFile, problems: Problems) -> bool:
-    """Report the targets that are none, and return whether there are no such."""
+    """Report targets that are wrong; return whether all targets are right."""
     others = [
         other.id
         for other in pipeline.entries
@@ -122,7 +122,7 @@ def _check_targets(entry: Entry, pipeline: PipelineFile, problems: Problems) -> 
 def _check_cycles(
     entries: Sequence[Entry], arcs: Mapping[str, Sequence[Target]], problems: Problems
 ) -> set[str]:
-    """Report cycles until each processor that is on one has been named; return those."""
+    """Report cycles until each processor on a cycle has been named; return these processors."""
     named: set[str] = set()
     for entry in entries:
         cycle = [] if entry.id in named else _shortest_cycle(entry.id, arcs)
@@ -134,7 +134,7 @@ def _check_cycles(
 
 
 def _shortest_cycle(start: str, arcs: Mapping[str, Sequence[Target]]) -> list[Target]:
-    """Return the arcs of a shortest way from `start` back to it, [] if there is none."""
+    """Return the arcs of a shortest path from `start` back to it; [] if there is none."""
     reached_by: dict[str, tuple[str, Target]] = {}
     queue = deque([start])
     while queue and start not in reached_by:
@@ -159,7 +159,7 @@ def _check_reachable(
     on_cycles: set[str],
     problems: Problems,
 ) -> None:
-    """Report what no source leads to; where nothing comes in, the source of config.yaml does."""
+    """Report processors that no source leads to; those without inputs read the default source."""
     read = {entry.id for entry in entries if entry.sources}
     queue = [id_ for id_, count in _in_degrees(arcs).items() if count == 0 or id_ in read]
     reached = set(queue)

@@ -40,9 +40,9 @@ def load_pipeline(
 ) -> Topology:
     """Return the checked topology of a pipeline.yaml.
 
-    Calls the functions that build topologies of the user's, and imports their modules for that.
-    With `queries`, has Spark check what it is to run; `with_classes`, imports classes of the
-    user's, and looks whether they take their config. Raises ConfigError with every problem found.
+    Imports and calls the users' functions that build topologies. With `queries`, lets Spark check
+    the queries that it will run. `with_classes` imports users' classes and checks that they accept
+    their config. Raises ConfigError with every problem found.
     """
     problems = Problems(path)
     pipeline = read_pipeline(read_yaml(path, problems), problems)
@@ -72,7 +72,7 @@ def check_pipeline_file(path: Path) -> None:
 
 
 def _partitions(nodes: Sequence[ProcessorNode]) -> dict[str, int]:
-    """Return the partitions of internal topics that builders gave a number of their own."""
+    """Return the number of partitions of each internal topic whose builder sets it."""
     return {
         node.topics[topic]: count
         for node in nodes
@@ -142,12 +142,12 @@ def _check_query(
     entry: Entry,
     problems: Problems,
 ) -> None:
-    """Report lookup tables that TaskManagers would not read; then have Spark look, if it is there.
+    """Report lookup tables that TaskManagers would not read; then let Spark check, if available.
 
-    Each TaskManager checks them by its own config.yaml.
+    Each TaskManager checks the tables by its own config.yaml.
     """
     tables = node.options["tables"]
-    # One without a format is reported already.
+    # A table without a format was reported already.
     refused = table_problems(config.tables, {name: t for name, t in tables.items() if t["format"]})
     for problem in refused:
         problems.add(entry.at, f'"{node.id}": {problem}')
@@ -160,7 +160,7 @@ def _check_query(
 
 
 def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
-    """Report sources with options that a built-in type, which works on bytes, cannot follow."""
+    """Report sources with options that a built-in type cannot follow, since it works on bytes."""
     for source in entry.sources:
         for name in ("key", "value", "timestamp"):
             if name in pipeline.source_options.get(source.id, {}):
@@ -172,7 +172,7 @@ def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> 
 
 
 def _check_times(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
-    """Report sources that look for the time in values that a class reads without fields."""
+    """Report sources whose time is in a field, if the class reads their values without fields."""
     serde = entry.options["value"]
     for source in entry.sources:
         options = pipeline.source_options.get(source.id, {})

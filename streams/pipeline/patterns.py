@@ -13,10 +13,10 @@ from common.topics import TopicNames
 def with_matching_topics(
     topology: Topology, existing: Collection[str], names: TopicNames
 ) -> Topology:
-    """Return the topology with those of the `existing` topics that its patterns match as inputs.
+    """Return the topology with the `existing` topics that its patterns match as further inputs.
 
-    A topic that a processor reads anyway stays as it is. Raises `ConfigError` for a pattern that
-    matches nothing, or what its own topology writes, which would be an endless loop.
+    A topic that a processor reads anyway is not added again. Raises `ConfigError` for a pattern
+    that matches no topic, or a topic that its own topology writes, which would be an endless loop.
     """
     return replace(
         topology,

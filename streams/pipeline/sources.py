@@ -1,4 +1,4 @@
-"""How a source of pipeline.yaml is read: what its options mean."""
+"""The options of a source in pipeline.yaml, and what they mean."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streams.timestamps import (
 
 RESETS: tuple[OffsetReset, ...] = get_args(OffsetReset)
 WALL_CLOCK = "wall_clock"
-"""The time at which a record is read, as the time of the record."""
+"""Makes the time at which a record is read the time of the record."""
 
 UNITS = ("ms", "s", "us", "iso8601")
 ON_INVALID: Mapping[str, RecordTimestampExtractor] = {
@@ -30,7 +30,7 @@ ON_INVALID: Mapping[str, RecordTimestampExtractor] = {
 
 
 def extractor_of(options: Mapping[str, Any]) -> TimestampExtractor:
-    """Return what finds the time of a source's records."""
+    """Return the extractor of the time of a source's records."""
     timestamp = options.get("timestamp")
     if timestamp is None:
         return record_timestamp

@@ -23,7 +23,7 @@ _VIEW = "input"
 
 
 def read_spark(type_: ProcessorType, fields: Fields, problems: Problems) -> dict[str, Any]:
-    """Return what Spark is asked for, as JSON values."""
+    """Return the options of a processor that Spark runs, as JSON values."""
     options: dict[str, Any] = {"format": fields.choice("format", FORMATS, default="string")}
     if type_ is ProcessorType.SQL:
         options["query"] = fields.text("query", about="a SELECT over the view input")
@@ -39,7 +39,7 @@ def read_spark(type_: ProcessorType, fields: Fields, problems: Problems) -> dict
 
 
 def read_function(fields: Fields, problems: Problems) -> str:
-    """Return the reference to the function of a `type: dataframe`; "" stands in for a bad one."""
+    """Return the reference to the function of a `type: dataframe`, or "" if it is wrong."""
     reference = fields.text("function", about="package.module:function")
     wrong = form_problem(reference) if reference else None
     if wrong:
@@ -82,7 +82,7 @@ def _options(table: Fields, problems: Problems) -> dict[str, str]:
 
 
 def _interval(table: Fields, problems: Problems) -> int:
-    """Return the seconds; 0 if the table is read once."""
+    """Return the refresh interval in seconds; 0 if the table is read only once."""
     text = table.text("refresh_interval", default="")
     if not text:
         return 0

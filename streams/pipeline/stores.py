@@ -1,4 +1,4 @@
-"""`stores:` of a processor in pipeline.yaml, and what becomes of it."""
+"""Reads `stores:` of a processor in pipeline.yaml, and makes stores from it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_stores(value: Value | None, problems: Problems) -> list[dict[str, Any]]
 
 
 def store_of(spec: Mapping[str, Any]) -> StoreBuilder[Any, Any]:
-    """Return the definition of a store. Raises ConfigError for what no `read_stores` returned."""
+    """Return the definition of a store. Raises ConfigError if `spec` is not from `read_stores`."""
     try:
         options = {name: spec[name] for name in _TIMES.get(spec["type"], ())}
         return _MAKERS[spec["type"]](
@@ -69,7 +69,7 @@ def _read_store(item: Map, problems: Problems) -> dict[str, Any]:
     types = Fields([p for p in item.pairs if p.key == "type"], problems, at=item, known=("type",))
     type_ = types.choice("type", tuple(_MAKERS), default="key_value")
     times = _TIMES.get(type_, ())
-    # A wrong type says nothing about which times it would take.
+    # If the type is wrong, it is unknown which times are right.
     known = _ALL_TIMES if problems.found_at(types.at("type")) else times
     fields = Fields(item.pairs, problems, at=item, known=(*_KEYS, *known))
     spec: dict[str, Any] = {
@@ -91,6 +91,6 @@ def _read_store(item: Map, problems: Problems) -> dict[str, Any]:
 
 
 def _is_sound(item: Map, problems: Problems) -> bool:
-    """Whether nothing is wrong with a store so far, so that its values mean what they say."""
+    """Whether no problem was found in a store so far, so that its values can be used."""
     places = (item, *(place for pair in item.pairs for place in (pair.at, pair.value)))
     return not any(problems.found_at(place) for place in places)

@@ -1,4 +1,4 @@
-"""Checks that every topic of a pipeline has a name of its own that Kafka takes."""
+"""Checks that every topic of a pipeline has a unique name that Kafka accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streams.pipeline.graph import arcs_of
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A topic and what it is for; `at` is None for one that config.yaml names."""
+    """A topic and what it is for; `at` is None for a topic that config.yaml names."""
 
     name: str
     purpose: str
@@ -29,7 +29,7 @@ def check_topics(
 ) -> None:
     """Report names that are too long, that Kafka cannot tell apart, or that are taken.
 
-    Also processors that have one topic as two inputs, or as input and output.
+    Also reports processors that have one topic as two inputs, or as input and output.
     """
     names = TopicNames.of(config)
     first: dict[str, _Use] = {}
@@ -67,7 +67,7 @@ def _named_by_config(names: TopicNames) -> Iterator[_Use]:
 def _named_by_user(
     pipeline: PipelineFile, nodes: Sequence[ProcessorNode], names: TopicNames
 ) -> Iterator[_Use]:
-    """Return topics of `sources:`, `sinks:` and topologies; several may name the same one."""
+    """Return topics of `sources:`, `sinks:` and topologies; several names may share a topic."""
     seen = {names.source, names.sink, ""}
     for name, topic in pipeline.topics.items():
         if topic not in seen:
@@ -113,7 +113,7 @@ def _named_by_nodes(
 
 
 def _entry_of(node: ProcessorNode, pipeline: PipelineFile) -> Entry:
-    """Return the entry that a processor is made of, for a topology one of several processors."""
+    """Return the entry that a processor comes from; a topology's entry makes several."""
     group = f"-{node.options['group']}" if node.type is ProcessorType.TOPOLOGY else ""
     return next(entry for entry in pipeline.entries if f"{entry.id}{group}" == node.id)
 

@@ -1,4 +1,4 @@
-"""Processors that are classes of the user's: `type: package.module:Class`."""
+"""Processors that are users' classes: `type: package.module:Class`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams.processor import AsyncProcessor, BatchProcessor, Processor
 from streams.user_code import UserCode
 
 ASYNC_KEYS = ("max_in_flight", "timeout_ms", "ordered")
-"""The keys of pipeline.yaml that an `AsyncProcessor` has besides those of other classes."""
+"""The keys of pipeline.yaml that only an `AsyncProcessor` has."""
 _NO_LIMIT = 2**31 - 1
 
 
@@ -38,10 +38,10 @@ def read_async(fields: Fields, problems: Problems) -> dict[str, Any]:
 def class_supplier(
     code: UserCode, reference: str, config: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Supplier:
-    """Return what makes the processors of a class, which takes the config as keyword arguments.
+    """Return a supplier of a class's processors; the class takes the config as keyword arguments.
 
-    `settings` are those of `read_async`. Raises ConfigError for a class that is not found, is no
-    processor, takes another config, or is no `AsyncProcessor` though there are settings for one.
+    `settings` come from `read_async`. Raises ConfigError if the class is not found, is not a
+    processor, does not accept the config, or is not an `AsyncProcessor` but has `settings` for one.
     """
     found = code.load(reference)
     kinds = Processor | BatchProcessor | AsyncProcessor
@@ -71,7 +71,7 @@ def _check_config(found: type, reference: str, config: Mapping[str, Any]) -> Non
     try:
         signature = inspect.signature(found)
     except ValueError:
-        return  # it inherits from a class in C, and nothing is known of its arguments
+        return  # it inherits from a class in C, whose arguments are unknown
     try:
         signature.bind(**config)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Topologies that a function of the user's builds: `type: topology`."""
+"""Topologies that a user's function builds: `type: topology`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from streams.user_frames import described
 def build_topology(code: UserCode, reference: str, config: Mapping[str, Any]) -> Topology:
     """Call the function with the config as keyword arguments; it returns a builder or topology.
 
-    Raises ConfigError for a function that is not found, fails, or returns something else, and
-    TopologyError for a topology that cannot be.
+    Raises ConfigError if the function is not found, fails, or returns something else, and
+    TopologyError if the topology is invalid.
     """
     function = code.load(reference)
     try:

@@ -1,1 +1,1 @@
-"""Processors whose logic is Spark's: what they are, and how Spark runs them batch by batch."""
+"""Processors that run on Spark: their definition, and how Spark runs them batch by batch."""

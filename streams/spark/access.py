@@ -1,6 +1,6 @@
-"""Whether a lookup table may be read, by what config.yaml of this process says.
+"""Decides whether a lookup table may be read, by the config.yaml of this process.
 
-Nobody else is asked: what tables there are comes by way of a control topic.
+The definitions of the tables have no say in this: they arrive through a control topic.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from common.suggest import did_you_mean, one_of
 from common.table_settings import JDBC, TableSettings
 from streams.spark.spec import QueryError
 
-# What Spark does not know, it hands to the database's driver, as if it were in the URL.
+# Spark passes options that it does not know to the database's driver, as if they were in the URL.
 _JDBC_OPTIONS = frozenset(
     {
         "url",
@@ -43,7 +43,7 @@ def require_readable(settings: TableSettings, tables: Mapping[str, Any]) -> None
 def table_problems(settings: TableSettings, tables: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each of these lookup tables that must not be read.
 
-    They may hold anything that JSON can say.
+    `tables` may contain anything that JSON can express.
     """
     if not isinstance(tables, Mapping):
         return ["tables is not a map"]
@@ -74,7 +74,7 @@ def _problem(settings: TableSettings, table: Any) -> str | None:
         )
     for option in options:
         if "." in option:
-            # Spark makes them settings of Hadoop, some of which are names of classes.
+            # Spark turns them into Hadoop settings, some of which are names of classes.
             return (
                 f'the option "{option}" is a setting of Hadoop or Spark: set it in config.yaml, '
                 f"as spark.hadoop.… under spark: {{conf: …}}"
@@ -88,7 +88,7 @@ def _jdbc_problem(settings: TableSettings, options: Mapping[str, str], path: Any
             "config.yaml does not allow jdbc: list the table's url under "
             "tables: {jdbc: {urls: […]}}"
         )
-    # Spark does not tell capitals from small letters here, and takes the last of two.
+    # Spark ignores case here, and takes the last of two.
     given = {option.lower(): value for option, value in options.items()}
     if len(given) < len(options):
         return "an option is given twice"

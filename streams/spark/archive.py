@@ -13,19 +13,20 @@ ENGINE = ("common", "streams", "taskmanager")
 
 
 def write_archive(file: Path, python_path: Sequence[Path] = (), modules: Sequence[str] = ()) -> int:
-    """Write what PipelineThreads import; return the number of files.
+    """Write the modules that PipelineThreads import; return the number of files.
 
-    That is the engine, all Python files below the folders of `python_path`, and the top-level
-    packages of `modules` wherever this process finds them. Of two files with one name the first
-    counts, in this order. Packages with compiled modules are left out: no zip can hold them, so
-    they are installed where they are used, like all other libraries. So is what is no Python.
+    These are the engine, all Python files below the folders of `python_path`, and the top-level
+    packages of `modules`, wherever this process finds them. If two files have the same name, the
+    first in this order counts. Packages with compiled modules are left out: Python cannot import
+    those from a zip, so they must be installed where they are used, like all other libraries. Files
+    that are not Python are left out too.
     """
     written: set[str] = set()
     with ZipFile(file, "w", ZIP_DEFLATED) as archive:
         for source, name in _files(python_path, modules):
             if name not in written:
                 written.add(name)
-                # Its time of change may be one before 1980, which a zip cannot say.
+                # Without its modification time: a zip cannot store one before 1980.
                 archive.writestr(name, source.read_bytes())
     return len(written)
 
@@ -55,7 +56,7 @@ def _module(name: str) -> Iterator[tuple[Path, str]]:
 
 
 def _tree(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the Python files below a folder, but for hidden folders and virtual environments."""
+    """Yield the Python files below a folder, except in hidden folders and virtual environments."""
     for place, folders, names in os.walk(folder):
         here = Path(place)
         folders[:] = sorted(

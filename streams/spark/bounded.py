@@ -1,4 +1,4 @@
-"""Bounded work on Spark: tasks that end, each in a Spark task of its own."""
+"""Bounded work on Spark: tasks that end, each in its own Spark task."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ R = TypeVar("R")
 
 
 class BoundedJobs:
-    """A Spark session for bounded work; one that runs in this process already is used as it is."""
+    """A Spark session for bounded work; one that already runs in this process is used as it is."""
 
     def __init__(self, config: Config) -> None:
-        """Start Spark as a TaskManager's is configured, which takes some seconds.
+        """Start Spark, configured like a TaskManager's, which takes some seconds.
 
         On a cluster, the engine and the user's code are shipped to the executors. Raises
         `UnavailableError` without Java 17 or if Spark does not start.
@@ -38,15 +38,15 @@ class BoundedJobs:
 
     @property
     def slots(self) -> int:
-        """How many tasks run side by side, as a rule."""
+        """How many tasks usually run in parallel."""
         return int(self._context.defaultParallelism)
 
     def queries(self) -> SparkQueries:
-        """Return what runs queries in this process."""
+        """Return an object that runs queries in this process."""
         return SparkQueries(self._session, self._code, self._readable)
 
     def run(self, tasks: Sequence[T], body: Callable[[T], R], description: str) -> list[R]:
-        """Return what `body` makes of each task; blocks until all are done, or `cancel`."""
+        """Return the results of `body` for each task; blocks until all are done, or `cancel`."""
         if not tasks:
             return []
         self._context.setJobGroup(self._group, description, interruptOnCancel=True)
@@ -60,11 +60,11 @@ class BoundedJobs:
             ) from error
 
     def cancel(self) -> None:
-        """End what runs, from another thread."""
+        """Cancel the running tasks; to be called from another thread."""
         self._context.cancelJobGroup(self._group)
 
     def stop(self) -> None:
-        """End Spark, if it was started here."""
+        """Stop Spark, if it was started here."""
         if self._is_own:
             self._session.stop()
 

@@ -1,7 +1,7 @@
 """Make the class archive, with which Spark's JVM starts in about half the time (JEP 350).
 
-`python -m streams.spark.class_archive`, once for each environment; scripts/setup.sh does it.
-Whoever has none starts without, as does a JVM or a Spark other than the one that made it.
+Run `python -m streams.spark.class_archive` once for each environment; scripts/setup.sh does it.
+Spark also starts without the archive. A JVM or a Spark other than the one that made it ignores it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from streams.user_code import UserCode
 
 
 def make(archive: Path = CLASS_ARCHIVE) -> None:
-    """Let a Spark do what those of TaskManagers do, and write the classes that it used.
+    """Start Spark, do what TaskManagers do with it, and write the classes that it used.
 
-    Takes some 15 s of CPU time and 160 MB. Raises `UnavailableError` without Java 17, `OSError` if
-    the disk is full or the folder cannot be written; a former archive stays then.
+    Takes some 15 s of CPU time and 160 MB. Raises `UnavailableError` without Java 17, and `OSError`
+    if the disk is full or the folder cannot be written; an earlier archive is kept then.
     """
     part = archive.with_name(f"{archive.name}.{os.getpid()}")
     set_environment([])
@@ -52,7 +52,7 @@ def make(archive: Path = CLASS_ARCHIVE) -> None:
     table, _ = table_of(Batch([b"a"], [b"1"], [0], None, [0]), 0, query.columns, "string")
     query.run(table)
     session.stop()
-    # The JVM writes the archive when it ends, and ends when its standard input does.
+    # The JVM writes the archive when it exits, and it exits when its standard input is closed.
     gateway.proc.stdin.close()
     gateway.proc.wait()
     try:

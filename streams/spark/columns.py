@@ -1,4 +1,4 @@
-"""Batches of records as Arrow tables, and tables as batches."""
+"""Converts batches of records to Arrow tables, and tables to batches."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def schema_of(format_: Format) -> pa.Schema:
 def table_of(
     batch: Batch, partition: int, columns: Iterable[str], format_: Format
 ) -> tuple[pa.Table, str]:
-    """Return the records up to the first that is no text but should be, and what is wrong there.
+    """Return the records before the first that should be text but is not, and what is wrong there.
 
-    With these columns alone; the reason is empty if all records are in the table.
+    The table has only these `columns`. The reason is empty if all records are in the table.
     """
     schema = schema_of(format_)
     wanted = [schema.field(name) for name in columns]
@@ -58,7 +58,7 @@ def table_of(
 
 
 def batch_of(table: pa.Table) -> Batch:
-    """Return the records of an output. Raises `StreamsError` for one without a timestamp."""
+    """Return the records of an output. Raises `StreamsError` if a record has no timestamp."""
     timestamps = table["timestamp"]
     if timestamps.null_count:
         raise StreamsError("the query gives a record whose timestamp is null")
@@ -93,7 +93,7 @@ def binary_items(column: pa.ChunkedArray) -> list[bytes | None]:
         offsets = memoryview(ends).cast("i")[chunk.offset : chunk.offset + len(chunk) + 1].tolist()
         content = b""
         if data is not None:
-            # Of a slice, its own part: there may be many of one buffer.
+            # Of a slice, copy its own part only: many slices may share a buffer.
             start, end = offsets[0], offsets[-1]
             content = data.slice(start, end - start).to_pybytes()
             offsets = [offset - start for offset in offsets] if start else offsets

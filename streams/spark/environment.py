@@ -1,4 +1,4 @@
-"""What Spark finds around it: Java, and this process's Python with the user's code."""
+"""The environment that Spark runs in: Java, and this process's Python with the user's code."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 from common.java import find_java
 
 LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
-"""Of Spark's own log."""
+"""The settings of Spark's own log."""
 
-# No record passes through the JVM but those of queries. With the second compiler (C2), batches took
-# more CPU time in their first minute: 10 records 47 ms against 29, 100,000 records 69 against 57.
+# Only the records of queries pass through the JVM. With the second compiler (C2), batches took more
+# CPU time in their first minute: 10 records 47 ms instead of 29, 100,000 records 69 instead of 57.
 SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of the JVMs of drivers and executors."""
 
 CLASS_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-"""Spark's classes as a JVM of this machine holds them in memory; `class_archive` makes it."""
+"""Spark's classes as a JVM of this machine holds them in memory; `class_archive` makes the file."""
 
 
 def driver_options(archive: str) -> str:
     """Return the options of a driver's JVM; `archive` says what to do with which class archive.
 
-    Of that, the JVM is to say no more than errors, on standard output.
+    About the archive, the JVM prints nothing but errors, on standard output.
     """
     return (
         f"{SMALL_JVM} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} "
@@ -36,26 +36,26 @@ def driver_options(archive: str) -> str:
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Without one, or with one that is not its own, the JVM starts all the same.
+    # Without an archive, or with one that it did not make, the JVM starts all the same.
     "spark.driver.extraJavaOptions": driver_options(f"SharedArchiveFile={CLASS_ARCHIVE}"),
 }
-"""Settings of every driver, before those of config.yaml."""
+"""Settings of every driver, which those of config.yaml override."""
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Settings of a driver that only this host is to reach."""
+"""Settings of a driver that must be reachable from this host only."""
 
 _SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
 
 
 def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that a command line may hold: it shows to everybody on the host."""
+    """Return the settings that may be on a command line, which everybody on the host can see."""
     return {name: value for name, value in settings.items() if not _SECRET.search(name)}
 
 
 def set_environment(python_path: Sequence[Path], worker_python: str = sys.executable) -> None:
-    """Let the Spark that starts next, and its Python workers, be like this process.
+    """Give the next Spark to start, and its Python workers, the environment of this process.
 
-    Workers on other hosts may have their interpreter elsewhere: `worker_python`.
+    `worker_python` is the workers' interpreter, which may be elsewhere on other hosts.
     Raises `UnavailableError` without Java 17.
     """
     os.environ["JAVA_HOME"] = str(find_java().home)

@@ -1,4 +1,4 @@
-"""A Spark of this process, for tests without Kafka and for `pipeline validate`."""
+"""A Spark session in this process, for tests without Kafka and for `pipeline validate`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _OF_CLUSTERS = re.compile(
 
 
 class LocalQueries:
-    """Queries on a session `local[1]` that starts with the first one, in some seconds.
+    """Queries on a session `local[1]`, which the first query starts, in some seconds.
 
-    It ends with the process. One that runs already in this process is used as it is.
+    The session ends with the process. If one already runs in this process, it is used as it is.
     """
 
     def __init__(
         self, code: UserCode, readable: TableSettings, conf: Mapping[str, str] = {}
     ) -> None:
-        """Take what config.yaml says: code that queries may call, tables, and `spark.conf`."""
+        """Take the settings of config.yaml: code that queries may call, tables, `spark.conf`."""
         self._code = code
         self._conf = conf
         self._readable = readable
 
     def open(self, spec: QuerySpec) -> Query:
-        """See `Queries.open`. Raises `UnavailableError` without Java 17 as well."""
+        """See `Queries.open`. Also raises `UnavailableError` without Java 17."""
         running = SparkContext._active_spark_context
         if running is None:
             set_environment(self._code.python_path)
@@ -48,7 +48,7 @@ class LocalQueries:
 
 
 def local_settings(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a local session: those that queries depend on, and none of where."""
+    """Return the settings of a local session: those for queries, not those for where Spark runs."""
     return {
         **QUIET,
         **LOOPBACK,

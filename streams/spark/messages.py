@@ -1,4 +1,4 @@
-"""What Spark's errors say, in one line, and whether a record may be to blame for them."""
+"""Puts Spark's errors into one line, and tells whether a record may be to blame for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NO_RECORDS_FAULT = re.compile(
 
 
 def one_line(error: Exception) -> str:
-    """Return the sentence of an error, with the line and column of the query if it has them."""
+    """Return an error's message, with the line and column of the query if it has them."""
     text = _text(error)
     if isinstance(error, ParseException | AnalysisException):
         place = _PLACE.search(text)
@@ -41,7 +41,7 @@ def one_line(error: Exception) -> str:
         return _short(_CONDITION.sub("", head)) + where
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Traceback (most recent call last)" in text:
-        # Of a Python function: its own exception is the last line that is not indented.
+        # From a Python function: its own exception is the last line that is not indented.
         own = [
             line for line in text.split("\n\tat ")[0].splitlines() if re.match(r"[\w.]+: ", line)
         ]
@@ -51,20 +51,20 @@ def one_line(error: Exception) -> str:
 
 
 def may_be_a_records_fault(error: Exception) -> bool:
-    """Whether another record could make the difference; if not, Spark itself is in trouble."""
+    """Whether the query could succeed with another record; if not, Spark itself is in trouble."""
     if isinstance(error, PythonException):
         return "worker exited unexpectedly" not in str(error)
     if not isinstance(error, PySparkException | Py4JJavaError):
         return False
     text = _text(error).split("\n\tat ")[0]
-    # What it says of data may quote them, and so anything.
+    # An error about data may quote the data, and so contain any text.
     return _ABOUT_DATA.search(text) is not None or _NO_RECORDS_FAULT.search(text) is None
 
 
 def is_mistake(error: Exception) -> bool:
-    """Whether a table is told of, or filled, in a way that cannot be read, however often one tries.
+    """Whether a table's definition or content is wrong, so that another attempt cannot help.
 
-    All else may pass, as each database has other words for being away.
+    All other errors may be temporary: each database has its own words for being unavailable.
     """
     if isinstance(error, AnalysisException | ParseException | IllegalArgumentException):
         return True
@@ -73,7 +73,7 @@ def is_mistake(error: Exception) -> bool:
 
 
 def _text(error: Exception) -> str:
-    """Return what an error says; of Java's, the innermost cause that Spark has a name for."""
+    """Return an error's text; for a Java error, of the innermost cause that Spark can name."""
     java = getattr(error, "java_exception", None)
     if java is None:
         return str(error)

@@ -1,4 +1,4 @@
-"""What the rows that a query gives become: keys, values, timestamps and headers of records."""
+"""Turns the rows of a query into records: their keys, values, timestamps and headers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def shaped(frame: DataFrame, format_: Format) -> DataFrame:
-    """Return the columns `value` (binary) and `timestamp` (ms), `key` and `headers` where given.
+    """Return the columns `value` (binary) and `timestamp` (ms), and `key` and `headers` if given.
 
-    Raises `QueryError` that lists the columns if they are not those of a record.
+    Raises a `QueryError` that lists the columns if they are not those of a record.
     """
     names = {name.lower(): name for name in frame.columns}
     given = ", ".join(frame.columns)
@@ -53,8 +53,8 @@ def shaped(frame: DataFrame, format_: Format) -> DataFrame:
 def require_plain_types(frame: DataFrame) -> None:
     """Raise `QueryError` if a column has a user-defined type; to be called before `frame.schema`.
 
-    PySpark imports the module that such a type names, on no list of config.yaml: a schema, in a
-    query or in a file, would choose what this process runs.
+    PySpark imports the module that such a type names, although config.yaml does not list it: a
+    schema, in a query or in a file, could choose what this process runs.
     """
     if _USER_DEFINED in frame._jdf.schema().json():
         raise QueryError("user-defined types cannot be read: make a column of a plain type")

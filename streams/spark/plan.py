@@ -1,8 +1,8 @@
-"""Which plans can run batch by batch: those that look at one record at a time.
+"""Decides which plans can run batch by batch: those that look at one record at a time.
 
 Works on Spark's plans through py4j, by the names of their operators in Spark 4. An analyzed plan is
-walked from the result down to `input`. On that way only operators are let through that make of each
-record its own rows and keep their order; beside it, any operators on lookup tables may stand.
+walked from the result down to `input`. On this path, operators must turn each record into its own
+rows and keep the order. Off the path, any operators on lookup tables are accepted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streams.spark.spec import QueryError
 
 _NARROW = ("Project", "Filter", "Generate", "View", "SubqueryAlias", "ResolvedHint")
 _OPAQUE = ("MapInPandas", "MapInArrow", "Expand")
-"""Narrow too, but what they put out has nothing of the columns that they get."""
+"""Narrow too, but their output has none of the columns of their input."""
 
 _STREAM_IS_LEFT = ("Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti")
 _STREAM_IS_RIGHT = ("Inner", "Cross", "RightOuter")
@@ -48,7 +48,7 @@ _PYTHON_GROUPS = (
     "FlatMapCoGroupsInArrow",
 )
 _GIVEN = ("LogicalRDD", "LocalRelation", "OneRowRelation", "Range", "UnionLoopRef")
-"""What a query reads without opening anything: its input, the rows of tables, those in its text."""
+"""Leaves that open nothing: the input, the rows of tables, and rows in the query's text."""
 
 _MAY_BE_ON_THE_WAY = (
     "WholeStageCodegenExec",
@@ -77,14 +77,14 @@ def kind(node: Any) -> str:
 
 
 def reads_input(node: Any, rdd_id: int) -> bool:
-    """Whether `input`, the RDD with this id, stands below a node or is it."""
+    """Whether a node is `input`, the RDD with this id, or has it below."""
     return _is_input(node, rdd_id) or any(
         reads_input(child, rdd_id) for child in items(node.children())
     )
 
 
 def require_narrow(plan: Any, rdd_id: int) -> None:
-    """Raise `QueryError` unless an analyzed plan makes of each input record its own rows."""
+    """Raise `QueryError` unless an analyzed plan turns each input record into its own rows."""
     for node in _all_nodes(plan):
         if kind(node) == "ScriptTransformation":
             raise _refusal(node)
@@ -116,7 +116,7 @@ def require_given(plan: Any) -> None:
 def with_timestamp(plan: Any, rdd_id: int, jvm: Any) -> Any:
     """Return a narrow plan that passes the column `timestamp` of `input` on to its output.
 
-    Raises `QueryError` where that is not possible.
+    Raises `QueryError` if that is not possible.
     """
     if _is_input(plan, rdd_id):
         return plan
@@ -139,14 +139,14 @@ def with_timestamp(plan: Any, rdd_id: int, jvm: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operator on the way to the input, and which of its children leads there."""
+    """An operator on the path to the input, and the index of the child that leads there."""
 
     node: Any
     children: Sequence[Any]
     index: int
 
     def over(self, child: Any, jvm: Any) -> Any:
-        """Return the operator with another child on the way."""
+        """Return the operator with another child on the path."""
         children = [*self.children]
         children[self.index] = child
         return self.node.withNewChildren(seq(jvm, children))
@@ -155,7 +155,7 @@ class Step:
 def way_to_input(plan: Any, rdd_id: int) -> tuple[list[Step], Any]:
     """Return the operators of a physical plan above `input`, from the result down, and `input`.
 
-    Raises `QueryError` if one of them is none that works record by record.
+    Raises `QueryError` if one of them does not work record by record.
     """
     way = []
     while not _is_input(plan, rdd_id):
@@ -184,7 +184,7 @@ def _is_input(node: Any, rdd_id: int) -> bool:
 
 
 def _step(node: Any, rdd_id: int) -> Step | None:
-    """Return a node with its first child that leads to the input, if there is one."""
+    """Return a node as a step to its first child that leads to the input, if there is one."""
     children = items(node.children())
     for index, child in enumerate(children):
         if reads_input(child, rdd_id):

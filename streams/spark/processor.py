@@ -14,9 +14,9 @@ from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
 class SparkProcessor(BatchProcessor):
     """Sends each batch to Spark as an Arrow table, and emits what comes back.
 
-    Keys and values that are no UTF-8 are rejected unless the format is `binary`. Other records
-    are rejected if Spark fails on them alone, twice, and not on no records at all in between:
-    Spark may also fail for lack of files, processes or time.
+    Keys and values that are not UTF-8 are rejected unless the format is `binary`. Another record is
+    rejected if Spark fails on it alone twice, but succeeds on an empty batch in between: Spark may
+    also fail for lack of files, processes or time.
     """
 
     def __init__(self, spec: QuerySpec, queries: Queries) -> None:
@@ -24,13 +24,13 @@ class SparkProcessor(BatchProcessor):
         self._queries = queries
 
     def init(self, context: ProcessorContext) -> None:
-        """Get the query ready. Raises `QueryError` if it is one that cannot be run."""
+        """Prepare the query. Raises `QueryError` if it cannot be run."""
         self.context = context
         self._partition = TaskId.parse(context.task_id).partition
         self._query = self._queries.open(self._spec)
 
     def process(self, batch: Batch) -> None:
-        """Emit what the query gives for the batch."""
+        """Emit the output of the query for the batch."""
         columns = self._query.columns
         table, wrong = table_of(batch, self._partition, columns, self._spec.format)
         if len(table):
@@ -51,5 +51,5 @@ class SparkProcessor(BatchProcessor):
         return self._query.run(table)
 
     def close(self) -> None:
-        """Let go of the query."""
+        """Close the query."""
         self._query.close()

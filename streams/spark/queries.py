@@ -1,8 +1,8 @@
-"""Runs queries on a Spark session, batch by batch, each planned once where that is possible.
+"""Runs queries on a Spark session, batch by batch; each is planned only once, if possible.
 
-A batch is a table in Spark's memory, one partition. The physical plan of a query is kept; for each
-batch the scan of the input is exchanged, so that Spark neither parses nor plans, and what was
-broadcast stays. A plan with a random number or the time in it is made anew for each batch.
+A batch is a table in Spark's memory, with one partition. The physical plan of a query is kept. For
+each batch, only the scan of the input is replaced, so Spark neither parses nor plans again, and
+broadcast tables stay. A plan that depends on a random number or the time is made for each batch.
 """
 
 from __future__ import annotations
@@ -49,47 +49,48 @@ from streams.user_frames import place_of
 INPUT = "input"
 
 _SETTINGS = {
-    # A batch is an RDD of one partition, never a LocalRelation: those are computed by an
-    # interpreter, and one that is smaller than a lookup table would be the side to broadcast.
+    # A batch is an RDD of one partition, never a LocalRelation: Spark interprets those instead of
+    # compiling, and would broadcast one that is smaller than a lookup table.
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.shuffle.partitions": "1",
-    # Above what it takes for the size of a join of tables, the product; below that of a batch.
+    # Above Spark's estimate for a join of tables, the product of their sizes; below that for a
+    # batch.
     "spark.sql.autoBroadcastJoinThreshold": str(2**62),
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
-    # Keys and values are read by offsets of 32 bits.
+    # Keys and values are read with 32-bit offsets.
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    # Or fields that the query does not use would not be checked.
+    # Otherwise, fields that the query does not use would not be checked.
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
-    # It takes `input` out of a join with a table that is empty just now.
+    # This rule removes `input` from a join with a table that is empty at the moment.
     "spark.sql.optimizer.excludedRules": (
         "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
     ),
 }
 _SETTINGS_OF_SQL = {
-    # FROM csv.`/path` would read what the TaskManager's config.yaml does not allow.
+    # FROM csv.`/path` would read files that the TaskManager's config.yaml does not allow.
     "spark.sql.runSQLOnFiles": "false",
     # '${env:KAFKA_PASSWORD}' would be the password.
     "spark.sql.variable.substitute": "false",
 }
 _TIME_ZONE = "spark.sql.session.timeZone"
-# It writes every error of a query besides, with the whole stack.
+# This logger would log every error of a query a second time, with the whole stack.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 _DANGEROUS = ("reflect", "java_method", "try_reflect")
-# Such as TIMESTAMP 'now': Spark makes a constant of it while it parses or plans.
+# Such as TIMESTAMP 'now', which Spark turns into a constant while it parses or plans.
 _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE)
 
 logger = structlog.get_logger()
 
 
 class SparkQueries:
-    """The queries that run on one Spark session. Any thread may open some."""
+    """The queries that run on one Spark session; any thread may open one."""
 
     def __init__(
         self, session: SparkSession, code: UserCode, readable: TableSettings, refusal: str = ""
     ) -> None:
-        """Open queries with lookup tables that are `readable`, or none if there is a `refusal`."""
+        """Allow lookup tables that are `readable`; a `refusal` is the reason to refuse all."""
         self._refusal = refusal
         self._readable = readable
         self._session = session
@@ -112,7 +113,7 @@ class SparkQueries:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A query that is planned: the operators from the result down, and the scan of the input."""
+    """A planned query: the operators from the result down, and the scan of the input."""
 
     frame: DataFrame
     way: Sequence[Step]
@@ -140,7 +141,7 @@ class RunningQuery:
         self._code = code
         self._schema = schema_of(spec.format)
         self._types = from_arrow_schema(self._schema)
-        # Of its own, as views and settings belong to a session.
+        # Each query has its own session, since views and settings belong to a session.
         self._session = session.newSession()
         settings = _SETTINGS | _SETTINGS_OF_SQL if spec.query else _SETTINGS
         for name, value in settings.items():
@@ -158,7 +159,7 @@ class RunningQuery:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of records that it needs."""
+        """The columns of records that the query needs."""
         return self._plan.columns
 
     def run(self, table: pa.Table) -> pa.Table:
@@ -171,15 +172,15 @@ class RunningQuery:
             return self._run(plan, table)
 
     def cancel(self) -> None:
-        """End what `run` computes, from another thread: it raises `SparkLostError` then."""
+        """End `run` from another thread: it then raises `SparkLostError`."""
         self._session.sparkContext.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
-        """Let go of the tables."""
+        """Release the tables."""
         self._shared.give_back(self._tables)
 
     def _forbid_programs(self) -> None:
-        """Take the functions away by which a query could call any Java method."""
+        """Remove the functions by which a query could call any Java method."""
         registry = self._java.sessionState().functionRegistry()
         option = self._jvm.scala.Option.apply
         identifier = self._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
@@ -187,22 +188,22 @@ class RunningQuery:
             registry.dropFunction(identifier(name, option("builtin"), option("system")))
 
     def _enter_thread(self) -> None:
-        """Tell Spark which session and settings count for what this thread does."""
+        """Set the Spark session and settings that this thread uses."""
         self._jvm.SparkSession.setActiveSession(self._java)
         if hasattr(self._entered, "done"):
             return
         self._entered.done = True
         context = self._session.sparkContext
-        # What Spark's UI shows of its jobs.
+        # Shown in Spark's UI for the jobs of the query.
         context.setJobDescription(" ".join((self._spec.query or self._spec.function).split()))
         for name, value in _SETTINGS.items():
             context.setLocalProperty(name, value)
-        # A tag, and no group, as whoever calls may have a group for what it runs.
+        # A tag and not a group, since the caller may have a group for its jobs.
         context.addJobTag(self._tag)
         context.setInterruptOnCancel(True)
 
     def _newest_plan(self) -> _Plan:
-        """Return the plan for the newest rows of the tables with which the query can be run."""
+        """Return the plan for the newest rows of the tables that the query can be run with."""
         rows = self._tables.rows
         if rows.version != self._seen:
             self._seen = rows.version
@@ -221,7 +222,7 @@ class RunningQuery:
         return self._plan
 
     def _tried_out(self, rows: Rows) -> _Plan:
-        """Return a plan that ran on no records: Spark finds some mistakes only then."""
+        """Return a plan that was run on an empty table: Spark finds some mistakes only then."""
         plan = self._make_plan(rows)
         self._run(plan, self._schema.empty_table())
         return plan
@@ -264,7 +265,7 @@ class RunningQuery:
         )
 
     def _analyze(self, records: DataFrame) -> Any:
-        """Return the analyzed plan of the user's query; nothing of it is executed."""
+        """Return the analyzed plan of the user's query, without executing any of it."""
         spec = self._spec
         if spec.query:
             state = self._java.sessionState()
@@ -303,14 +304,14 @@ class RunningQuery:
         return pa.Table.from_batches(batches, plan.output)
 
     def _maker_of(self, scan: Any) -> Callable[[Any], Any]:
-        """Return what makes a scan like this one of other rows."""
+        """Return a function that makes a scan like this one, but of other rows."""
         make = self._jvm.org.apache.spark.sql.execution.RDDScanExec
         output, name = scan.output(), scan.name()
         others = scan.outputPartitioning(), scan.outputOrdering(), scan.stream()
         return lambda rdd: make(output, rdd, name, *others)
 
     def _completed(self, table: pa.Table) -> pa.Table:
-        """Return a table with all columns; nothing uses those that the plan does not name."""
+        """Return a table with all columns; missing ones, which the plan does not use, are null."""
         return pa.Table.from_arrays(
             [
                 table[field.name]
@@ -339,7 +340,7 @@ class RunningQuery:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Let Spark's errors leave as `QueryError` and `SparkLostError`."""
+    """Turn Spark's errors into `QueryError` and `SparkLostError`."""
     try:
         yield
     except (QueryError, SparkLostError):
@@ -353,12 +354,12 @@ def _translated() -> Iterator[None]:
 
 
 def _parse(parser: Any, query: str) -> Any:
-    """Return the plan of a query; the rule of the grammar for queries lets no command through.
+    """Return the plan of a query; the grammar's rule for queries lets no command through.
 
-    Analysis would run what stands in EXECUTE IMMEDIATE, and a script is made of statements.
+    Analysis would run the string in EXECUTE IMMEDIATE, and a script consists of statements.
     """
     text = query.rstrip("; \t\r\n")
-    parser.parsePlan(text)  # says better what is wrong with a text that is no statement at all
+    parser.parsePlan(text)  # gives a better error for text that is not a statement at all
     try:
         return parser.parseQuery(text)
     except ParseException as error:
@@ -373,9 +374,9 @@ def _parsed(raw: DataFrame, schema: str) -> DataFrame:
 
 
 def _used(way: Sequence[Step], scan: Any) -> tuple[str, ...]:
-    """Return the columns of the input that the operators above it use, and one at least.
+    """Return the columns of the input that the operators above it use, at least one.
 
-    A table without columns has no rows.
+    A table without columns would have no rows.
     """
     used = {
         attribute.exprId().id()

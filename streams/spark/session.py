@@ -15,9 +15,9 @@ from streams.spark.environment import without_secrets
 def start_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session with these settings, and no others. Raises whatever Spark raises.
 
-    The start itself is in a thread of its own. Ctrl-C in the middle of PySpark's code would leave
-    a JVM forever: it does not find the folder where it is to say that it is up, and does not end.
-    And in the main thread, PySpark gives SIGINT a handler of its own.
+    Spark starts in its own thread. Ctrl-C in the middle of PySpark's code would leave a JVM running
+    forever: it does not find the folder where it must report that it is up, and does not end. In
+    the main thread, PySpark would also install its own SIGINT handler.
     """
     with ThreadPoolExecutor(1, "spark-start") as starter:
         context = starter.submit(_start, settings).result()
@@ -25,7 +25,7 @@ def start_session(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _start(settings: Mapping[str, str]) -> SparkContext:
-    """PySpark puts what starts its JVM on a command line; secrets are set behind that."""
+    """Start the JVM without secrets, which its command line would show; set them afterwards."""
     gateway = launch_gateway(_conf(without_secrets(settings)))  # type: ignore[no-untyped-call]
     return SparkContext(conf=_conf(settings), gateway=gateway)
 

@@ -1,4 +1,4 @@
-"""What a `sql` or `dataframe` processor asks of Spark, as a value that travels to the driver."""
+"""The query of a `sql` or `dataframe` processor, as a value that is sent to the driver."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ COLUMNS = ("key", "value", "timestamp", "partition", "offset", "headers")
 
 
 class QueryError(StreamsError):
-    """Spark cannot compute what it is asked for; of a single record, `on_error` decides."""
+    """Spark cannot run a query; if a single record is to blame, `on_error` decides."""
 
 
 class SparkLostError(EngineError):
-    """Spark, or the way to it, failed; no record is to blame. The task starts again."""
+    """Spark, or the connection to it, failed; no record is to blame. The task starts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
     """A query over the view `input`, or a function `package.module:name` of its DataFrame.
 
-    `schema` is Spark's DDL, of the values of `format: json`. `tables` are as `read_tables` of
+    `schema` is Spark's DDL for the values of `format: json`. `tables` are as `read_tables` of
     `streams.pipeline.spark` returns them. `config` has the keyword arguments of the function.
     """
 
@@ -44,12 +44,12 @@ class QuerySpec:
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> str:
-        """Return a text that is the same for the same content."""
+        """Return JSON that is the same for the same content."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def of(cls, code: str, options: Mapping[str, Any], config: Mapping[str, Any]) -> QuerySpec:
-        """Return what a processor says by its code, options and config."""
+        """Return the query that a processor's code, options and config define."""
         return cls(
             options.get("query", ""),
             code,
@@ -70,24 +70,25 @@ class Query(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those of `COLUMNS` that it needs."""
+        """The `COLUMNS` that the query needs."""
 
     def run(self, table: pa.Table) -> pa.Table:
         """Return the output of these records, in their order.
 
-        It has the columns `value` and `timestamp` (milliseconds), and `key` and `headers` where
-        the query gives them. Raises `QueryError` if a record may be to blame, or `SparkLostError`.
+        The output has the columns `value` and `timestamp` (milliseconds), and `key` and `headers`
+        if the query gives them. Raises `QueryError` if a record may be to blame, otherwise
+        `SparkLostError`.
         """
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release what the query holds."""
 
 
 class Queries(Protocol):
-    """Where queries run: a Spark session here, or the TaskManager's driver."""
+    """Runs queries, on a Spark session here or on the TaskManager's driver."""
 
     def open(self, spec: QuerySpec) -> Query:
-        """Get a query ready, which takes seconds at first.
+        """Prepare a query, which takes seconds the first time.
 
-        Raises `QueryError` with the reason if it cannot be run batch by batch, `SparkLostError`.
+        Raises `QueryError` with the reason if it cannot be run batch by batch, or `SparkLostError`.
         """

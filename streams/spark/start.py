@@ -19,13 +19,13 @@ _PYTHON = "spark.pyspark.python"
 
 
 def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Start Spark with all of its settings, and a name for its UI; takes some seconds.
+    """Start Spark with these settings, and a name for its UI; takes some seconds.
 
     Raises `UnavailableError` without Java 17 or if Spark does not start.
     """
     python = sys.executable
     if not config.spark.is_local:
-        # The executors' hosts may have theirs elsewhere.
+        # The executors' hosts may have their interpreter elsewhere.
         python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or python
     set_environment(config.python_path, python)
     try:
@@ -38,9 +38,9 @@ def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> Spark
 
 
 def ship_code(session: SparkSession, config: Config) -> int:
-    """Give the engine and the user's code to the executors of a cluster.
+    """Ship the engine and the user's code to the executors of a cluster.
 
-    Returns how many files these are: none with a local master, whose workers find them.
+    Returns the number of files: 0 with a local master, whose workers find the code themselves.
     """
     if config.spark.is_local:
         return 0

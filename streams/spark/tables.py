@@ -1,4 +1,4 @@
-"""Lookup tables: read by Spark, kept in the driver's memory, and read again every now and then."""
+"""Lookup tables: read by Spark, kept in the driver's memory, and refreshed at an interval."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What was read of some tables, by their names; `version` grows when one was read again."""
+    """The rows of some tables, by table name; `version` grows when a table was read again."""
 
     version: int
     frames: Mapping[str, DataFrame]
@@ -32,10 +32,10 @@ class Tables:
     """Some tables, as DataFrames whose rows are in memory, so that a join needs no Spark job."""
 
     def __init__(self, session: SparkSession, specs: Mapping[str, Mapping[str, Any]]) -> None:
-        """Read all of them.
+        """Read all of the tables.
 
-        Raises an error that names the one that cannot be read: `QueryError`, or `SparkLostError`
-        if that may pass, as where a database does not answer.
+        If a table cannot be read, raises an error that names it: `QueryError`, or `SparkLostError`
+        if the cause may be temporary, such as a database that does not answer.
         """
         self._session = session.newSession()
         self._session.conf.set(
@@ -52,7 +52,7 @@ class Tables:
                 ).start()
 
     def close(self) -> None:
-        """Read no table again."""
+        """Stop refreshing tables."""
         self._closed.set()
 
     def _read(self, name: str) -> DataFrame:
@@ -71,7 +71,7 @@ class Tables:
             raise SparkLostError(reason) from error
 
     def refresh(self, name: str) -> None:
-        """Read a table again. Raises as at the beginning if it cannot be read; its rows stay."""
+        """Read a table again. If that fails, keeps its rows and raises as the constructor does."""
         frame = self._read(name)
         with self._changing:
             self.rows = Rows(self.rows.version + 1, {**self.rows.frames, name: frame})
@@ -86,7 +86,7 @@ class Tables:
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """Tables that are the same for some queries; read by the first that has `reading`."""
+    """Tables that some queries share; the first query that gets `reading` reads them."""
 
     users: int = 0
     tables: Tables | None = None
@@ -94,7 +94,7 @@ class _Shared:
 
 
 class SharedTables:
-    """The tables of all queries of a process: those that are the same are read once."""
+    """The tables of all queries of a process; tables that are the same are read once."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -102,7 +102,7 @@ class SharedTables:
         self._used: dict[str, _Shared] = {}
 
     def take(self, specs: Mapping[str, Mapping[str, Any]]) -> Tables:
-        """Return tables, and count who uses them; waits for no others. Raises as `Tables`."""
+        """Return tables and count their users; waits for no other tables. Raises as `Tables`."""
         name = json.dumps(specs, sort_keys=True)
         with self._lock:
             shared = self._used.setdefault(name, _Shared())
@@ -117,7 +117,7 @@ class SharedTables:
             raise
 
     def give_back(self, tables: Tables) -> None:
-        """Let go of tables; whoever is the last closes them."""
+        """Release tables; the last user closes them."""
         for name, shared in self._used.copy().items():
             if shared.tables is tables:
                 self._leave(name, shared)
