@@ -43,7 +43,7 @@ PROTOCOL_VERSION = 2
 MAX_RECORD_BYTES = 1_000_000
 _MAX_BATCHES = 8
 _MAX_WAITING_BYTES = 32_000_000
-"""Of the parts that a reader keeps until the last one comes; beyond this, it drops the oldest."""
+"""When the parts of incomplete messages exceed this, a reader drops the oldest message."""
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
 
 Headers = tuple[tuple[str, bytes], ...]

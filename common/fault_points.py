@@ -17,7 +17,7 @@ def reach(point: str) -> None:
 
     A test puts a fault there as a file in the directory `PIPELINE_FAULT_DIR`, named like the point.
     The first process that reaches the point renames the file to `<point>.taken`, so each fault
-    happens once. The test, too, creates the file by renaming one that is already written. The file
+    happens once. The test also creates the file by renaming one that is already written. The file
     contains one of these:
 
     - `stop`: the whole process freezes here until it is killed or continued;
@@ -63,7 +63,7 @@ def _carry_out(fault: str) -> None:
 
 
 def _freeze() -> None:
-    # Sent to this thread, though it stops all: sent to the process, it may stop this one late.
+    # Sent to this thread, though it stops all: a signal to the process may stop this one late.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 

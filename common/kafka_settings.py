@@ -37,7 +37,7 @@ _OWNED = {
 def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, str]:
     """Return the settings with their names and values as written, prefixes included.
 
-    Values are strings, which librdkafka accepts for all settings: the `sasl.password: 012345` must
+    Values are strings, which librdkafka accepts for all settings: `sasl.password: 012345` must
     not become a number.
     """
     settings: dict[str, str] = {}

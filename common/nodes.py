@@ -100,7 +100,7 @@ class ProcessorNode:
 
     @property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """Patterns of further topics that it reads, which only the cluster's topics can resolve."""
+        """Patterns of further topics that it reads; only the cluster knows which topics match."""
         return tuple(re.compile(text, flags) for text, flags in self.options.get("patterns", ()))
 
     @property

@@ -11,7 +11,7 @@ Headers = list[tuple[str, bytes | None]] | None
 OutputRecord = tuple[str, bytes | None, bytes | None, int, int, Headers]
 """A record to send: topic, key, value, partition, timestamp and headers.
 
-The partition is -1 if the key decides. This is a plain tuple, because each record needs one.
+The partition is -1 if the key decides. It is a plain tuple, because every record needs one.
 """
 
 
@@ -53,9 +53,9 @@ class RecordBatch:
         return bisect_left(self.offsets, offset)
 
     def largest_timestamp(self, start: int, stop: int) -> int:
-        """Return the largest timestamp from index `start` to `stop`, of at least one record.
+        """Return the largest timestamp of the records from index `start` to `stop`, at least one.
 
-        The largest one of the whole batch is computed once.
+        The result for the whole batch is computed only once.
         """
         if stop - start < len(self):
             return max(self.timestamps[start:stop])

@@ -29,7 +29,7 @@ _OWNER_BYTES = 10
 """The typical size of an owner in JSON, with its punctuation."""
 _ACTED_ON = ("task", "state", "fingerprint")
 _SHOWN = ("thread", "reason", "activity", "dropped")
-"""The first columns of the table of figures; those figures follow that any task has."""
+"""The first columns of the table of figures; the figures that any task has follow."""
 
 
 def dump(body: Any) -> bytes:

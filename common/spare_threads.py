@@ -50,7 +50,7 @@ class SpareThreads:
             future.set_result(result)
 
     def _await_next(self, jobs: _Jobs) -> None:
-        """Mark this thread as idle, before its caller goes on, which may need a thread at once."""
+        """Mark this thread as idle before its caller goes on: that may need a thread at once."""
         with self._lock:
             self._idle.append(jobs)
 

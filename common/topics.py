@@ -193,7 +193,7 @@ class TopicNames:
         )
 
     def consumer_group(self, processor_id: str) -> str:
-        """Return the group to which a processor commits its input offsets; nobody subscribes.
+        """Return the group to which a processor commits input offsets; nobody subscribes with it.
 
         Each processor has its own, as several may read the source, each at its own offset.
         """

@@ -23,7 +23,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: milliseconds of a monotonic clock, several times per heartbeat period."""
+    """Time has passed: `now_ms` is from a monotonic clock, read several times per heartbeat."""
 
     now_ms: int
 

@@ -50,7 +50,7 @@ class TaskPhase(StrEnum):
 class _Task:
     replica: ProcessorReplica
     fingerprint: str
-    """Kept here, as the replica computes it each time."""
+    """The replica's fingerprint, kept because the replica computes it each time."""
     phase: TaskPhase = TaskPhase.UNASSIGNED
     owner: int | None = None
     home: int | None = None
@@ -279,7 +279,7 @@ class JobManagerState:
     def _adopt(self, tm_id: int, manager: _TaskManager) -> None:
         """Leave tasks that nobody else owns to the TaskManager that runs them.
 
-        Not failed ones, nor those whose processor changed in pipeline.yaml: they start again.
+        Failed tasks, and those whose processor changed in pipeline.yaml, start again instead.
         """
         for status in manager.runs.tasks.values():
             task = self._tasks.get(status.task)
@@ -451,7 +451,7 @@ class JobManagerState:
                 batch.assign[task_id] = None
 
     def _revoke(self, task_id: TaskId, tm_id: int) -> None:
-        """Have a task closed; its assignment, if in the same command, can come later."""
+        """Have a task closed; this drops its assignment from the command, which can come later."""
         batch = self._batch(tm_id)
         batch.assign.pop(task_id, None)
         batch.revoke[task_id] = None

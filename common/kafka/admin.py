@@ -75,7 +75,7 @@ class Admin:
 
     @property
     def _client(self) -> AdminClient:
-        """The client, replaced if it lost all brokers or if none answered the last time."""
+        """The client, replaced if it lost all brokers or if a recent request got no answer."""
         with self._changing:
             self._latest.poll(0)
             # At once: the loss may have been long ago, as nobody else polls.

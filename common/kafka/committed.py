@@ -32,7 +32,7 @@ class Committed(NamedTuple):
 
     @classmethod
     def read(cls, offset: int, metadata: str | None) -> Committed:
-        """Return what brokers keep as a value. The time is unknown if others wrote the metadata."""
+        """Return the position that brokers keep. Metadata that others wrote is an unknown time."""
         found = _METADATA.match(metadata or "")
         return cls(offset, int(found[1]) if found else _UNKNOWN_TIME)
 

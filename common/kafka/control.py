@@ -100,7 +100,7 @@ def _record(message: Message) -> ControlRecord:
     try:
         headers = message.headers() or []
     except (SystemError, UnicodeDecodeError):
-        # A name is not UTF-8. Not called again: a second call would return broken tuples.
+        # A name is not UTF-8. Do not ask again: a second call would return broken tuples.
         headers = []
     return ControlRecord(
         topic=message.topic() or "",
@@ -138,7 +138,7 @@ class _ErrorNews:
 
 
 class ReportWriter:
-    """Writes heartbeats and other reports, soon or never: the next report replaces each."""
+    """Writes heartbeats and other reports. Late ones are dropped: the next one replaces them."""
 
     def __init__(self, config: Config) -> None:
         self._news = _ErrorNews()
@@ -187,7 +187,7 @@ class ReportWriter:
 
 
 class _LastOffset:
-    """Keeps the last record's offset, without the producer, which would never be freed then."""
+    """Keeps the last record's offset. A reference to the producer would keep that alive."""
 
     def __init__(self) -> None:
         self.offset = -1

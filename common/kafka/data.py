@@ -25,7 +25,7 @@ _MAX_RESPONSE_BYTES = 2_147_483_647
 
 
 class Brokers(Describer, EndsAsker, Protocol):
-    """Answers the requests that a reader does not make with its consumer; `Admin` does."""
+    """Answers the requests that a reader does not make with its consumer; `Admin` is one."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ _ABORT_TIMEOUT_S = 1.0
 class GuardedProducer:
     """Makes transactional calls, and says when the producer must be replaced.
 
-    It must be once a connection broke, since librdkafka may hang then, or once librdkafka itself
+    This is so once a connection broke, since librdkafka may hang then, or once librdkafka itself
     has given the producer up.
     Calls raise `FencedError`, `HopelessError` or `TransactionFailedError`.
     """
@@ -69,7 +69,7 @@ class GuardedProducer:
             raise TransactionFailedError("the connection to a broker broke")
 
     def poll(self, timeout_s: float = 0) -> None:
-        """Let librdkafka call back. It raises an error that is fatal to the producer here, once."""
+        """Let librdkafka call back. An error that is fatal to the producer is raised here, once."""
         try:
             self.client.poll(timeout_s)
         except KafkaException as exception:

@@ -26,7 +26,7 @@ class EndsAsker(Protocol):
 
 
 class StallWatch:
-    """Asks for the end offsets of partitions after ten seconds (at first) without their records.
+    """Asks for end offsets once a consumer has delivered nothing for ten seconds (at first).
 
     If the consumer then delivers nothing for five more seconds, although one of these ends is after
     its position, it is stalled, and only a new consumer helps. These 15 s are longer than a request

@@ -27,7 +27,7 @@ from common.kafka.record_size import record_size, size_bound
 from common.record_batch import Headers, OutputRecord
 from common.spare_threads import SpareThreads
 
-# librdkafka takes 0 for the current time, so a record of the time 0 becomes 1 ms younger.
+# librdkafka takes 0 for the current time, so a record with timestamp 0 becomes 1 ms younger.
 _FIRST_MS = 1
 _RETRY_BACKOFF_MS = 5
 _SEND_QUEUE_RECORDS = 500_000
@@ -240,12 +240,12 @@ class TaskProducer:
         last = len(keys) - 1
         taken = self._produce_all(repeat(topic), values[:last], keys[:last], repeat(partition))
         for index in range(taken, len(keys)):
-            # It does not refer to this producer, which would then live until the delivery.
+            # It must not refer to this producer, which would then live until the delivery.
             callback = partial(_note_offset, self._state_offsets) if index == last else None
             self.send(topic, keys[index], values[index], 0, None, partition, callback)
 
     def _produce_all(self, *columns: Iterable[Any]) -> int:
-        """Call `produce` with the items of columns until the queue is full; return how often."""
+        """Call `produce` with the items of columns until the queue is full; return how many fit."""
         taken = 0
         try:
             for _ in map(self._producer.client.produce, *columns):
@@ -264,7 +264,7 @@ class TaskProducer:
         Returns the offsets after the last records of `send_state`, by topic.
         Usually blocks for a few ms, at most for the transaction timeout. Raises `FencedError`,
         `HopelessError` or `TransactionFailedError`. If the outcome is in doubt, the committed
-        offsets show it to the next owner, which reads them after `fence`.
+        offsets show it after the next `fence`.
         """
         self.require_undisturbed()
         places = [TopicPartition(*p, at.offset, at.metadata) for p, at in positions.items()]

@@ -29,8 +29,9 @@ class Describer(Protocol):
 class TopicWatch:
     """Asks every five seconds whether topics are still the same ones as at first.
 
-    Brokers that are starting or lag behind may know less than others, so a bad answer counts only
-    if no good one has come for ten seconds. A missing answer means nothing.
+    Brokers that are starting or lag behind may know less than others, so an answer that a topic is
+    gone counts only if no other answer contradicts it for ten seconds. A missing answer means
+    nothing.
     """
 
     def __init__(self, describer: Describer) -> None:
