@@ -1,1 +1,1 @@
-"""What both daemons share: configuration, topology, topic names, logging and errors."""
+"""Code that both daemons share: configuration, topology, topic names, logging and errors."""

@@ -1,4 +1,4 @@
-"""What the three commands share: how an error ends the process."""
+"""Ends the process on an error, in the same way for all three commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 from common.errors import PipelineError
 
 INTERRUPTED_EXIT_CODE = 130
-"""What a shell reports for a process that Ctrl-C ended."""
+"""The exit code that a shell reports for a process that Ctrl-C ended."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,7 +20,7 @@ def run_command(command: Callable[P, T]) -> Callable[P, T]:
     """Decorate a command so that its errors end the process the way users expect.
 
     A PipelineError puts its message on stderr, without a traceback, and exits with its
-    `exit_code`; Ctrl-C exits with 130. Anything else is a bug, and passes with its traceback.
+    `exit_code`; Ctrl-C exits with 130. Anything else is a bug, and propagates with its traceback.
 
         @app.command()
         @run_command

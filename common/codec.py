@@ -1,13 +1,13 @@
-"""Control messages to Kafka records and back.
+"""Encodes control messages as Kafka records and decodes them.
 
-Keys and values are the original's, byte for byte; its extra facts ride in these headers:
+Keys and values are the original's, byte for byte; additional facts are in these headers:
 
     version    protocol version, on every record
     sent_at    milliseconds since the epoch, on every record
     epoch, sequence, incarnation, action, parameters      on JobManager commands
     report     JSON, on what TaskManagers send, and on the JobManager's own heartbeat
-    figures    JSON, on what TaskManagers send: what is only shown
-    part       number and count, such as 0/3, on the parts of what is too long for one record
+    figures    JSON, on what TaskManagers send: facts that are only displayed
+    part       number and count, such as 0/3, on the parts of a message too long for one record
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PROTOCOL_VERSION = 2
 MAX_RECORD_BYTES = 1_000_000
 _MAX_BATCHES = 8
 _MAX_WAITING_BYTES = 32_000_000
-"""Of the parts that a reader keeps until the last one comes; then it drops the oldest."""
+"""When the parts of incomplete messages exceed this, a reader drops the oldest message."""
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -56,7 +56,7 @@ _Part = Heartbeat | Threads | JobManagerBeat
 
 @dataclass(slots=True)
 class _Waiting:
-    """The parts of a message that have come, from the first one on."""
+    """The parts of an incomplete message that have come, from the first one on."""
 
     number: int
     parts: list[_Part]
@@ -67,12 +67,14 @@ class Codec:
     """Encodes messages for the topics of one job, and decodes records of these topics.
 
     Decoding keeps the commands of a batch until its `eos`, and the parts of a report until the
-    last one, so use one codec per reader. A message of which a part is missing never comes out.
+    last one, so use one codec per reader. A message with a missing part is never returned.
     """
 
     def __init__(self, names: TopicNames, reads_figures: bool = True) -> None:
-        """Without `reads_figures`, leave out what is only shown: figures of tasks, and the owners
-        in the JobManager's heartbeat."""
+        """Without `reads_figures`, leave out the facts that are only displayed.
+
+        These are the figures of tasks, and the owners in the JobManager's heartbeat.
+        """
         self._names = names
         self._reads_figures = reads_figures
         self._batches: dict[tuple[int, str, int, int], list[tuple[bytes, ControlRecord]]] = {}
@@ -111,7 +113,7 @@ class Codec:
                 return self._processors(message, base)
 
     def decode(self, record: ControlRecord) -> Message | None:
-        """Return the message of a record, `None` while its batch or its parts go on.
+        """Return the message of a record, or `None` while its batch or its parts are incomplete.
 
         Raises `MalformedMessageError` for anything that no encoder of this protocol version
         wrote: the caller counts it and goes on.
@@ -194,7 +196,7 @@ class Codec:
         record: ControlRecord,
         headers: dict[str, bytes],
     ) -> _Part | None:
-        """Return a message once all of its parts have come, in order; `sender` has its number."""
+        """Return a message once all its parts have come, in order; `sender` includes its number."""
         number, count = (_number(text) for text in headers.get("part", b"0/1").split(b"/"))
         if not 0 <= number < count:
             raise MalformedMessageError(f"{record.topic}: part {number} of {count}")
@@ -227,14 +229,14 @@ class Codec:
         key = (tm_id, incarnation, epoch, sequence)
         batch = self._batches.setdefault(key, [])
         while len(self._batches) > _MAX_BATCHES:
-            # Whose end never comes. A JobManager writes a batch in one piece.
+            # The oldest one will never end: a JobManager writes each batch in one piece.
             del self._batches[next(iter(self._batches))]
         if action in (_ASSIGN, _REVOKE):
             batch.append((action, record))
             return None
         if action != _END:
             raise MalformedMessageError(f"{record.topic}: unknown action")
-        # Batches to one process end in order; what is left of its older ones is never completed.
+        # Batches to one process end in order, so its older ones will never be completed.
         self._batches = {
             other: records
             for other, records in self._batches.items()
@@ -260,16 +262,16 @@ def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> Head
 
 
 def _numbered(parts: Sequence[Headers]) -> list[Headers]:
-    """Add the header `part`, if there are several."""
+    """Add the header `part`, if there are several parts."""
     if len(parts) == 1:
         return [*parts]
     return [(*part, ("part", b"%d/%d" % (n, len(parts)))) for n, part in enumerate(parts)]
 
 
 def _number(data: bytes) -> int:
-    """Return what `b"%d"` wrote of a number from 0 up. Raises ValueError for anything else.
+    """Return the number from 0 up that `b"%d"` wrote. Raises ValueError for anything else.
 
-    `int` takes signs, blanks and underscores too.
+    `int` would also accept signs, blanks and underscores.
     """
     if _NUMBER.fullmatch(data) is None:
         raise ValueError("not a number from 0 up")

@@ -1,4 +1,4 @@
-"""config.yaml, read once into a frozen value that is passed to whoever needs it."""
+"""Reads config.yaml once, into a frozen value that is passed to the code that needs it."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ _OPTIONAL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkConfig:
-    """How a TaskManager starts Spark; `conf` holds Spark's own settings (`spark.…`) as texts."""
+    """How a TaskManager starts Spark; `conf` holds Spark's own settings (`spark.…`) as strings."""
 
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def is_local(self) -> bool:
-        """Whether all runs on the TaskManager's host, started by Spark's driver itself."""
+        """Whether everything runs on the TaskManager's host, started by Spark's driver itself."""
         return self.master == "local" or self.master.startswith("local[")
 
 
@@ -82,11 +82,10 @@ class Config:
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
     a copy of each state on disk. `state_dir` is absolute. `modules` are the Python modules and
-    packages with the user's code, all that is ever imported for a pipeline, and `python_path` the
-    folders, absolute, in which they are looked for first. `tables` says what lookup tables may be
-    read from, whatever a pipeline or a control record says. `kafka` holds librdkafka settings,
-    some with the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so it does
-    not show in `repr`.
+    packages with user code; nothing else is ever imported for a pipeline. `python_path` holds the
+    absolute folders that are searched for them first. `tables` says what lookup tables may be read
+    from, regardless of pipelines and control records. `kafka` holds librdkafka settings, some with
+    the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -113,7 +112,7 @@ class Config:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find the cluster: `host:port`, or several with commas between."""
+        """The cluster's address for clients: `host:port`, or several separated by commas."""
         given = self.kafka.get("bootstrap.servers")
         if given is not None:
             return str(given)

@@ -36,10 +36,10 @@ class Problem:
 
 
 class ConfigError(PipelineError):
-    """A file or an argument is wrong: correct it, a retry does not help.
+    """A file or an argument is wrong: correct it; a retry does not help.
 
-    Takes every problem found, printed one per line, or a plain message where no line of a file
-    is to blame; `problems` is then empty.
+    Takes all problems found, to print one per line, or a plain message if no line of a file is to
+    blame; `problems` is then empty.
     """
 
     exit_code = 2
@@ -57,15 +57,15 @@ class UnavailableError(PipelineError):
 
 
 class SupersededError(PipelineError):
-    """Another JobManager rules, or another TaskManager has this id: stop, do not retry."""
+    """Another JobManager leads, or another TaskManager has this id: stop, do not retry."""
 
     exit_code = 4
 
 
 class EngineError(Exception):
-    """Kafka or the disk is to blame, no record: base of what a PipelineThread deals with itself."""
+    """Kafka or the disk failed, not a record: base of errors that a PipelineThread handles."""
 
 
 def shorten(text: str, most: int) -> str:
-    """Return a text, cut with an ellipsis if it has more than `most` characters."""
+    """Return `text`, cut off with an ellipsis if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[:most]}…"

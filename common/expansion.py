@@ -1,4 +1,4 @@
-"""`${VAR}` and `${VAR:-default}` in the values of config.yaml."""
+"""Expands `${VAR}` and `${VAR:-default}` in the values of config.yaml."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[
 
 
 class ExpansionError(ValueError):
-    """A `${…}` has no value, or is not written as it should be; `str(error)` says which."""
+    """A `${…}` has no value or is malformed; `str(error)` says which."""
 
 
 def expand_text(text: str, environment: Mapping[str, str]) -> str:
     """Return `text` with each reference replaced by its variable's value.
 
-    As in a shell, `:-` also replaces a variable that is set but empty. Values are taken as they
-    are: a `${` in them is not looked at again. Raises ExpansionError.
+    As in a shell, `:-` also replaces a variable that is set but empty. Values are used as they
+    are: a `${` in them is not expanded again. Raises ExpansionError.
     """
 
     def value_of(match: re.Match[str]) -> str:
@@ -40,7 +40,7 @@ def expand_text(text: str, environment: Mapping[str, str]) -> str:
 
 
 def expand(value: Value, environment: Mapping[str, str], problems: Problems) -> Value:
-    """Return `value` with the references in all its texts replaced; keys stay as they are."""
+    """Return `value` with the references in all its strings replaced; keys stay as they are."""
     match value:
         case Map():
             pairs = (replace(p, value=expand(p.value, environment, problems)) for p in value.pairs)

@@ -1,4 +1,4 @@
-"""Places where a test can stop a process; without its environment variable they do nothing."""
+"""Places where a test can stop a process; without the environment variable they do nothing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ DIRECTORY_VARIABLE = "PIPELINE_FAULT_DIR"
 def reach(point: str) -> None:
     """Suffer the fault that waits at this point, if a test put one there.
 
-    A test puts it there as a file of the directory `PIPELINE_FAULT_DIR`, named like the point.
-    The first process that comes by renames it to `<point>.taken`, so each fault happens once;
-    the test renames too, from a file that is already written. It is one of these texts:
+    A test puts a fault there as a file in the directory `PIPELINE_FAULT_DIR`, named like the point.
+    The first process that reaches the point renames the file to `<point>.taken`, so each fault
+    happens once. The test also creates the file by renaming one that is already written. The file
+    contains one of these:
 
     - `stop`: the whole process freezes here until it is killed or continued;
-    - `stop-after <ms>`: this returns at once, the process freezes that much later;
+    - `stop-after <ms>`: this call returns at once, and the process freezes after the delay;
     - `sleep <seconds>`: this thread sleeps.
 
-    Raises `ValueError` for any other text.
+    Raises `ValueError` for any other content.
     """
     _reach(point)
 
@@ -33,12 +34,12 @@ def _nothing(_point: str) -> None:
 
 
 def _suffer(directory: Path) -> Callable[[str], None]:
-    """Return what `reach` does if faults of this directory are wanted."""
+    """Return the function that `reach` calls to suffer the faults in this directory."""
 
     def suffer(point: str) -> None:
         taken = directory / f"{point}.taken"
         try:
-            # Renaming is atomic: of several processes, one gets it.
+            # Renaming is atomic: only one of several processes gets the file.
             (directory / point).rename(taken)
         except FileNotFoundError:
             return
@@ -62,7 +63,7 @@ def _carry_out(fault: str) -> None:
 
 
 def _freeze() -> None:
-    # Aimed at this thread, though it stops all: one aimed at the process may stop this one late.
+    # Sent to this thread, though it stops all: a signal to the process may stop this one late.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 

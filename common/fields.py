@@ -36,7 +36,7 @@ class Fields:
                 problems.add(pair.at, f'unknown key "{pair.key}"{hint}')
 
     def at(self, key: str) -> Located:
-        """Return where the key's value stands, or where it would be missed."""
+        """Return where the key's value is, or where a missing key is reported."""
         return self._values.get(key, self._at)
 
     def get(self, key: str) -> Value | None:
@@ -44,14 +44,14 @@ class Fields:
         return self._values.get(key)
 
     def require(self, key: str, about: str) -> Value | None:
-        """Return the value of a key that must be there; `about` tells what it is for."""
+        """Return the value of a key that must be there; `about` says what it is for."""
         value = self._values.get(key)
         if value is None:
             self._problems.add(self._at, f'missing key "{key}" ({about})')
         return value
 
     def text(self, key: str, *, about: str = "", default: str | None = None) -> str:
-        """Return a text that is not empty; "" stands in for a bad one."""
+        """Return a string that is not empty, or "" in place of a bad one."""
         value = self._value(key, about, default)
         if value is None:
             return default or ""
@@ -73,7 +73,7 @@ class Fields:
         about: str = "",
         default: int | None = None,
     ) -> int:
-        """Return a whole number between `low` and `high`; a text counts only if expanded."""
+        """Return a whole number between `low` and `high`; a string counts only if expanded."""
         stand_in = low if default is None else default
         value = self._value(key, about, default)
         if value is None:
@@ -91,7 +91,7 @@ class Fields:
     def choice(
         self, key: str, choices: Sequence[T], *, default: T | None, about: str = "", or_: str = ""
     ) -> T:
-        """Return the one of `choices` that the key names; `or_` tells what else it may be."""
+        """Return the choice that the key names; `or_` says what else the value may be."""
         stand_in = choices[0] if default is None else default
         value = self._value(key, about, default)
         if value is None:
@@ -122,7 +122,7 @@ class Fields:
         return value.pairs
 
     def items(self, key: str, *, about: str) -> Items | None:
-        """Return a required list; None stands in for a bad one."""
+        """Return a required list, or None in place of a bad one."""
         value = self._value(key, about, None)
         if value is None or isinstance(value, Items):
             return value
@@ -133,7 +133,7 @@ class Fields:
         return None
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return the texts of an optional list, or of one text that stands for such a list."""
+        """Return the strings of an optional list; a single string counts as a list of one."""
         value = self._value(key, "", "")
         if value is None:
             return ()
@@ -147,7 +147,7 @@ class Fields:
         return tuple(texts)
 
     def boolean(self, key: str, *, default: bool) -> bool:
-        """Return a truth value."""
+        """Return a boolean."""
         value = self._value(key, "", default=str(default))
         if value is None:
             return default

@@ -25,12 +25,12 @@ _ANSWER_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that was found and answered."""
+    """A Java installation that was found and answered."""
 
     executable: Path
     """The command to run."""
     home: Path
-    """What JAVA_HOME has to be for programs, Spark among them, that look there first."""
+    """The value of JAVA_HOME for programs, such as Spark, that look there first."""
     version: int
     """The feature release: 8, 11, 17, 21…"""
 
@@ -72,7 +72,7 @@ def _candidates(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _ask(executable: Path, environ: Mapping[str, str]) -> Java | None:
-    """Ask a Java who it is; None when it does not answer, as macOS's placeholder does not."""
+    """Ask a Java for its version and home; None if it fails, as macOS's placeholder does."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],

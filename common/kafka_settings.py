@@ -1,4 +1,4 @@
-"""The `kafka:` section of config.yaml: librdkafka settings that the engine leaves open."""
+"""The `kafka:` section of config.yaml: librdkafka settings that the engine leaves to the user."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ _OWNED = {
 
 
 def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, str]:
-    """Return the settings under their names as written, prefixes kept, and values likewise.
+    """Return the settings with their names and values as written, prefixes included.
 
-    As text, which librdkafka takes for all: `sasl.password: 012345` is no number to it.
+    Values are strings, which librdkafka accepts for all settings: `sasl.password: 012345` must
+    not become a number.
     """
     settings: dict[str, str] = {}
     for pair in pairs:

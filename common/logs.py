@@ -15,7 +15,7 @@ from common.config import LogFormat, LogLevel
 
 
 class _StandardError:
-    """Standard error as it is, but that a full disk or a reader that is gone ends nobody."""
+    """Standard error that raises no error if the disk is full or the reader is gone."""
 
     def write(self, text: str) -> None:
         with suppress(OSError, ValueError):
@@ -27,7 +27,7 @@ class _StandardError:
 
 
 class _Handler(logging.StreamHandler[Any]):
-    """Where the standard library's entries go; `modules` have a level of their own."""
+    """Handles the standard library's entries; `modules` have a level of their own."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         super().__init__(_StandardError())
@@ -37,11 +37,11 @@ class _Handler(logging.StreamHandler[Any]):
 def configure(format: LogFormat, level: LogLevel, modules: Sequence[str] = ()) -> None:
     """Send the logs of this process to stderr; a second call replaces the first.
 
-    Each entry has `event`, `level`, an ISO `timestamp` in UTC, and what is bound: `task`,
-    `epoch`, `thread`, `task_manager`, by `get_logger().bind(…)` for a logger or
-    `structlog.contextvars` for a thread. Colours appear on a terminal only. Libraries that log
-    with the standard library come the same way, from warnings up; `modules`, which are the user's,
-    and all below them, from `level` on.
+    Each entry has `event`, `level`, an ISO `timestamp` in UTC, and the bound values: `task`,
+    `epoch`, `thread`, `task_manager`. Bind them with `get_logger().bind(…)` for a logger or with
+    `structlog.contextvars` for a thread. Colours appear on a terminal only. Entries of libraries
+    that log with the standard library go the same way, from warnings up; entries of the user's
+    `modules` and of everything below these, from `level` up.
     """
     lowest = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
@@ -69,7 +69,7 @@ def configure(format: LogFormat, level: LogLevel, modules: Sequence[str] = ()) -
 
 
 def _renderers(format: LogFormat) -> list[Processor]:
-    """Return the last steps; neither prints local variables, which may hold passwords."""
+    """Return the last processors; none prints local variables, which may hold passwords."""
     if format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     return [

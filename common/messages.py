@@ -17,11 +17,13 @@ from common.wire import JsonObject
 JOB_MANAGER = "jobmanager"
 
 MISSED_BEATS = 3
-"""Heartbeats that a daemon may miss before it counts as down, and PipelineThreads' lease ends."""
+"""After this many missed heartbeats, a daemon counts as down, and PipelineThreads' leases end."""
 
 FULL_BEATS = 5
-"""Heartbeats from one full report of a TaskManager to the next: so long may a reader that cannot
-ask for one wait."""
+"""Heartbeats from one full report of a TaskManager to the next.
+
+A reader that cannot ask for a full report waits for this long at most.
+"""
 
 _OPTIONAL: Mapping[str, Any] = {"code": "", "state_topics": {}, "options": {}, "standby": 0}
 
@@ -37,7 +39,7 @@ class MalformedMessageError(Exception):
 class ControlRecord:
     """A record of a control topic; `offset` and `timestamp_ms` are set on records that were read.
 
-    The timestamp is that of the brokers' clock where the topic asks for it (`LogAppendTime`).
+    The timestamp is from the brokers' clock if the topic asks for that (`LogAppendTime`).
     """
 
     topic: str
@@ -59,7 +61,7 @@ class ProcessorReplica:
     in_topics: tuple[str, ...]
     out_topics: tuple[str, ...]
     state_topics: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """By the names of the stores."""
+    """State topics by store name."""
     dead_letter_topic: str | None = None
     on_error: OnError = OnError.FAIL
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -72,7 +74,7 @@ class ProcessorReplica:
         return self.task.processor
 
     def to_json(self) -> dict[str, Any]:
-        """Return the original's fields, in its order; no `stateTopic` but for a `COUNT`."""
+        """Return the original's fields, in its order; only a `COUNT` has a `stateTopic`."""
         fields: dict[str, Any] = {
             "pipelineID": self.task.partition,
             "ID": self.task.processor,
@@ -109,7 +111,7 @@ class ProcessorReplica:
 
     @property
     def fingerprint(self) -> str:
-        """A short text that is the same for replicas that do the same to the same topics."""
+        """A short hash that is equal for replicas that do the same to the same topics."""
         content = json.dumps([self.to_json(), self.parameters()], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -147,13 +149,13 @@ class ProcessorReplica:
 
 
 def _topics_of_stores(data: dict[str, Any]) -> dict[str, str]:
-    """Return topics by the names of stores. Raises ValueError for anything else."""
+    """Return topics by store name. Raises ValueError for anything else."""
     topics = JsonObject(data)
     return {require_name("the name of a store", store): topics.name(store) for store in data}
 
 
 def _check_names(options: dict[str, Any]) -> None:
-    """Raise ValueError unless what options name can be a store, a topic or a node group."""
+    """Raise ValueError if the options have an invalid name of a store, topic or node group."""
     known = JsonObject(options, {"stores": [], "globals": {}, "internal": {}})
     for store in known.items("stores"):
         JsonObject(store).name("name")
@@ -165,7 +167,7 @@ def _check_names(options: dict[str, Any]) -> None:
 
 
 def read_task(fields: JsonObject, standby: int) -> TaskId:
-    """Return the task of a message. Raises ValueError for one that has no valid task id."""
+    """Return the task of a message. Raises ValueError if it has no valid task id."""
     task = TaskId(fields.name("ID"), fields.integer("pipelineID"), standby)
     TaskId.parse(str(task))
     return task
@@ -176,7 +178,7 @@ def replicas(
 ) -> list[ProcessorReplica]:
     """Return the tasks of a pipeline, processor by processor, partition by partition.
 
-    Behind them come so many `standbys` (0..) of each task that keeps state on disk.
+    They are followed by `standbys` (0..) copies of each task that keeps state on disk.
     """
     tasks = [
         (node, _replica(node, names, topology, partition, parallelism))
@@ -196,7 +198,7 @@ def _replica(
     node: ProcessorNode, names: TopicNames, topology: Topology, partition: int, parallelism: int
 ) -> ProcessorReplica:
     dead_letters = node.on_error is OnError.DEAD_LETTER
-    # Of topics with fewer partitions, the last tasks read none.
+    # The last tasks do not read topics that have fewer partitions.
     inputs = [
         (from_, topic)
         for from_, topic in zip(node.from_, names.in_topics(node), strict=True)
@@ -220,9 +222,9 @@ def _replica(
 
 @dataclass(frozen=True, slots=True)
 class Sos:
-    """JobManager to all: a new reign begins. Its offset is the epoch of every later command.
+    """JobManager to all: it leads from now on. The offset is the epoch of all its later commands.
 
-    `incarnation` differs between two processes, so that each knows its own.
+    `incarnation` differs between two processes, so that each recognises its own `sos`.
     """
 
     epoch: int
@@ -231,17 +233,18 @@ class Sos:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a TaskManager reports with every heartbeat, and in full when it introduces itself.
+    """A TaskManager's report, sent with every heartbeat, and in full when it introduces itself.
 
     `incarnation` differs between two processes with one id. `beat` counts the reports of one
-    incarnation. `epoch` and `sequence` are those of the last command that was carried out; what
-    the report says is newer than that command. `leaving` marks the last report of a TaskManager
-    that stops on purpose.
+    incarnation. `epoch` and `sequence` identify the last command that was carried out; the report
+    describes the state after that command. `leaving` marks the last report of a TaskManager that
+    stops on purpose.
 
-    A full report has no `base`, and `tasks` are all that it runs. The others add to a full one,
-    whose `beat` is their `base`: `tasks` has every task that has another state or version since
-    then, or is new, or has other figures than in the report before; `closed` are those that are
-    gone since then. `common/picture.py` puts them together.
+    A full report has no `base`; its `tasks` are all tasks that the TaskManager runs. Any other
+    report adds to a full one, whose `beat` is its `base`. Its `tasks` are those that are new or
+    have changed their state or version since the base, and those whose figures have changed since
+    the previous report; `closed` has those that are gone since the base. `common/picture.py` puts
+    the reports together.
     """
 
     tm_id: int
@@ -268,14 +271,14 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """TaskManager to JobManager: alive, and this is how its tasks do."""
+    """TaskManager to JobManager: it is alive, and this is the state of its tasks."""
 
     report: Report
 
 
 @dataclass(frozen=True, slots=True)
 class JobManagerBeat:
-    """JobManager to whoever watches: who owns which task (`None`: nobody right now)."""
+    """JobManager to any observer: the owner of each task (`None`: no owner right now)."""
 
     epoch: int
     sent_at_ms: int
@@ -286,8 +289,8 @@ class JobManagerBeat:
 class Processors:
     """JobManager to one TaskManager: tasks to run and tasks to give back, ended by `eos`.
 
-    `sequence` grows by one with each of these from one JobManager to one TaskManager. Meant for
-    one incarnation only: what was sent to a process that died must not reach its successor.
+    `sequence` grows by one with each command from one JobManager to one TaskManager. A command is
+    for one incarnation only: if that process has died, its successor must not carry it out.
     """
 
     tm_id: int

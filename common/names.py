@@ -8,7 +8,7 @@ MAX_NAME_LENGTH = 249
 """The longest topic name that Kafka takes, in characters."""
 
 NAME = f"[a-zA-Z0-9._-]{{1,{MAX_NAME_LENGTH}}}"
-"""What a name matches, for patterns that names are part of; `REFUSED_NAMES` match it too."""
+"""A regular expression for a name, to use in larger ones; `REFUSED_NAMES` match it too."""
 
 REFUSED_NAMES = (".", "..")
 
@@ -18,7 +18,7 @@ _REFUSED_CHARACTER = re.compile(r"[^a-zA-Z0-9._-]")
 def name_problem(name: str) -> str | None:
     """Return why Kafka refuses this topic name, as the end of a sentence, or None if it is fine.
 
-    A name that Kafka takes is the name of one folder too, and leads to no other one.
+    A name that Kafka accepts is also a valid folder name, and never leads to another folder.
     """
     if not name:
         return "is empty"
@@ -36,7 +36,7 @@ def name_problem(name: str) -> str | None:
 
 
 def require_name(what: str, name: str) -> str:
-    """Return a name; `what` says whose it is. Raises ValueError if it has a `name_problem`."""
+    """Return `name`; `what` says whose it is. Raises ValueError if it has a `name_problem`."""
     problem = name_problem(name)
     if problem:
         raise ValueError(f"{what} {problem}")

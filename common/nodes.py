@@ -11,10 +11,10 @@ from typing import Any
 from common.names import NAME, REFUSED_NAMES
 
 SOURCE = "source"
-"""Stands in `ProcessorNode.from_` for the source topic."""
+"""Means the source topic in `ProcessorNode.from_`."""
 
 SINK = "sink"
-"""Stands in `ProcessorNode.to` for the sink topic."""
+"""Means the sink topic in `ProcessorNode.to`."""
 
 COUNT_STORE = "counts"
 """The name of the store of the built-in type `count`."""
@@ -24,10 +24,10 @@ _TASK_ID = re.compile(rf"({NAME})_(0|[1-9][0-9]{{0,9}})(?:\.standby([1-9][0-9]{{
 
 
 class ProcessorType(StrEnum):
-    """What a processor does: one of the built-in types, or code of the user.
+    """What a processor does: one of the built-in types, or user code.
 
-    `SQL` and `DATAFRAME` are computed by Spark. `CLASS` stands for a `package.module:Class`,
-    `TOPOLOGY` for a node group of a topology that a function builds.
+    Spark computes `SQL` and `DATAFRAME`. `CLASS` is a `package.module:Class`, `TOPOLOGY` is a node
+    group of a topology that a function builds.
     """
 
     FORWARD = "forward"
@@ -55,7 +55,7 @@ class OnError(StrEnum):
 class LoggedStore:
     """A store that has a state topic; `topic_config` is the topic's policy, by Kafka's names.
 
-    One that is not `persistent` is in memory.
+    A store that is not `persistent` is in memory.
     """
 
     name: str
@@ -67,13 +67,13 @@ class LoggedStore:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorNode:
-    """One processor of the pipeline: what tasks are made of.
+    """One processor of the pipeline, from which its tasks are made.
 
-    `to` and `from_` hold processor ids in file order, or `SINK` and `SOURCE`, or names of topics,
-    which are the keys of `topics`; `from_` is empty only where it reads by patterns that were not
-    compared with the cluster's topics yet. `config` holds the type's parameters with defaults
-    filled in, `code` where the user's code is found, `options` how it is run, as JSON values;
-    nobody changes them.
+    `to` and `from_` hold processor ids in file order, or `SINK` and `SOURCE`, or topic names, which
+    are the keys of `topics`. `from_` is empty only if the processor reads by patterns that have not
+    been matched against the cluster's topics yet. `config` holds the type's parameters with
+    defaults filled in, `code` says where the user code is, and `options` say how to run it, as JSON
+    values. None of these change.
     """
 
     id: str
@@ -89,18 +89,18 @@ class ProcessorNode:
 
     @property
     def internal_topics(self) -> tuple[str, ...]:
-        """The topics that it reads and that belong to a topology of the user's alone."""
+        """The topics that it reads and that are internal to a user's topology."""
         return tuple(self.options.get("internal", ()))
 
     @property
     def global_stores(self) -> Mapping[str, str]:
-        """The topics of the global stores that its tasks can read, by the stores' names."""
+        """The topics of the global stores that its tasks can read, by store name."""
         topics: Mapping[str, str] = self.options.get("globals", {})
         return topics
 
     @property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """What the names of topics match that it reads besides: known when the cluster is."""
+        """Patterns of further topics that it reads; only the cluster knows which topics match."""
         return tuple(re.compile(text, flags) for text, flags in self.options.get("patterns", ()))
 
     @property
@@ -117,7 +117,7 @@ class ProcessorNode:
 
     @property
     def has_standbys(self) -> bool:
-        """Whether there is state on disks of which other TaskManagers can keep copies."""
+        """Whether its tasks have state on disk, so that other TaskManagers can keep copies."""
         return any(store.persistent for store in self.stores)
 
 
@@ -125,8 +125,8 @@ class ProcessorNode:
 class TaskId:
     """A replica of a processor: it reads partition `partition` (0..) of every input topic.
 
-    Or, with `standby` 1.., the first or a further copy of its state on another TaskManager. The
-    text is unique, whatever the processor's id: the last "_" always separates id and partition.
+    With `standby` 1.., it is the first or a further copy of its state on another TaskManager. The
+    string is unique for any processor id: the last "_" always separates id and partition.
     """
 
     processor: str
@@ -134,18 +134,18 @@ class TaskId:
     standby: int = 0
 
     def __str__(self) -> str:
-        """Return the id's text, such as `Counter_0` or `Counter_0.standby1`."""
+        """Return the id as a string, such as `Counter_0` or `Counter_0.standby1`."""
         copy = f".standby{self.standby}" if self.standby else ""
         return f"{self.processor}_{self.partition}{copy}"
 
     @property
     def active(self) -> TaskId:
-        """The task whose state this one copies; for all but standbys this one itself."""
+        """The task whose state this standby copies; the task itself if it is not a standby."""
         return TaskId(self.processor, self.partition) if self.standby else self
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
-        """Return the task whose text this is; ValueError when it is none."""
+        """Return the task whose string this is; ValueError if it is not a task id."""
         match = _TASK_ID.fullmatch(text)
         if match is None or match[1] in REFUSED_NAMES:
             raise ValueError(f'"{text}" is no task id: it must look like "Counter_0"')
@@ -156,8 +156,8 @@ class TaskId:
 class Topology:
     """A checked pipeline: no cycles, and every processor lies between source and sink.
 
-    `nodes` stand in topological order; among those that could come next, file order decides.
-    `partitions` has the number of partitions of those topics that have another one than the
+    `nodes` are in topological order; among nodes that could come next, file order decides.
+    `partitions` has the partition counts of those topics whose count differs from the
     `parallelism` of the configuration.
     """
 
@@ -165,7 +165,7 @@ class Topology:
     partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def node(self, processor_id: str) -> ProcessorNode:
-        """Return the processor with this id; KeyError when there is none."""
+        """Return the processor with this id; KeyError if there is none."""
         for node in self.nodes:
             if node.id == processor_id:
                 return node

@@ -1,4 +1,4 @@
-"""The limit of open files of this process, raised to what is allowed."""
+"""Raises this process's limit of open files as far as allowed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import resource
 
 
 def raise_limit() -> int:
-    """Allow this process, and those that it starts, as many open files as it may allow itself.
+    """Raise the soft limit of open files to the hard limit, for this process and its children.
 
-    Returns how many these are.
+    Returns the limit that now applies.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (ValueError, OSError):
-            # macOS allows less than it names.
+            # macOS allows less than the hard limit that it reports.
             return soft
     return hard

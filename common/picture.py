@@ -1,4 +1,4 @@
-"""Puts together what a TaskManager process runs, from full reports and what adds to them."""
+"""Assembles the tasks that a TaskManager process runs, from its full and partial reports."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from common.status import TaskStatus
 class Picture:
     """The tasks of one TaskManager process as its reports describe them.
 
-    Whoever has missed a full report cannot read those that add to it. The picture then stays as it
-    was, and is that of `beat`, until the next full one.
+    A reader that has missed a full report cannot read the reports that add to it. The picture then
+    stays as it was at `beat`, until the next full report.
     """
 
     def __init__(self) -> None:
         self.beat = -1
-        """Of the report that it shows; -1 before the first."""
+        """The number of the report that it shows; -1 before the first one."""
         self.tasks: dict[TaskId, TaskStatus] = {}
         self._base = -1
 
     def take(self, report: Report) -> bool:
-        """Take a report of this process in.
+        """Add a report of this process to the picture.
 
-        Returns False, and changes nothing, if it is not newer or adds to a report that is missing.
+        Returns False, and changes nothing, if it is not newer or adds to a report that was missed.
         """
         if report.beat <= self.beat or not self.can_read(report):
             return False
@@ -38,5 +38,5 @@ class Picture:
         return True
 
     def can_read(self, report: Report) -> bool:
-        """Whether a report is full, or adds to the last full one that was taken in."""
+        """Whether a report is full, or adds to the last full one that was taken."""
         return report.base is None or report.base == self._base

@@ -11,20 +11,20 @@ Headers = list[tuple[str, bytes | None]] | None
 OutputRecord = tuple[str, bytes | None, bytes | None, int, int, Headers]
 """A record to send: topic, key, value, partition, timestamp and headers.
 
-The partition is -1 where the key decides. A plain tuple, as one is made for each record.
+The partition is -1 if the key decides. It is a plain tuple, because every record needs one.
 """
 
 
 @dataclass(slots=True)
 class RecordBatch:
-    """Consecutive records of one topic partition, oldest first; all columns have one length.
+    """Consecutive records of one topic partition, oldest first; all columns have the same length.
 
     Keys and values are the bytes of the topic, `None` where the record has none. Timestamps are
     milliseconds since the epoch. `headers` is `None` when no record of the batch carries any.
     Offsets ascend but may have gaps (transaction markers, compaction).
 
-    `error` says why the record of a batch of one cannot be processed at all; empty as a rule.
-    `cause` is the exception behind it, if there is one.
+    `error` is usually empty. In a batch of one record, it says why that record cannot be processed
+    at all; `cause` is the exception that led to it, if there is one.
     """
 
     topic: str
@@ -42,7 +42,7 @@ class RecordBatch:
         return len(self.offsets)
 
     def value_bytes(self) -> int:
-        """Return how many bytes the values have, all together."""
+        """Return the total size of the values in bytes."""
         try:
             return len(b"".join(self.values))  # type: ignore[arg-type]
         except TypeError:  # some are None
@@ -53,9 +53,9 @@ class RecordBatch:
         return bisect_left(self.offsets, offset)
 
     def largest_timestamp(self, start: int, stop: int) -> int:
-        """Return that of the records from index `start` to `stop`, of which there is one at least.
+        """Return the largest timestamp of the records from index `start` to `stop`, at least one.
 
-        That of the whole batch is looked for once.
+        The result for the whole batch is computed only once.
         """
         if stop - start < len(self):
             return max(self.timestamps[start:stop])
@@ -64,7 +64,7 @@ class RecordBatch:
         return self._largest_timestamp
 
     def part(self, start: int, stop: int) -> RecordBatch:
-        """Return the records from index `start` to `stop`; the batch itself if that is all."""
+        """Return the records from index `start` to `stop`; the batch itself if these are all."""
         if stop - start == len(self):
             return self
         return RecordBatch(

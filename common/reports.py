@@ -1,8 +1,8 @@
-"""Reports as JSON, in parts that a topic takes: what is acted on, apart from what is shown.
+"""Encodes reports as JSON, in parts that fit into records, with display-only facts apart.
 
 The JobManager acts on the state and the version of each task, and reads thousands of reports. All
-the rest is for people: it comes in a document of its own, which the JobManager leaves unread.
-Each field has its name once, not once per task.
+other facts are for people: they are in a document of their own, which the JobManager does not read.
+A document has the name of each field once, not once per task.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from common.status import FIGURES, TaskState, TaskStatus, ThreadState
 from common.wire import JsonObject
 
 PART_BYTES = 500_000
-"""What the documents of a part may have at most: half of what control topics take."""
+"""The maximum size of a part's documents together: half of what control topics accept."""
 
 _LONGEST_REASON = 500
 _ALL_REASONS = 30_000
 _KNOWN_STATUSES = 2**18
 _OWNER_BYTES = 10
-"""What an owner takes in JSON, with its punctuation, as a rule."""
+"""The typical size of an owner in JSON, with its punctuation."""
 _ACTED_ON = ("task", "state", "fingerprint")
 _SHOWN = ("thread", "reason", "activity", "dropped")
-"""The first columns of the table of figures; then come those figures that any task has."""
+"""The first columns of the table of figures; the figures that any task has follow."""
 
 
 def dump(body: Any) -> bytes:
@@ -38,7 +38,7 @@ def dump(body: Any) -> bytes:
 
 
 def encode_report(report: Report) -> list[tuple[bytes, bytes]]:
-    """Return, for each part, what is acted on and the figures. Long reasons are shortened."""
+    """Return the facts to act on and the figures of each part. Long reasons are shortened."""
     facts = {
         "tm_id": report.tm_id,
         "incarnation": report.incarnation,
@@ -96,7 +96,7 @@ def _encode_figures(tasks: Sequence[TaskStatus]) -> bytes:
 
 
 def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
-    """Read a part of a report; without `figures`, those of the tasks are left at their defaults.
+    """Read a part of a report; without `figures`, all figures of the tasks keep their defaults.
 
     Raises ValueError on anything that `encode_report` did not write.
     """
@@ -127,7 +127,7 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
 
 @lru_cache(_KNOWN_STATUSES)
 def _status(task: str, state: str, fingerprint: str) -> TaskStatus:
-    """Return a status without figures; the next report has nearly all of them again."""
+    """Return a status without figures, cached: the next report repeats nearly all of them."""
     return TaskStatus(TaskId.parse(task), TaskState(state), fingerprint=fingerprint)
 
 
@@ -168,7 +168,7 @@ def _encode_owners(epoch: int, owners: Sequence[tuple[str, int | None]]) -> list
 
 
 def decode_owners(document: bytes, reads_owners: bool) -> tuple[int, dict[TaskId, int | None]]:
-    """Return the epoch and the owners of a part; none unless it `reads_owners`.
+    """Return the epoch and the owners of a part, without owners unless `reads_owners`.
 
     Raises ValueError on anything that `encode_owners` did not write.
     """

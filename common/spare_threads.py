@@ -16,20 +16,20 @@ _Jobs = SimpleQueue[Callable[[], None]]
 
 
 class SpareThreads:
-    """Makes each call on a thread of its own, which makes others once the call has returned.
+    """Makes each call on a thread of its own, which is used again once the call has returned.
 
-    So a call that never returns costs one thread, and delays no other call. A thread that had
-    nothing to do for ten seconds ends: nobody has to close this. All threads are daemons.
+    So a call that never returns costs one thread, and delays no other call. A thread ends after ten
+    idle seconds, so there is nothing to close. All threads are daemons.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._idle: list[_Jobs] = []
-        """What waiting threads get their calls from; the last one is the next to be used."""
+        """The queues from which idle threads get their calls; the last one is used next."""
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Begin a call at once. May be called by any thread."""
+        """Start a call at once. May be called from any thread."""
         future = Future[T]()
         with self._lock:
             jobs = self._idle.pop() if self._idle else None
@@ -50,7 +50,7 @@ class SpareThreads:
             future.set_result(result)
 
     def _await_next(self, jobs: _Jobs) -> None:
-        """Let the thread be chosen; before its caller goes on, who may need one at once."""
+        """Mark this thread as idle before its caller goes on: that may need a thread at once."""
         with self._lock:
             self._idle.append(jobs)
 

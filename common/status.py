@@ -1,4 +1,4 @@
-"""What a task says of itself, from the PipelineThread to `pipeline status`."""
+"""The status of a task, as it travels from the PipelineThread to `pipeline status`."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ FIGURES: Mapping[str, int | None] = {
     "to_restore": 0,
     "restore_eta_s": None,
 }
-"""The names of all figures of a task, each with what it is where a status does not have it.
+"""The names of all figures of a task, each with its value if a status leaves it out.
 
 A missing count is 0, a missing gauge is unknown. To add a figure, name it here and put it into the
-status where it is measured: reports and `pipeline status --json` have all of them.
+status where it is measured: reports and `pipeline status --json` then include it.
 
 - `lag`: offsets between what the task has committed and the last stable offset of its input, over
-  all partitions. For a standby, between what it has applied and the end of the state topics.
+  all partitions. For a standby: between what it has applied and the end of the state topics.
 - `lag_age_ms`: how old `lag` is; missing up to an age of three heartbeats.
 - `oldest_waiting_ms`: the age of the oldest record that waits, as far as that is known.
-- `restored`, `to_restore`: offsets of state topics. `restore_eta_s`: in how many seconds the
-  restore will have ended if it goes on as fast.
+- `restored`, `to_restore`: offsets of state topics. `restore_eta_s`: seconds until the
+  restore ends if its speed stays the same.
 - `enforced`: how often records were processed though another input might still have had older
-  ones; `enforced_per_minute` is that of the last minute.
+  ones; `enforced_per_minute`: how often in the last minute.
 """
 
 
@@ -57,7 +57,7 @@ class TaskState(StrEnum):
         after a pause, with the
         reason
 
-    Any error that a fresh start may cure leads to RESTARTING, the loss of the PipelineThread
+    Any error that a restart may cure leads to RESTARTING, the loss of the PipelineThread
     included. A standby is STANDBY, not RUNNING, once it has its state and follows the task's
     changes.
     """
@@ -81,15 +81,15 @@ class ThreadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """A task's state, its PipelineThread (0..), and its figures since it came there.
+    """A task's state, its PipelineThread (0..), and its figures since it was assigned there.
 
-    `fingerprint` is that of the processor replica that runs. `activity` says what the task is doing
+    `fingerprint` identifies the processor replica that runs. `activity` says what the task is doing
     right now if one call of user code takes long, such as "in `process` of orders[3]@1200 for
     12 s". `figures` has values by the names of `FIGURES`; counts of 0 are left out. `dropped`
-    counts, by the reason, records that went nowhere: as a partitioner or a timestamp extractor
-    said, or as they came too late for a store.
+    counts dropped records by reason: a partitioner or a timestamp extractor dropped them, or they
+    came too late for a store.
 
-    Raises ValueError for a figure that has no name in `FIGURES`.
+    Raises ValueError for a figure that is not in `FIGURES`.
     """
 
     task: TaskId
@@ -119,11 +119,11 @@ class TaskStatus:
         return self.figures.get(name)
 
     def with_figures(self, **figures: int) -> TaskStatus:
-        """Return a copy in which some figures have other values."""
+        """Return a copy with new values for some figures."""
         return replace(self, figures={**self.figures, **figures})
 
     def after_silence(self, silent_ms: int) -> TaskStatus:
-        """Return a copy in which the lag is that much older."""
+        """Return a copy whose lag is older by `silent_ms`."""
         if "lag" not in self.figures:
             return self
         return self.with_figures(lag_age_ms=self.count("lag_age_ms") + silent_ms)
@@ -164,7 +164,7 @@ _EMPTY: Mapping[str, Any] = {"reason": "", "activity": "", "figures": {}, "dropp
 
 
 def _counts(data: dict[str, Any]) -> dict[str, int]:
-    """Return counts by names. Raises ValueError for anything else."""
+    """Return counts by name. Raises ValueError for anything else."""
     fields = JsonObject(data)
     "".join(data).encode()
     return {name: fields.integer(name) for name in data}

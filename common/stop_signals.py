@@ -1,6 +1,6 @@
-"""How SIGTERM and Ctrl-C end a daemon, from its first line on.
+"""Handles SIGTERM and Ctrl-C in a daemon, from its first line on.
 
-Imports little: it is there before the modules that take long.
+This module imports little, so it is ready before the modules that take long to import.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ class StopSignals:
     | until | the first signal | the second one |
     | --- | --- | --- |
     | `hold` | ends the process with exit code 0 | |
-    | `forward` | is noted | has its default effect: the process ends at once |
+    | `forward` | is recorded | has its default effect: the process ends at once |
     | the end | calls back | likewise |
     """
 
     def __init__(self) -> None:
         self.is_requested = False
-        """Whether a signal came, since `hold`."""
+        """Whether a signal has come since `hold`."""
         self._is_held = False
         self._callback: Callable[[], object] | None = None
 
     def install(self) -> None:
-        """Handle the signals from now on. What starts has nothing to bring to an end."""
+        """Handle the signals from now on. There is nothing to shut down yet."""
         for number in _NUMBERS:
             signal.signal(number, self._on_signal)
 
     def hold(self) -> None:
-        """From now on, something must be brought to an end: only note that a signal came."""
+        """From now on, only record that a signal came: there is something to shut down."""
         self._is_held = True
 
     def forward(self, callback: Callable[[], object]) -> bool:
-        """From now on, call `callback` at a signal. False if one came before: the caller ends."""
+        """From now on, call `callback` on a signal. False if one came before: the caller ends."""
         self._callback = callback
         return not self.is_requested
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if not self._is_held:
-            # Not by an exception: it could come up anywhere, and be reported where none can pass.
+            # Not an exception: it could be raised where none can propagate, and only be printed.
             os._exit(0)
         for repeated in _NUMBERS:
             signal.signal(repeated, signal.SIG_DFL)

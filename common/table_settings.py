@@ -26,10 +26,10 @@ _EMBEDDED = re.compile(
 class TableSettings:
     """What a process may read: formats by Spark's short names, and databases by their URLs.
 
-    A URL that ends in "/" after the host allows each database there: it may be followed by a name
-    of letters, digits, "_" and "-". All others must be equal, parameters included: these can make
+    A URL that ends in "/" after the host allows every database there: a name of letters, digits,
+    "_" and "-" may follow it. Any other URL must match exactly, parameters included: these can make
     a driver load classes, run scripts or connect elsewhere. `jdbc_drivers` are the classes that a
-    table may name as its driver. URLs may hold passwords, so they do not show in `repr`.
+    table may name as its driver. URLs may hold passwords, so `repr` omits them.
     """
 
     formats: tuple[str, ...] = FILE_FORMATS
@@ -50,7 +50,7 @@ class TableSettings:
 
 
 def read_table_settings(fields: Fields, problems: Problems) -> TableSettings:
-    """Return what the section says; each mistake goes to `problems`."""
+    """Return the settings in the section; each mistake goes to `problems`."""
     tables = fields.submap("tables", known=("formats", JDBC))
     formats = FILE_FORMATS if tables.get("formats") is None else tables.texts("formats")
     for format_ in formats:
@@ -81,7 +81,10 @@ def _format_problem(format_: str) -> str | None:
 
 
 def _url_problem(url: str) -> str | None:
-    """Return what is wrong with a URL, as the end of a sentence; it may hold a password."""
+    """Return what is wrong with a URL, as the end of a sentence.
+
+    The result leaves the URL out, which may hold a password.
+    """
     if _URL.fullmatch(url) is None:
         return "is not the URL of a database, such as jdbc:postgresql://host:5432/database"
     if _EMBEDDED.match(url):

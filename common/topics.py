@@ -30,7 +30,7 @@ _KAFKA_OWN = (
 )
 
 ANY_SIZE_BYTES = 100_000_000
-"""The `max.message.bytes` of all topics of a job but the user's and the control topics.
+"""The `max.message.bytes` of all topics of a job except the user's and the control topics.
 
 The user's topics set the limit, not the engine's, and a dead letter is larger than its record.
 Brokers take requests of up to 100 MiB (socket.request.max.bytes).
@@ -42,14 +42,14 @@ _ANY_TIME = {
     "message.timestamp.after.max.ms": "9223372036854775807",
 }
 # Records keep the timestamps of the source, so retention by time would drop records of the past
-# before anybody has read them. The JobManager deletes from arcs what is processed, as Kafka
+# before any task has read them. The JobManager deletes processed records from arcs, as Kafka
 # Streams does; dead letters stay until somebody deletes them.
 _KEEP_RECORDS = {"cleanup.policy": "delete", "retention.ms": "-1"} | _ANY_SIZE | _ANY_TIME
 TOMBSTONES_KEPT_MS = 7 * 86_400_000
-"""How long a state topic tells at least that a key was deleted, to stores that were away."""
+"""How long a state topic keeps deletions at least, for stores that were away."""
 
-# Kafka never compacts the segment that is written to: smaller ones make for shorter restores. By
-# the brokers' clock, as retention must not delete the state of a past that is processed today.
+# Kafka never compacts the active segment, so smaller segments make for shorter restores. Time is
+# by the brokers' clock: retention must not delete new state because its records have old times.
 _STATE = {
     "segment.bytes": "67108864",
     "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
@@ -57,8 +57,8 @@ _STATE = {
 } | _ANY_SIZE
 # Few records, and the last `sos` must still be there for a TaskManager that joins months later.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
-# One record per TaskManager and second, of no use a minute later. By the brokers' clock, since
-# the age of a heartbeat tells who is there, and the clock of its sender may be wrong.
+# One record per TaskManager and second, of no use a minute later. Time is by the brokers' clock:
+# a heartbeat's age shows which TaskManagers are up, and the clock of its sender may be wrong.
 _ONE_HOUR = {
     "cleanup.policy": "delete",
     "retention.ms": "3600000",
@@ -86,7 +86,7 @@ class TopicSpec:
 class TopicNames:
     """Names of topics, of consumer groups and of transactional ids.
 
-    With a `job_name`, all but source and sink carry it, so that jobs can share a Kafka.
+    With a `job_name`, all but source and sink contain it, so that jobs can share a cluster.
     """
 
     job_name: str | None
@@ -116,21 +116,21 @@ class TopicNames:
         return between | internal
 
     def internal(self, processor_id: str, topic: str) -> str:
-        """Return the topic for one that a topology of the user's has for itself."""
+        """Return the Kafka topic for an internal topic of a user's topology."""
         return self._of_job(f"{processor_id}_{topic}")
 
     def state(self, processor_id: str, store: str | None = None) -> str:
-        """Return the compacted topic that a store of the user's, or a `count`, is restored from.
+        """Return the compacted topic from which a user's store, or a `count`, is restored.
 
-        A `count` gives no name of a store, so no store of the user's can have its topic: not even
-        one called `counts`, of a class that takes the place of a `count` in pipeline.yaml.
+        A `count` passes no store name, so no user's store can have its topic: not even one called
+        `counts` in a class that replaces a `count` in pipeline.yaml.
         """
         if store is None:
             return self._of_job(f"state_topic_{processor_id}")
         return self._of_job(f"state_topic_{processor_id}_{store}")
 
     def states(self, node: ProcessorNode) -> dict[str, str]:
-        """Return the state topics of a processor, by the names of the stores."""
+        """Return the state topics of a processor, by store name."""
         if node.type is ProcessorType.COUNT:
             return {COUNT_STORE: self.state(node.id)}
         return {store.name: self.state(node.id, store.name) for store in node.stores}
@@ -164,14 +164,14 @@ class TopicNames:
         return self._of_job("heartbeat_events_topic")
 
     def in_topics(self, node: ProcessorNode) -> tuple[str, ...]:
-        """Return what a processor reads, in the order of `node.from_`."""
+        """Return the topics that a processor reads, in the order of `node.from_`."""
         return tuple(
             self.source if f == SOURCE else node.topics.get(f) or self.arc(f, node.id)
             for f in node.from_
         )
 
     def out_topics(self, node: ProcessorNode) -> tuple[str, ...]:
-        """Return what a processor writes, in the order of `node.to`."""
+        """Return the topics that a processor writes, in the order of `node.to`."""
         return tuple(
             self.sink if t == SINK else node.topics.get(t) or self.arc(node.id, t) for t in node.to
         )
@@ -179,7 +179,7 @@ class TopicNames:
     def task_count(self, node: ProcessorNode, topology: Topology, parallelism: int) -> int:
         """Return how many tasks a processor has: as many as its largest topic has partitions.
 
-        That is none where it reads by patterns, and the cluster was not asked yet.
+        It has none if it reads by patterns and the cluster has not been asked yet.
         """
         topics = self.in_topics(node)
         return max((topology.partitions.get(topic, parallelism) for topic in topics), default=0)
@@ -193,15 +193,15 @@ class TopicNames:
         )
 
     def consumer_group(self, processor_id: str) -> str:
-        """Return the group that a processor's input offsets are committed to; nobody subscribes.
+        """Return the group to which a processor commits input offsets; nobody subscribes with it.
 
-        One for each processor, as several may read the source, each at its own offset.
+        Each processor has its own, as several may read the source, each at its own offset.
         """
         return self._of_job(f"processors_{processor_id}")
 
     @property
     def fetch_group(self) -> str:
-        """The group of consumers that only fetch: librdkafka wants one, and keeps nothing in it."""
+        """The group of consumers that only fetch: librdkafka needs one, but stores nothing."""
         return self._of_job("processors")
 
     def backfill_group(self, backfill: str) -> str:
@@ -218,7 +218,7 @@ class TopicNames:
         return f"{self.job_name}_jobmanager" if self.job_name else "jobmanager"
 
     def reserved_for(self, name: str) -> str | None:
-        """Return what already has this topic name: a control topic, or Kafka itself; else None.
+        """Return the owner of a reserved topic name, a control topic or Kafka itself, or None.
 
         The command topics of all TaskManagers are reserved, since one may join at any time.
         """
@@ -234,7 +234,7 @@ class TopicNames:
         return None
 
     def may_own(self, name: str) -> bool:
-        """Whether a topic has a name as the job's own arcs, states and dead letters have."""
+        """Whether a topic is named like an arc, state or dead letter topic of the job."""
         return name.endswith(self._of_job(""))
 
     def _of_job(self, name: str) -> str:
@@ -242,7 +242,7 @@ class TopicNames:
 
 
 def job_names(topics: Collection[str]) -> set[str | None]:
-    """Return the names of the jobs that have control topics among these; `None` has no name."""
+    """Return the names of the jobs that have control topics among these; `None` means no name."""
     control = TopicNames(None, "", "").threads_jm
     named = {t.removeprefix(f"{control}_") for t in topics if t.startswith(f"{control}_")}
     return {*named, *({None} if control in topics else ())}
@@ -270,12 +270,12 @@ def control_topics(config: Config) -> tuple[TopicSpec, ...]:
 
 
 def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
-    """Return the topics that records pass.
+    """Return the topics that hold records and state.
 
     In order: sources, arcs, state topics (compacted), dead letters, sinks. They have `parallelism`
-    partitions, unless the topology knows better, and state topics one for each task. Sources and
-    sinks belong to the user: where they are missing, they are made with the broker's defaults, but
-    compacted if only global stores follow them.
+    partitions, unless the topology has another count; state topics have one for each task. Sources
+    and sinks belong to the user: missing ones are created with the broker's defaults, but compacted
+    if only global stores follow them.
     """
     names = TopicNames.of(config)
 

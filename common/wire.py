@@ -1,4 +1,4 @@
-"""Reads JSON objects that came over a topic or a channel, where anything may stand."""
+"""Reads JSON objects from a topic or a channel, which may contain anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JsonObject:
         return self._data[name]
 
     def integer(self, name: str, low: int = 0) -> int:
-        """Return a whole number of at least `low`; a truth value is none."""
+        """Return a whole number of at least `low`; a boolean does not count as one."""
         value = self.raw(name)
         if type(value) is not int or value < low:
             raise ValueError(f"{name} is no integer from {low} up")
@@ -55,7 +55,7 @@ class JsonObject:
         return tuple(require_name(name, each) for each in self.texts(name))
 
     def boolean(self, name: str) -> bool:
-        """Return a truth value."""
+        """Return a boolean."""
         value = self.raw(name)
         if not isinstance(value, bool):
             raise ValueError(f"{name} is no truth value")

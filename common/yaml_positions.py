@@ -1,4 +1,4 @@
-"""YAML values that know their line and column, so that every mistake can be pointed at."""
+"""YAML values that know their line and column, so that messages can point to every mistake."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Located(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A single value; `text` is how the file writes it, without quotes.
+    """A single value; `text` is the value as written in the file, without quotes.
 
-    `expanded_from` is that text if it held a `${VAR}` which is replaced in `value`.
+    `expanded_from` is that text if it held a `${VAR}`, which is replaced in `value`.
     """
 
     line: int
@@ -65,7 +65,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A YAML map with text keys, in file order, each key once."""
+    """A YAML map with string keys, in file order, each key once."""
 
     line: int
     column: int
@@ -89,7 +89,7 @@ class Problems:
             self._found.append(problem)
 
     def found_at(self, at: Located) -> bool:
-        """Whether a mistake was already found there, so that its value means nothing."""
+        """Whether a mistake was already found there, so that its value is meaningless."""
         return any((p.line, p.column) == (at.line, at.column) for p in self._found)
 
     def raise_if_any(self) -> None:
@@ -100,16 +100,16 @@ class Problems:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place where no value stands."""
+    """A place without a value."""
 
     line: int
     column: int
 
 
 def read_yaml(path: Path, problems: Problems) -> Value:
-    """Return the one document in a file; keys given twice go to `problems`, the first one counts.
+    """Return the one document in a file; keys given twice go to `problems`; the first one counts.
 
-    Raises ConfigError when there is nothing to go on with: the file cannot be read, is empty, is
+    Raises ConfigError if there is nothing to go on with: the file cannot be read, is empty, is
     not UTF-8 or is not YAML.
     """
     try:
@@ -127,7 +127,7 @@ def read_yaml(path: Path, problems: Problems) -> Value:
 
 
 def describe(value: Value) -> str:
-    """Return what stands there, for the "got …" of a message."""
+    """Return a description of a value, for the "got …" of a message."""
     match value:
         case Items():
             return "a list"
@@ -146,7 +146,7 @@ def describe(value: Value) -> str:
 
 
 def plain(value: Value | None) -> Any:
-    """Return a value as Python's own, and None for one that is not there."""
+    """Return a value as a plain Python object, or None for a missing one."""
     match value:
         case None:
             return None
@@ -171,7 +171,7 @@ def unique_pairs(pairs: Iterable[Pair], problems: Problems) -> tuple[Pair, ...]:
 
 
 def _count(value: Value, counted: dict[int, int]) -> int:
-    """Return how many values there are, those that aliases name as often as they are named."""
+    """Return the number of values, where each alias counts the values that it names again."""
     if id(value) not in counted:
         inner: Iterable[Value] = ()
         match value:
@@ -222,7 +222,7 @@ def _syntax_error(error: yaml.MarkedYAMLError) -> tuple[str, Place]:
 
 
 class _Converter:
-    """Turns nodes into values; a node that several aliases name is turned once."""
+    """Converts nodes to values; a node that several aliases name is converted once."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems

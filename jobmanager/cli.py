@@ -1,4 +1,4 @@
-"""Where the process of the `jobmanager` command begins."""
+"""The entry point of the `jobmanager` command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def main() -> None:
     """Run the command with the process's arguments."""
     signals = StopSignals()
     signals.install()
-    # Imported late: it takes half a second, and signals may come meanwhile.
+    # Imported late: the import takes half a second, and a signal may arrive during it.
     from jobmanager.command import app
 
     app(obj=signals)

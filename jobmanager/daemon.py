@@ -56,12 +56,13 @@ logger = structlog.get_logger()
 
 
 class JobManagerDaemon:
-    """Runs one JobManager until it is told to stop or another one takes over."""
+    """Runs one JobManager until it is asked to stop or another one takes over."""
 
     def __init__(self, config: Config, topology: Topology, signals: StopSignals) -> None:
         """Connect and create the topics.
 
-        Raises `UnavailableError` if no broker answers, `ConfigError` if topics do not fit.
+        Raises `UnavailableError` if no broker answers, `ConfigError` if existing topics do
+        not suit the pipeline.
         """
         self._config = config
         self._signals = signals
@@ -92,7 +93,7 @@ class JobManagerDaemon:
         )
 
     def run(self) -> None:
-        """Rule until SIGTERM or SIGINT.
+        """Run until SIGTERM or SIGINT.
 
         Raises `SupersededError` when another JobManager of this job has taken over.
         """
@@ -125,7 +126,7 @@ class JobManagerDaemon:
             logger.info("Kafka brings heartbeats again")
 
     def _lead(self, event: leadership.Event) -> None:
-        """Carry out what the leadership wants. Raises `SupersededError` if another one leads."""
+        """Carry out the commands of `Leadership`. Raises `SupersededError` if another one leads."""
         for command in self._leadership.handle(event):
             match command:
                 case TakeOver():
@@ -139,7 +140,7 @@ class JobManagerDaemon:
                     )
 
     def _write_sos(self, takes_over: bool) -> None:
-        """Write `sos`, with a new writer if it `takes_over`; its offset is the epoch then."""
+        """Write `sos`, with a new writer if `takes_over`; its offset is the new epoch."""
         try:
             if takes_over:
                 self._writer = RulingWriter(self._config, self._names.jobmanager_transactional_id)
@@ -155,7 +156,7 @@ class JobManagerDaemon:
         self._send(self._state.handle(ReignBegan(epoch)))
 
     def _lose_writer(self, error: Exception) -> None:
-        """Drop the writer; commands that it did not take are said again when this one leads."""
+        """Drop the writer; its lost commands are repeated once this JobManager leads again."""
         self._writer = None
         if isinstance(error, FencedError):
             logger.warning("Kafka takes commands of another JobManager, or timed this one out")
@@ -186,7 +187,7 @@ class JobManagerDaemon:
         for command in commands:
             _log(command)
             if isinstance(command, JobManagerBeat | Refused | ReportRequest):
-                # Repeated anyway, and harmless from a JobManager that no longer rules.
+                # Repeated anyway, and harmless from a JobManager that no longer leads.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))
             else:
                 decrees.append(command)

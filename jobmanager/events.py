@@ -1,4 +1,4 @@
-"""What the JobManager's core takes in; its commands are messages (`common/messages.py`)."""
+"""Events for the JobManager's core; its commands are messages (`common/messages.py`)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. Milliseconds of a clock that only goes forward; several a heartbeat period."""
+    """Time has passed: `now_ms` is from a monotonic clock, read several times per heartbeat."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Echoed:
-    """This JobManager's own heartbeat was read back: Kafka takes and gives messages."""
+    """This JobManager read its own heartbeat back: Kafka accepts and delivers messages."""
 
 
 Event = ReignBegan | Reported | Tick | Echoed

@@ -1,20 +1,20 @@
-"""Finds out by time, never by arrivals, which TaskManagers are gone."""
+"""Detects lost TaskManagers by elapsed time, never by message arrivals."""
 
 from __future__ import annotations
 
 from common.messages import MISSED_BEATS
 
 ECHO_PATIENCE = 1.5
-"""Heartbeat periods without an echo after which Kafka counts as away; less than two, see `tick`."""
+"""Kafka counts as away after this many heartbeat periods without an echo; below 2, see `tick`."""
 
 
 class HeartbeatController:
     """Counts the heartbeat periods that passed without a beat; at three, a TaskManager is down.
 
-    Times are milliseconds of any clock that only goes forward. A gap between two ticks that is
-    longer than a period means that this process did not run: beats may be waiting to be read,
-    so the gap is not held against anybody. Nor is the time in which Kafka is away: then the
-    JobManager's own beats do not come back to it either.
+    Times are milliseconds of any monotonic clock. If the gap between two ticks is longer than a
+    period, this process did not run: beats may be waiting to be read, so the gap does not count
+    against any TaskManager. Nor does time in which Kafka is away: then the JobManager's own beats
+    do not come back either.
     """
 
     def __init__(self, interval_ms: int) -> None:
@@ -23,22 +23,22 @@ class HeartbeatController:
         self._now_ms: int | None = None
         self._echo_ms: int | None = None
         self.is_deaf = False
-        """Whether this process's own beats do not come back to it, so that nobody is missed."""
+        """Whether this process's own beats do not come back, so no TaskManager is declared down."""
 
     def beat(self, tm_id: int) -> None:
-        """Take note of a sign of life, at the time of the last tick. Call `tick` first."""
+        """Record a sign of life at the time of the last tick. Call `tick` first."""
         assert self._now_ms is not None, "the time is not known before the first tick"
         self._last_beat_ms[tm_id] = self._now_ms
 
     def forget(self, tm_id: int) -> None:
-        """Stop to watch a TaskManager that left."""
+        """Stop watching a TaskManager that left."""
         self._last_beat_ms.pop(tm_id, None)
 
     def echo(self) -> None:
-        """Take note that a beat of this process came back to it. Call `tick` first.
+        """Record that a beat of this process came back. Call `tick` first.
 
-        After Kafka was away, nobody has missed more than one beat: clients take a moment to
-        find back.
+        After Kafka was away, no TaskManager counts as having missed more than one beat: clients
+        take a moment to reconnect.
         """
         assert self._now_ms is not None, "the time is not known before the first tick"
         self._echo_ms = self._now_ms
@@ -48,9 +48,10 @@ class HeartbeatController:
                 self._last_beat_ms[tm_id] = max(last_ms, self._now_ms - self._interval_ms)
 
     def tick(self, now_ms: int) -> list[int]:
-        """Advance the time; return the TaskManagers that have missed three beats by now.
+        """Advance the time; return the TaskManagers that have now missed three beats.
 
-        Whoever beat until Kafka went away has missed two and a half when that is noticed.
+        A TaskManager that beat until Kafka went away has missed up to two and a half beats when
+        the outage is noticed.
         """
         previous_ms = now_ms if self._now_ms is None else self._now_ms
         self._now_ms = now_ms

@@ -1,4 +1,7 @@
-"""Notices what comes to the inputs while a pipeline runs: only the next JobManager has it read."""
+"""Warns of input partitions and topics that are added while a pipeline runs.
+
+No task reads them before the next JobManager starts.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ logger = structlog.get_logger()
 
 
 class InputWatch:
-    """Warns, once a minute, of new partitions of the inputs and of new topics for patterns.
+    """Checks once a minute for new partitions of the inputs and new topics that match a pattern.
 
-    Nobody reads their records, and no lag counts them. Each is told once.
+    No task reads their records, and the consumer lag does not include them. Each is reported once.
     """
 
     def __init__(self, topology: Topology, config: Config, admin: Admin) -> None:
-        """Take the topology with the topics that are read, and their partitions."""
+        """Take the topology with the topics that are read and their partition counts."""
         self._topology = topology
         self._config = config
         self._admin = admin
@@ -42,11 +45,11 @@ class InputWatch:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
+        """Start watching, in a thread of its own."""
         threading.Thread(target=self._run, name="inputs", daemon=True).start()
 
     def stop(self) -> None:
-        """End; does not wait."""
+        """Stop watching; does not wait for the thread."""
         self._stopped.set()
 
     def look(self) -> None:

@@ -1,7 +1,7 @@
-"""Which of several JobManagers leads: this one's part in it. Events in, commands out, no clock.
+"""Decides whether this JobManager leads or another one does. Events in, commands out, no clock.
 
-Kafka decides: whoever makes the newest transactional writer fences all others. A JobManager leads
-from its `sos` on, whose offset is its epoch.
+Kafka decides: the JobManager with the newest transactional writer fences all others. It leads once
+its `sos` is written; the offset of that record is its epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RETRY_MS = 1000
 
 
 class LeaderState(StrEnum):
-    """Where a JobManager is between its start and its end.
+    """The states of a JobManager between its start and its end.
 
     ::
 
@@ -32,9 +32,10 @@ class LeaderState(StrEnum):
         CANDIDATE, LEADING ──────────────────────▶ SUPERSEDED
                              another one leads
 
-    A LEADING one that reads somebody else's newer `sos` writes one again. If that works, the other
-    one was an impostor or is fenced; if it is fenced then, the other one leads. A CANDIDATE or a
-    YIELDING one has no writer to find out with, and believes what it reads.
+    A LEADING JobManager that reads a newer `sos` from another one writes its own again. If the
+    write succeeds, the other one was an impostor or is now fenced. If the write is fenced, the
+    other one leads. A CANDIDATE or a YIELDING JobManager has no writer to test this with, and
+    believes what it reads.
     """
 
     CANDIDATE = "CANDIDATE"
@@ -52,17 +53,17 @@ class SosWritten:
 
 @dataclass(frozen=True, slots=True)
 class WriteFenced:
-    """Kafka refused a write, as somebody has made a newer writer or a broker timed this one out."""
+    """Kafka refused a write: there is a newer writer, or a broker timed this one out."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFailed:
-    """Kafka did not take a write, or nobody knows whether it did; the writer is of no more use."""
+    """A write failed or its outcome is unknown; the writer cannot be used any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SosRead:
-    """A JobManager's `sos` was read, be it one's own. `incarnation` is its author."""
+    """A `sos` was read, possibly this JobManager's own. `incarnation` is its author."""
 
     epoch: int
     incarnation: str
@@ -78,7 +79,7 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class WriteSos:
-    """Write `sos` with the writer at hand."""
+    """Write `sos` with the current writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +95,24 @@ Command = TakeOver | WriteSos | StepDown
 class Leadership:
     """Whether this JobManager leads. `handle` is the only way to change it.
 
-    The caller carries a `TakeOver` or `WriteSos` out before it handles anything else, and tells
-    how it went: `SosWritten`, `WriteFenced` or `WriteFailed`. The latter two are also for commands
-    to TaskManagers. Then the writer is to be dropped.
+    The caller carries out a `TakeOver` or `WriteSos` before it handles anything else, and reports
+    the outcome: `SosWritten`, `WriteFenced` or `WriteFailed`. It also reports the latter two for
+    commands to TaskManagers. After either of these two, it drops the writer.
     """
 
     def __init__(self, incarnation: str) -> None:
         self.state = LeaderState.CANDIDATE
         self.epoch = -1
-        """Of the last `sos` that this JobManager wrote."""
+        """The offset of the last `sos` that this JobManager wrote."""
         self._incarnation = incarnation
         self._wait_ms = 0
-        """How long to stay as it is, from the next tick on."""
+        """How long to stay in this state, counted from the next tick."""
         self._wait_until_ms: int | None = None
         self._rival_epoch: int | None = None
-        """Of the one whose `sos` is being answered."""
+        """The epoch of the JobManager whose `sos` is being answered."""
 
     def handle(self, event: Event) -> list[Command]:
-        """Take an event in; return what to do. Once SUPERSEDED, there is nothing to do."""
+        """Handle an event; return what to do, which is nothing once SUPERSEDED."""
         if self.state is LeaderState.SUPERSEDED:
             return []
         match event:
@@ -124,12 +125,12 @@ class Leadership:
                     return self._step_down(self._rival_epoch)
                 self._wait(LeaderState.YIELDING, RIVAL_WAIT_MS)
             case WriteFailed():
-                # One that led tries at once: others may be waiting for its commands.
+                # A leader retries at once: TaskManagers may be waiting for its commands.
                 was_leading = self.state is LeaderState.LEADING
                 self._wait(LeaderState.CANDIDATE, 0 if was_leading else RETRY_MS)
                 self._rival_epoch = None
             case SosRead(epoch, incarnation):
-                # Its own may be newer than it knows: a write that failed may still have worked.
+                # Its own epoch may be newer than it knows: a failed write may have succeeded.
                 if epoch > self.epoch and incarnation != self._incarnation:
                     return self._on_rival(epoch)
         return []
@@ -138,7 +139,7 @@ class Leadership:
         if self.state is LeaderState.LEADING:
             return []
         if self._wait_until_ms is None:
-            # Not from the write on: it may have blocked for long, and news is still to be read.
+            # Counted from here, as the write may have blocked for long: unread messages come first.
             self._wait_until_ms = now_ms + self._wait_ms
         if now_ms < self._wait_until_ms:
             return []
@@ -146,10 +147,10 @@ class Leadership:
         return [TakeOver()]
 
     def _on_rival(self, epoch: int) -> list[Command]:
-        """Find out by writing whether the author of another `sos` leads, if there is a writer.
+        """Test by writing whether the author of another `sos` leads, if there is a writer.
 
-        Otherwise anybody who can write to the topic could end the JobManager. TaskManagers follow
-        the newest epoch, so this one's has to be newer again.
+        Without this test, anybody who can write to the topic could end the JobManager.
+        TaskManagers follow the newest epoch, so this JobManager's must become the newest again.
         """
         if self.state is not LeaderState.LEADING:
             return self._step_down(epoch)

@@ -1,4 +1,4 @@
-"""Decides which TaskManager runs which task: by threads, then where it is, then evenly."""
+"""Decides which TaskManager runs which task: by threads, then by current owner, then evenly."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def balance(
 ) -> dict[TaskId, int]:
     """Return the TaskManager of every task.
 
-    `threads` has the number of threads (1..) of each TaskManager that can take tasks, `owners`
-    where tasks are or last were; tasks and TaskManagers missing there are new. `copies` says which
-    ones have a copy of a task's state. In this order:
+    `threads` has the number of threads (1..) of each TaskManager that can take tasks. `owners` has
+    the TaskManager that runs or last ran each task; tasks and TaskManagers missing there are new.
+    `copies` has the TaskManagers with a copy of each task's state. In this order:
 
     1. each TaskManager gets its share of the tasks, in proportion to its threads, to within one;
     2. as many tasks as possible stay where they are;
-    3. those that cannot stay go to where there is a copy of their state;
-    4. replicas of one processor spread out, then the least loaded takes the next task.
+    3. tasks that cannot stay go where there is a copy of their state;
+    4. replicas of one processor spread out, then the least loaded TaskManager takes the next task.
 
-    Empty if `threads` is.
+    The result is empty if `threads` is.
     """
     if not threads:
         return {}
@@ -38,7 +38,7 @@ def balance(
     shares = _shares(len(tasks), threads, {tm: len(held) for tm, held in kept.items()})
     placed = {task: tm for tm, held in kept.items() for task in _most_spread(held, shares[tm])}
     room = _Room(threads, shares, placed)
-    # Those with copies first, before the room where these are is taken.
+    # Tasks with copies go first, before other tasks fill the TaskManagers with the copies.
     for task in sorted(tasks, key=lambda task: not copies.get(task)):
         if task not in placed:
             placed[task] = room.take(task, copies.get(task, ()))
@@ -46,13 +46,13 @@ def balance(
 
 
 class _Room:
-    """The room that TaskManagers have left for tasks.
+    """The room for tasks that TaskManagers have left.
 
-    Of those with room, the best one for a task has the fewest replicas of its processor, then the
-    least tasks per thread, then the lowest id. Two heaps find it: those without a replica of the
-    processor are in the one, by load, all others in the other one. A heap's entry may be out of
-    date, since `take` also gives tasks to TaskManagers that it chooses otherwise. But replicas
-    and load only grow: whatever comes out first too early is put back with what is true.
+    Of the TaskManagers with room, the best one for a task has the fewest replicas of its processor,
+    then the fewest tasks per thread, then the lowest id. Two heaps find it: one, ordered by load,
+    has the TaskManagers without a replica of the processor; the other has all others. An entry may
+    be out of date, since `take` also chooses TaskManagers without the heaps. But replicas and load
+    only grow: an outdated entry comes out too early, and is put back with its current values.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class _Room:
         heapify(self._without)
 
     def take(self, task: TaskId, near: Collection[int]) -> int:
-        """Return the TaskManager that is best for a task, of those in `near` if one has room."""
+        """Return the best TaskManager for a task, one of `near` if any of these has room."""
         processor = task.processor
         if processor != self._processor:
             self._processor = processor
@@ -82,7 +82,7 @@ class _Room:
         return tm
 
     def _best(self) -> int:
-        """Return the best TaskManager of all; it stays in its heap, out of date."""
+        """Return the best TaskManager of all; its entry stays in the heap, soon out of date."""
         while self._without:
             load, tm = self._without[0]
             if not self._has_room(tm):
@@ -120,11 +120,12 @@ def place_standbys(
     owners: Mapping[TaskId, int],
     placed: Mapping[TaskId, int],
 ) -> dict[TaskId, int]:
-    """Return the TaskManager of each standby, none of them that of its task or another copy of it.
+    """Return the TaskManager of each standby, never one that has its task or another copy of it.
 
-    Standbys for which no TaskManager is left are left out. `threads` and `owners` are as for
-    `balance`, `placed` is what it returned. They stay where they are, as long as nobody has more
-    than its share in proportion to its threads, rounded up. Empty if `threads` is.
+    Standbys for which no TaskManager remains are left out. `threads` and `owners` are as for
+    `balance`, `placed` is what it returned. Standbys stay where they are, as long as no TaskManager
+    has more than its share in proportion to its threads, rounded up. The result is empty if
+    `threads` is.
     """
     if not threads:
         return {}
@@ -144,7 +145,7 @@ def place_standbys(
             put(standby, owner)
     emptiest = [(-room[tm] / threads[tm], tm) for tm in threads]
     heapify(emptiest)
-    # Where most tasks are, fewest of all copies can be: theirs need the room elsewhere first.
+    # Copies of the largest TaskManager's tasks go first: they cannot use the room there.
     for standby in sorted(standbys, key=lambda standby: -threads[placed[standby.active]]):
         passed = []
         while standby not in where and emptiest:

@@ -1,4 +1,4 @@
-"""How many partitions the user's topics have, and whether they suit those who read them."""
+"""Finds the partition counts of the user's topics, and checks that they suit the processors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from common.topics import TopicNames, user_topics
 
 
 def with_partitions(topology: Topology, config: Config, admin: Admin) -> Topology:
-    """Return the topology with the partitions that the user's topics have in Kafka.
+    """Return the topology with the partition counts that the user's topics have in Kafka.
 
-    A processor has as many tasks as its largest topic has partitions. Raises `ConfigError` where
-    topics must have the same number and have not (`check_co_partitioning`).
+    A processor has as many tasks as its largest topic has partitions. Raises `ConfigError` if
+    topics that must have equal partition counts do not (`check_co_partitioning`).
     """
     return with_counts(topology, config, admin.partition_counts(user_topics(config, topology)))
 
 
 def with_counts(topology: Topology, config: Config, existing: Mapping[str, int]) -> Topology:
-    """Do the same, with the partitions of `existing` topics; others have `parallelism`."""
+    """Do the same with the partition counts of `existing`; other topics have `parallelism`."""
     others = {topic: count for topic, count in existing.items() if count != config.parallelism}
     found = _with_internal(replace(topology, partitions={**topology.partitions, **others}), config)
     check_co_partitioning(found, config)
@@ -30,9 +30,9 @@ def with_counts(topology: Topology, config: Config, existing: Mapping[str, int])
 
 
 def _with_internal(topology: Topology, config: Config) -> Topology:
-    """Return the topology with the partitions of internal topics that have no number of their own.
+    """Return the topology with partition counts for the internal topics that have none yet.
 
-    They have as many as the largest topic that leads to them.
+    Such a topic has as many partitions as the largest topic that leads to it.
     """
     names = TopicNames.of(config)
     internal = {node.topics[topic] for node in topology.nodes for topic in node.internal_topics}
@@ -51,10 +51,10 @@ def _with_internal(topology: Topology, config: Config) -> Topology:
 
 
 def check_co_partitioning(topology: Topology, config: Config) -> None:
-    """Raise `ConfigError` for code of the user's whose topics differ in their partitions.
+    """Raise `ConfigError` for user code that reads topics with different partition counts.
 
-    Records of one key would come to different tasks, and what belongs together would not meet.
-    The types of the engine look at one record at a time, or at all of one key from one topic.
+    Records of one key would go to different tasks, and those that belong together would not meet.
+    The engine's own types look at one record at a time, or at all of one key from one topic.
     """
     names = TopicNames.of(config)
     for node in topology.nodes:
@@ -71,10 +71,10 @@ def check_co_partitioning(topology: Topology, config: Config) -> None:
 
 
 def check_state_topics(topology: Topology, config: Config, admin: Admin) -> None:
-    """Raise `ConfigError` for processors with state whose input has other partitions than before.
+    """Raise `ConfigError` for stateful processors whose input's partition count has changed.
 
-    A state topic has a partition for each of the input's. Where those are more or fewer, keys go
-    to other tasks, which do not have what is known about them.
+    A state topic has one partition for each partition of the input. If the input now has more or
+    fewer, keys go to other tasks, which do not have their state.
     """
     names = TopicNames.of(config)
     existing = admin.partition_counts(

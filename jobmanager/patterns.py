@@ -1,4 +1,4 @@
-"""Which topics of the cluster a pattern may find: those of users, not those of jobs."""
+"""Finds the topics that match a pattern: topics of users, never topics of jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = structlog.get_logger()
 def with_topics_of_patterns(topology: Topology, config: Config, admin: Admin) -> Topology:
     """Return the topology with the topics that the patterns of sources match in Kafka now.
 
-    Topics that come later are found by the next JobManager. Raises `ConfigError` where nothing
+    The next JobManager finds topics that are created later. Raises `ConfigError` if nothing
     matches, and `UnavailableError` if Kafka does not answer.
     """
     if not any(node.patterns for node in topology.nodes):
@@ -39,7 +39,7 @@ def with_topics_of_patterns(topology: Topology, config: Config, admin: Admin) ->
 def matching_topics(
     topology: Topology, config: Config, admin: Admin
 ) -> tuple[Sequence[str], Collection[str]]:
-    """Return the topics that patterns match: those of users, and those to be left out.
+    """Return the topics that match patterns: those of users, and those to leave out.
 
     Raises `UnavailableError` if Kafka does not answer.
     """
@@ -53,7 +53,7 @@ def matching_topics(
 
 
 def _own(topology: Topology, config: Config) -> set[str]:
-    """Return the topics of this job, without those of the user."""
+    """Return the topics of this job, without the user's topics."""
     specs = (*control_topics(config), *data_topics(config, topology))
     return {spec.name for spec in specs}.difference(user_topics(config, topology))
 
@@ -61,8 +61,8 @@ def _own(topology: Topology, config: Config) -> set[str]:
 def _of_others(candidates: Sequence[str], jobs: Sequence[TopicNames], admin: Admin) -> set[str]:
     """Return the topics that belong to other jobs, to Kafka, or to an older pipeline.yaml.
 
-    A job's arcs have any name, so they are known by its end, together with a limit of the
-    records' sizes that only the engine sets.
+    A job's arcs can have any name. They are recognised by how the name ends, together with a
+    record size limit that only the engine sets.
     """
     reserved = {topic for topic in candidates if any(job.reserved_for(topic) for job in jobs)}
     named = [t for t in candidates if t not in reserved and any(job.may_own(t) for job in jobs)]

@@ -1,4 +1,4 @@
-"""Deletes from the arcs what has been processed: nobody else reads them."""
+"""Deletes processed records from the arcs, which have no other readers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ArcPurger:
     """Deletes, every 30 s, the records of arcs that come before the committed input offsets.
 
     Arcs have no time limit, as their records carry the source's timestamps; without this they
-    would grow for ever. Kafka Streams does the same with its repartition topics (KAFKA-6150).
-    Deleting twice, or by two JobManagers, does no harm. Runs in a thread of its own, because the
-    brokers may take their time.
+    would grow forever. Kafka Streams does the same with its repartition topics (KAFKA-6150).
+    Deleting twice, or from two JobManagers, does no harm. Runs in a thread of its own, because the
+    brokers may be slow.
     """
 
     def __init__(self, config: Config, topology: Topology) -> None:
@@ -43,12 +43,12 @@ class ArcPurger:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Begin, unless the pipeline has no arcs."""
+        """Start purging, unless the pipeline has no arcs."""
         if self._arcs:
             threading.Thread(target=self._run, name="purge", daemon=True).start()
 
     def stop(self) -> None:
-        """End after the deletion that is under way, if there is one; does not wait."""
+        """Stop after the deletion that is under way, if any; does not wait for it."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -61,7 +61,7 @@ class ArcPurger:
                 logger.warning("processed records stay in the arcs for now", reason=str(error))
 
     def _find_offsets(self) -> dict[Partition, int]:
-        # Not by the admin client: its requests to a coordinator that is slow to answer can abort
+        # Not with the admin client: its requests to a coordinator that is slow to answer can abort
         # the process (librdkafka 4605, 5397).
         offsets: dict[Partition, int] = {}
         for group, partitions in self._arcs.items():

@@ -26,9 +26,9 @@ from jobmanager.load_balancer import balance, place_standbys
 
 REVOKE_PATIENCE_BEATS = 20
 MOST_MOVES = 32
-"""Tasks of one TaskManager that are asked back at a time so that others get them."""
+"""How many tasks a TaskManager is asked to give back at a time, to be moved to others."""
 MOST_FORMER = 1000
-"""How many TaskManager processes that are gone are known; a late report of one is ignored."""
+"""How many former TaskManager processes are remembered, to ignore their late reports."""
 
 
 class TaskPhase(StrEnum):
@@ -50,11 +50,11 @@ class TaskPhase(StrEnum):
 class _Task:
     replica: ProcessorReplica
     fingerprint: str
-    """Of the replica, which computes it each time."""
+    """The replica's fingerprint, kept because the replica computes it each time."""
     phase: TaskPhase = TaskPhase.UNASSIGNED
     owner: int | None = None
     home: int | None = None
-    """Where the balancer wants it, or where it last was: its state is likely there."""
+    """The TaskManager that the balancer chose, or the last owner: it likely has the state."""
     commanded: int = 0
     """Sequence of the last command to the owner about this task."""
     revoked_at_ms: int = 0
@@ -65,41 +65,41 @@ class _TaskManager:
     incarnation: str
     threads: int
     beat: int
-    """Of its newest report, be it one that could not be read."""
+    """The counter of its newest report, even of one that could not be read."""
     sequence: int
-    """Of the last command sent."""
+    """The number of the last command sent."""
     carried_out: int
-    """Of the last command that a report confirmed."""
+    """The number of the last command that a report confirmed."""
     sent_at_ms: int = 0
     tasks: dict[TaskId, _Task] = field(default_factory=dict)
-    """What it owns."""
+    """The tasks that it owns."""
     revoking: dict[TaskId, None] = field(default_factory=dict)
-    """What it was asked to give back, in this order."""
+    """The tasks that it was asked to give back, in this order."""
     misplaced: dict[TaskId, None] = field(default_factory=dict)
-    """What it will be asked to give back, as soon as it has given others back."""
+    """The tasks that it will be asked to give back, once it has given others back."""
     runs: Picture = field(default_factory=Picture)
-    """What it runs, by its reports."""
+    """The tasks that it runs, according to its reports."""
     strays: dict[TaskId, int | None] = field(default_factory=dict)
-    """What it reported and has to close, and when it was last told so."""
+    """The tasks that it reported and has to close, and when each was last revoked."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What the next command to a TaskManager will say; dicts serve as ordered sets."""
+    """The content of the next command to a TaskManager; dicts serve as ordered sets."""
 
     assign: dict[TaskId, None] = field(default_factory=dict)
     revoke: dict[TaskId, None] = field(default_factory=dict)
 
 
 class JobManagerState:
-    """Who runs what. `handle` is the only way to change it.
+    """Which TaskManager runs which task. `handle` is the only way to change it.
 
-    Level-triggered: every report is compared with what should be, and the difference becomes
-    commands. So a command that got lost is repeated, a task that nobody else owns is adopted
-    from whoever runs it, and a restarted JobManager needs no memory. Being wrong about who is
-    alive costs time, never correctness: tasks fence each other in Kafka.
+    Level-triggered: every report is compared with the desired state, and the difference becomes
+    commands. So a lost command is repeated, a task that nobody else owns stays with the
+    TaskManager that runs it, and a restarted JobManager needs no memory. Being wrong about which
+    TaskManagers are alive costs time, never correctness: tasks fence each other in Kafka.
 
-    Reports that come before the first `ReignBegan` and the first `Tick` are ignored.
+    Reports are ignored until there has been both a `ReignBegan` and a `Tick`.
     """
 
     def __init__(
@@ -113,15 +113,15 @@ class JobManagerState:
         self._managers: dict[int, _TaskManager] = {}
         self._down: set[int] = set()
         self._former: dict[str, tuple[int, int]] = {}
-        """Beat and sequence of those that are gone, by incarnation, the latest last."""
+        """Beat and sequence of former TaskManager processes, by incarnation, the latest last."""
         self._asked_ms: dict[str, int] = {}
-        """When incarnations were last asked for a full report, the latest last."""
+        """When each incarnation was last asked for a full report, the latest last."""
         self._epoch = -1
         self._now_ms = -1
         self._first_report_ms: int | None = None
         self._settled = False
         self._is_rebalance_due = False
-        """Whether a task has become free for which there is no place yet."""
+        """Whether a task has become free and has no place to go yet."""
         self._beat_at_ms = 0
         self._commands: list[Message] = []
         self._batches: dict[int, _Batch] = {}
@@ -130,7 +130,7 @@ class JobManagerState:
     def owners(self) -> dict[TaskId, int | None]:
         """The TaskManager that may run each task now; `None` if there is none.
 
-        Standbys are only listed where there is one: without it nothing is missing.
+        A standby without a TaskManager is not listed: nothing is missing without it.
         """
         return {
             task_id: task.owner
@@ -140,7 +140,7 @@ class JobManagerState:
 
     @property
     def is_deaf(self) -> bool:
-        """Whether what the JobManager writes does not come back to it: nobody counts as gone."""
+        """Whether the JobManager's own beats do not come back, so no TaskManager counts as gone."""
         return self._controller.is_deaf
 
     @property
@@ -149,15 +149,15 @@ class JobManagerState:
         return {tm_id: manager.incarnation for tm_id, manager in self._managers.items()}
 
     def handle(self, event: Event) -> list[Message]:
-        """Take an event in; return the messages to send, in order."""
+        """Handle an event; return the messages to send, in order."""
         match event:
             case ReignBegan(epoch):
                 self._epoch = epoch
-                # A reign ends when a write fails: what was said last may be lost.
+                # A write may have failed before: the last commands may be lost.
                 for tm_id in self._managers:
                     self._repeat(tm_id)
             case Tick(now_ms):
-                # What was read meanwhile may wait behind this tick, as commands can block.
+                # Reports may still be unread after this tick, as sending commands can block.
                 paused_ms = max(now_ms - self._now_ms - self._interval_ms, 0)
                 if self._first_report_ms is not None:
                     self._first_report_ms += paused_ms
@@ -178,7 +178,7 @@ class JobManagerState:
         if self._epoch < 0:
             return
         if self._managers and self._first_report_ms is None:
-            # Here, as a report may be read long after the last tick: sending commands can block.
+            # Set here, as a report may be read long after the last tick: sending can block.
             self._first_report_ms = self._now_ms
         if not self._settled and self._may_settle():
             self._settled = True
@@ -189,7 +189,7 @@ class JobManagerState:
             self._commands.append(JobManagerBeat(self._epoch, 0, self.owners))
 
     def _may_settle(self) -> bool:
-        """Whether everybody has introduced themselves, or has had time to."""
+        """Whether every TaskManager has introduced itself, or has had time to."""
         if self._first_report_ms is None:
             return False
         return len(self._managers) == self._tm_number or self._is_overdue(self._first_report_ms)
@@ -220,7 +220,7 @@ class JobManagerState:
         self._commands.append(Refused(report.tm_id, report.incarnation, self._epoch, reason))
 
     def _admit(self, report: Report) -> None:
-        """Let a TaskManager take part, as soon as it is known what it runs."""
+        """Let a TaskManager take part, once a report shows which tasks it runs."""
         tm_id = report.tm_id
         carried_out = report.sequence if report.epoch == self._epoch else 0
         manager = _TaskManager(report.incarnation, report.threads, -1, carried_out, carried_out)
@@ -229,13 +229,13 @@ class JobManagerState:
             return
         former = self._former.pop(report.incarnation, None)
         if former is not None:
-            # It was wrongly taken for dead, and may still have to read what it was sent then.
+            # It was wrongly taken for dead, and may not have read its earlier commands yet.
             manager.sequence = max(carried_out, former[1])
         self._managers[tm_id] = manager
         if tm_id in self._down:
             self._down.remove(tm_id)
             self._commands.append(HeartbeatEvent(tm_id, is_up=True))
-        # An answer even if there is nothing to do, so that it knows that it takes part.
+        # Answer even if there is nothing to do, so that it knows that it takes part.
         self._batch(tm_id)
         if self._settled:
             self._adopt(tm_id, manager)
@@ -245,7 +245,7 @@ class JobManagerState:
         self._look_at(report, manager)
 
     def _take_in(self, report: Report, manager: _TaskManager) -> None:
-        """Take a report in. One that cannot be read shows that the TaskManager lives, no more."""
+        """Handle a report. One that cannot be read only shows that the TaskManager is alive."""
         if report.beat > manager.beat:
             self._on_life(report, manager)
         if manager.runs.take(report):
@@ -258,7 +258,7 @@ class JobManagerState:
         manager.beat = report.beat
 
     def _ask(self, report: Report) -> None:
-        """Ask for a full report, once a heartbeat: this one adds to one that was missed."""
+        """Ask for a full report, once per heartbeat at most: the base of this one was missed."""
         asked_ms = self._asked_ms.pop(report.incarnation, None)
         if asked_ms is None or self._now_ms - asked_ms >= self._interval_ms:
             asked_ms = self._now_ms
@@ -268,7 +268,7 @@ class JobManagerState:
             del self._asked_ms[next(iter(self._asked_ms))]
 
     def _look_at(self, report: Report, manager: _TaskManager) -> None:
-        """Compare what a report says with what should be."""
+        """Compare a report with the desired state."""
         if report.epoch == self._epoch:
             manager.carried_out = max(manager.carried_out, report.sequence)
         if not self._settled:
@@ -277,9 +277,9 @@ class JobManagerState:
         self._reconcile(report.tm_id, manager)
 
     def _adopt(self, tm_id: int, manager: _TaskManager) -> None:
-        """Leave tasks that nobody else owns to the one that runs them.
+        """Leave tasks that nobody else owns to the TaskManager that runs them.
 
-        But for failed ones, and those of a pipeline.yaml that has changed: they start again.
+        Failed tasks, and those whose processor changed in pipeline.yaml, start again instead.
         """
         for status in manager.runs.tasks.values():
             task = self._tasks.get(status.task)
@@ -292,10 +292,10 @@ class JobManagerState:
                 task.commanded = 0
 
     def _mark_strays(self, manager: _TaskManager) -> None:
-        """Note what it has to close; what it had to stays noted until a report shows that it did.
+        """Record the tasks that it has to close, until a report shows that they are closed.
 
-        It ignores the assignment of a task that it has. So one that was not adopted, and became
-        its own before it was closed, would stay as it is.
+        A TaskManager ignores the assignment of a task that it has. So a task that was not adopted,
+        and that it came to own before it was closed, would never start again.
         """
         manager.strays = {
             task_id: manager.strays.get(task_id)
@@ -304,9 +304,9 @@ class JobManagerState:
         }
 
     def _is_stray(self, task_id: TaskId, status: TaskStatus, manager: _TaskManager) -> bool:
-        """Whether it is somebody else's task, an unknown one, of another version, or has failed.
+        """Whether a task has another owner, is unknown, is of another version, or has failed.
 
-        A task that fails once it is its own is left alone.
+        A task that fails after the TaskManager came to own it is left alone.
         """
         task = manager.tasks.get(task_id)
         if task is None or status.fingerprint != task.fingerprint:
@@ -314,7 +314,7 @@ class JobManagerState:
         return status.state is TaskState.FAILED and task_id in manager.strays
 
     def _remove(self, tm_id: int) -> None:
-        """Take a TaskManager that is down or has left out, and give its tasks to others."""
+        """Remove a TaskManager that is down or has left, and give its tasks to others."""
         self._controller.forget(tm_id)
         manager = self._managers.pop(tm_id)
         self._former[manager.incarnation] = (manager.beat, manager.sequence)
@@ -326,13 +326,13 @@ class JobManagerState:
         for task in manager.tasks.values():
             task.phase, task.owner = TaskPhase.UNASSIGNED, None
         if not self._managers:
-            # Rather Kafka or this process was away than all of them at once: wait who comes back.
+            # Likely Kafka or this process was away, not all of them at once: wait for them.
             self._settled, self._first_report_ms = False, None
         if self._settled:
             self._rebalance()
 
     def _rebalance(self) -> None:
-        """Give every task without an owner to its place, and start to move those misplaced."""
+        """Assign every task that has no owner, and start to move the misplaced ones."""
         self._is_rebalance_due = False
         targets = self._targets()
         for manager in self._managers.values():
@@ -357,7 +357,7 @@ class JobManagerState:
             self._move_some(manager)
 
     def _move_some(self, manager: _TaskManager) -> None:
-        """Move misplaced tasks, as many at a time as leave the others in peace."""
+        """Move misplaced tasks, `MOST_MOVES` at a time at most, so that the others run on."""
         while manager.misplaced and len(manager.revoking) < MOST_MOVES:
             task_id = next(iter(manager.misplaced))
             del manager.misplaced[task_id]
@@ -366,11 +366,11 @@ class JobManagerState:
                 self._move(task, task.home)
 
     def _targets(self) -> dict[TaskId, int]:
-        """Return where each task should be, and each standby for which there is a place."""
+        """Return the TaskManager for each task, and for each standby that has a place."""
         threads = {tm_id: manager.threads for tm_id, manager in self._managers.items()}
         homes = {}
         for task_id, task in self._tasks.items():
-            # Those that wait for their move stay where they are if there is nowhere to go now.
+            # A task that waits to be moved stays with its owner if its target is gone.
             is_lost = task.home not in threads and task.owner is not None
             home = task.owner if is_lost else task.home
             if home is not None:
@@ -405,7 +405,7 @@ class JobManagerState:
         assert task.owner is not None
         batch = self._batch(task.owner)
         if task.replica.task in batch.assign:
-            # The owner has not been told yet, so there is nothing to wait for.
+            # The assignment has not been sent yet, so there is nothing to wait for.
             del batch.assign[task.replica.task]
             self._disown(task)
             if target is not None:
@@ -416,16 +416,16 @@ class JobManagerState:
             batch.revoke[task.replica.task] = None
 
     def _reconcile(self, tm_id: int, manager: _TaskManager) -> None:
-        """Compare what a TaskManager runs with what it should."""
+        """Compare the tasks that a TaskManager runs with those that it should run."""
         for task_id, task in list(manager.tasks.items()):
             knows = manager.carried_out >= task.commanded
-            # What was freed before may have moved this one on.
+            # Freeing an earlier task may have moved this one on.
             if task.owner != tm_id or task_id in manager.runs.tasks or not knows:
                 continue
             if task.phase is TaskPhase.REVOKING or task_id in manager.misplaced:
                 self._free(task)
             else:
-                # It was given up there, or the command got lost.
+                # The TaskManager gave it up, or the command got lost.
                 self._batch(tm_id).assign[task_id] = None
         self._go_on_moving(manager)
         self._call_back_strays(tm_id, manager)
@@ -433,7 +433,7 @@ class JobManagerState:
             self._repeat(tm_id)
 
     def _call_back_strays(self, tm_id: int, manager: _TaskManager) -> None:
-        """Revoke what it has to close. If it is its own, it is assigned anew when that is done."""
+        """Revoke the tasks that it has to close. Those that it owns are assigned again later."""
         if manager.carried_out < manager.sequence:
             return
         for task_id, told_ms in sorted(manager.strays.items()):
@@ -442,7 +442,7 @@ class JobManagerState:
                 self._revoke(task_id, tm_id)
 
     def _repeat(self, tm_id: int) -> None:
-        """Say again all that a TaskManager should do: it has not carried out what it was told."""
+        """Repeat all that a TaskManager should do, as its last commands were not carried out."""
         batch, manager = self._batch(tm_id), self._managers[tm_id]
         for task_id, task in manager.tasks.items():
             if task.phase is TaskPhase.REVOKING or task_id in manager.strays:
@@ -451,13 +451,13 @@ class JobManagerState:
                 batch.assign[task_id] = None
 
     def _revoke(self, task_id: TaskId, tm_id: int) -> None:
-        """Have a task closed; what was to be assigned in the same command can come later."""
+        """Have a task closed; this drops its assignment from the command, which can come later."""
         batch = self._batch(tm_id)
         batch.assign.pop(task_id, None)
         batch.revoke[task_id] = None
 
     def _free(self, task: _Task) -> None:
-        """Take a task from its owner, who has given it back, and pass it on."""
+        """Take a task from its owner, which has given it back, and pass it on."""
         self._disown(task)
         if task.home in self._managers:
             self._assign(task, task.home)
@@ -465,13 +465,13 @@ class JobManagerState:
             self._is_rebalance_due = True
 
     def _lose_patience(self) -> None:
-        """Take tasks by force from an owner that does not give them back: fencing makes it safe."""
+        """Take tasks from an owner that does not give them back in time: fencing makes it safe."""
         patience_ms = REVOKE_PATIENCE_BEATS * self._interval_ms
         for manager in self._managers.values():
             for task_id in list(manager.revoking):
                 task = manager.tasks[task_id]
                 if self._now_ms - task.revoked_at_ms <= patience_ms:
-                    break  # Those after it were asked back later.
+                    break  # The tasks after it were asked back later.
                 self._free(task)
             self._go_on_moving(manager)
 

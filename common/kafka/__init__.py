@@ -1,1 +1,1 @@
-"""Kafka clients of the engine. The only package that imports confluent_kafka."""
+"""The engine's Kafka clients. No other package of the engine imports confluent_kafka."""

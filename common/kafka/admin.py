@@ -1,4 +1,4 @@
-"""Topics and cluster facts, for whoever creates or checks them."""
+"""Creates and inspects topics, and reads facts about the cluster."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ T = TypeVar("T")
 class Admin:
     """Creates and inspects topics, and their offsets.
 
-    Every call blocks up to 30 s and raises what `clients.translate` makes of Kafka's errors,
-    but for `check_broker` and `ensure_topics`, whose errors are for the user.
+    Every call blocks up to 30 s and raises Kafka's errors as translated by `clients.translate`,
+    except for `check_broker` and `ensure_topics`, whose errors are for the user.
     """
 
     def __init__(self, config: Config) -> None:
@@ -71,27 +71,27 @@ class Admin:
         self._latest, self._lifeline = connect_with_lifeline(AdminClient, self._settings)
         self._connected_s = time.monotonic()
         self._asked: list[Future[Any]] = []
-        """What was asked last without waiting."""
+        """The last requests that were made without waiting for answers."""
 
     @property
     def _client(self) -> AdminClient:
-        """The client, another one if it lost all brokers, or none answered the last time."""
+        """The client, replaced if it lost all brokers or if a recent request got no answer."""
         with self._changing:
             self._latest.poll(0)
-            # At once: that may have been long ago, as nobody else polls.
+            # At once: the loss may have been long ago, as nobody else polls.
             if self._lifeline.is_cut or any(map(_is_unanswered, self._asked)):
                 self._replace()
             if self._former and time.monotonic() - self._former[0][1] > _KEPT_S:
-                # In a thread of its own, as its end takes a while.
+                # In a thread of its own, as closing it takes a while.
                 gone = [self._former.pop(0)]
                 threading.Thread(target=gone.clear, name="close", daemon=True).start()
             return self._latest
 
     def _replace(self) -> None:
-        """Take another client, unless this one is new.
+        """Replace the client, unless it is new.
 
-        The former one is kept for a while: somebody may wait for its answers, and once it is freed,
-        those that are missing never come.
+        The former client is kept for a while: a caller may be waiting for its answers, and once it
+        is freed, missing answers never come.
         """
         now_s = time.monotonic()
         if now_s - self._connected_s > _YOUNG_S:
@@ -102,7 +102,7 @@ class Admin:
         """Return the cluster's id once a broker has answered.
 
         Raises `UnavailableError` if none does within `timeout_s`; the operator starts Kafka or
-        mends `server_ip`, `server_port` or `kafka:`.
+        corrects `server_ip`, `server_port` or `kafka:`.
         """
         try:
             future = self._client.describe_cluster(request_timeout=timeout_s)
@@ -118,9 +118,9 @@ class Admin:
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> list[str]:
         """Create the topics that are missing; return their names.
 
-        Raises `ConfigError` when an existing topic has another number of partitions, or when the
-        cluster refuses one, `UnavailableError` when it does so for now; nothing is created if an
-        existing topic does not fit.
+        Raises `ConfigError` if an existing topic has the wrong number of partitions or if the
+        cluster refuses a topic, `UnavailableError` if it refuses one only for now. Nothing is
+        created if an existing topic does not fit.
         """
         existing = self.partition_counts(spec.name for spec in specs)
         misfits = [
@@ -299,10 +299,11 @@ class Admin:
         self._ask(delete)
 
     def _ask(self, request: Callable[[float], T]) -> T:
-        """Make a request that takes a timeout, again with new metadata if nobody answers.
+        """Make a request that takes a timeout; repeat it with new metadata if nobody answers.
 
-        librdkafka would go on waiting for the controller or leader that it knows, be it gone. A
-        client that gets no metadata either may have lost all brokers for good (see `Lifeline`).
+        librdkafka alone would keep waiting for the controller or leader that it knows, even if that
+        is gone. A client that gets no metadata either may have lost all brokers for good (see
+        `Lifeline`).
         """
         deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
@@ -328,7 +329,7 @@ def _is_unanswered(answer: Future[Any]) -> bool:
 
 @contextmanager
 def _naming(right: str, names: Iterable[str]) -> Iterator[None]:
-    """Say in a `HopelessError` which right on which topics was needed: Kafka does not."""
+    """Add to a `HopelessError` which right on which topics was needed: Kafka does not say."""
     try:
         yield
     except HopelessError as error:

@@ -1,4 +1,4 @@
-"""Many records from outside into a topic, and a whole topic back: for loading and for checking."""
+"""Writes many records to a topic and reads whole topics, to load data and to check results."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class BulkWriter:
     def flush(self, timeout_s: float) -> None:
         """Wait until Kafka has all records.
 
-        Raises `UnavailableError` if it does not take them within `timeout_s`: what has arrived
-        by then is unknown.
+        Raises `UnavailableError` if it does not take them within `timeout_s`: it is unknown
+        then which of them have arrived.
         """
         left = self._producer.flush(timeout_s)
         self._raise_if_lost()
@@ -92,9 +92,9 @@ def read_committed(
 ) -> list[RecordBatch]:
     """Return all committed records of a topic, those of each partition in order.
 
-    Reads up to the high watermarks at the call: the end that `read_committed` shows would leave
-    out what stands behind an open transaction. Raises `UnavailableError` when nothing comes for
-    `stall_timeout_s`, as happens while such a transaction stays open.
+    Reads up to the high watermarks at the time of the call: the last stable offset would leave out
+    the records after the beginning of an open transaction. Raises `UnavailableError` if nothing
+    comes for `stall_timeout_s`, as happens while such a transaction stays open.
     """
     ends = Admin(config).high_watermarks([(topic, number) for number in range(partitions)])
     with closing(PartitionReader(config, _READ_GROUP)) as reader:
@@ -111,7 +111,7 @@ def read_range(
     end: int,
     stall_timeout_s: float = 30,
 ) -> Iterator[RecordBatch]:
-    """Yield the committed records of a partition from offset `start` up to, without, `end`.
+    """Yield the committed records of a partition from offset `start` up to but not including `end`.
 
     Raises `UnavailableError` as `read_committed` does.
     """
@@ -128,7 +128,7 @@ def read_range(
 def _read(
     reader: PartitionReader, ends: dict[Partition, int], stall_timeout_s: float
 ) -> Iterator[RecordBatch]:
-    """Yield what comes of the assigned partitions until all their `ends` are reached."""
+    """Yield the records of the assigned partitions until all their `ends` are reached."""
     fetch = partial(reader.fetch, _FETCH_RECORDS, _FETCH_WAIT_S)
     try:
         for fetched, _ in read_to_end(reader, ends, fetch, stall_timeout_s):

@@ -1,4 +1,4 @@
-"""What all clients share: their configuration and what their errors mean."""
+"""Code that all clients share: their configuration and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ClientKind = Literal["consumer", "producer", "admin"]
 Partition = tuple[str, int]
 
 GONE_AFTER_S = 10.0
-"""How long a topic must be missing to be taken for deleted: brokers that start know less."""
+"""How long a topic must be missing to count as deleted: brokers that are starting know less."""
 
 _FENCED = frozenset(
     {
@@ -54,7 +54,7 @@ _OFFSET = (
     "the offset to go on at is not in the topic: its record was deleted before it was processed, "
     "or the topic has lost its end"
 )
-# What to do is said where the error itself does not say it.
+# Hints on what to do, where the error itself gives none.
 _HOPELESS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHT,
     KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHT,
@@ -79,7 +79,7 @@ class FencedError(EngineError):
 class HopelessError(EngineError):
     """Trying again cannot help: a missing topic, a missing right, a lost offset, a refused record.
 
-    The caller reports the task as failed, with this text as the reason.
+    The caller reports the task as failed, with this message as the reason.
     """
 
 
@@ -88,16 +88,16 @@ class TransactionFailedError(EngineError):
 
 
 def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str, Any]:
-    """Return librdkafka settings: the engine's, over those that `kafka:` of config.yaml passes on.
+    """Return librdkafka settings: `settings` override those of `kafka:` in config.yaml.
 
-    A pass-through name without prefix is for every client; `consumer.`, `producer.` and `admin.`
+    A name in `kafka:` without a prefix is for every client; `consumer.`, `producer.` and `admin.`
     narrow it to one kind.
     """
     merged: dict[str, Any] = {
         "bootstrap.servers": config.bootstrap_servers,
-        # The default of 10 s is how long a client may be late after the brokers were away.
+        # With the default, a client may reconnect up to 10 s after the brokers are back.
         "reconnect.backoff.max.ms": 1000,
-        # The default of 60 s is how long a client may wait for a broker that hangs.
+        # With the default, a client may wait up to 60 s for a broker that hangs.
         "socket.timeout.ms": _ANSWER_MS,
     }
     for prefix in ("", f"{kind}."):
@@ -118,10 +118,10 @@ def _logger() -> logging.Logger:
 
 
 class _News(logging.Filter):
-    """Lets through what is worth a line in the log.
+    """Lets through the messages that are worth a line in the log.
 
-    Not what librdkafka cries out about transactions: the caller gets that as an exception. And
-    while a broker is away, not each of the many attempts to connect to it, but one in ten seconds.
+    librdkafka's alarms about transactions are left out: the caller gets them as exceptions. While a
+    broker is away, only one of the many attempts to connect to it is logged in ten seconds.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class _News(logging.Filter):
         self._told_s = float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether to log a record."""
+        """Return whether to log a record."""
         message = record.getMessage()
         if "Connect to" not in message:
             return not message.startswith(("TXNERR", "FATAL", "GETPID"))
@@ -143,8 +143,8 @@ _NEWS = _News()
 
 
 def lower(settings: dict[str, Any], name: str, most: int) -> None:
-    """Set a number, unless `kafka:` of config.yaml has a smaller one."""
-    with suppress(ValueError):  # librdkafka says what is wrong with it
+    """Set a number to `most`, unless `kafka:` of config.yaml has a smaller one."""
+    with suppress(ValueError):  # librdkafka reports what is wrong with it
         settings[name] = min(int(settings.get(name, most)), most)
 
 
@@ -167,31 +167,31 @@ def translate(exception: KafkaException) -> Exception:
 
 
 def explain(error: KafkaError) -> str:
-    """Return the text of an error, with what it means for the user if that is known."""
+    """Return the message of an error, with a hint for the user if there is one."""
     hint = _HOPELESS.get(error.code())
     return f"{error.str()} ({hint})" if hint else error.str()
 
 
 def is_passing(error: KafkaError) -> bool:
-    """Whether what a consumer reports about a partition may be gone at its next try.
+    """Whether a consumer's error about a partition may be gone at its next attempt.
 
-    A missing topic is among that: brokers that start know less than they will. `TopicWatch` tells
-    when it is gone for good.
+    That includes a missing topic: brokers that are starting do not know all topics yet.
+    `TopicWatch` reports when a topic is gone for good.
     """
     return error.retriable() or error.code() in _PASSING | _MISSING_TOPIC | _UNCLEAR
 
 
 def is_missing_topic(error: KafkaError) -> bool:
-    """Whether the broker that answered does not know the topic, or not this one."""
+    """Whether the broker that answered does not know the topic, its partition or its id."""
     return error.code() in _MISSING_TOPIC
 
 
 def retry(call: Callable[[float], T], timeout_s: float, waits_for_topic: bool = False) -> T:
-    """Make a call that takes a timeout, again while librdkafka says that it may be repeated.
+    """Make a call that takes a timeout; repeat it while librdkafka says that it may be repeated.
 
     A repeated call resumes the same operation, which goes on in the background meanwhile.
-    With `waits_for_topic` also while a broker does not know a topic that was made just now.
-    Blocks up to `timeout_s`. Raises what `translate` makes of the final error.
+    With `waits_for_topic`, repeats it also while a broker does not know a newly created topic.
+    Blocks up to `timeout_s`. Raises the final error as translated by `translate`.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -18,15 +18,15 @@ logger = structlog.get_logger()
 
 
 class Columns:
-    """Makes columns of the records of one partition, as they come from one fetch.
+    """Turns the records of one partition that come from one fetch into columns.
 
     A record whose headers are broken is a batch of its own, without its headers. The first call of
-    `headers` for it raises; a second one would return tuples with null pointers in them.
+    `headers` on it raises; a second call would return tuples with null pointers in them.
     """
 
     def __init__(self, partition: Partition, begin: int) -> None:
         self.next_offset = begin
-        """The first offset that is not in here; what comes before it is left out."""
+        """The first offset that is not in here; records before it are left out."""
         self._topic, self._number = partition
         self._batches: list[RecordBatch] = []
         self._begin_batch()
@@ -61,7 +61,7 @@ class Columns:
                 break
 
     def batches(self) -> list[RecordBatch]:
-        """Return all that was added."""
+        """Return all records that were added."""
         self._end_batch()
         return self._batches
 
@@ -93,9 +93,9 @@ class Columns:
 
 
 def unseen(messages: list[Message], begin: int) -> tuple[list[Message], list[int]]:
-    """Return the records, and their offsets, without what comes before `begin` or came already.
+    """Return the records and their offsets, without those before `begin` and without duplicates.
 
-    librdkafka's issues 4637 and 5345.
+    librdkafka may deliver such records (its issues 4637 and 5345).
     """
     offsets: list[Any] = list(map(Message.offset, messages))
     if offsets[0] >= begin and not any(map(ge, offsets, islice(offsets, 1, None))):

@@ -1,4 +1,4 @@
-"""What a group has committed of a partition: an offset, and the time of the records before it."""
+"""A group's committed position in a partition: an offset and the time of the records before it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Committed(NamedTuple):
     def metadata(self) -> str:
         """The time as brokers keep it: `1:1732280000000`, where 1 is the version; empty if unknown.
 
-        A contract: change the version with the format.
+        The format is a contract: a change of it needs a new version.
         """
         return "" if self.time_ms < 0 else f"{_VERSION}:{self.time_ms}"
 
     @classmethod
     def read(cls, offset: int, metadata: str | None) -> Committed:
-        """Return what brokers keep. The time is unknown if others wrote the metadata."""
+        """Return the position that brokers keep. Metadata that others wrote is an unknown time."""
         found = _METADATA.match(metadata or "")
         return cls(offset, int(found[1]) if found else _UNKNOWN_TIME)
 

@@ -33,7 +33,7 @@ _MOST_RECORDS = 1000
 
 
 class ControlReader:
-    """Reads what is written to control topics from now on, in the order of each topic."""
+    """Reads the new records of control topics, in the order of each topic."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class ControlReader:
     ) -> None:
         """Start at the end of each topic, or up to `history` offsets before it.
 
-        With `asker`, replaces a consumer that stands still. One that lost all brokers it always
-        replaces. Raises `UnavailableError` if the brokers do not tell where the ends are.
+        With `asker`, a stalled consumer is replaced. One that lost all brokers is always replaced.
+        Raises `UnavailableError` if the brokers do not report the end offsets.
         """
         settings = client_config(
             config,
@@ -61,7 +61,7 @@ class ControlReader:
         self._consumer = ManagedConsumer(settings, asker)
         self._news = _ErrorNews()
         self.ends: dict[str, int] = {}
-        """Where each topic ended at the start: what comes from there on was written since."""
+        """The end offset of each topic at the start: records from there on were written since."""
         self._consumer.assign({(topic, 0): self._start(topic, history) for topic in topics})
 
     def read(self, wait_s: float) -> list[ControlRecord]:
@@ -91,7 +91,7 @@ class ControlReader:
         return int(max(low, end - history))
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Close the consumer."""
         self._consumer.close()
 
 
@@ -100,7 +100,7 @@ def _record(message: Message) -> ControlRecord:
     try:
         headers = message.headers() or []
     except (SystemError, UnicodeDecodeError):
-        # A name that is no UTF-8. Not again: the second call would return broken tuples.
+        # A name is not UTF-8. Do not ask again: a second call would return broken tuples.
         headers = []
     return ControlRecord(
         topic=message.topic() or "",
@@ -123,7 +123,7 @@ def _produce(
 
 
 class _ErrorNews:
-    """Logs what goes wrong with control messages: each kind of error of a topic every 10 s."""
+    """Logs errors with control messages: each kind of error of a topic every 10 s at most."""
 
     def __init__(self) -> None:
         self._log = structlog.get_logger()
@@ -138,7 +138,7 @@ class _ErrorNews:
 
 
 class ReportWriter:
-    """Writes heartbeats and the like: soon or never, since the next one replaces it."""
+    """Writes heartbeats and other reports. Late ones are dropped: the next one replaces them."""
 
     def __init__(self, config: Config) -> None:
         self._news = _ErrorNews()
@@ -158,7 +158,7 @@ class ReportWriter:
     def write(self, records: Sequence[ControlRecord]) -> None:
         """Hand the records over; does not block.
 
-        What cannot be sent within 5 s is dropped, and what Kafka refuses is; the log says so.
+        Records that cannot be sent within 5 s, or that Kafka refuses, are dropped and logged.
         """
         if self._lifeline.is_lost:
             lost = KafkaError(KafkaError._ALL_BROKERS_DOWN)
@@ -173,7 +173,7 @@ class ReportWriter:
                 error = exception.args[0]
                 self._news.tell("a report cannot be sent", record.topic, error)
                 if error.fatal() or error.code() == KafkaError._FATAL:
-                    # It can never send again.
+                    # This producer can never send again.
                     self._connect()
         self._producer.poll(0)
 
@@ -182,12 +182,12 @@ class ReportWriter:
             self._news.tell("a report was not sent", message.topic(), error)
 
     def close(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` until all is written."""
+        """Wait up to `timeout_s` until everything is written."""
         self._producer.flush(timeout_s)
 
 
 class _LastOffset:
-    """Notes where the last record went; knows no producer, which would never be freed."""
+    """Keeps the last record's offset. A reference to the producer would keep that alive."""
 
     def __init__(self) -> None:
         self.offset = -1
@@ -198,13 +198,13 @@ class _LastOffset:
 
 
 class RulingWriter:
-    """Writes the commands of the one JobManager that rules, in transactions.
+    """Writes the commands of the JobManager that leads, in transactions.
 
-    Making one fences every older one of the same job. After any error, make a new one.
+    Making a writer fences every older one of the same job. After any error, make a new one.
     """
 
     def __init__(self, config: Config, transactional_id: str) -> None:
-        """Fence the others. Blocks until the brokers answer, at most 30 s; raises as `write`."""
+        """Fence older writers. Blocks until the brokers answer, at most 30 s; raises as `write`."""
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._last = _LastOffset()
         settings = client_config(
@@ -225,8 +225,8 @@ class RulingWriter:
         """Write the records, all or none; return the offset of the last one.
 
         Raises `FencedError` if another JobManager took over, `TransactionFailedError` or
-        `HopelessError` if Kafka does not take them. Blocks for a few ms as a rule, up to the
-        transaction timeout.
+        `HopelessError` if Kafka does not take them. Usually blocks for a few ms, at most
+        for the transaction timeout.
         """
         self._require_brokers()
         try:

@@ -19,17 +19,18 @@ from common.record_batch import RecordBatch
 
 # librdkafka's defaults wait up to 1 s where these wait milliseconds.
 _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_error_backoff_ms": 50}
-# As large as responses can be: the default, 100 MB, would stop at a record of that size for ever.
+# The largest possible response. With the default, 100 MB, a record of that size would stop the
+# consumer forever.
 _MAX_RESPONSE_BYTES = 2_147_483_647
 
 
 class Brokers(Describer, EndsAsker, Protocol):
-    """Answers what a reader asks besides its consumer; `Admin` does."""
+    """Answers the requests that a reader does not make with its consumer; `Admin` is one."""
 
 
 @dataclass(slots=True)
 class Fetched:
-    """What one fetch brought: records, ends reached, and what is wrong with which partition."""
+    """The result of one fetch: records, ends reached, and the errors of partitions."""
 
     batches: list[RecordBatch] = field(default_factory=list)
     ends: list[tuple[Partition, int]] = field(default_factory=list)
@@ -38,9 +39,9 @@ class Fetched:
 
 @dataclass(slots=True)
 class Changes:
-    """What one fetch brought of a changelog: the last value of each key, `None` for a deletion.
+    """The result of one fetch of a changelog: the last value per key, `None` for a deletion.
 
-    `records` counts what was read.
+    `records` counts the records that were read.
     """
 
     last: dict[bytes, bytes | None] = field(default_factory=dict)
@@ -51,15 +52,15 @@ class Changes:
 class PartitionReader:
     """Reads committed records of partitions at explicit offsets; never resets or skips.
 
-    One for all tasks of a PipelineThread, one for each start of a task. Offsets are committed by
-    the producers' transactions, under a group to which nobody ever subscribes. For one thread at a
-    time, see `ManagedConsumer`.
+    The tasks of a PipelineThread share readers; each start of a task has one of its own. The
+    producers' transactions commit the offsets, under a group to which nobody ever subscribes. For
+    one thread at a time, see `ManagedConsumer`.
     """
 
     def __init__(self, config: Config, group: str, brokers: Brokers | None = None) -> None:
-        """Connect. With `brokers`, `fetch` also reports topics that are deleted meanwhile.
+        """Connect. With `brokers`, `fetch` also reports topics that have been deleted.
 
-        And it replaces a consumer that stands still; one that lost all brokers it always replaces.
+        It then also replaces a stalled consumer. One that lost all brokers is always replaced.
         """
         self._watch = TopicWatch(brokers) if brokers else None
         settings = client_config(
@@ -78,7 +79,7 @@ class PartitionReader:
 
     @property
     def group_metadata(self) -> Any:
-        """What a transaction needs to commit offsets for this reader's group."""
+        """The metadata that a transaction needs to commit offsets for this reader's group."""
         return self._consumer.client.consumer_group_metadata()
 
     @property
@@ -88,15 +89,15 @@ class PartitionReader:
 
     @property
     def paused(self) -> frozenset[Partition]:
-        """The partitions that are assigned, and of which nothing more is fetched."""
+        """The assigned partitions of which nothing more is fetched."""
         return self._consumer.paused
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
-        """Start to read each partition at its offset."""
+        """Start reading each partition at its offset."""
         self._consumer.assign(positions)
 
     def unassign(self, partitions: Iterable[Partition]) -> None:
-        """Stop to read these partitions; those that are not assigned are ignored."""
+        """Stop reading these partitions; those that are not assigned are ignored."""
         before = self._topics()
         self._consumer.unassign(partitions)
         if self._watch is not None:
@@ -104,19 +105,19 @@ class PartitionReader:
                 self._watch.forget(topic)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Fetch nothing more of these partitions, which are assigned, until they are resumed."""
+        """Fetch nothing more of these assigned partitions until they are resumed."""
         self._consumer.pause(partitions)
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        """Go on with partitions that were paused, where they were."""
+        """Resume paused partitions where they were."""
         self._consumer.resume(partitions)
 
     def committed(
         self, partitions: Sequence[Partition], timeout_s: float
     ) -> dict[Partition, Committed]:
-        """Return what the group has committed; partitions never committed are left out.
+        """Return the group's committed positions; partitions never committed are left out.
 
-        Waits for transactions that are about to decide (KIP-447, `require_stable`).
+        Waits for pending transactions to complete (KIP-447, `require_stable`).
         """
         wanted = [TopicPartition(*p) for p in partitions]
         found = retry(lambda left: self._consumer.client.committed(wanted, timeout=left), timeout_s)
@@ -138,7 +139,7 @@ class PartitionReader:
                 return self._consumer.client.get_watermark_offsets(tp, timeout=left_s)
             except KafkaException as exception:
                 if exception.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                    # A broker that starts may have said so, and librdkafka keeps that in mind.
+                    # A starting broker may have said so; librdkafka remembers it until asked again.
                     self._consumer.client.list_topics(partition[0], timeout=left_s)
                 raise
 
@@ -152,7 +153,7 @@ class PartitionReader:
         return int(offsets[1]) if offsets else -1001
 
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
-        """Return what has arrived, at most `max_records`, after waiting up to `wait_s` for it.
+        """Return the records that have arrived, at most `max_records`, waiting up to `wait_s`.
 
         Offsets of a partition ascend from the one at which it was assigned, and each comes once,
         even if librdkafka delivers records again or the consumer was replaced: the caller need not
@@ -173,9 +174,9 @@ class PartitionReader:
         return Fetched(batches, signals.ends, self._gone() + _explained(signals))
 
     def fetch_changes(self, max_records: int, wait_s: float) -> Changes:
-        """Return what has arrived as `fetch` does, of the one partition that is assigned.
+        """Return the changes that have arrived, as `fetch` does, of the one assigned partition.
 
-        Cheaper, for a caller that needs no more than the last value of each key.
+        This is cheaper, for a caller that needs only the last value of each key.
         """
         changes = Changes()
         last: dict[Any, Any] = changes.last
@@ -194,7 +195,7 @@ class PartitionReader:
         return changes
 
     def close(self) -> None:
-        """Leave the brokers; blocks for some milliseconds."""
+        """Close the consumer; blocks for some milliseconds."""
         self._consumer.close()
 
     def _topics(self) -> set[str]:

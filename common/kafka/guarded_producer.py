@@ -1,4 +1,4 @@
-"""A transactional producer of librdkafka, and whether it can still be trusted."""
+"""A transactional librdkafka producer that knows whether it can still be trusted."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _ABORT_TIMEOUT_S = 1.0
 
 
 class GuardedProducer:
-    """Makes the calls of transactions, and says when the producer is to be replaced.
+    """Makes transactional calls, and says when the producer must be replaced.
 
-    That is so once a connection broke, since librdkafka may hang then, or once librdkafka itself
+    This is so once a connection broke, since librdkafka may hang then, or once librdkafka itself
     has given the producer up.
     Calls raise `FencedError`, `HopelessError` or `TransactionFailedError`.
     """
 
     def __init__(self, settings: dict[str, Any], timeout_s: float, threads: SpareThreads) -> None:
-        """Connect. A call may take `timeout_s`; one that may hang is made by one of `threads`."""
+        """Connect. A call may take `timeout_s`; a call that may hang runs on one of `threads`."""
         self._timeout_s = timeout_s
         self._threads = threads
         self._signs = _Signs()
-        # Errors leave out that a connection was closed; the log does not.
+        # The error callback does not report that a connection was closed; the log does.
         logger = logging.Logger("librdkafka")
         logger.parent = settings["logger"]
         for news in (self._signs.on_log, *settings["logger"].filters):
@@ -46,13 +46,13 @@ class GuardedProducer:
         self.client = connect(
             Producer, settings | {"error_cb": self._signs.on_error, "logger": logger}
         )
-        """The producer itself, for records; what it raises is for `cause`."""
+        """The producer itself, for records; pass its exceptions to `cause`."""
         self._end: Exception | None = None
-        """What has ended the producer."""
+        """The error that has ended the producer."""
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a connection broke, or the producer: it is to be replaced before it does more."""
+        """Whether a connection or the producer broke: replace the producer before further use."""
         with suppress(EngineError):
             self.poll()
         return self._signs.disturbed or self._end is not None
@@ -60,7 +60,7 @@ class GuardedProducer:
     def require_undisturbed(self) -> None:
         """Raise if a connection broke: sending offsets would hang (librdkafka 5456, 5511).
 
-        Raises what has ended the producer, if that is it.
+        If an error has ended the producer, raises that error.
         """
         self.poll()
         if self._end is not None:
@@ -69,7 +69,7 @@ class GuardedProducer:
             raise TransactionFailedError("the connection to a broker broke")
 
     def poll(self, timeout_s: float = 0) -> None:
-        """Let librdkafka call back; it raises here, and once, what is fatal to the producer."""
+        """Let librdkafka call back. An error that is fatal to the producer is raised here, once."""
         try:
             self.client.poll(timeout_s)
         except KafkaException as exception:
@@ -77,10 +77,10 @@ class GuardedProducer:
             raise self._end from exception
 
     def cause(self, exception: KafkaException) -> Exception:
-        """Translate an error. After a transaction has failed, others say nothing of their own."""
+        """Translate an error. After a transaction has failed, later errors do not say why."""
         if exception.args[0].code() == KafkaError._STATE:
             try:
-                # Changes nothing in a transaction that has failed, but tells why it did.
+                # This changes nothing in a failed transaction, but raises why it failed.
                 self.client.begin_transaction()
             except KafkaException as cause:
                 return translate(cause)
@@ -105,10 +105,10 @@ class GuardedProducer:
     def send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
         """Add the offsets to the transaction, in a thread that can be left behind.
 
-        After a connection was closed, librdkafka may wait forever for a change of some other one,
-        whatever the timeout (its issues 5456 and 5511). Asking for metadata makes such a change.
-        Where not even three answers help, only a new producer does; over a slow link, the
-        offsets themselves may take that long. Without such an event, brokers are just slow.
+        After a connection was closed, librdkafka may wait forever for a change of another one,
+        whatever the timeout (its issues 5456 and 5511). A request for metadata makes such a change.
+        If not even three answers help, only a new producer does; over a slow link, the offsets
+        themselves may take that long. If no connection was closed, the brokers are just slow.
         """
 
         def send() -> None:
@@ -122,7 +122,7 @@ class GuardedProducer:
         sent = self._threads.submit(send)
         deadline_s = time.monotonic() + self._timeout_s
         answers, answer_s = 0, 0.0
-        # In short waits: the time in which this process is stopped says nothing of a hang.
+        # In short waits: time in which this process is stopped must not look like a hang.
         while not any(wait([sent], timeout=_WAIT_S).done for _ in range(_WAITS)):
             is_enough = answers >= _STIRS + _ROUND_TRIPS * answer_s
             if is_enough or time.monotonic() > deadline_s:
@@ -140,22 +140,22 @@ class GuardedProducer:
         sent.result()
 
     def commit(self, timeout_s: float) -> None:
-        """Commit the transaction, when all its records are delivered and have been reported."""
+        """Commit the transaction once all its records have been delivered and reported."""
         self._retry(self.client.commit_transaction, timeout_s)
         self.poll()
 
     def close(self) -> None:
-        """Abort the transaction that is open, and drop the producer; does not block.
+        """Abort the open transaction and drop the producer; does not block.
 
-        A thread does both: the one takes up to a second, the other waits for librdkafka's threads.
-        A transaction that could not be aborted is aborted by the next `fence` of its id.
+        A thread does both: aborting takes up to a second, dropping waits for librdkafka's threads.
+        If the transaction could not be aborted, the next `fence` of its id aborts it.
         """
         last = [self.client]
         del self.client
         threading.Thread(target=_abort_and_free, args=(last,), name="close", daemon=True).start()
 
     def _retry(self, call: Callable[[float], T], timeout_s: float) -> T:
-        """Make a call as `retry` does; raise what is behind the error."""
+        """Make a call as `retry` does; raise the cause of the error."""
         try:
             return retry(call, timeout_s)
         except TransactionFailedError as error:
@@ -165,10 +165,10 @@ class GuardedProducer:
 
 
 class _Signs:
-    """What librdkafka tells of a producer's connections.
+    """Keeps what librdkafka reports about a producer's connections.
 
-    An object of its own: the producer refers to it, and would never be freed if it referred to
-    the producer.
+    This is an object of its own: the producer refers to it, and would never be freed if it referred
+    to the producer.
     """
 
     def __init__(self) -> None:
@@ -179,8 +179,8 @@ class _Signs:
         self.disturbed = self.has_disconnected = False
 
     def on_error(self, error: KafkaError) -> None:
-        # Nothing was under way on a connection that never came about; while one of several
-        # brokers is away, this is heard all the time. But transactions need their coordinator.
+        # Nothing was under way on a connection that was never made; while one of several brokers
+        # is away, such errors come all the time. But transactions need their coordinator.
         text = error.str()
         if "Connect to" not in text or "TxnCoordinator" in text:
             self.disturbed = True
@@ -194,11 +194,11 @@ class _Signs:
 def _abort_and_free(last: list[Producer]) -> None:
     """Free the producer that is in `last`, the only reference to it.
 
-    librdkafka must not be ended while it registers a partition with the transaction: the failed
-    request may be handled before it is counted, and that is an assertion (`txn_req_cnt > 0` in
-    rdkafka_txnmgr.c) which ends the process. A transaction that is being aborted registers nothing.
+    librdkafka must not be ended while it registers a partition with the transaction: it may handle
+    the failed request before it counts it, and an assertion (`txn_req_cnt > 0` in rdkafka_txnmgr.c)
+    then ends the process. A transaction that is being aborted registers nothing.
     """
-    # What a fenced producer answers, one without a transaction, or one that waits for its brokers.
+    # Errors come from a producer that is fenced, has no transaction, or waits for its brokers.
     with suppress(EngineError):
         retry(last[0].abort_transaction, _ABORT_TIMEOUT_S)
     last.clear()

@@ -1,4 +1,4 @@
-"""A consumer that is replaced when it delivers nothing more, and goes on where it was."""
+"""A consumer that is replaced when it stops delivering; its successor goes on where it was."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ CHUNK_RECORDS = 500
 _LEADER_WAIT_S = 0.01
 
 Take = Callable[[Partition, list[Message]], int]
-"""Takes records of one partition in, and returns the offset to read next."""
+"""Receives records of one partition, and returns the offset to read next."""
 
 logger = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class Signals:
-    """What a consumer reported next to records: the ends that it reached, and errors."""
+    """The reports of a consumer that are not records: the ends that it reached, and errors."""
 
     ends: list[tuple[Partition, int]] = field(default_factory=list)
     errors: list[tuple[Partition, KafkaError]] = field(default_factory=list)
 
 
 class ManagedConsumer:
-    """Owns a consumer, with the partitions that it reads, how far it is, and which are paused.
+    """Owns a consumer, with the partitions that it reads, its positions, and the paused ones.
 
-    A consumer that lost all brokers is replaced (`Lifeline`), and one that stands still
-    (`StallWatch`); the next one gets the same partitions at the offsets to read next.
+    A consumer that lost all brokers (`Lifeline`) or is stalled (`StallWatch`) is replaced. The new
+    one gets the same partitions at the offsets to read next.
 
-    For one thread at a time. confluent-kafka lets one call into a consumer; others try again each
-    millisecond, in no order: with a few threads that wait for a broker, one starves for a minute.
+    For one thread at a time. confluent-kafka lets only one call into a consumer. Others try again
+    every millisecond, in no order: with a few threads that wait for a broker, one starves for a
+    minute.
     """
 
     def __init__(self, settings: dict[str, Any], asker: EndsAsker | None) -> None:
-        """Connect. Only with `asker`, a consumer that stands still is noticed."""
+        """Connect. A stalled consumer is detected only with `asker`."""
         self._settings = settings
         self._stall_watch = StallWatch(asker) if asker else None
         self._connect()
@@ -61,7 +62,7 @@ class ManagedConsumer:
 
     @property
     def client(self) -> Consumer:
-        """The consumer at present, for requests that do not read records."""
+        """The current consumer, for requests that do not read records."""
         return self._consumer
 
     @property
@@ -71,11 +72,11 @@ class ManagedConsumer:
 
     @property
     def paused(self) -> frozenset[Partition]:
-        """The partitions that are assigned, and of which nothing more is fetched."""
+        """The assigned partitions of which nothing more is fetched."""
         return frozenset(self._paused)
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
-        """Start to read each partition at its offset."""
+        """Start reading each partition at its offset."""
         self._consumer.incremental_assign([TopicPartition(*p, o) for p, o in positions.items()])
         self._starts |= positions
         self._positions |= positions
@@ -83,13 +84,13 @@ class ManagedConsumer:
             self._stall_watch.begin(time.monotonic())
         for topic in {topic for topic, _ in positions} - self._topics:
             self._topics.add(topic)
-            # librdkafka looks for the leaders of new topics once a second; this makes it look at
-            # once, and goes on when the call has ended.
+            # librdkafka looks for the leaders of new topics once a second. This call makes it look
+            # at once, and the search goes on after the call has ended.
             with suppress(KafkaException):
                 self._consumer.list_topics(topic, timeout=_LEADER_WAIT_S)
 
     def unassign(self, partitions: Iterable[Partition]) -> None:
-        """Stop to read these partitions; those that are not assigned are ignored."""
+        """Stop reading these partitions; those that are not assigned are ignored."""
         leaving = self._positions.keys() & set(partitions)
         if leaving:
             self._consumer.incremental_unassign([TopicPartition(*p) for p in leaving])
@@ -98,22 +99,22 @@ class ManagedConsumer:
             self._paused -= leaving
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Fetch nothing more of these partitions, which are assigned, until they are resumed."""
+        """Fetch nothing more of these assigned partitions until they are resumed."""
         chosen = list(partitions)
         self._paused.update(chosen)
         self._consumer.pause([TopicPartition(*partition) for partition in chosen])
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        """Go on with partitions that were paused, where they were."""
+        """Resume paused partitions where they were."""
         chosen = list(partitions)
         self._paused.difference_update(chosen)
         self._consumer.resume([TopicPartition(*partition) for partition in chosen])
 
     def receive(self, max_records: int, wait_s: float, take: Take) -> Signals:
-        """Give `take` what has arrived, at most `max_records`, after waiting up to `wait_s` for it.
+        """Give `take` the records that have arrived, at most `max_records`, waiting up to `wait_s`.
 
-        Records of a partition that is not assigned are left out. Replaces the consumer, if it is
-        time to, when nothing has arrived.
+        Records of a partition that is not assigned are left out. If nothing has arrived, replaces
+        the consumer when necessary.
         """
         signals = Signals()
         has_records = self._receive(max_records, wait_s, signals, take)
@@ -132,11 +133,11 @@ class ManagedConsumer:
         return signals
 
     def close(self) -> None:
-        """Leave the brokers; blocks for some milliseconds."""
+        """Close the consumer; blocks for some milliseconds."""
         self._consumer.close()
 
     def _receive(self, max_records: int, wait_s: float, signals: Signals, take: Take) -> bool:
-        """Hand over the records that have arrived, and tell whether there are any.
+        """Hand over the records that have arrived, and return whether there are any.
 
         A chunk is freed before the next one is made. So all of them use the same memory, which
         stays in the processor's cache.
@@ -198,11 +199,11 @@ class ManagedConsumer:
         return records
 
     def _is_of_now(self, error: KafkaError, message: Message) -> bool:
-        """Tell whether an error is of a partition as it is assigned now.
+        """Return whether an error belongs to the current assignment of a partition.
 
-        librdkafka drops the records of an assignment that has ended, but not the error "offset out
-        of range" of one: it is delivered to the next assignment of the partition. The offset tells
-        them apart, because only a consumer that fell behind while others went on can have had it.
+        librdkafka drops the records of an assignment that has ended, but not its error "offset out
+        of range": the next assignment of the partition gets it. The offset tells the two apart,
+        because only a consumer that fell behind while others went on can have had that error.
         """
         is_lost_offset = error.code() == KafkaError._AUTO_OFFSET_RESET
         return not is_lost_offset or (message.offset() or 0) >= self._starts[_partition(message)]
@@ -217,7 +218,7 @@ class ManagedConsumer:
         return {f"{topic}-{number}": at for (topic, number), at in self._positions.items()}
 
     def _replace(self) -> None:
-        # In a thread of its own, because nobody knows what the old one waits for.
+        # In a thread of its own, because the old one may be waiting for anything.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
         self._connect()
         self.assign(self._positions.copy())

@@ -1,4 +1,4 @@
-"""Offsets of partitions, for watching only: a broker that does not answer is not an error."""
+"""Reads offsets of partitions, for monitoring only: a missing answer is not an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_RECORDS = 1000
 class FirstRecord(NamedTuple):
     """The first committed record at or after an offset.
 
-    `timestamp_ms` is `None` where there is no such record yet; `offset` is then the end.
+    `timestamp_ms` is `None` if there is no such record yet; `offset` is then the end.
     """
 
     offset: int
@@ -34,7 +34,7 @@ class FirstRecord(NamedTuple):
 
 
 class Offsets:
-    """Asks brokers for offsets, and leaves out what they do not answer within four seconds.
+    """Asks brokers for offsets, and leaves out those that do not come within four seconds.
 
     For one thread at a time.
     """
@@ -54,14 +54,14 @@ class Offsets:
 
     def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the committed offsets of a group; partitions never committed are left out."""
-        # Not by the admin client: its requests to a coordinator that is slow to answer can abort
+        # Not with the admin client: its requests to a coordinator that is slow to answer can abort
         # the process (librdkafka 4605, 5397).
         with closing(PartitionReader(self._config, group)) as reader, suppress(EngineError):
             return offsets_of(reader.committed(list(partitions), ANSWER_S))
         return {}
 
     def first_records(self, positions: Mapping[Partition, int]) -> dict[Partition, FirstRecord]:
-        """Return the first record at or after an offset of each partition.
+        """Return the first record at or after the given offset of each partition.
 
         Reads up to a megabyte of each.
         """

@@ -1,4 +1,4 @@
-"""Reads partitions up to given ends, for as long as anything comes."""
+"""Reads partitions up to given end offsets, as long as there is progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Positioned(Protocol):
-    """A reader that says how far it is; `PartitionReader` is one."""
+    """A reader that knows its positions; `PartitionReader` is one."""
 
     @property
     def positions(self) -> Mapping[Partition, int]:
@@ -25,9 +25,9 @@ def read_to_end(
     fetch: Callable[[], T],
     stall_timeout_s: float,
 ) -> Iterator[tuple[T, int]]:
-    """Yield what each `fetch` of `reader` brings, and how many offsets are left, until none is.
+    """Yield the result of each `fetch` of `reader` and the number of offsets left, until it is 0.
 
-    Raises `TransactionFailedError` if the reader gets no further for `stall_timeout_s`, as it
+    Raises `TransactionFailedError` if the reader makes no progress for `stall_timeout_s`, as
     happens while a transaction stays open.
     """
     left, moved_at_s = _count_left(reader, ends), time.monotonic()

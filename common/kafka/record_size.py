@@ -1,4 +1,4 @@
-"""What a record takes up in a topic: brokers measure whole batches, librdkafka does not."""
+"""The size of a record in a topic: brokers measure whole batches, librdkafka does not."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from common.record_batch import Headers
 _BATCH_HEADER = 61
 _ATTRIBUTES = 1
 _ZERO_DELTAS = 2
-"""Of timestamp and offset: the record is the first one of its batch."""
+"""The deltas of timestamp and offset, 0 since the record is the first one of its batch."""
 
 MAX_OVERHEAD = 97
-"""The most that a record without headers takes besides its key and value, in bytes."""
+"""The most that a record without headers adds to the size of its key and value, in bytes."""
 
 _MAX_HEADER_OVERHEAD = 10
 _MAX_UTF8_BYTES = 4
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Return the bytes of a batch (format 2, not compressed) with nothing but this record.
+    """Return the size in bytes of a batch (format 2, not compressed) with only this record.
 
-    That is what brokers compare with `max.message.bytes`.
+    Brokers compare this size with `max.message.bytes`.
     """
     size = _ATTRIBUTES + _ZERO_DELTAS + _field(key) + _field(value) + _varint(len(headers or ()))
     for name, content in headers or ():
@@ -54,5 +54,5 @@ def _field(content: bytes | None) -> int:
 
 
 def _varint(number: int) -> int:
-    """Return the bytes of a number from 0 as a zigzag varint: 7 bits a byte, one for the sign."""
+    """Return the bytes of a number (0..) as a zigzag varint: 7 bits a byte, one for the sign."""
     return number.bit_length() // 7 + 1

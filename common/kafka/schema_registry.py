@@ -1,10 +1,10 @@
-"""Keys and values with schemas that a Confluent schema registry keeps.
+"""Converts keys and values by schemas that a Confluent schema registry keeps.
 
-Needs the extra `schemaregistry`, which is imported only where a function here is called. The bytes
-are those of Confluent's serializers: a zero, the id of the schema in four bytes, the data.
+Needs the extra `schemaregistry`, which is imported only when a function here is called. The bytes
+are in the format of Confluent's serializers: a zero, the schema's id in four bytes, the data.
 
-The first write of a serializer asks the registry for the id of its schema, the first read of bytes
-with an id for the schema that has it: up to three attempts of 5 s. All others go without it.
+The first write of a serializer asks the registry for the id of its schema; the first read of an id
+asks for its schema. Both make up to three attempts of 5 s. All other calls need no registry.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PASSING = {408, 425, 429}
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistry:
-    """Where a schema registry is, and what it may be asked.
+    """The address of a schema registry, and what to ask it for.
 
-    `settings` are further ones of Confluent's `SchemaRegistryClient`, such as
-    `{"basic.auth.user.info": "user:password"}` or `ssl.ca.location`. With `register=False` schemas
+    `settings` are further settings of Confluent's `SchemaRegistryClient`, such as
+    `{"basic.auth.user.info": "user:password"}` or `ssl.ca.location`. With `register=False`, schemas
     are only looked up: one that is not registered is a `ConfigError`.
     """
 
@@ -36,10 +36,10 @@ class SchemaRegistry:
 
 
 class Functions(NamedTuple):
-    """Both directions, neither for `None`.
+    """Functions for both directions; neither accepts `None`.
 
-    They raise `ValueError`, without payload, for what cannot be converted, `UnavailableError`
-    while the registry does not answer, and `ConfigError` where it refuses: the schema is not
+    They raise `ValueError`, without payload, for data that cannot be converted, `UnavailableError`
+    while the registry does not answer, and `ConfigError` if it refuses: the schema is not
     compatible with the former ones, is not registered, or access is not granted.
     """
 
@@ -48,9 +48,9 @@ class Functions(NamedTuple):
 
 
 def avro(registry: SchemaRegistry, subject: str, schema: str) -> Functions:
-    """Write dicts and other values by an Avro schema, in JSON; read what any version has written.
+    """Write dicts and other values by an Avro schema, given in JSON; read data of any version.
 
-    Reading turns what was written by another version of the schema into this one.
+    Reading converts data that another version of the schema has written to this one.
     """
     with _extra_needed():
         from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -62,7 +62,7 @@ def avro(registry: SchemaRegistry, subject: str, schema: str) -> Functions:
 
 
 def json_schema(registry: SchemaRegistry, subject: str, schema: str) -> Functions:
-    """Write dicts and other values as JSON that a JSON schema allows; read what it allows."""
+    """Write dicts and other values as JSON that a JSON schema allows; read such JSON."""
     with _extra_needed():
         from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
     client = _client(registry)
@@ -120,7 +120,7 @@ def _writing(registry: SchemaRegistry, subject: str) -> dict[str, Any]:
 
 
 def _reading(subject: str) -> dict[str, Any]:
-    """Name the subject here: by default it is made of the topic, which serdes do not know."""
+    """Name the subject here: by default it is derived from the topic, which serdes do not know."""
     return {"subject.name.strategy": lambda context, record_name: subject}
 
 
@@ -130,7 +130,7 @@ def _guarded(
     writer: Callable[[Any, Any], Any],
     reader: Callable[[Any, Any], Any],
 ) -> Functions:
-    """Make functions of Confluent's serializers, with errors that say whose fault it is."""
+    """Wrap Confluent's serializers in functions whose errors say whose fault it is."""
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     context = SerializationContext(subject, MessageField.VALUE)
@@ -160,7 +160,7 @@ def _guarded(
 def _trouble_with_registry(
     registry: SchemaRegistry, subject: str, error: Exception
 ) -> PipelineError | None:
-    """Return what to raise if the registry is to blame, `None` if it is the record."""
+    """Return the error to raise if the registry is to blame, `None` if the record is."""
     from confluent_kafka.schema_registry.common._httpx_compat import httpx
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
@@ -184,6 +184,6 @@ def _without_password(url: str) -> str:
 
 
 def _kind(error: Exception) -> str:
-    """Say what is wrong without the error's text, which may show the record."""
+    """Say what is wrong without the error's message, which may show the record."""
     rule = getattr(error.__context__, "validator", None)
     return f'which says "{rule}"' if rule else type(error).__name__

@@ -1,4 +1,4 @@
-"""Notices a consumer that brings nothing though there is something to bring."""
+"""Detects a consumer that delivers nothing although there is something to read."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ class EndsAsker(Protocol):
 
 
 class StallWatch:
-    """Asks for the ends of partitions when nothing was heard of them for ten seconds (at first).
+    """Asks for end offsets once a consumer has delivered nothing for ten seconds (at first).
 
-    If a consumer then brings nothing for five more, though one of these ends lies behind what it
-    has read, it stands still, and only another one helps. That is longer than a request may take.
+    If the consumer then delivers nothing for five more seconds, although one of these ends is after
+    its position, it is stalled, and only a new consumer helps. These 15 s are longer than a request
+    may take.
 
-    A consumer brings nothing, either, while it reads past records of aborted transactions: each
-    time that another one did not help, the next one gets twice as long.
+    A consumer also delivers nothing while it reads past records of aborted transactions. So each
+    time that a new consumer did not help, the next one gets twice as long.
 
-    Of the time between two looks, half a second counts: in the rest, this process was stopped, or
-    busy with other things.
+    At most half a second counts of the time between two checks: for the rest, this process was
+    stopped or busy with other things.
     """
 
     def __init__(self, asker: EndsAsker) -> None:
@@ -46,18 +47,18 @@ class StallWatch:
         self._pending: dict[Partition, Future[Any]] = {}
 
     def heard(self, now_s: float) -> None:
-        """Take note that the consumer has brought something."""
+        """Record that the consumer has delivered something."""
         self._patience_s = SILENCE_S
         self.begin(now_s)
 
     def begin(self, now_s: float) -> None:
-        """Take note that the consumer is to read something else."""
+        """Record that the consumer has something else to read from now on."""
         self._looked_s = now_s
         self._silent_s = 0.0
         self._pending = {}
 
     def stands_still(self, positions: Mapping[Partition, int], now_s: float) -> bool:
-        """Tell whether the consumer does, which is to read these offsets next. Never blocks."""
+        """Return whether the consumer, which reads these offsets next, is stalled. Never blocks."""
         if not positions:
             self.begin(now_s)
             return False
@@ -82,7 +83,7 @@ class StallWatch:
 
 
 def _offset(answer: Future[Any]) -> int:
-    """Return the offset that was asked for, -1 if there is no answer, or none yet."""
+    """Return the requested offset, or -1 if there is no answer, or none yet."""
     if not answer.done():
         return -1
     try:

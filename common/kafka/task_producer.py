@@ -27,7 +27,7 @@ from common.kafka.record_size import record_size, size_bound
 from common.record_batch import Headers, OutputRecord
 from common.spare_threads import SpareThreads
 
-# librdkafka takes 0 for the current time: a record of the epoch's begin becomes 1 ms younger.
+# librdkafka takes 0 for the current time, so a record with timestamp 0 becomes 1 ms younger.
 _FIRST_MS = 1
 _RETRY_BACKOFF_MS = 5
 _SEND_QUEUE_RECORDS = 500_000
@@ -39,10 +39,10 @@ _SMALLEST_MESSAGE_MAX_BYTES = 1000
 class TaskProducer:
     """The producer of one task: one transaction after another under a stable transactional id.
 
-    Creating a second one with the same id and calling `fence` ends the first one's right to
-    write and aborts what it left open (KIP-98). After any error the producer is dropped and
-    replaced: librdkafka lacks KIP-890, so a delayed request of a doubtful transaction could
-    otherwise reach the next one.
+    Creating a second producer with the same id and calling `fence` ends the first one's right to
+    write and aborts the transaction that it left open (KIP-98). After any error the producer is
+    dropped and replaced: librdkafka lacks KIP-890, so a delayed request of a doubtful transaction
+    could otherwise reach the next transaction.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class TaskProducer:
     ) -> None:
         """Connect. `size_limits` has the `max.message.bytes` of every topic to write to.
 
-        Producers may share the `threads` for calls of librdkafka that may hang.
+        Producers may share the `threads` for librdkafka calls that may hang.
         """
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._state_offsets: dict[str, int] = {}
@@ -67,18 +67,18 @@ class TaskProducer:
             acks="all",
             # Java's default: keys land in the partition where Java clients put them.
             partitioner="murmur2_random",
-            # The default of 100 ms is what every transaction after another would wait.
+            # With the default, a transaction that follows another one would wait 100 ms.
             retry_backoff_ms=_RETRY_BACKOFF_MS,
-            # librdkafka ignores it while it flushes, and a commit flushes: so nothing waits, but a
-            # request of a transaction under load has 1,000 records instead of 100 to 200.
+            # librdkafka ignores this while it flushes, and a commit flushes. So nothing waits, but
+            # under load, a request has 1,000 records instead of 100 to 200.
             linger_ms=5,
             queue_buffering_max_messages=_SEND_QUEUE_RECORDS,
             queue_buffering_max_kbytes=_SEND_QUEUE_KBYTES,
         )
-        # librdkafka refuses to wait longer than that.
+        # librdkafka refuses a longer timeout than the transaction's.
         lower(settings, "socket.timeout.ms", config.transaction_timeout_ms)
         # librdkafka has one limit for all topics and does not measure as brokers do, so it gets
-        # one that `fits` never reaches. Batches of several records must suit every topic.
+        # one that `size_limit` never exceeds. Batches of several records must suit every topic.
         lower(settings, "batch.size", min([_BATCH_BYTES, *size_limits.values()]))
         largest = max([_SMALLEST_MESSAGE_MAX_BYTES, *size_limits.values()])
         lower(settings, "message.max.bytes", largest)
@@ -96,11 +96,11 @@ class TaskProducer:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a connection broke, or the producer: it is to be replaced before it does more."""
+        """Whether a connection or the producer broke: replace the producer before further use."""
         return self._producer.is_doubtful
 
     def require_undisturbed(self) -> None:
-        """Raise as `commit` what makes this producer doubtful, if anything does."""
+        """Raise, as `commit` does, the error that makes this producer doubtful, if any."""
         self._producer.require_undisturbed()
 
     def begin(self) -> None:
@@ -109,16 +109,16 @@ class TaskProducer:
         self._producer.begin()
 
     def size_limit(self, topic: str) -> int:
-        """Return how many bytes a record may have in a topic, all that comes with it included.
+        """Return the maximum size of a record in a topic, in bytes, with all its overhead.
 
         Raises KeyError for a topic that was not among the `size_limits`.
         """
         return self._limits[topic]
 
     def learn_size_limit(self, topic: str, limit: int) -> None:
-        """Take note of the `max.message.bytes` of one more topic to write to.
+        """Record the `max.message.bytes` of one more topic to write to.
 
-        Raises `HopelessError` if batches may be larger than it takes.
+        Raises `HopelessError` if batches may be larger than the topic accepts.
         """
         if limit < self._batch_bytes:
             raise HopelessError(
@@ -129,7 +129,7 @@ class TaskProducer:
         self._limits[topic] = min(limit, self._most)
 
     def knows_size_limit(self, topic: str, limit: int) -> bool:
-        """Whether `limit` is the `max.message.bytes` of a topic that it was told."""
+        """Whether `limit` is the `max.message.bytes` that this producer knows of a topic."""
         return self._told[topic] == limit
 
     def num_partitions(self, topic: str) -> int:
@@ -154,8 +154,8 @@ class TaskProducer:
     ) -> None:
         """Send records, each small enough for the topic (`size_limit`). Raises as `commit`.
 
-        The key decides the partition; records without one go to `keyless_partition`, which is
-        `None` if there are none.
+        The key decides the partition. Records without a key go to `keyless_partition`, which is
+        `None` if there are no such records.
         """
         taken = 0
         if headers is None and keyless_partition is None:
@@ -171,7 +171,7 @@ class TaskProducer:
                 headers[index] if headers else None,
                 -1 if keyless_partition is None or keys[index] is not None else keyless_partition,
             )
-        # Delivery reports that gather until the commit make it take more than twice as long.
+        # If delivery reports pile up until the commit, it takes more than twice as long.
         self._producer.poll()
 
     def send_records(self, records: Sequence[OutputRecord]) -> None:
@@ -199,7 +199,7 @@ class TaskProducer:
     ) -> None:
         """Send one record that is small enough for its topic (`size_limit`).
 
-        A timestamp of 0 is the current time. Blocks while the send queue is full. Raises as
+        A timestamp of 0 means the current time. Blocks while the send queue is full. Raises as
         `commit`.
         """
         deadline = time.monotonic() + self._timeout_s
@@ -223,9 +223,10 @@ class TaskProducer:
                 raise self._producer.cause(exception) from exception
 
     def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
-        """Send state changes to a partition of a state topic; `commit` tells where they ended.
+        """Send state changes to a partition of a state topic; `commit` returns where they end.
 
-        Raises `HopelessError` for one that is too large: the outputs that count on it are sent.
+        Raises `HopelessError` for a change that is too large: the outputs that depend on it have
+        already been sent.
         """
         limit = self._limits[topic]
         keys, values = list(changes), list(changes.values())
@@ -239,12 +240,12 @@ class TaskProducer:
         last = len(keys) - 1
         taken = self._produce_all(repeat(topic), values[:last], keys[:last], repeat(partition))
         for index in range(taken, len(keys)):
-            # Without this producer in it, which would live on until the record is delivered.
+            # It must not refer to this producer, which would then live until the delivery.
             callback = partial(_note_offset, self._state_offsets) if index == last else None
             self.send(topic, keys[index], values[index], 0, None, partition, callback)
 
     def _produce_all(self, *columns: Iterable[Any]) -> int:
-        """Call `produce` with the items of columns; return how often, if the queue gets full."""
+        """Call `produce` with the items of columns until the queue is full; return how many fit."""
         taken = 0
         try:
             for _ in map(self._producer.client.produce, *columns):
@@ -260,10 +261,10 @@ class TaskProducer:
     ) -> dict[str, int]:
         """Commit the transaction together with the positions in the input (next offsets to read).
 
-        Returns the offsets behind the last records of `send_state`, by topic.
-        Blocks for a few ms as a rule, up to the transaction timeout. Raises `FencedError`,
-        `HopelessError` or `TransactionFailedError`; in doubt about the outcome, the committed
-        offsets tell it to whoever reads them after `fence`.
+        Returns the offsets after the last records of `send_state`, by topic.
+        Usually blocks for a few ms, at most for the transaction timeout. Raises `FencedError`,
+        `HopelessError` or `TransactionFailedError`. If the outcome is in doubt, the committed
+        offsets show it after the next `fence`.
         """
         self.require_undisturbed()
         places = [TopicPartition(*p, at.offset, at.metadata) for p, at in positions.items()]
@@ -277,7 +278,7 @@ class TaskProducer:
         return self._state_offsets
 
     def close(self) -> None:
-        """Drop the producer and the transaction that is open; see `GuardedProducer.close`."""
+        """Drop the producer and its open transaction; see `GuardedProducer.close`."""
         self._producer.close()
 
 

@@ -1,4 +1,4 @@
-"""Notices topics that are deleted while they are read: librdkafka tells its consumers nothing."""
+"""Detects topics that are deleted while they are read, which librdkafka does not report."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ class Describer(Protocol):
 
 
 class TopicWatch:
-    """Asks every five seconds whether topics still are the ones that they were at first.
+    """Asks every five seconds whether topics are still the same ones as at first.
 
-    Brokers that start or lag behind may know less than others, so what one says counts when
-    nothing else was heard for ten seconds. No answer says nothing.
+    Brokers that are starting or lag behind may know less than others, so an answer that a topic is
+    gone counts only if no other answer contradicts it for ten seconds. A missing answer means
+    nothing.
     """
 
     def __init__(self, describer: Describer) -> None:
@@ -47,7 +48,7 @@ class TopicWatch:
             return {}
         for topic, answer in self._pending.items():
             self._hear(topic, answer, now_s)
-        # A copy: the client fails all answers if one is missing in what it has given.
+        # A copy: the client fails all answers if one is missing from the dict that it returned.
         self._pending = dict(self._describer.request_topics(topics)) if topics else {}
         self._ask_at_s = now_s + INTERVAL_S
         return {
@@ -55,7 +56,7 @@ class TopicWatch:
         }
 
     def forget(self, topic: str) -> None:
-        """Take a topic that is no longer read for what it is when it is read again."""
+        """Forget a topic that is no longer read: if it is read again, it counts as a new one."""
         for known in (self._pending, self._ids, self._doubts):
             known.pop(topic, None)
 
