@@ -26,8 +26,8 @@ class SessionStore(SegmentedStore[K, V]):
     """Values of keys in sessions: windows whose start and end are the times of records.
 
     A session expires `retention_ms` after its end, by stream time: the largest end that was ever
-    put. Sessions of one key come in the order of their ends; those of several keys by segment of
-    time, then key, then end.
+    put. Sessions of one key come in the order of their ends; sessions of several keys come in the
+    order of time segment, then key, then end.
     """
 
     def put(self, session: Windowed[K], value: V | None) -> None:
@@ -40,7 +40,7 @@ class SessionStore(SegmentedStore[K, V]):
             self._store.put(key, None if value is None else self._write(value))
 
     def remove(self, session: Windowed[K]) -> None:
-        """Remove a session; one that does not exist, or has expired, may be removed too."""
+        """Remove a session; it is no error if the session does not exist or has expired."""
         key = self._stored(session)
         if session.window.end >= self._live_from:
             self._store.put(key, None)
@@ -78,7 +78,7 @@ class SessionStore(SegmentedStore[K, V]):
     def find_sessions(
         self, key: K, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return the sessions of a key that end and start at these times, included, or between."""
+        """Return a key's sessions with `end >= earliest_end` and `start <= latest_start`."""
         return self._find(key, earliest_end, latest_start, reverse=False)
 
     def backward_find_sessions(
