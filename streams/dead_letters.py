@@ -15,8 +15,9 @@ def error_headers(
 ) -> list[tuple[str, bytes | None]]:
     """Return the headers of KIP-1034, as Kafka Streams writes them to its dead letter queues.
 
-    KIP-1034 has no header for the node. A record that never reached a processor failed in its
-    `source`. The stack trace of user code comes last; it is left out if there is none.
+    KIP-1034 has no header for the node: `__streams.errors.processor` names the node or, for a
+    record that never reached a processor, its `source`. The stack trace of user code comes last;
+    it is left out if there is none.
     """
     trace, node = explained.trace, explained.node
     headers: list[tuple[str, bytes | None]] = [

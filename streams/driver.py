@@ -90,7 +90,7 @@ class TopologyTestDriver:
         max_task_idle_ms: int = 0,
         settings: Mapping[str, GroupSettings] | None = None,
     ) -> None:
-        """Start; `settings` maps names of groups to their settings, if they have their own.
+        """Start; `settings` maps names of groups to settings, for groups that have their own.
 
         `max_task_idle_ms` is for all groups; with `settings`, give it there. A builder is built
         first. Raises `InvalidArgumentError` for invalid arguments, `StreamsError` for a name that
@@ -205,7 +205,9 @@ class TopologyTestDriver:
             raise
 
     def _check_topics(self, partitions: Mapping[str, int]) -> None:
-        """Refuse topics that nothing reads or writes, unless a pattern may be tested with them."""
+        """Refuse topics that nothing reads or writes, if no source has a pattern.
+
+        With a pattern, a test may name topics that the pattern should not match."""
         if any(group.has_patterns for group in self._groups):
             return
         known = [topic for reader in self._readers for topic in reader.topics]

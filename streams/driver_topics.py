@@ -98,7 +98,7 @@ class TestInputTopic:
 
         A `BatchProcessor` gets them in one call, and readers of a topic that it writes get its
         batches unchanged. Raises what `pipe_input` raises; if one record, timestamp or header is
-        invalid, none is written.
+        invalid, nothing is written.
         """
         self._driver.write(
             self._name, [self._piped(r.key, r.value, r.timestamp, r.headers) for r in records]

@@ -39,7 +39,8 @@ EXPIRED = "expired"
 class ProcessingFailedError(Exception):
     """A record with `on_error: fail`, or a punctuation, failed with `error`.
 
-    Everything before it is done, and nothing of it. The caller commits that and stops the task.
+    Everything that came before is done, and the failure leaves no trace. The caller commits that
+    and stops the task.
     """
 
     def __init__(self, reason: str, error: Exception) -> None:
@@ -79,7 +80,7 @@ class Figures:
 
 
 class Step(NamedTuple):
-    """What a `GroupTask.step` leaves to do."""
+    """The work left after a `GroupTask.step`."""
 
     has_more: bool
     """Whether the step ended early, and the next step may process records at once."""

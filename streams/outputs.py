@@ -1,4 +1,4 @@
-"""Outputs of processors that nobody has taken yet."""
+"""The outputs of processors, until they are taken and sent."""
 
 from __future__ import annotations
 

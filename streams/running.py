@@ -382,7 +382,7 @@ class RunningContext:
                     "Batch"
                 )
         except RecordRejectedError as error:
-            # What this processor and other children did for the records after it must be undone.
+            # The work of this processor and other children on the records after it must be undone.
             error.batch = None
             raise
 

@@ -51,7 +51,7 @@ class Call:
     """A call of user code that has not returned yet, as another thread sees it."""
 
     place: str
-    """What was called, and for which records: "`process` of orders[3]@1200"."""
+    """A description of the call and its records: "`process` of orders[3]@1200"."""
     since_s: float
     """When the call began, by `time.monotonic`."""
 
@@ -88,10 +88,9 @@ class GroupRuntime:
     ) -> None:
         """Make the nodes and set up the processors, children first.
 
-        `stores` has the bytes of every store of the group, and `global_stores` the bytes of every
-        store that the group may only read. `AsyncProcessor`s make their calls on `loop` or, without
-        one, on a loop of the runtime; `wake` is called when a call has returned. Raises whatever
-        user code raises.
+        `stores` has the bytes of the group's stores, and `global_stores` the bytes of the stores
+        that the group may only read. `AsyncProcessor`s make their calls on `loop`, or on a new one;
+        `wake` is called when a call has returned. Raises whatever user code raises.
         """
         self.is_global = group.is_global
         """Whether the nodes fill a global store, and are not a task."""

@@ -1,6 +1,6 @@
 """Checks that a producer will accept the timestamp and the headers of a record.
 
-A producer sends the outputs of a whole batch, when it is too late to tell which record is to blame.
+When a producer sends the outputs of a whole batch, it is too late to tell which record is to blame.
 So both are checked where a record leaves the nodes, and `on_error` decides about the record.
 """
 

@@ -10,7 +10,7 @@ from streams.processor import BatchProcessor, RecordRejectedError
 from streams.record import Batch
 
 _BLOCK = 500
-"""How many values are converted at a time; if one is not an integer, few are converted in vain."""
+"""How many values are converted at a time; if one is not an integer, few conversions are wasted."""
 
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")
 

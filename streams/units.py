@@ -111,7 +111,7 @@ def settings_of(unit: Unit) -> GroupSettings:
         dead_letter_topic=unit.dead_letter_topic,
         max_task_idle_ms=unit.options.get("max_task_idle_ms", 0),
         buffered_records=unit.options.get("buffered_records", DEFAULT_BUFFERED_RECORDS),
-        # What the built-in types emit does not depend on which input comes first.
+        # The output of the built-in types does not depend on which input comes first.
         takes_inputs_as_they_come=unit.type in (*_BUILT_IN, *ON_SPARK),
         gathers=unit.type in ON_SPARK,
     )

@@ -61,7 +61,8 @@ class UserCode:
         found = getattr(_import(module), name, None)
         if found is None:
             raise ConfigError(f'module "{module}" has no "{name}"')
-        # Names that a module only imports are refused, as others may write the references' topic.
+        # References come over a topic that others may write to, so names that the module only
+        # imports are refused.
         if not self._allows(getattr(found, "__module__", None) or ""):
             raise ConfigError(f'"{name}" is not defined in module "{module}", only imported there')
         return found

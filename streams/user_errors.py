@@ -51,7 +51,7 @@ class Explanation:
 
     @cached_property
     def reason(self) -> str:
-        """What went wrong, in words, and where in user code.
+        """A description of what went wrong, and where in user code.
 
         It is no longer than a header or a status can take. If a processor rejects a record on
         purpose, its words are enough, and the place is left out.

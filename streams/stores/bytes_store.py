@@ -67,7 +67,7 @@ class BytesStore(ABC):
     """`max_timestamp` without the open transaction."""
 
     generation: int
-    """Grows when writes are undone or come from elsewhere: values cached before may be wrong."""
+    """Grows when writes are undone or come from elsewhere: cached values may then be wrong."""
 
     _undo: list[tuple[bytes | Changes, Any]]
     """For a key, or for each key of a dict of changes: what `uncommitted` had before the write."""

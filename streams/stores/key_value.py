@@ -24,9 +24,8 @@ logger = structlog.get_logger()
 class KeyValueStore(Generic[K, V]):
     """The last value of each key.
 
-    Keys are in the order of their serialized bytes: text in the order of its UTF-8 bytes, numbers
-    of the built-in serdes in the order of numbers only if they are not negative. A null key raises
-    `StateStoreError` everywhere.
+    Keys are ordered by their serialized bytes: text by its UTF-8 bytes, numbers of the built-in
+    serdes by value only if they are not negative. A null key raises `StateStoreError` everywhere.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class KeyValueStore(Generic[K, V]):
         self._write_key, self._read_key = key_serde.serialize, key_serde.deserialize
         self._write, self._read = value_serde.serialize, value_serde.deserialize
         self._last_key: object = object()
-        """The last key that `get` got, if it is a str: usually, `put` gets the same key next."""
+        """The last key passed to `get`, if it is a str: usually, `put` gets the same key next."""
         self._last_key_data = b""
 
     @property
@@ -114,7 +113,7 @@ class KeyValueStore(Generic[K, V]):
         return self._range(key_from, key_to, reverse=False)
 
     def reverse_range(self, key_from: K | None, key_to: K | None) -> StoreIterator[tuple[K, V]]:
-        """Return what `range` does, from the last key to the first."""
+        """Return the result of `range`, from the last key to the first."""
         return self._range(key_from, key_to, reverse=True)
 
     def all(self) -> StoreIterator[tuple[K, V]]:

@@ -16,7 +16,7 @@ class ReadOnlyBytes:
     """The bytes of a global store, for everyone but the processor that fills the store.
 
     The writer holds `lock` during a change; each read takes the lock for a moment. As with every
-    store, results stay as they were at that moment. Writing raises `StateStoreError`. Any access
+    store, results stay as they were at that moment. Writing raises `StateStoreError`. Reading
     raises `StoreCorruptedError` once the store is gone: no record is to blame.
     """
 

@@ -279,7 +279,7 @@ class RocksDBStore(BytesStore):
         raise StoreUnavailableError(f"{self._directory}: {error}") from error
 
     def _discard(self, error: Exception) -> NoReturn:
-        """Give up the directory, as RocksDB cannot read it, unless the host is short."""
+        """Give up the unreadable directory, unless the error is only a shortage on the host."""
         if _is_shortage(error):
             raise StoreUnavailableError(f"{self._directory}: {error}") from error
         self._end()

@@ -72,7 +72,7 @@ class SessionStore(SegmentedStore[K, V]):
     def backward_fetch_range(
         self, key_from: K | None, key_to: K | None
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `fetch_range` does in the opposite order."""
+        """Return the result of `fetch_range` in the opposite order."""
         return self.backward_find_sessions_in_range(key_from, key_to, 0, MAX_TIME)
 
     def find_sessions(
@@ -84,20 +84,20 @@ class SessionStore(SegmentedStore[K, V]):
     def backward_find_sessions(
         self, key: K, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `find_sessions` does in the opposite order."""
+        """Return the result of `find_sessions` in the opposite order."""
         return self._find(key, earliest_end, latest_start, reverse=True)
 
     def find_sessions_in_range(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `find_sessions` does for a range of keys, both ends included."""
+        """Do what `find_sessions` does, for a range of keys, both ends included."""
         low, high = self._key_bounds(key_from, key_to)
         return self._find_range(low, high, (earliest_end, MAX_TIME), latest_start, reverse=False)
 
     def backward_find_sessions_in_range(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `find_sessions_in_range` does in the opposite order."""
+        """Return the result of `find_sessions_in_range` in the opposite order."""
         low, high = self._key_bounds(key_from, key_to)
         return self._find_range(low, high, (earliest_end, MAX_TIME), latest_start, reverse=True)
 

@@ -30,8 +30,9 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
     """The versions of each key; a version is valid from its timestamp until the next one's.
 
     History goes back `history_retention_ms` from stream time, the largest timestamp that was ever
-    put. Versions that stopped being valid before that are not returned, and older versions are no
-    longer put; the latest version of a key never expires. A deletion is a version without a value.
+    put. Versions that stopped being valid before that are not returned, and versions with older
+    timestamps are not put; the latest version of a key never expires. A deletion is a version
+    without a value.
     """
 
     def __init__(

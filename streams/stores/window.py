@@ -60,7 +60,7 @@ class WindowStore(SegmentedStore[K, V]):
             self._store.put(window_key(data, window_start, number), self._write(value))
 
     def fetch_window(self, key: K, window_start: int) -> V | None:
-        """Return the value of one window, or `None`; of duplicates, the last that was put."""
+        """Return the value of one window, or `None`; of duplicates, the one put last."""
         if key is None:
             null_key(self.name)
         if self.retain_duplicates:
@@ -89,7 +89,7 @@ class WindowStore(SegmentedStore[K, V]):
     def backward_fetch_range(
         self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `fetch_range` does in the opposite order."""
+        """Return the result of `fetch_range` in the opposite order."""
         return self._fetch_range(key_from, key_to, time_from, time_to, reverse=True)
 
     def fetch_all(self, time_from: int, time_to: int) -> StoreIterator[tuple[Windowed[K], V]]:
@@ -99,7 +99,7 @@ class WindowStore(SegmentedStore[K, V]):
     def backward_fetch_all(
         self, time_from: int, time_to: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `fetch_all` does in the opposite order."""
+        """Return the result of `fetch_all` in the opposite order."""
         return self._fetch_range(None, None, time_from, time_to, reverse=True)
 
     def all(self) -> StoreIterator[tuple[Windowed[K], V]]:
@@ -107,7 +107,7 @@ class WindowStore(SegmentedStore[K, V]):
         return self.fetch_all(0, MAX_TIME)
 
     def backward_all(self) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `all` does in the opposite order."""
+        """Return the result of `all` in the opposite order."""
         return self.backward_fetch_all(0, MAX_TIME)
 
     def _fetch(
