@@ -1,4 +1,4 @@
-"""The stream API: what users import.
+"""The stream API that users import.
 
 from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes, stores
 """

@@ -1,4 +1,4 @@
-"""The calls of an `AsyncProcessor` that go on side by side, and the order of their results."""
+"""The concurrent calls of an `AsyncProcessor`, and the order of their results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from streams.record import Record
 from streams.record_queues import Partition
 
 MOST_OPEN_S = 0.1
-"""For how long records are taken in between two commits where results come in the order of keys."""
+"""How long records are taken in between two commits if results come in key order."""
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """One call: the record that it is about, and what has come of it."""
+    """One call: its record, and its results or its error."""
 
     batch: RecordBatch
     index: int
@@ -36,12 +36,12 @@ class Entry:
 
     @property
     def partition(self) -> Partition:
-        """Where the record comes from."""
+        """The partition that the record comes from."""
         return self.batch.topic, self.batch.partition
 
     @property
     def offset(self) -> int:
-        """Where in its partition the record is."""
+        """The record's offset in its partition."""
         return self.batch.offsets[self.index]
 
     @property
@@ -54,16 +54,16 @@ class AsyncCalls:
     """The calls of one processor of one task.
 
     One thread at a time submits records and takes results; the calls run on the event loop.
-    In input order (`ordered` is true) results wait for those before them, and at any time the
-    offset to commit is that of the first record without a result. In the order of keys
-    (`ordered` is "key") there is one call at a time for each key, and results come as soon as
-    they are there: so what is committed must be all that was submitted.
+    In input order (`ordered` is true), each result waits for the results before it, and the
+    offset to commit is always the offset of the first record without a result. In key order
+    (`ordered` is "key"), each key has one call at a time, and a result can be taken as soon as
+    its call returns. So a commit must cover every record that was submitted.
     """
 
     def __init__(
         self, name: str, processor: AsyncProcessor, loop: EventLoop, wake: Callable[[], None]
     ) -> None:
-        """`wake` is called by the event loop when there are results to take, once for all."""
+        """The event loop calls `wake` when there are results: once until the next `expect`."""
         self.name = name
         self._process = processor.process
         self._most = processor.max_in_flight
@@ -72,15 +72,15 @@ class AsyncCalls:
         self._loop = loop
         self._wake = wake
         self._entries: deque[Entry] = deque()
-        """Those in flight, oldest first."""
+        """The calls in flight, oldest first."""
         self._waiting: dict[bytes, deque[Entry]] = {}
-        """Those that wait for the call before them, by their key; with that one in front."""
+        """By key: the current call, followed by the calls that wait for it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_results = threading.Event()
         self._open_until_s: float | None = None
 
     def __len__(self) -> int:
-        """Return how many calls have no result that was taken."""
+        """Return the number of calls whose result has not been taken yet."""
         return len(self._entries)
 
     @property
@@ -92,17 +92,17 @@ class AsyncCalls:
 
     @property
     def _is_over(self) -> bool:
-        """Whether records were taken in for so long that a commit comes first."""
+        """Whether records have been taken in for so long that a commit must come first."""
         return self._open_until_s is not None and time.monotonic() >= self._open_until_s
 
     @property
     def is_committable(self) -> bool:
-        """Whether what was taken can be committed now."""
+        """Whether the results taken so far can be committed now."""
         return not (self._by_key and self._entries)
 
     @property
     def oldest(self) -> Entry | None:
-        """The entry that was submitted first; may be asked by any thread."""
+        """The entry that was submitted first; any thread may read it."""
         try:
             return self._entries[0]
         except IndexError:
@@ -110,16 +110,16 @@ class AsyncCalls:
 
     @property
     def next_result(self) -> Entry | None:
-        """The entry that is done and whose turn it is; `remove` it to get the next one."""
+        """The finished entry whose turn it is; `remove` it to get the next one."""
         entries = self._entries if self._by_key else islice(self._entries, 1)
         return next((entry for entry in entries if entry.is_done), None)
 
     def position(self, partition: Partition) -> int | None:
-        """Return the offset of the partition's first record in flight; `None` without any."""
+        """Return the offset of the partition's first record in flight; `None` if there is none."""
         return next((e.offset for e in self._entries if e.partition == partition), None)
 
     def submit(self, entries: Sequence[Entry]) -> None:
-        """Begin calls, in the order of the input; at most as many as there is `room`."""
+        """Begin calls in input order, at most `room` of them."""
         now_s = time.monotonic()
         if self._by_key and (self._open_until_s is None or self._is_over):
             self._open_until_s = now_s + MOST_OPEN_S
@@ -141,9 +141,9 @@ class AsyncCalls:
             self._loop.call_soon(self._start, ready)
 
     def remove(self, entry: Entry) -> bool:
-        """Forget an entry whose result was taken; tell whether a commit must come next.
+        """Forget an entry whose result was taken; return whether a commit must come next.
 
-        As long as records come, there would never be another moment for it.
+        While records keep coming, there would be no other moment to commit.
         """
         self._entries.remove(entry)
         self._go_on_after(entry)
@@ -161,11 +161,11 @@ class AsyncCalls:
             del self._waiting[entry.key]
 
     def expect(self) -> None:
-        """Let `wake` be called for the next result, and `wait` return; before results are taken."""
+        """Arm `wake` and `wait` for the next result; call this before taking results."""
         self._has_results.clear()
 
     def wait(self) -> None:
-        """Wait until there is a result that came after `expect`."""
+        """Block until a result has arrived after `expect`."""
         self._has_results.wait()
 
     def close(self) -> None:

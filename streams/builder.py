@@ -30,9 +30,9 @@ _RESETS = get_args(OffsetReset)
 class TopologyBuilder:
     """Builds a `Topology` out of sources, processors, sinks and stores.
 
-    Nodes have a name each, and name their parents, which may be added later. The order of the
-    calls decides the order of the children of a node, and of the sub-topologies. Each call returns
-    the builder, so they can be chained.
+    Each node has a name and names its parents, which may be added later. The order of the calls
+    decides the order of a node's children and of the sub-topologies. Each call returns the
+    builder, so calls can be chained.
 
         builder = TopologyBuilder()
         builder.add_source("Source", "lines", value_serde=serdes.string)
@@ -58,10 +58,10 @@ class TopologyBuilder:
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
     ) -> Self:
-        """Read topics: one name, several, or a pattern that whole names of topics match.
+        """Read topics: one name, several names, or a pattern that must match a whole topic name.
 
-        A topic has one source. Where nothing is committed yet, `auto_offset_reset` says whether to
-        begin with the oldest record or with those that are still to come.
+        A topic has only one source. If nothing is committed yet, `auto_offset_reset` says whether
+        to begin with the oldest record or only with new ones.
         """
         if auto_offset_reset not in _RESETS:
             raise TopologyError(
@@ -95,8 +95,9 @@ class TopologyBuilder:
         """Process what the parents forward, with a processor that `supplier` makes for each task.
 
         `supplier` is a subclass of `Processor` or `BatchProcessor`, or a function without
-        arguments that returns an instance, a new one each time. `stores` are names of stores that
-        it uses; `add_state_store` and `connect_processor_and_state_stores` can tell that as well.
+        arguments that returns a new instance each time. `stores` names the stores that the
+        processor uses; `add_state_store` and `connect_processor_and_state_stores` can connect
+        stores as well.
         """
         _require_name("processor", name)
         _require_supplier(name, supplier)
@@ -117,8 +118,8 @@ class TopologyBuilder:
     ) -> Self:
         """Write what the parents forward to a topic, or to the one that `topic(record)` returns.
 
-        Without a partitioner, the key decides as for Java's clients; a record without a key goes
-        to the partition with the number of the task.
+        Without a partitioner, the key decides the partition as in the Java clients; a record
+        without a key goes to the partition with the task's number.
         """
         _require_name("sink", name)
         if isinstance(topic, str):
@@ -145,7 +146,7 @@ class TopologyBuilder:
         return self
 
     def add_state_store(self, store: StoreBuilder[Any, Any], processors: Names = ()) -> Self:
-        """Add a store, and connect it to processors. Those that share it run in one task."""
+        """Add a store and connect it to processors. Processors that share it run in one task."""
         _require_store(store)
         self._stores.append(store)
         for processor in _names(processors, f'the processors of store "{store.name}"'):
@@ -174,13 +175,13 @@ class TopologyBuilder:
     ) -> Self:
         """Add a store that every processor can read, and a processor that fills it from a topic.
 
-        `source` and `processor` are the names of the two nodes. `context.get_state_store` gives
-        the store to all processors of the topology without being connected, to read; only the
-        processor that `supplier` makes can write it. That one gets the records of all partitions
-        in each process that runs tasks, those without a key left out, can neither schedule
-        nor use another store, and forwards to nobody. The topic is the store's log, so it should
-        be compacted, and the store itself is never logged. A task begins when the store
-        has all that the topic had by then (KIP-28, KIP-820).
+        `source` and `processor` are the names of the two nodes. All processors of the topology can
+        read the store through `context.get_state_store` without being connected to it; only the
+        processor that `supplier` makes can write it. In each process that runs tasks, that
+        processor gets the records of all partitions, except records without a key. It can neither
+        schedule nor use another store, and forwards to nobody. The topic is the store's log, so
+        it should be compacted, and the store itself is never logged. A task begins once the store
+        has everything that the topic held by then (KIP-28, KIP-820).
         """
         _require_store(store)
         _require_name("source", source)
@@ -202,11 +203,11 @@ class TopologyBuilder:
         return self
 
     def add_internal_topic(self, name: str, partitions: int | None = None) -> Self:
-        """Let a topic belong to the topology: a sink writes it, a source reads it, nobody else.
+        """Make a topic internal: only a sink and a source of this topology write and read it.
 
-        So records can be spread anew by their key ("repartitioned") between two sub-topologies.
-        The engine creates the topic, and deletes what is processed. It has as many partitions as
-        `partitions` says; without that, as the largest topic that leads to it.
+        Use it to repartition records by key between two sub-topologies. The engine creates the
+        topic and deletes records once they are processed. The topic has `partitions` partitions
+        or, by default, as many as the largest topic that leads to it.
         """
         _require_name("internal topic", name)
         _require_topic("internal topic", name)
@@ -218,11 +219,11 @@ class TopologyBuilder:
         return self
 
     def build(self) -> Topology:
-        """Return the topology. Raises `TopologyError` that tells everything that is wrong with it:
+        """Return the topology.
 
-        names that are given twice or unknown, cycles, nodes that no source leads to, sources that
-        lead nowhere, stores that no processor uses, topics with two sources, global stores that
-        are connected.
+        Raises `TopologyError`, which lists every problem: duplicate or unknown names, cycles,
+        nodes that no source leads to, sources that lead nowhere, stores that no processor uses,
+        topics with two sources, global stores that are connected.
         """
         check(self._nodes, self._stores, self._connections, self._internal, self._globals)
         used: dict[str, list[str]] = {}

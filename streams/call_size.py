@@ -1,14 +1,14 @@
-"""How many records one call takes, so that it lasts about as long as it may."""
+"""Chooses how many records one call takes, so that calls last about as long as they should."""
 
 from __future__ import annotations
 
 
 class CallSize:
-    """A number of records, `limit`, that follows how long calls take.
+    """Adjusts `limit`, a number of records, to how long calls take.
 
-    It starts with `fewest` (1 or more), since nobody knows yet how long a record takes, at most
-    doubles from call to call, and stays between `fewest` and `most`. `call_s` is how many seconds
-    a call should take.
+    `limit` starts at `fewest` (1 or more), because the time per record is still unknown. It at most
+    doubles from call to call, and stays between `fewest` and `most`. A call should take `call_s`
+    seconds.
     """
 
     def __init__(self, call_s: float, fewest: int, most: int) -> None:

@@ -22,7 +22,7 @@ def check(
     internal: Sequence[InternalTopic],
     globals_: Sequence[GlobalStore],
 ) -> None:
-    """Raise a `TopologyError` with everything that is wrong, a line each."""
+    """Raise a `TopologyError` that lists every problem, one per line."""
     problems = [
         *_bad_names(nodes, stores, globals_),
         *_bad_parents(nodes, globals_),
@@ -31,7 +31,7 @@ def check(
         *_bad_topics(nodes, internal),
         *_bad_global_topics(nodes, internal, globals_),
     ]
-    # What follows from a wrong name is no news.
+    # Wrong names lead to dead ends, which would only repeat the problem.
     problems = problems or [*_dead_ends(nodes, stores, connections)]
     if problems:
         raise TopologyError("\n".join(problems))

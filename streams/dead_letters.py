@@ -1,4 +1,4 @@
-"""The headers of a dead letter: what was wrong with its record, and where that was found."""
+"""The headers of a dead letter: what was wrong with the record, and where it failed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def error_headers(
 ) -> list[tuple[str, bytes | None]]:
     """Return the headers of KIP-1034, as Kafka Streams writes them to its dead letter queues.
 
-    KIP-1034 has none for the node: what never came to a processor has failed in its `source`. The
-    stack trace comes last; it is that of user code, and is left out where there is none.
+    KIP-1034 has no header for the node: `__streams.errors.processor` names the node or, for a
+    record that never reached a processor, its `source`. The stack trace of user code comes last;
+    it is left out if there is none.
     """
     trace, node = explained.trace, explained.node
     headers: list[tuple[str, bytes | None]] = [

@@ -27,7 +27,7 @@ def describe(topology: Topology) -> str:
         parts.append("\n".join([*lines, "", ""]))
     for number, store in enumerate(topology.global_stores, len(parts)):
         parts.append(_described_global(number, store))
-    # The blank that the first one has more than the others is Kafka Streams' own.
+    # Kafka Streams, too, indents the first sub-topology by one more space than the others.
     return f"Topologies:\n {''.join(parts)}"
 
 
@@ -61,9 +61,9 @@ def mermaid(topology: Topology) -> str:
 
 
 def _by_size(group: NodeGroup) -> list[Node]:
-    """Return the nodes, those with the most below them first; equal ones by their names.
+    """Return the nodes by number of descendants, largest first, then by name.
 
-    As in Kafka Streams, what is reached in two ways counts twice.
+    As in Kafka Streams, a node that is reached in two ways counts twice.
     """
     sizes: dict[str, int] = {}
     for node in reversed(group.nodes):

@@ -1,4 +1,4 @@
-"""Runs a topology in one process, record by record, without Kafka and Spark: for tests."""
+"""Runs a topology in one process, record by record, without Kafka or Spark: for tests."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ class TopologyTestDriver:
     """Runs every node group of a topology as one task, synchronously.
 
     Records are processed, punctuations called and transactions committed one by one, in the
-    order in which they are piped in; what `pipe_batch` writes is one batch all the way. What
-    goes to a topic that the topology also reads is processed before `pipe_input` returns. The wall
-    clock stands still but for `advance_wall_clock_time`.
+    order in which records are piped in; records of one `pipe_batch` stay one batch all the way.
+    Records for a topic that the topology also reads are processed before `pipe_input` returns.
+    Only `advance_wall_clock_time` moves the wall clock.
 
-    `partitions` says how many partitions topics have, 1 by default: that is for partitioners and
-    shows in what is read; every group has one task all the same, number 0. Topics that sources
-    find by a pattern are those that `partitions` names. Where no source has a pattern, a topic
-    that nothing reads or writes raises `UnknownTopicError` there.
+    `partitions` maps topics to their number of partitions, 1 by default. Partitioners use these
+    numbers, and records that are read carry their partition; each group still has only one task,
+    number 0. A source with a pattern finds only topics that `partitions` names. If no source has a
+    pattern, naming a topic there that nothing reads or writes raises `UnknownTopicError`.
 
     A record for the topic of a global store updates the store at once, for all groups.
 
-    A task whose processor raises while `on_error` is `fail` stops, as it would with Kafka; what
-    goes to it afterwards raises `StreamsError`.
+    As with Kafka, a task stops when its processor raises while `on_error` is `fail`; sending it
+    anything afterwards raises `StreamsError`.
 
         with TopologyTestDriver(topology) as driver:
             lines = driver.create_input_topic("lines", value_serde=serdes.string)
@@ -90,11 +90,11 @@ class TopologyTestDriver:
         max_task_idle_ms: int = 0,
         settings: Mapping[str, GroupSettings] | None = None,
     ) -> None:
-        """Start; `settings` has those of groups, by their names, that have any of their own.
+        """Start; `settings` maps names of groups to settings, for groups that have their own.
 
-        `max_task_idle_ms` is for all groups; with `settings`, give it there. Builds what a builder
-        was told. Raises `InvalidArgumentError` for arguments that cannot be, `StreamsError` for a
-        name that no group has, and what processors raise in `init`.
+        `max_task_idle_ms` is for all groups; with `settings`, give it there. A builder is built
+        first. Raises `InvalidArgumentError` for invalid arguments, `StreamsError` for a name that
+        no group has, and whatever processors raise in `init`.
         """
         if isinstance(topology, TopologyBuilder):
             topology = topology.build()
@@ -133,21 +133,21 @@ class TopologyTestDriver:
         partitions: Mapping[str, int] | None = None,
         initial_wall_clock_ms: int = 0,
     ) -> TopologyTestDriver:
-        """Run what a config.yaml and a pipeline.yaml say, with `on_error` and dead letters.
+        """Run a pipeline.yaml with its config.yaml, including `on_error` and dead letters.
 
-        Topics have the names that they have in Kafka, those of the job included. Raises
-        ConfigError for what is wrong with the files, and what processors raise in `init`.
-        Processors of the types `sql` and `dataframe` start a Spark in this process.
+        Topics have the same names as in Kafka, including the topics of the job. Raises ConfigError
+        if a file is invalid, and whatever processors raise in `init`. Processors of the types
+        `sql` and `dataframe` start Spark in this process.
         """
         loaded = load_config(Path(config))
         code = UserCode.of(loaded)
-        # One task each, also where an internal topic has partitions of its own.
+        # One task each, even if an internal topic sets its own number of partitions.
         found = replace(load_pipeline(Path(pipeline), loaded), partitions={})
         names = TopicNames.of(loaded)
         units = replicas(with_matching_topics(found, partitions or {}, names), names, 1)
         queries = None
         if any(unit.type in ON_SPARK for unit in units):
-            # Imported late: Spark takes a while, and most pipelines run without it.
+            # Imported late: Spark takes a while to import, and most pipelines do not need it.
             from streams.spark.local import LocalQueries
 
             queries = LocalQueries(code, loaded.tables, loaded.spark.conf)
@@ -180,7 +180,7 @@ class TopologyTestDriver:
         self.now_ms = initial_wall_clock_ms
         """The driver's wall clock."""
         self.partitions = dict(partitions)
-        """How many partitions topics have, where that is not 1."""
+        """The number of partitions by topic; a topic that is not in here has 1."""
         self._logs: dict[str, list[Entry]] = {}
         self._stores: dict[str, list[tuple[str, Any]]] = {}
         self._figures = Figures()
@@ -205,7 +205,9 @@ class TopologyTestDriver:
             raise
 
     def _check_topics(self, partitions: Mapping[str, int]) -> None:
-        """Refuse names that nothing has, but where a pattern may be meant to pass them by."""
+        """Refuse topics that nothing reads or writes, if no source has a pattern.
+
+        With a pattern, a test may name topics that the pattern should not match."""
         if any(group.has_patterns for group in self._groups):
             return
         known = [topic for reader in self._readers for topic in reader.topics]
@@ -242,7 +244,7 @@ class TopologyTestDriver:
         self.close()
 
     def close(self) -> None:
-        """Close all processors and stores. Raises the first thing that one of them raised."""
+        """Close all processors and stores. Raises the first error that one of them raised."""
         self._closed = True
         try:
             self._each(RunningGroup.close)
@@ -258,7 +260,7 @@ class TopologyTestDriver:
         start_timestamp: int | None = None,
         auto_advance: int = 0,
     ) -> TestInputTopic:
-        """Return a writer. Raises `UnknownTopicError` for a topic that nothing here reads."""
+        """Return a writer. Raises `UnknownTopicError` for a topic that no source reads."""
         if not any(name in reader.topics for reader in self._readers):
             if any(group.matches(name) for group in self._groups):
                 raise StreamsError(
@@ -290,7 +292,7 @@ class TopologyTestDriver:
         return TestOutputTopic(self, name, key_serde, value_serde)
 
     def advance_wall_clock_time(self, milliseconds: int) -> None:
-        """Let time pass: call what is due, and process what has waited long enough."""
+        """Advance the wall clock: call what is due, and process what waited long enough."""
         if type(milliseconds) is not int or milliseconds < 0:
             raise InvalidArgumentError(
                 f"the wall clock only goes forward, by whole milliseconds, not by {milliseconds!r}"
@@ -300,10 +302,10 @@ class TopologyTestDriver:
         self._each(RunningGroup.turn)
 
     def get_state_store(self, name: str, group: str | None = None) -> Any:
-        """Return a store, with all that is committed.
+        """Return a store with everything that is committed.
 
-        `group` is the node group, or the processor of pipeline.yaml, where several have a store of
-        that name. Raises `StreamsError` if there is none, or if it is not clear which one.
+        If several groups have a store of that name, `group` is the node group, or the processor of
+        pipeline.yaml. Raises `StreamsError` if there is no such store, or if the name is ambiguous.
         """
         found = [(g, store) for g, store in self._stores.get(name, ()) if group in (None, g)]
         if not found:
@@ -318,7 +320,7 @@ class TopologyTestDriver:
     def get_key_value_store(self, name: str, group: str | None = None) -> KeyValueStore[Any, Any]:
         """Return a key-value store, with or without timestamps; see `get_state_store`.
 
-        This and those below raise `StreamsError` for a store of another kind.
+        This method and the ones below raise `StreamsError` for a store of another kind.
         """
         return self._store(KeyValueStore, name, group)
 
@@ -351,12 +353,12 @@ class TopologyTestDriver:
 
     @property
     def dropped_records(self) -> Mapping[str, int]:
-        """How many records went nowhere so far, by the reason; see `metrics` for their sum."""
+        """How many records were dropped so far, by reason; `metrics` has the total."""
         return self._figures.dropped_by_reason
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """What happened so far, as sums over all groups; rates are those of the last minute.
+        """Totals over all groups so far, and rates over the last minute.
 
         A rate is per second of the driver's wall clock.
         """
@@ -371,7 +373,7 @@ class TopologyTestDriver:
             "enforced_processing_rate": self._enforced.in_window(self.now_ms) * 1000 / WINDOW_MS,
         }
 
-    # For the topics and the groups
+    # Used by the topics and the groups
 
     @property
     def _readers(self) -> Sequence[RunningGroup | FollowedStore]:
@@ -384,7 +386,7 @@ class TopologyTestDriver:
         )
 
     def log(self, topic: str) -> list[Entry]:
-        """Return all that was written to a topic."""
+        """Return all records that were written to a topic."""
         return self._logs.setdefault(topic, [])
 
     def num_partitions(self, topic: str) -> int:
@@ -392,20 +394,20 @@ class TopologyTestDriver:
         return self.partitions.get(topic, 1)
 
     def size_limit(self, topic: str) -> int:
-        """Return the size that a record may have."""
+        """Return the largest size that a record may have."""
         return NO_LIMIT
 
     def doubt(self, topic: str) -> None:
         """Confirm the limit of a topic: it never changes."""
 
     def write(self, topic: str, records: Sequence[Piped]) -> None:
-        """Put a run of records into a topic from outside, and process all that follows."""
+        """Write a run of records to a topic from outside, and process all that follows from it."""
         self._require_open()
         self._append(topic, [self._placed(topic, *record, -1) for record in records])
         self._each(lambda group: None)
 
     def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
-        """Put what a group has sent into topics."""
+        """Write the outputs of a group to their topics."""
         self.count(figures)
         for output in outputs:
             if isinstance(output, OutputColumns):
@@ -439,7 +441,7 @@ class TopologyTestDriver:
         headers: Headers | None,
         partition: int,
     ) -> Entry:
-        """Return a record with its partition, which is drawn by the key where it is -1."""
+        """Return a record with its partition; the key decides the partition if it is -1."""
         if partition < 0:
             count = self.num_partitions(topic)
             partition = default_partition(key, count) if key is not None else 0
@@ -463,9 +465,9 @@ class TopologyTestDriver:
         log += entries
 
     def _each(self, action: Callable[[RunningGroup], None]) -> None:
-        """Do something with each group, and then all the work that there is.
+        """Call `action` for each group, then process all pending batches.
 
-        One group that fails holds up no other; raises the first error afterwards.
+        A group that fails does not hold up the others; the first error is raised at the end.
         """
         first: Exception | None = None
         todo = deque(partial(action, group) for group in self._groups)

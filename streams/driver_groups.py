@@ -1,4 +1,4 @@
-"""What a `TopologyTestDriver` runs: node groups with a task each, and global stores."""
+"""The node groups, with a task each, and the global stores that a `TopologyTestDriver` runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RunningGroup:
         self._stores: dict[str, BytesStore] = {s.name: s.open_in_memory() for s in group.stores}
         found = (topic for topic in driver.partitions if self.matches(topic))
         self.topics = tuple(dict.fromkeys((*group.in_topics, *found)))
-        """What it reads."""
+        """The topics that the group reads."""
         self._partitions = [(topic, _TASK) for topic in self.topics]
         self.failure: ProcessingFailedError | None = None
         self.task = GroupTask(
@@ -64,22 +64,22 @@ class RunningGroup:
 
     @property
     def out_topics(self) -> tuple[str, ...]:
-        """The topics that it may write, as far as they are known; dead letters included."""
+        """The topics that the group may write, as far as known, including dead letters."""
         dead_letters = self._dead_letter_topic
         return (*self._group.out_topics, *([dead_letters] if dead_letters else ()))
 
     @property
     def chooses_topics(self) -> bool:
-        """Whether a function says for each record to which topic it goes."""
+        """Whether a function chooses the topic of each record."""
         return any(sink.chooser is not None for sink in self._group.sinks)
 
     @property
     def has_patterns(self) -> bool:
-        """Whether a source of it looks for topics by a pattern."""
+        """Whether one of the group's sources finds topics by a pattern."""
         return any(source.pattern for source in self._group.sources)
 
     def matches(self, topic: str) -> bool:
-        """Whether a source looks for topics with such a name."""
+        """Whether the pattern of a source matches the topic's name."""
         return any(s.pattern and s.pattern.fullmatch(topic) for s in self._group.sources)
 
     def take(self, batch: RecordBatch) -> None:
@@ -88,7 +88,7 @@ class RunningGroup:
         self.turn()
 
     def turn(self) -> None:
-        """Process what can be, and call what is due by the wall clock."""
+        """Process records that are ready, and call punctuations that are due by the wall clock."""
         while self._attempt(lambda: self.task.step(self._driver.now_ms, self._partitions)).has_more:
             pass
 
@@ -131,7 +131,7 @@ class FollowedStore:
         self.name = store.store.name
         self.users: list[RunningGroup] = []
         self.topics = (store.topic,)
-        """What it follows."""
+        """The topic that the store follows."""
         self._driver = driver
         self.task = GlobalTask(
             store,
@@ -142,7 +142,7 @@ class FollowedStore:
         )
 
     def take(self, batch: RecordBatch) -> None:
-        """Bring the store up to date; where that fails, the tasks that read it stop."""
+        """Bring the store up to date; if that fails, the tasks that read the store stop."""
         try:
             self.task.add(batch)
         except ProcessingFailedError as error:

@@ -21,15 +21,15 @@ Piped = tuple[bytes | None, bytes | None, int, Headers]
 
 
 class Driver(Protocol):
-    """What the topics need of their driver."""
+    """The part of the driver that its topics use."""
 
     now_ms: int
 
     def write(self, topic: str, records: Sequence[Piped]) -> None:
-        """Put a run of records into a topic from outside, and process all that follows."""
+        """Write a run of records to a topic from outside, and process all that follows from it."""
 
     def log(self, topic: str) -> list[Entry]:
-        """Return all that was written to a topic."""
+        """Return all records that were written to a topic."""
 
 
 class ReadRecord(Record):
@@ -80,11 +80,11 @@ class TestInputTopic:
     ) -> None:
         """Write a record, and let the topology process it and all that follows from it.
 
-        Without a `timestamp`, it is that of the topic (`start_timestamp`, and then
-        `auto_advance` more for each record), or else the driver's time; -1 is that of a record
-        without one, as old producers send it. Raises
-        `InvalidArgumentError` for a timestamp or headers that Kafka would not take, and what the
-        processors raise, unless `on_error` says what to do with the record.
+        Without a `timestamp`, the record gets the topic's time: `start_timestamp`, and then
+        `auto_advance` more for each record. If the topic has no `start_timestamp`, the record gets
+        the driver's time. -1 means a record without a timestamp, as old producers send it. Raises
+        `InvalidArgumentError` for a timestamp or headers that Kafka would not accept, and whatever
+        the processors raise, unless `on_error` says what to do with the record.
         """
         self._driver.write(self._name, [self._piped(key, value, timestamp, headers)])
 
@@ -94,11 +94,11 @@ class TestInputTopic:
             self.pipe_input(record.key, record.value, record.timestamp, record.headers)
 
     def pipe_batch(self, records: Iterable[Record]) -> None:
-        """Write records at once, as a poll of a consumer may bring them.
+        """Write records at once, as one poll of a consumer may return them.
 
-        A `BatchProcessor` gets them in one call, and what is at the other end of a topic that it
-        writes gets its batches as they are. Raises what `pipe_input` raises; if a record or its
-        times or headers cannot be, none is written.
+        A `BatchProcessor` gets them in one call, and readers of a topic that it writes get its
+        batches unchanged. Raises what `pipe_input` raises; if one record, timestamp or header is
+        invalid, nothing is written.
         """
         self._driver.write(
             self._name, [self._piped(r.key, r.value, r.timestamp, r.headers) for r in records]
@@ -120,7 +120,7 @@ class TestInputTopic:
 
 
 class TestOutputTopic:
-    """Reads a topic that the topology writes, from its begin. Made by `TopologyTestDriver`."""
+    """Reads a topic that the topology writes, from its beginning. Made by `TopologyTestDriver`."""
 
     __test__ = False  # not a test, in spite of its name
 
@@ -139,7 +139,7 @@ class TestOutputTopic:
 
     @property
     def size(self) -> int:
-        """How many records were not read yet."""
+        """How many records have not been read yet."""
         return len(self._log) - self._position
 
     def read_record(self) -> ReadRecord:
@@ -158,9 +158,9 @@ class TestOutputTopic:
         )
 
     def read_records(self) -> list[ReadRecord]:
-        """Return all records that were not read yet."""
+        """Return all records that have not been read yet."""
         return [self.read_record() for _ in range(self.size)]
 
     def read_key_values(self) -> list[tuple[Any, Any]]:
-        """Return keys and values of all records that were not read yet."""
+        """Return keys and values of all records that have not been read yet."""
         return [(record.key, record.value) for record in self.read_records()]

@@ -1,18 +1,18 @@
-"""What the stream API raises; the base class is `StreamsError`."""
+"""The errors that the stream API raises; their base class is `StreamsError`."""
 
 from __future__ import annotations
 
 
 class StreamsError(Exception):
-    """The base of all errors that the stream API raises on its own account."""
+    """The base class of the stream API's own errors."""
 
 
 class TopologyError(StreamsError):
-    """A graph that cannot be: the message names the node or store. Mend the builder's calls."""
+    """The graph is invalid: the message names the node or store. Fix the builder's calls."""
 
 
 class InvalidArgumentError(StreamsError, ValueError):
-    """A call got what it cannot use; the message says what it takes. Mend the call."""
+    """A call got an invalid argument; the message says what is valid. Fix the call."""
 
 
 class SerializationError(StreamsError):
@@ -20,15 +20,15 @@ class SerializationError(StreamsError):
 
 
 class SupplierError(StreamsError):
-    """A supplier raised, and made no processor; what it raised is the cause."""
+    """A supplier raised instead of making a processor; its error is the cause."""
 
 
 class StateStoreError(StreamsError):
-    """A store was used as it cannot be: after `close`, with a null key, with a wrong range."""
+    """A store was misused: after `close`, with a null key, or with an invalid range."""
 
 
 class UnknownTopicError(StreamsError):
-    """A test names a `topic` that nothing in the topology has; the message has what was meant."""
+    """A test names a `topic` that the topology does not have; the message suggests a name."""
 
     def __init__(self, message: str, topic: str) -> None:
         super().__init__(message)
@@ -36,4 +36,4 @@ class UnknownTopicError(StreamsError):
 
 
 class PartitionError(StreamsError):
-    """A partitioner returned what is no set of existing partitions."""
+    """A partitioner returned something other than a set of existing partitions."""

@@ -1,4 +1,4 @@
-"""An event loop of asyncio on a thread of its own, for the coroutines of user code."""
+"""An asyncio event loop on its own thread, for coroutines of user code."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ T = TypeVar("T")
 
 
 class EventLoop:
-    """Runs coroutines beside everything else. Starts with the first one."""
+    """Runs coroutines on its own thread, which starts with the first one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
-        """Call something on the loop's thread, soon; may be called by any thread."""
+        """Schedule a callback on the loop's thread; any thread may call this."""
         self._running().call_soon_threadsafe(callback, *args)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine, and wait for what it returns. Raises what it raises.
+        """Run a coroutine and wait for its result. Raises what the coroutine raises.
 
-        `TimeoutError` after `timeout_s`, if that is given.
+        Raises `TimeoutError` after `timeout_s`, if that is given.
         """
         return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result(timeout_s)
 
     def close(self) -> None:
-        """Cancel what still runs, and end the thread when that has ended; does not wait for it."""
+        """Cancel running coroutines, and end the thread once they have ended; does not block."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:

@@ -1,4 +1,4 @@
-"""Records that wait until no more come, so that one call processes many of them."""
+"""Holds records back until no more come, so that one call processes many of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CALL_S = 1.0
 class Gathering:
     """The records of a task that are not processed yet.
 
-    They wait as long as more come: until everything was read, until one round of the caller
-    brought none, or until there are `limit` of them (1 to `MOST_RECORDS`) or 64 MB. The limit
-    follows the rate of the calls, so that one takes up to a second: meanwhile, the other tasks of
-    the thread stand still. It begins with few, as nobody knows how long each takes, and at most
-    doubles from call to call.
+    They wait until everything has been read, until a round of the caller adds none, or until there
+    are `limit` of them (1 to `MOST_RECORDS`) or 64 MB. The limit adapts to the speed of the calls,
+    so that a call takes up to a second; meanwhile, the other tasks of the thread stand still. The
+    limit starts low, because the time per record is still unknown, and at most doubles from call
+    to call.
     """
 
     def __init__(self) -> None:
@@ -43,20 +43,20 @@ class Gathering:
 
     @property
     def oldest_ms(self) -> int | None:
-        """The smallest timestamp among the first records of the batches, `None` if none waits."""
+        """The smallest timestamp among the first records of the batches, `None` without batches."""
         return min((batch.timestamps[0] for batch in self._batches), default=None)
 
     def add(self, batch: RecordBatch) -> None:
-        """Put records behind those of their partition."""
+        """Append records to the earlier ones of their partition."""
         self._batches.append(batch)
         self._size += len(batch)
         self._bytes += sum(map(len, filter(None, batch.values)))
         self._has_grown = True
 
     def take(self, ends_reached: Container[Partition]) -> list[RecordBatch]:
-        """Return all records if it is time, as one batch of each partition where that can be.
+        """Return all records if it is time, as one batch per partition where possible.
 
-        To be called once in each round.
+        Call this once in each round.
         """
         has_grown, self._has_grown = self._has_grown, False
         is_full = self._size >= self.limit or self._bytes >= _MOST_BYTES
@@ -68,7 +68,7 @@ class Gathering:
         return [joined for _, run in groupby(batches, _partition) for joined in _joined(list(run))]
 
     def learn(self, records: int, seconds: float) -> bool:
-        """Take note how long a call took; tell whether others should have their turn now."""
+        """Record how long a call took; return whether other tasks should have their turn now."""
         self._call_size.learn(records, seconds)
         return seconds >= _CALL_S / 2
 
@@ -81,7 +81,7 @@ def _partition(batch: RecordBatch) -> Partition:
 
 
 def _joined(batches: list[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield batches of one partition as one; what has an error stays alone."""
+    """Join batches of one partition into one; a batch with an error stays separate."""
     for has_error, run in groupby(batches, lambda batch: bool(batch.error)):
         parts = list(run)
         if has_error or len(parts) == 1:

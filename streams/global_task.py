@@ -20,9 +20,9 @@ NULL_KEY = "null key"
 
 
 class GlobalTask:
-    """Takes batches of a global store's topic in; tasks read what is committed by its `view`.
+    """Takes in batches of a global store's topic; tasks read committed data through its `view`.
 
-    One thread at a time adds and closes; the view may be read by any.
+    Only one thread at a time may add or close; any thread may read the view.
     """
 
     def __init__(
@@ -34,16 +34,16 @@ class GlobalTask:
         application_id: str,
         clock_ms: Callable[[], int],
     ) -> None:
-        """Make the nodes over `bytes_store`, which is empty. Raises what `init` of users raises."""
+        """Make the nodes on `bytes_store`, which is empty. Raises what the user's `init` raises."""
         self._store = bytes_store
         self._lock = Lock()
         self._dropped: Counter[Dropped] = Counter()
         self.view = ReadOnlyBytes(store.store.name, bytes_store, self._lock)
-        """What tasks read."""
+        """The view that tasks read."""
         self.nodes = GroupTask(
             store.group,
             partitions,
-            # Records of different partitions have different keys, as a rule.
+            # Records of different partitions usually have different keys.
             GroupSettings(takes_inputs_as_they_come=True),
             application_id=application_id,
             task_id=f"{store.source.name}_global",
@@ -54,9 +54,9 @@ class GlobalTask:
         )
 
     def add(self, batch: RecordBatch) -> None:
-        """Process records, and commit what they changed; those without a key are dropped.
+        """Process records and commit their changes; records without a key are dropped.
 
-        Raises `ProcessingFailedError` for one that fails, of which nothing stays.
+        Raises `ProcessingFailedError` if a record fails; nothing of that record is kept.
         """
         kept = [index for index, key in enumerate(batch.keys) if key is not None]
         self._dropped[Dropped(NULL_KEY, batch.topic)] += len(batch) - len(kept)

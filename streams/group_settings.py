@@ -16,9 +16,9 @@ DEFAULT_BUFFERED_RECORDS = 1000
 class GroupSettings:
     """How the tasks of a group run.
 
-    `dead_letter_topic` comes with `OnError.DEAD_LETTER`. `max_task_idle_ms` is that of
-    `RecordQueues`. From `buffered_records` on that wait of a partition, no more should be read of
-    it. Raises `InvalidArgumentError` for values that cannot be.
+    `dead_letter_topic` comes with `OnError.DEAD_LETTER`. `max_task_idle_ms` is explained in
+    `RecordQueues`. Once `buffered_records` records of a partition wait, no more of the partition
+    should be read. Raises `InvalidArgumentError` for invalid values.
     """
 
     on_error: OnError = OnError.FAIL
@@ -26,11 +26,11 @@ class GroupSettings:
     max_task_idle_ms: int = 0
     buffered_records: int = DEFAULT_BUFFERED_RECORDS
     takes_inputs_as_they_come: bool = False
-    """Whether the order of records of different partitions makes no difference to the results.
+    """Whether the results do not depend on the order of records of different partitions.
 
-    Then no partition is waited for, and batches stay whole."""
+    If so, the task waits for no partition, and batches stay whole."""
     gathers: bool = False
-    """Whether records wait for more to come, as a call costs much; see `Gathering`."""
+    """Whether records wait for more, because a call is expensive; see `Gathering`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.on_error, OnError):

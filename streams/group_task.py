@@ -1,4 +1,4 @@
-"""One task of a node group: queues in front of its nodes, and what becomes of bad records."""
+"""One task of a node group: queues in front of its nodes, and the handling of bad records."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ EXPIRED = "expired"
 
 
 class ProcessingFailedError(Exception):
-    """A record with `on_error: fail`, or a punctuation, failed: `error` says how.
+    """A record with `on_error: fail`, or a punctuation, failed with `error`.
 
-    What came before is done, and nothing of what failed; the caller commits that and stops the
-    task.
+    Everything that came before is done, and the failure leaves no trace. The caller commits that
+    and stops the task.
     """
 
     def __init__(self, reason: str, error: Exception) -> None:
@@ -50,7 +50,7 @@ class ProcessingFailedError(Exception):
 
 @dataclass(slots=True)
 class Figures:
-    """What was done to records."""
+    """Counts of what was done to records."""
 
     records_in: int = 0
     records_out: int = 0
@@ -61,7 +61,7 @@ class Figures:
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:
-        """How many records were dropped, by the reason, in the order of the alphabet."""
+        """How many records were dropped, by reason, in alphabetical order."""
         counts: Counter[str] = Counter()
         for dropped, count in self.dropped.items():
             counts[dropped.reason] += count
@@ -80,10 +80,10 @@ class Figures:
 
 
 class Step(NamedTuple):
-    """What a `GroupTask.step` left undone."""
+    """The work left after a `GroupTask.step`."""
 
     has_more: bool
-    """Whether the step ended early, and records may be processed at once by the next one."""
+    """Whether the step ended early, and the next step may process records at once."""
     wants_commit: bool
     """Whether a processor has asked for a commit."""
 
@@ -91,9 +91,9 @@ class Step(NamedTuple):
 class GroupTask:
     """Takes batches in and processes their records in order. No Kafka in here.
 
-    The caller fills it with `add`, calls `step` as long as that `has_more`, sends what it can
-    `take`, and commits `position` and the stores. One thread at a time, but for `call`, `waiting`
-    and `is_gathering`, which any thread may ask.
+    The caller fills the task with `add`, calls `step` as long as it `has_more`, sends what `take`
+    returns, and commits `position` and the stores. Only one thread at a time may use a task, but
+    any thread may read `call`, `waiting` and `is_gathering`.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class GroupTask:
     ) -> None:
         """Make the nodes; see `GroupRuntime`. Raises whatever users' processors raise in `init`.
 
-        `times` has the partition times that are committed. `on_user_error` gets what processors
-        raise later, also where `on_error` lets the task go on.
+        `times` has the committed partition times. `on_user_error` gets the errors that processors
+        raise later, even if `on_error` lets the task go on.
         """
         self._settings = settings
         self._on_user_error = on_user_error
@@ -143,7 +143,7 @@ class GroupTask:
         self._gathering = Gathering() if settings.gathers else None
         self._figures = Figures()
         self._late: Counter[str] = Counter()
-        """How much of what came too late is in the figures already, by store."""
+        """How many late entries the figures already include, by store."""
         self._enforced = 0
 
     @property
@@ -153,7 +153,7 @@ class GroupTask:
 
     @property
     def call(self) -> Call | None:
-        """The call of user code that goes on; never waits."""
+        """The call of user code in progress; never blocks."""
         return self._runtime.call
 
     @property
@@ -166,7 +166,7 @@ class GroupTask:
 
     @property
     def is_committable(self) -> bool:
-        """Whether outputs and stores are what comes of the records before `position`."""
+        """Whether outputs and stores reflect exactly the records before `position`."""
         return all(node.calls.is_committable for node in self._runtime.asynchronous)
 
     @property
@@ -176,11 +176,11 @@ class GroupTask:
 
     @property
     def is_gathering(self) -> bool:
-        """Whether records wait that `step` processes as soon as no more come."""
+        """Whether records are held back, which `step` processes as soon as no more come."""
         return self._gathering is not None and len(self._gathering) > 0
 
     def wake_in_ms(self, now_ms: int) -> int | None:
-        """Return in how many ms, 0 or more, `step` has something to do though no record comes.
+        """Return in how many ms, 0 or more, `step` has something to do even if no record comes.
 
         `None` if it never has: no records wait for time to pass, and no punctuation is scheduled
         by the wall clock.
@@ -196,7 +196,7 @@ class GroupTask:
 
     @property
     def oldest_waiting_ms(self) -> int | None:
-        """The timestamp of the oldest record that was added and not processed, `None` if none."""
+        """The timestamp of the oldest record that was added but not processed, or `None`."""
         waiting = [self._queues.oldest_ms]
         if self._gathering is not None:
             waiting.append(self._gathering.oldest_ms)
@@ -218,9 +218,10 @@ class GroupTask:
         return self._queues.waiting(partition)
 
     def add(self, batch: RecordBatch) -> None:
-        """Take records in that come after all that was added of their partition.
+        """Take in records that follow everything that was added of their partition.
 
-        Runs the timestamp extractor; raises if that loses what it needs, such as a registry.
+        Runs the timestamp extractor; raises if the extractor loses what it needs, such as a
+        registry.
         """
         if self._gathering is not None:
             self._gathering.add(batch)
@@ -238,13 +239,13 @@ class GroupTask:
             self._figures.dropped[Dropped(INVALID_TIMESTAMP, batch.topic)] += dropped
 
     def step(self, now_ms: int, ends_reached: Container[Partition], until_s: float = inf) -> Step:
-        """Process what can be processed, then call what is due by the wall clock.
+        """Process records that are ready, then call punctuations that are due by the wall clock.
 
-        `now_ms` is of a clock that only goes forward, and `ends_reached` has the partitions of
-        which everything is added that the brokers are known to have; see `RecordQueues`. The step
-        ends early when `until_s` (of `time.monotonic`) has come, or after a record whose processor
-        asked for a commit; it processes one record at least. Raises `ProcessingFailedError`,
-        after everything that comes before the record.
+        `now_ms` comes from a clock that only goes forward. `ends_reached` has the partitions of
+        which everything was added that the brokers are known to have; see `RecordQueues`. The step
+        ends early when `until_s` (of `time.monotonic`) has passed, or after a record whose
+        processor asked for a commit, but it processes at least one record. If a record fails,
+        raises `ProcessingFailedError` once everything before that record is processed.
         """
         self._runtime.commit_requested = False
         if self._runtime.asynchronous:
@@ -255,7 +256,7 @@ class GroupTask:
         return Step(has_more, self._runtime.commit_requested)
 
     def _process_all(self, now_ms: int, ends_reached: Container[Partition], until_s: float) -> bool:
-        """Process what can be processed; tell whether that ended early."""
+        """Process records that are ready; return whether that ended early."""
         queues, runtime, gathering = self._queues, self._runtime, self._gathering
         if gathering is not None:
             for batch in gathering.take(ends_reached):
@@ -277,9 +278,9 @@ class GroupTask:
     def _process_asynchronously(
         self, now_ms: int, ends_reached: Container[Partition], until_s: float
     ) -> bool:
-        """Take what calls have returned, and begin others; tell whether there is more to do now.
+        """Take results of calls, and begin other calls; return whether there is more to do now.
 
-        Without a time limit, wait for all of them.
+        Without a time limit, wait for all calls.
         """
         calls = [node.calls for node in self._runtime.asynchronous]
         while True:
@@ -298,7 +299,7 @@ class GroupTask:
             next(each for each in calls if len(each)).wait()
 
     def _take_results(self, until_s: float) -> bool:
-        """Forward what calls have returned; tell whether something else is to be done first."""
+        """Forward results of calls; return whether something else must be done first."""
         runtime = self._runtime
         for node in runtime.asynchronous:
             while (entry := node.calls.next_result) is not None:
@@ -317,7 +318,7 @@ class GroupTask:
         return False
 
     def _submit(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
-        """Begin calls as long as there is room for them; tell whether there still is."""
+        """Begin calls as long as there is room; return whether there still is."""
         queues, runtime = self._queues, self._runtime
         while queues.is_processable(now_ms, ends_reached):
             run = queues.run()
@@ -337,7 +338,7 @@ class GroupTask:
         return True
 
     def take(self) -> tuple[list[OutputRecord | OutputColumns], Figures]:
-        """Return what was sent to topics since the last call, and what was done."""
+        """Return the outputs and the figures since the last call."""
         figures, self._figures = self._figures, Figures()
         outputs: list[Any] = self._runtime.outputs.copy()
         self._runtime.outputs.clear()
@@ -355,7 +356,7 @@ class GroupTask:
                 self._late[store.name] += late
         total = self._queues.enforced_processing_total
         figures.enforced, self._enforced = total - self._enforced, total
-        # They are outputs, but no results.
+        # Dead letters are outputs, but not results.
         figures.records_out -= figures.dead_letters
         return outputs, figures
 
@@ -364,7 +365,7 @@ class GroupTask:
         self._runtime.close()
 
     def _process(self, run: Run, until_s: float) -> None:
-        """Process a run, or the part of it after which something else is to be done."""
+        """Process a run, or only the part of it before something else must be done."""
         start = run.start
         while start < run.stop:
             start, is_done = self._process_from(run, start, until_s)
@@ -372,9 +373,9 @@ class GroupTask:
                 return
 
     def _process_from(self, run: Run, start: int, until_s: float) -> tuple[int, bool]:
-        """Process up to the first record that is rejected, that one included, or to the end.
+        """Process up to and including the first record that is rejected, or to the end.
 
-        Return the index after it, and whether none was rejected.
+        Return the index after the last processed record, and whether none was rejected.
         """
         batch = run.batch
         end: Rejection | int
@@ -393,7 +394,7 @@ class GroupTask:
         return end.index + 1, False
 
     def _process_gathered(self, run: Run, gathering: Gathering) -> bool:
-        """Process up to the first record that is rejected; tell whether that took long enough."""
+        """Process up to the first record that is rejected; return whether that took long enough."""
         started_s = time.perf_counter()
         end, _ = self._process_from(run, run.start, inf)
         return gathering.learn(end - run.start, time.perf_counter() - started_s)
@@ -421,14 +422,14 @@ class GroupTask:
             self._time.process((batch.topic, batch.partition), largest_ms)
 
     def _reject(self, batch: RecordBatch, rejection: Rejection) -> None:
-        """Deal with a record as `on_error` says."""
+        """Handle a rejected record as `on_error` says."""
         index, error = rejection.index, rejection.error
         place = f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
         settings = self._settings
         source = self._runtime.source(batch.topic)
         explained = Explanation(error, source)
         raised = batch.cause or error
-        # One that a processor rejects on purpose is no error of its code.
+        # A record that a processor rejects on purpose is not an error in its code.
         if not isinstance(raised, RecordRejectedError):
             self._on_user_error(raised)
         if settings.on_error is OnError.FAIL:
@@ -454,7 +455,7 @@ class GroupTask:
                 f"bytes that topic {topic} takes (max.message.bytes)",
                 error,
             ) from error
-        # Inputs may have more partitions than the topic of dead letters.
+        # Inputs may have more partitions than the dead letter topic.
         partition = -1
         if key is None:
             partition = batch.partition % self._outlet.num_partitions(topic)
@@ -465,7 +466,7 @@ class GroupTask:
 
 
 def _entry(source: RunningSource, batch: RecordBatch, index: int) -> Entry:
-    """Return a call to make, or one that has failed as its record cannot be read."""
+    """Return a call to make, or a call that has failed because its record cannot be read."""
     try:
         if batch.error:
             raise RecordRejectedError(batch.error) from batch.cause

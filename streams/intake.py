@@ -26,9 +26,9 @@ class _View:
 
 
 def timed(batch: RecordBatch, source: RunningSource, time: TaskTime) -> list[RecordBatch]:
-    """Return the batch with the timestamps of its records, as several if some have none.
+    """Return the batch with extracted timestamps, split into single records if that fails.
 
-    Records that the extractor drops are left out. Raises if that loses what it needs.
+    Records that the extractor drops are left out. Raises if the extractor loses what it needs.
     """
     partition = (batch.topic, batch.partition)
 

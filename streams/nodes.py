@@ -1,4 +1,4 @@
-"""The nodes of a topology as values: what a `TopologyBuilder` was told."""
+"""The nodes of a topology as values, which a `TopologyBuilder` collects."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Supplier = Callable[[], Processor | BatchProcessor | AsyncProcessor]
 """Makes the processor of one task: a class, or a function without arguments."""
 
 TopicChooser = Callable[[Record], str]
-"""Says for a record which topic it goes to."""
+"""Chooses the topic that a record goes to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Reads topics: those named, or all that match a pattern."""
+    """Reads the named topics, or all topics that match a pattern."""
 
     name: str
     topics: tuple[str, ...]

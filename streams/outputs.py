@@ -1,4 +1,4 @@
-"""What processors have sent to topics and nobody has taken yet."""
+"""The outputs of processors, until they are taken and sent."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from common.record_batch import Headers, OutputRecord
 
 
 class Outlet(Protocol):
-    """What a task must know about the topics that it writes to.
+    """Tells a task what it must know about the topics that it writes to.
 
-    Both may block, the first time that a topic is asked for, and raise what the engine's clients
-    raise if it cannot be found.
+    `num_partitions` and `size_limit` may block on the first call for a topic. They raise what the
+    engine's clients raise if the topic cannot be found.
     """
 
     def num_partitions(self, topic: str) -> int:
         """Return how many partitions a topic has."""
 
     def size_limit(self, topic: str) -> int:
-        """Return how many bytes a record may have in a topic, all that comes with it included."""
+        """Return how many bytes a record in a topic may have, including its overhead."""
 
     def doubt(self, topic: str) -> None:
-        """Look whether the limit of a topic still holds; it refuses a record.
+        """Check whether the limit of a topic, which refuses a record, still holds.
 
-        Raises `EngineError` if it does not: the task starts again, and learns the new one.
+        Raises `EngineError` if it does not: the task starts again, and reads the new limit.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class OutputColumns:
-    """Records for a topic, whose keys decide about the partitions.
+    """Records for one topic; their keys decide their partitions.
 
-    Records without a key go to `keyless_partition`, which is `None` if there are none.
+    Records without a key go to `keyless_partition`, which is `None` if all records have keys.
     """
 
     topic: str
@@ -46,9 +46,9 @@ class OutputColumns:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A record that goes nowhere, for a reason: to be counted.
+    """A record that was dropped for a reason, to be counted.
 
-    `place` is the topic that it was read from or should go to, or the store that is without it.
+    `place` is the topic that the record was read from or was for, or the store that refused it.
     """
 
     reason: str

@@ -1,4 +1,4 @@
-"""Which partitions a record goes to: Kafka's default by its key, or a partitioner of your own.
+"""Chooses a record's partitions: Kafka's default by key, or a partitioner of your own.
 
 def to_even_ones(topic: str, key: str, value: int, num_partitions: int) -> set[int]:
     return set(range(0, num_partitions, 2))
@@ -23,21 +23,21 @@ _MULTIPLIER = 0x5BD1E995
 _SEED = 0x9747B28C
 _32_BITS = 0xFFFFFFFF
 
-# For keys of up to 255 bytes; longer ones have their format made on the way.
+# For keys of up to 255 bytes; the format for a longer key is made when it is needed.
 _WORDS = [struct.Struct(f"<{count}I").unpack_from for count in range(64)]
 
 
 @runtime_checkable
 class StreamPartitioner(Protocol[K_contra, V_contra]):
-    """Says to which partitions of a topic a record goes (KIP-837)."""
+    """Chooses the partitions of a topic that a record goes to (KIP-837)."""
 
     def partitions(
         self, topic: str, key: K_contra, value: V_contra, num_partitions: int
     ) -> set[int] | None:
         """Return partition numbers, 0 to `num_partitions - 1`.
 
-        The empty set drops the record, several numbers send it to each of them, `None` leaves
-        the choice to the default partitioner.
+        The empty set drops the record, several numbers send it to each of those partitions, and
+        `None` leaves the choice to the default partitioner.
         """
 
 
@@ -50,7 +50,7 @@ class _FunctionPartitioner:
 
 
 def murmur2(data: bytes) -> int:
-    """Return Kafka's 32-bit hash of a key, -2**31 to 2**31 - 1, as Java's `Utils.murmur2`."""
+    """Return Kafka's 32-bit hash of a key, -2**31 to 2**31 - 1, like Java's `Utils.murmur2`."""
     length = len(data)
     count = length >> 2
     words = _WORDS[count](data) if count < 64 else struct.unpack_from(f"<{count}I", data)
@@ -69,7 +69,7 @@ def murmur2(data: bytes) -> int:
 def default_partition(key: bytes, num_partitions: int) -> int:
     """Return the partition of a key as Java clients choose it; `num_partitions` is at least 1.
 
-    Records without a key go to a partition of the producer's choice, not to one of this function.
+    The producer, not this function, chooses the partition of a record without a key.
     """
     return (murmur2(key) & 0x7FFFFFFF) % num_partitions
 
@@ -77,7 +77,7 @@ def default_partition(key: bytes, num_partitions: int) -> int:
 def as_partitioner(
     partitioner: StreamPartitioner[Any, Any] | PartitionFunction,
 ) -> StreamPartitioner[Any, Any]:
-    """Make a partitioner of a function `(topic, key, value, num_partitions) -> set | None`.
+    """Make a partitioner from a function `(topic, key, value, num_partitions) -> set | None`.
 
     A partitioner is returned as it is; anything else raises `TypeError`.
     """
@@ -99,11 +99,11 @@ def choose(
     value: object,
     num_partitions: int,
 ) -> tuple[int, ...] | None:
-    """Ask a partitioner, and return its answer checked and sorted.
+    """Call a partitioner, and return its answer checked and sorted.
 
     `None` means the default partitioner, `()` that the record is dropped. Raises `PartitionError`
-    for an answer that is no set of numbers of existing partitions. What the partitioner itself
-    raises goes through.
+    for an answer that is not a set of numbers of existing partitions. The partitioner's own errors
+    propagate.
     """
     answer = partitioner.partitions(topic, key, value, num_partitions)
     if answer is None:
@@ -128,10 +128,10 @@ def choose(
 
 
 def require_single(chosen: tuple[int, ...] | None, topic: str, purpose: str) -> int | None:
-    """Return the one partition that `choose` answered, `None` for the default partitioner.
+    """Return the one partition that `choose` returned, or `None` for the default partitioner.
 
-    For places where a record has exactly one home, such as a foreign-key join or a query; raises
-    `PartitionError` with the `purpose` where there are none or several (KIP-837).
+    Use it if a record must go to exactly one partition, as in a foreign-key join or a query.
+    Raises `PartitionError` with the `purpose` if there are none or several (KIP-837).
     """
     if chosen is None:
         return None

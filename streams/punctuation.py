@@ -1,4 +1,4 @@
-"""Punctuation: callbacks that are due every so often, by stream time or by the wall clock.
+"""Punctuations: callbacks that are due at intervals, by stream time or by the wall clock.
 
 A task has two queues, one for each `PunctuationType`. Time comes in as an argument.
 
@@ -19,14 +19,14 @@ from typing import Protocol
 from streams.errors import InvalidArgumentError
 
 Punctuator = Callable[[int], None]
-"""What is called when a punctuation is due, with the time at which it fires."""
+"""The callback of a punctuation; its argument is the time at which the punctuation fires."""
 
 
 class PunctuationType(enum.Enum):
-    """By which time a punctuation is due.
+    """The kind of time by which a punctuation is due.
 
-    Stream time is the largest timestamp of the records processed so far: it stands still while
-    nothing comes.
+    Stream time is the largest timestamp of the records processed so far; it stands still while
+    no record comes.
     """
 
     STREAM_TIME = "stream time"
@@ -37,7 +37,7 @@ class Cancellable(Protocol):
     """A punctuation that was scheduled."""
 
     def cancel(self) -> None:
-        """Never call it again; harmless when repeated, and from within the callback."""
+        """Never call it again; safe to repeat, and to call from within the callback."""
 
 
 class _Schedule:
@@ -55,16 +55,16 @@ class _Schedule:
 def first_due_ms(type_: PunctuationType, interval_ms: int, now_ms: int) -> int:
     """Return when a punctuation that is scheduled now is due for the first time.
 
-    Stream time is aligned to 0, so the first punctuation comes with the first record; wall-clock
-    time starts with an interval.
+    Stream time is aligned to 0, so the first punctuation comes with the first record. By
+    wall-clock time, the first punctuation comes after one interval.
     """
     return 0 if type_ is PunctuationType.STREAM_TIME else now_ms + interval_ms
 
 
 class PunctuationQueue:
-    """The punctuations of a task by one kind of time, the next one due first.
+    """The punctuations of a task by one kind of time, ordered by due time.
 
-    Those that are due at the same time fire in the order in which they got that due time.
+    Punctuations that are due at the same time fire in the order in which they got that due time.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class PunctuationQueue:
         self._order = count()
 
     def schedule(self, interval_ms: int, callback: Punctuator, start_ms: int) -> Cancellable:
-        """Have `callback` called at `start_ms` and every `interval_ms` from there on.
+        """Call `callback` at `start_ms` and every `interval_ms` from then on.
 
         Raises `InvalidArgumentError` for an interval below 1 ms.
         """
@@ -93,13 +93,13 @@ class PunctuationQueue:
         return heap[0][0] if heap else None
 
     def punctuate(self, now_ms: int, call: Callable[[Punctuator, int], None]) -> int:
-        """Fire everything that is due, each once however many intervals were missed.
+        """Fire each due punctuation once, however many intervals were missed.
 
-        `call(callback, now_ms)` does it; the time that a callback gets is `now_ms`, not its due
-        time. The next due time is the first one behind `now_ms` that is a whole number of
-        intervals away from the start, so it never drifts. Callbacks may cancel and schedule; what
-        they schedule for now fires at once. What `call` raises goes through: the punctuation that
-        failed is due again at its next time, and those behind it are still due.
+        `call(callback, now_ms)` makes the call; a callback gets `now_ms`, not its due time. The
+        next due time is the first one after `now_ms` that is a whole number of intervals away from
+        the start, so it never drifts. Callbacks may cancel and schedule; a punctuation that they
+        schedule for now fires at once. Errors of `call` propagate: the punctuation that failed is
+        due again at its next time, and the ones after it are still due.
 
         Returns how many fired.
         """
@@ -113,7 +113,7 @@ class PunctuationQueue:
         return fired
 
     def skip(self, now_ms: int) -> None:
-        """Pass over everything that is due: it was called before the task started again."""
+        """Skip all due punctuations: they were called before the task started again."""
         self.punctuate(now_ms, lambda callback, time: None)
 
     def clear(self) -> None:

@@ -20,7 +20,7 @@ def topology_test_driver() -> Iterator[Callable[..., TopologyTestDriver]]:
     def test_words(topology_test_driver):
         driver = topology_test_driver(topology, partitions={"words": 4})
     """
-    # Here, so that the tests of others do not wait for it.
+    # Imported here, so that tests without a driver do not wait for it.
     from streams.driver import TopologyTestDriver
 
     with ExitStack() as stack:

@@ -16,7 +16,7 @@ class RecentCount:
         self._lock = Lock()
 
     def add(self, count: int, now_ms: int) -> None:
-        """Take note of `count` (0..) events at this moment."""
+        """Record `count` (0 or more) events at this moment."""
         if count:
             with self._lock:
                 self._events.append((now_ms, count))

@@ -15,9 +15,9 @@ Headers = Sequence[tuple[str, bytes | None]]
 class Record:
     """One record: what a `Processor` gets and forwards. Treat it as immutable; it may be shared.
 
-    `key` and `value` are what the serdes make of them, `None` where the record has none.
-    `timestamp` is in milliseconds since the epoch, 0 or more. `headers` are pairs of a name and
-    bytes or `None`, in their order; a name may come several times.
+    `key` and `value` are deserialized, or `None` if the record has none. `timestamp` is in
+    milliseconds since the epoch, 0 or more. `headers` are pairs of a name and bytes or `None`, in
+    their order; a name may occur several times.
     """
 
     __slots__ = ("headers", "key", "timestamp", "value")
@@ -64,10 +64,10 @@ class Record:
 class Batch:
     """Consecutive records as columns of one length: what a `BatchProcessor` gets and forwards.
 
-    Columns are lists, or anything with a length that gives its items in turn, such as an Arrow
-    array; see `Record` for what they hold. `headers` is `None` if no record has any. `offsets` are
-    those in the input topic, `None` for records that were not read from one. Treat a batch as
-    immutable; it may be shared. Columns that differ in length raise `StreamsError`.
+    Columns are lists, or any iterables with a length, such as Arrow arrays; see `Record` for their
+    items. `headers` is `None` if no record has any. `offsets` are the offsets in the input topic,
+    or `None` for records that were not read from a topic. Treat a batch as immutable; it may be
+    shared. Columns that differ in length raise `StreamsError`.
     """
 
     keys: Sequence[Any]
@@ -76,7 +76,7 @@ class Batch:
     headers: Sequence[Headers | None] | None = None
     offsets: Sequence[int] | None = None
     given: RecordBatch | None = field(default=None, init=False, repr=False, compare=False)
-    """For the engine: what was read, whose columns a sink need not check once more."""
+    """For the engine: the batch that was read, whose columns a sink need not check again."""
 
     def __post_init__(self) -> None:
         keys, values, size = len(self.keys), len(self.values), len(self.timestamps)
@@ -123,6 +123,6 @@ class Batch:
 
 
 def items_of(column: Sequence[Any]) -> Sequence[Any]:
-    """Return the items of a column, of Arrow or NumPy too, as Python's own values."""
+    """Return the items of a column, even from Arrow or NumPy, as plain Python values."""
     to_list = getattr(column, "to_pylist", None) or getattr(column, "tolist", None)
     return to_list() if to_list else column

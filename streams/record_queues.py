@@ -1,9 +1,9 @@
-"""The records that a task has read but not processed, and which of them come next.
+"""The records that a task has read but not processed, and the order in which they come.
 
-A task with several inputs processes them in the order of their timestamps (KIP-353): of the
-partitions that have records, the one whose head, its oldest unprocessed record, has the smallest
-timestamp is next; of equal ones, the partition that the task names first. Records of one
-partition are never reordered.
+A task with several inputs processes records in the order of their timestamps (KIP-353). The head
+of a partition is its oldest unprocessed record. The partition whose head has the smallest timestamp
+is next; if timestamps are equal, the partition that the task names first. Records of one partition
+are never reordered.
 
     queues.add(batch)
     if queues.is_processable(now_ms, ends_reached) and (run := queues.run()):
@@ -28,7 +28,7 @@ _NO_LIMIT = 2**63
 
 
 class Run(NamedTuple):
-    """Consecutive records of one partition: `batch` from index `start` up to, without, `stop`."""
+    """Consecutive records of one partition: `batch` from index `start` to `stop`, exclusive."""
 
     batch: RecordBatch
     start: int
@@ -41,7 +41,7 @@ class Run(NamedTuple):
 
 
 class _Queue:
-    """The batches of one partition; `start` is the index of the head in the first of them."""
+    """The batches of one partition; `start` is the index of the head in the first batch."""
 
     __slots__ = (
         "batches",
@@ -74,7 +74,7 @@ class _Queue:
         self.deadline_ms = None
 
     def take(self, count: int) -> None:
-        """Remove records of the first batch, one at least."""
+        """Remove at least one record of the first batch."""
         batch = self.batches[0]
         stop = self.start + count
         self.size -= count
@@ -89,16 +89,16 @@ class RecordQueues:
     """The queues of a task, one for each of its input partitions.
 
     `max_task_idle_ms` says how long to wait for a partition without records before the others
-    are processed, at the price of an order that depends on chance (KIP-695):
+    are processed, in an order that then depends on chance (KIP-695):
 
-    - `NEVER_WAIT`, -1: not at all.
-    - 0: until all that the broker has of it was read.
-    - more: that long again, once all was read, for what may be produced in the meantime. The
-      waits for several partitions pass side by side.
+    - `NEVER_WAIT`, -1: do not wait.
+    - 0: wait until everything that the broker has of the partition was read.
+    - more: once everything was read, wait that much longer for records that may be produced in
+      the meantime. The waits for several partitions run at the same time.
 
-    Unless it `is_ordered`, timestamps decide nothing: the partitions take turns, a batch each.
+    Unless `is_ordered`, timestamps do not matter: the partitions take turns, a batch each.
 
-    Methods that take a partition raise `ValueError` where it is none of the task's.
+    Methods that take a partition raise `ValueError` if it is not one of the task's.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class RecordQueues:
         self._is_ordered = is_ordered
         self._size = 0
         self.enforced_processing_total = 0
-        """How often records were let through though a partition for which to wait had none."""
+        """How often records were let through although a partition to wait for had none."""
 
     def __len__(self) -> int:
         """Return how many records are waiting."""
@@ -119,15 +119,15 @@ class RecordQueues:
 
     @property
     def oldest_ms(self) -> int | None:
-        """The smallest timestamp among the records that are next, `None` if none waits."""
+        """The smallest timestamp among the heads of the partitions; `None` if no record waits."""
         return min((queue.head_ms for queue in self._in_order if queue.size), default=None)
 
     # Filling
 
     def add(self, batch: RecordBatch) -> None:
-        """Put records, with the timestamps by which to order them, behind those of the partition.
+        """Append records, with the timestamps by which to order them, to those of the partition.
 
-        The batch is not copied: nobody may change it from now on.
+        The batch is not copied, so nobody may change it from now on.
         """
         queue = self._queue((batch.topic, batch.partition))
         if len(batch):
@@ -137,26 +137,26 @@ class RecordQueues:
     def read_up_to(self, partition: Partition, offset: int) -> None:
         """Note that all records before `offset` were added or are to be left out.
 
-        That counts for `position`, behind the last record: where records were dropped, or where
-        the topic has none, as at transaction markers.
+        `position` then moves past offsets after the last record: those of dropped records, and
+        those without a record, such as transaction markers.
         """
         queue = self._queue(partition)
         if queue.next_offset is None or queue.next_offset < offset:
             queue.next_offset = offset
 
     def waiting(self, partition: Partition) -> int:
-        """Return how many records of the partition wait. May be asked by any thread."""
+        """Return how many records of the partition wait. Any thread may call this."""
         return self._queue(partition).size
 
     # Taking
 
     def is_processable(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
-        """Tell whether there are records and none has to wait for another partition.
+        """Return whether there are records and none has to wait for another partition.
 
         `ends_reached` has the partitions of which everything was read that the broker is known
-        to have; one of which that is unknown is not among them. Times are those of a clock that
-        only goes forward. To be asked before each run, and also while no records come: the wait
-        for a partition begins with the first call that finds it read to its end.
+        to have; a partition whose end is unknown is not in it. `now_ms` comes from a clock that
+        only goes forward. Call this before each run, and also while no records come: the wait for
+        a partition begins with the first call that finds it read to its end.
         """
         if not self._waits:
             return self._size > 0
@@ -181,23 +181,23 @@ class RecordQueues:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next wait for a partition ends, by the times given to `is_processable`.
+        """When the wait for other partitions ends, by the clock of `is_processable`.
 
-        `None` if records wait for nothing that passes by itself.
+        `None` if no records wait, or if the passing of time alone does not end their wait.
         """
         if not self._waits or not self._size:
             return None
         deadlines = [q.deadline_ms for q in self._in_order if not q.size]
-        # One of which the end is not known yet has no deadline, and all must be known.
+        # A partition whose end is not known yet has no deadline, and all must have one.
         known = [deadline for deadline in deadlines if deadline is not None]
         return max(known) if len(known) == len(deadlines) and known else None
 
     def run(self, max_records: int | None = None, until_ms: int | None = None) -> Run | None:
-        """Return the records that come next, or `None` if there are none; takes nothing.
+        """Return the records that come next, or `None` if there are none; removes nothing.
 
         They are the longest run of one partition and one batch before another partition's head
         is next, up to `max_records`, which is at least 1. The run ends with the first record
-        whose timestamp is `until_ms` or later: a punctuation that is due then fires behind it.
+        whose timestamp is `until_ms` or later: a punctuation that is due then fires after it.
         """
         if not self._size:
             return None
@@ -220,9 +220,9 @@ class RecordQueues:
         return Run(batch, start, stop)
 
     def _next(self) -> tuple[_Queue, int]:
-        """Return the queue that is next, and the timestamp from which on it is another one's turn.
+        """Return the queue that is next, and the timestamp at which another queue takes over.
 
-        A queue that stands in front has its turn at equal timestamps already, one behind it not.
+        At equal timestamps, an earlier queue takes over, but a later queue does not.
         """
         if len(self._in_order) == 1:
             return self._in_order[0], _NO_LIMIT
@@ -239,9 +239,9 @@ class RecordQueues:
         return chosen, taken_over_ms
 
     def advance(self, partition: Partition, count: int) -> None:
-        """Take the first `count` records of a partition, because they were processed or skipped.
+        """Remove the first `count` records of a partition, which were processed or skipped.
 
-        At most as many as `run` returned.
+        `count` is at most the number of records that `run` returned.
         """
         queue = self._queue(partition)
         left = len(queue.batches[0]) - queue.start if queue.batches else 0
@@ -255,17 +255,17 @@ class RecordQueues:
                 self._in_order.append(queue)
 
     def clear(self) -> None:
-        """Forget all records and positions, as before a new start of the task."""
+        """Forget all records and positions, as before the task starts again."""
         for queue in self._in_order:
             queue.clear()
         self._size = 0
 
-    # Where the task stands
+    # Position
 
     def position(self, partition: Partition) -> int | None:
-        """Return the offset to commit: of the head, or behind all that was read.
+        """Return the offset to commit: the head's, or the one after everything that was read.
 
-        `None` if nothing of the partition was read yet: what is committed holds.
+        `None` if nothing of the partition was read yet: the committed offset still holds.
         """
         queue = self._queue(partition)
         return queue.batches[0].offsets[queue.start] if queue.batches else queue.next_offset

@@ -39,11 +39,11 @@ _OF_WHOLE_COLUMNS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
     serdes.string.serialize: str.encode,
     serdes.string.deserialize: bytes.decode,
 }
-"""C functions that convert as a serde's function does; only their errors differ."""
+"""C functions that convert like the function of a serde; only their errors differ."""
 
 
 class RecordTooLargeError(StreamsError):
-    """A record is larger than its topic takes; `on_error` says what happens to its input."""
+    """A record is larger than its topic allows; `on_error` says what happens to its input."""
 
 
 _NEVER_RUN = (
@@ -54,7 +54,7 @@ _NEVER_RUN = (
 
 
 class RunningProcessor(RunningNode):
-    """A `Processor` or `BatchProcessor`; either takes both."""
+    """A `Processor` or `BatchProcessor`; either kind takes both records and batches."""
 
     def __init__(self, name: str, processor: Processor | BatchProcessor) -> None:
         self.name = name
@@ -88,7 +88,7 @@ class RunningProcessor(RunningNode):
 
 
 class RunningSink(RunningNode):
-    """Makes bytes of records and keeps them for whoever sends them."""
+    """Serializes records and keeps them until they are sent."""
 
     is_columnar = True
 
@@ -113,7 +113,7 @@ class RunningSink(RunningNode):
             self.receive_batch = self._receive_each
 
     def receive(self, record: Record) -> None:
-        """Take a record. Raises what rejects the input record that it stems from."""
+        """Take a record. Raises errors that reject the input record that led to it."""
         key, value, timestamp = record.key, record.value, record.timestamp
         topic = self._topic if self._chooser is None else self._chosen(record)
         try:
@@ -229,14 +229,14 @@ class RunningSink(RunningNode):
 
 
 class RunningSource:
-    """Makes records or columns of what was read from a topic, for the children."""
+    """Turns what was read from a topic into records or columns for the children."""
 
     def __init__(
         self, source: Source, children: Sequence[RunningNode], clock_ms: Callable[[], int]
     ) -> None:
         self.name = source.name
         self.asynchronous = _only_async(source.name, children)
-        """The child that makes calls of records, if it is one; then nobody receives any."""
+        """The only child, if it is an `AsyncProcessor`; then there are no receivers."""
         children = () if self.asynchronous else children
         self.is_columnar = all(child.is_columnar for child in children)
         self.receivers = tuple(child.receive for child in children)
@@ -251,7 +251,7 @@ class RunningSource:
             for column, is_read in (("key", self._reads_keys), ("value", self._reads_values))
             if not is_read
         )
-        """Which of key and value processors get as bytes."""
+        """Which of "key" and "value" processors get as bytes."""
 
     def record(self, batch: RecordBatch, index: int) -> Record:
         """Return one record. Raises SerializationError."""
@@ -287,7 +287,7 @@ def _only_async(source: str, children: Sequence[RunningNode]) -> RunningAsync | 
 
 
 class _Nobody(RunningNode):
-    """Stands for the children of a processor that is closed."""
+    """Replaces the children of a closed processor."""
 
     def __init__(self, parent: str) -> None:
         self._parent = parent
@@ -320,7 +320,7 @@ class RunningContext:
         self.task_id = runtime.task_id
 
     def end(self) -> None:
-        """Refuse whatever is forwarded from now on."""
+        """Refuse everything that is forwarded from now on."""
         nobody = _Nobody(self._name)
         self._receivers, self._batch_receivers = (nobody.receive,), (nobody.receive_batch,)
         self._children = dict.fromkeys(self._children, nobody)
@@ -372,7 +372,7 @@ class RunningContext:
                 for receive in self._receivers if node is None else (node.receive,):
                     receive(record)
             elif isinstance(record, Batch):
-                # Nobody need be ready for a batch without records.
+                # Children need not be ready for a batch without records.
                 batch_receivers = self._batch_receivers if node is None else (node.receive_batch,)
                 for receive_batch in batch_receivers if len(record) else ():
                     receive_batch(record)
@@ -382,7 +382,7 @@ class RunningContext:
                     "Batch"
                 )
         except RecordRejectedError as error:
-            # What this processor and other children did for the records behind it must be undone.
+            # The work of this processor and other children on the records after it must be undone.
             error.batch = None
             raise
 
@@ -415,7 +415,7 @@ def _converted(column: Column, convert: Callable[[Any], Any]) -> list[Any]:
     items = items_of(column)
     whole = _OF_WHOLE_COLUMNS.get(convert)
     if whole is not None:
-        # What is null or cannot be converted raises here, and is dealt with below.
+        # Nulls and items that cannot be converted raise here, and are handled below.
         with suppress(Exception):
             return list(map(whole, items))
     return [None if item is None else convert(item) for item in items]

@@ -24,7 +24,7 @@ class AsyncContext:
 
 
 class RunningAsync(RunningNode):
-    """An `AsyncProcessor`: its calls go on while other things are done."""
+    """An `AsyncProcessor`, whose calls run while the task does other things."""
 
     is_columnar = False
 
@@ -44,11 +44,11 @@ class RunningAsync(RunningNode):
         self._receivers = tuple(child.receive for child in children)
 
     def init(self, context: AsyncProcessorContext) -> None:
-        """Get the processor ready. Raises what it raises."""
+        """Call the processor's `init`. Raises what that raises."""
         self._wait_for(self.processor.init(context))
 
     def emit(self, records: Sequence[Record]) -> None:
-        """Forward what a call has returned."""
+        """Forward the records that a call has returned."""
         for record in records:
             for receive in self._receivers:
                 receive(record)
@@ -63,7 +63,7 @@ class RunningAsync(RunningNode):
 
 
 def _check_async(name: str, processor: AsyncProcessor) -> None:
-    """Raise StreamsError for a processor whose process or settings cannot be."""
+    """Raise StreamsError for a processor whose process or settings are invalid."""
     kind = type(processor).__name__
     if not inspect.iscoroutinefunction(processor.process):
         raise StreamsError(

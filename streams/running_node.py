@@ -1,4 +1,4 @@
-"""What every node of a running group is to those that forward to it."""
+"""The interface of a running node to the nodes that forward to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RunningNode:
     receive: Receiver
     receive_batch: BatchReceiver
     is_columnar: bool
-    """Whether batches are what it is made for."""
+    """Whether the node is made for batches."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release what the node holds."""

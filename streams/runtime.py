@@ -41,7 +41,7 @@ from streams.timestamps import UNKNOWN_TIME
 from streams.topology import NodeGroup
 
 _CALL_S = 0.05
-"""How long one call of a `BatchProcessor` should take: others of the thread wait meanwhile."""
+"""How long one call of a `BatchProcessor` should take; the thread's other tasks wait meanwhile."""
 _FEWEST_RECORDS = 100
 _MOST_RECORDS = 1_000_000
 
@@ -51,14 +51,14 @@ class Call:
     """A call of user code that has not returned yet, as another thread sees it."""
 
     place: str
-    """What was called, and with what: "`process` of orders[3]@1200"."""
+    """A description of the call and its records: "`process` of orders[3]@1200"."""
     since_s: float
-    """When, by `time.monotonic`."""
+    """When the call began, by `time.monotonic`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A record that cannot be processed, and what it raised; all before it is processed."""
+    """A record that cannot be processed, and its error; all records before it are processed."""
 
     index: int
     error: Exception
@@ -67,8 +67,8 @@ class Rejection:
 class GroupRuntime:
     """The nodes of a group, with their processors, stores and punctuations.
 
-    What they send gathers in `outputs`, what they store in the stores' open transactions; the
-    caller takes both. One thread at a time.
+    Records that the nodes send are collected in `outputs`, and changes of state in the stores'
+    open transactions; the caller takes both. Only one thread at a time may use a runtime.
     """
 
     def __init__(
@@ -86,39 +86,39 @@ class GroupRuntime:
         loop: EventLoop | None = None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make the nodes and get the processors ready, children first.
+        """Make the nodes and set up the processors, children first.
 
-        `stores` has the bytes of every store of the group, and `global_stores` those of all that
-        it may only read. `AsyncProcessor`s make their calls on the `loop`, or on one of their own;
-        `wake` is called when one has returned. Raises what users' code raises.
+        `stores` has the bytes of the group's stores, and `global_stores` the bytes of the stores
+        that the group may only read. `AsyncProcessor`s make their calls on `loop`, or on a new one;
+        `wake` is called when a call has returned. Raises whatever user code raises.
         """
         self.is_global = group.is_global
-        """Whether it fills a global store, and is no task."""
+        """Whether the nodes fill a global store, and are not a task."""
         self.application_id = application_id
         self.task_id = task_id
         self.clock_ms = clock_ms
         self.outputs: list[Output] = []
         self.task_time = task_time
         self.batch: RecordBatch | None = None
-        """What the record is of that is being processed; `None` in a punctuation or for a batch."""
+        """The batch of the record being processed; `None` in a punctuation or for a batch."""
         self.index = 0
-        """Of the record in it."""
+        """The index of that record in `batch`."""
         self.time = UNKNOWN_TIME
-        """Of the punctuation, or of the first record of the batch."""
+        """The time of the punctuation, or of the first record of the batch."""
         self.commit_requested = False
-        """Whether a processor has asked for a commit; the caller sets it back."""
+        """Whether a processor has asked for a commit; the caller resets it."""
         self._is_interrupted = False
-        """Whether the caller has something to do after the record: a punctuation by stream time is
-        new, and may be due, or a processor asks for a commit."""
+        """Whether the caller has something to do after the record: a new punctuation by stream time
+        may be due, or a processor asks for a commit."""
         self._call_began_s: float | None = None
         self._called = ("", 0, 0, 0)
-        """What the call is about, if not `batch`: its topic, partition, and the offsets."""
+        """The topic, partition, first and last offset of the call, if `batch` is `None`."""
         self._call_size = CallSize(_CALL_S, _FEWEST_RECORDS, _MOST_RECORDS)
         self._failed: tuple[RecordBatch, int] | None = None
-        """A batch, and the index behind the records among which one is known to be rejected."""
+        """A batch, and the index after a run of records of which one is known to be rejected."""
         self.stores = {store.name: store.build(stores[store.name]) for store in group.stores}
         self.counting_stores = [s for s in self.stores.values() if isinstance(s, LateCount)]
-        """Those that count what comes too late."""
+        """The stores that count late entries."""
         self._global_stores = {
             each.store.name: each.store.build(global_stores[each.store.name])
             for each in group.global_stores
@@ -218,7 +218,7 @@ class GroupRuntime:
 
     @property
     def only_processor(self) -> str | None:
-        """The name of the processor, where there is one alone."""
+        """The name of the processor, if there is only one."""
         names = [node.name for node in self._processors]
         return names[0] if len(names) == 1 else None
 
@@ -239,12 +239,12 @@ class GroupRuntime:
     ) -> Rejection | int:
         """Process the records of a batch from `start` to `stop`, up to the first rejected one.
 
-        That one leaves no trace in outputs and stores; the caller deals with it, and calls again
-        with the index after it. Otherwise returns the index after the last record processed:
-        `stop`, unless the time `until_s` (of `time.monotonic`) has come, a processor asked for a
-        commit, a punctuation was scheduled that may be due before, or some of the next records
-        are rejected as a batch: which of them is at fault, the next calls find out. At least one
-        record is processed.
+        A rejected record leaves no trace in outputs and stores; the caller handles it, and calls
+        again with the index after it. Otherwise, returns the index after the last record
+        processed. That is `stop`, unless the time `until_s` (of `time.monotonic`) has passed, a
+        processor asked for a commit, a punctuation was scheduled that may be due before `stop`, or
+        some of the next records were rejected as a batch; the next calls then find out which of
+        them is at fault. At least one record is processed.
         """
         source = self.source(batch.topic)
         try:
@@ -258,7 +258,7 @@ class GroupRuntime:
 
     @property
     def call(self) -> Call | None:
-        """The call of user code that goes on; may be asked by any thread, and never waits."""
+        """The call of user code in progress; any thread may read this, and it never blocks."""
         since_s, batch, index = self._call_began_s, self.batch, self.index
         if since_s is None:
             return self._oldest_async_call()
@@ -272,11 +272,11 @@ class GroupRuntime:
 
     @property
     def asynchronous(self) -> Sequence[RunningAsync]:
-        """The nodes whose calls go on while other things are done."""
+        """The nodes whose calls run while the task does other things."""
         return self._asynchronous
 
     def emit(self, node: RunningAsync, entry: Entry) -> Exception | None:
-        """Forward what a call has returned; return why that cannot be, with nothing of it left."""
+        """Forward the results of a call; if that fails, undo all of it and return the error."""
         self.batch, self.index = entry.batch, entry.index
         self.task_time.reach(entry.batch.timestamps[entry.index])
         for savepoint in self._savepoints:
@@ -307,9 +307,9 @@ class GroupRuntime:
         self.commit_requested = self._is_interrupted = True
 
     def punctuate(self, type_: PunctuationType, now: int) -> bool:
-        """Call what is due at `now`, by stream time or by the wall clock; tell whether any was.
+        """Call the punctuations of a type that are due at `now`; return whether any was.
 
-        Raises what one of the callbacks raises, with all that they did undone.
+        If a callback raises, undoes everything that the callbacks did, and raises the error.
         """
         queue = self._queues[type_]
         next_ms = queue.next_ms
@@ -362,7 +362,7 @@ class GroupRuntime:
         return source
 
     def close(self) -> None:
-        """Close the processors, parents first. Raises the first thing that one of them raised."""
+        """Close the processors, parents first. Raises the first error that one of them raised."""
         first: Exception | None = None
         for context in self._contexts:
             context.end()
@@ -429,9 +429,9 @@ class GroupRuntime:
     def _process_columns(
         self, source: RunningSource, batch: RecordBatch, start: int, stop: int, until_s: float
     ) -> Rejection | int:
-        """Process as many records as can be as one batch, by halving it as long as it fails.
+        """Process as many records as possible as one batch, by halving it as long as it fails.
 
-        With a time limit, not more than one call should take.
+        With a time limit, the batch is no larger than one call should take.
         """
         if until_s < inf:
             stop = min(stop, start + self._call_size.limit)
@@ -466,7 +466,7 @@ class GroupRuntime:
             stop = (start + stop) // 2
 
     def _undo(self, mark: int) -> None:
-        """Take back what was done since the last savepoint."""
+        """Undo everything since the last savepoint."""
         del self.outputs[mark:]
         for undo in self._undos:
             undo()

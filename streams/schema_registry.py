@@ -1,15 +1,16 @@
-"""Serdes with schemas that a Confluent schema registry keeps.
+"""Serdes whose schemas are in a Confluent schema registry.
 
     registry = SchemaRegistry("http://localhost:8081")
     orders = avro(registry, "orders-value", '{"type": "record", "name": "Order", ...}')
 
-They need the extra `schemaregistry`. A serde does not know the topic, so the subject is named; by
-Confluent's convention it is `<topic>-key` or `<topic>-value`. Null stays null, as for all serdes.
+These serdes need the extra `schemaregistry`. A serde does not know the topic, so you name the
+subject; by Confluent's convention, it is `<topic>-key` or `<topic>-value`. Null stays null, as for
+all serdes.
 
-The functions here raise `UnavailableError` where the extra is not installed, and `ConfigError` for
-a schema or settings that cannot be. The serdes raise `SerializationError` for what does not fit
-the schema; `UnavailableError` while the registry does not answer, and `ConfigError` where it
-refuses, so that no record is skipped for a fault that is not its own.
+The functions here raise `UnavailableError` if the extra is not installed, and `ConfigError` for an
+invalid schema or invalid settings. The serdes raise `SerializationError` for data that does not fit
+the schema. They raise `UnavailableError` while the registry does not answer, and `ConfigError` if
+it refuses, so that no record is skipped for a fault that is not its own.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ __all__ = ["SchemaRegistry", "avro", "json_schema", "protobuf"]
 
 
 def avro(registry: SchemaRegistry, subject: str, schema: str) -> Serde[Any]:
-    """Return a serde by an Avro schema, in JSON; records are dicts.
+    """Return a serde for an Avro schema, given in JSON; records are dicts.
 
-    Reading turns what was written by another version of the schema into this one.
+    Reading converts data that was written with another version of the schema to this version.
     """
     return _serde("avro", subject, schema_registry.avro(registry, subject, schema))
 
 
 def json_schema(registry: SchemaRegistry, subject: str, schema: str) -> Serde[Any]:
-    """Return a serde that writes JSON and checks it by a JSON schema, in both directions."""
+    """Return a serde for JSON that is checked against a JSON schema, in both directions."""
     return _serde("json_schema", subject, schema_registry.json_schema(registry, subject, schema))
 
 

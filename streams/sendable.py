@@ -1,7 +1,7 @@
-"""What Kafka takes besides bytes: timestamps and headers that a producer does not refuse.
+"""Checks that a producer will accept the timestamp and the headers of a record.
 
-A producer sends what a whole batch has put out, when nobody can tell any more which record is to
-blame. So both are checked where a record leaves the nodes, and `on_error` decides about it.
+When a producer sends the outputs of a whole batch, it is too late to tell which record is to blame.
+So both are checked where a record leaves the nodes, and `on_error` decides about the record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INT = {int}
 
 
 def refuse_timestamp(where: str, timestamp: object, least: int = 0) -> NoReturn:
-    """Raise `InvalidArgumentError` for what is no timestamp; `where` says who got it."""
+    """Raise `InvalidArgumentError` for an invalid timestamp; `where` says who got it."""
     if type(timestamp) is not int:
         given = f"of the type {type(timestamp).__name__}"
     else:
@@ -29,15 +29,15 @@ def refuse_timestamp(where: str, timestamp: object, least: int = 0) -> NoReturn:
 
 
 def check_timestamp(where: str, timestamp: object, least: int = 0) -> None:
-    """Raise `InvalidArgumentError` for what is no timestamp of `least` or more."""
+    """Raise `InvalidArgumentError` unless this is a timestamp of `least` or more."""
     if type(timestamp) is not int or not least <= timestamp < END_OF_TIME:
         refuse_timestamp(where, timestamp, least)
 
 
 def check_timestamps(where: str, timestamps: Sequence[int]) -> None:
-    """Raise `InvalidArgumentError` for a column, of one or more, that holds what is none.
+    """Raise `InvalidArgumentError` if a column holds an invalid timestamp.
 
-    Takes some 25 ns per item.
+    The column has one or more items. Takes about 25 ns per item.
     """
     if set(map(type, timestamps)) != _INT or min(timestamps) < 0 or max(timestamps) >= END_OF_TIME:
         for timestamp in timestamps:
@@ -45,9 +45,9 @@ def check_timestamps(where: str, timestamps: Sequence[int]) -> None:
 
 
 def sendable_headers(where: str, headers: object) -> list[tuple[str, bytes | None]]:
-    """Return headers as a producer takes them.
+    """Return headers in the form that a producer takes.
 
-    Raises `InvalidArgumentError` for what are no pairs of a text and bytes or `None`.
+    Raises `InvalidArgumentError` unless they are pairs of a string and bytes or `None`.
     """
     if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
         _refuse_headers(where, f"a {type(headers).__name__}")

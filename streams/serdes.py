@@ -5,10 +5,10 @@
     serdes.int64.serialize(7)  # b"\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07"
     serdes.by_name("string").deserialize(b"abc")  # "abc"
 
-`None` never reaches a serde: a null key stays null, and a null value, which deletes, stays null.
+`None` never reaches a serde: a null key stays null, and so does a null value, which deletes.
 
-The layouts of `string`, `int32`, `int64`, `float32`, `float64`, `uuid` and `boolean` are those of
-Java's serdes of the same meaning, so Java clients read what these write.
+`string`, `int32`, `int64`, `float32`, `float64`, `uuid` and `boolean` have the same layouts as the
+corresponding Java serdes, so Java clients can read what these serdes write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streams.errors import InvalidArgumentError, SerializationError
 
 T = TypeVar("T")
 
-# The module's own `bytes` is a serde.
+# In this module, `bytes` is a serde.
 Data = builtins.bytes
 
 
@@ -37,10 +37,10 @@ Data = builtins.bytes
 class Serde(Generic[T]):
     """A pair of functions between a type and bytes; hot loops bind them once.
 
-    Both raise `SerializationError`, with a message without payload, for what they cannot convert.
-    Neither is ever called with `None`. One of your own is an object of this class too:
-    `Serde("reversed", lambda data: data[::-1], lambda data: data[::-1])`. If its `serialize`
-    returns anything but bytes, or `None` for no value, that is a `SerializationError`, too.
+    Both functions raise `SerializationError` for values that they cannot convert; the message has
+    no payload. Neither is ever called with `None`. Your own serdes are objects of this class too:
+    `Serde("reversed", lambda data: data[::-1], lambda data: data[::-1])`. If `serialize` returns
+    anything but bytes, or `None` for no value, that is a `SerializationError`, too.
     """
 
     name: str
@@ -50,13 +50,13 @@ class Serde(Generic[T]):
     def __post_init__(self) -> None:
         if not callable(self.serialize) or not callable(self.deserialize):
             raise InvalidArgumentError(f"the serde {self.name} takes two functions")
-        # A producer and a store would find out when a whole batch is sent, and whose fault it is
-        # would be unknown.
+        # A producer or a store would notice only when a whole batch is sent, too late to tell
+        # which record is at fault.
         object.__setattr__(self, "serialize", _to_bytes(self.name, self.serialize))
 
 
 class _BuiltIn(Serde[T]):
-    """One of this module, which is known to return bytes."""
+    """A serde of this module, which is known to return bytes."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ def _to_bytes(name: str, serialize: Callable[[T], Data]) -> Callable[[T], Data]:
 def by_name(name: str) -> Serde[Any]:
     """Return the serde of this module with this name.
 
-    Raises `InvalidArgumentError` where there is none.
+    Raises `InvalidArgumentError` if there is none.
     """
     try:
         return _BY_NAME[name]
@@ -241,7 +241,7 @@ def _write_json(value: Any) -> Data:
 
 
 def _without_payload(error: TypeError | ValueError) -> str:
-    """Name what JSON cannot hold; from Python 3.12 on, the error itself may show a number."""
+    """Say what JSON cannot hold; from Python 3.12 on, the error's own message may show a number."""
     message = str(error)
     if message.startswith("Out of range"):
         return "a number in it is NaN or infinite"
@@ -287,13 +287,13 @@ float64: Serde[float] = _packed("float64", ">d")
 """8 bytes, big-endian, IEEE 754; Java's Double. NaN and the infinities are written."""
 
 uuid: Serde[UUID] = _BuiltIn("uuid", _write_uuid, _read_uuid)
-"""The text of 36 characters, in lower case; reads upper case too."""
+"""36 characters of text, in lower case; reads upper case too."""
 
 boolean: Serde[bool] = _BuiltIn("boolean", _write_boolean, _read_boolean)
-"""1 byte, 0 or 1; Java's Boolean. Writes `True` and `False` only, no number."""
+"""1 byte, 0 or 1; Java's Boolean. Writes only `True` and `False`, not numbers."""
 
 json: Serde[Any] = _BuiltIn("json", _write_json, _read_json)
-"""Compact JSON in UTF-8, other characters than ASCII as themselves.
+"""Compact JSON in UTF-8, with non-ASCII characters unescaped.
 
 NaN and the infinities are refused in both directions. The members of an object keep their order,
 so equal objects may differ in bytes: as a key, an object is a poor choice."""

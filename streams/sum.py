@@ -10,7 +10,7 @@ from streams.processor import BatchProcessor, RecordRejectedError
 from streams.record import Batch
 
 _BLOCK = 500
-"""So many values at a time: where one is no integer, few are converted in vain."""
+"""How many values are converted at a time; if one is not an integer, few conversions are wasted."""
 
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")
 
@@ -27,7 +27,7 @@ class SumProcessor(BatchProcessor):
         self._constant = constant
 
     def process(self, batch: Batch) -> None:
-        """Emit the sums, up to the first value that is no integer."""
+        """Emit the sums, up to the first value that is not an integer."""
         sums: list[bytes] = []
         reason = self._add(batch.values, sums)
         if sums:
@@ -36,7 +36,7 @@ class SumProcessor(BatchProcessor):
             raise RecordRejectedError(reason, batch, len(sums))
 
     def _add(self, values: Sequence[bytes | None], sums: list[bytes]) -> str | None:
-        """Append the sums, up to the first value that is no integer; return what is wrong there."""
+        """Append the sums, up to the first non-integer; return what is wrong with that value."""
         constant = self._constant
         for start in range(0, len(values), _BLOCK):
             block = values[start : start + _BLOCK]
@@ -52,7 +52,7 @@ class SumProcessor(BatchProcessor):
         return None
 
     def _add_each(self, values: Sequence[bytes | None], sums: list[bytes]) -> str | None:
-        """Do what `_add` does where some of the values may be no integers, or very long ones."""
+        """Do what `_add` does, for values that may not be integers or may be very long integers."""
         for value in values:
             try:
                 added = b"%d" % (int(value) + self._constant)  # type: ignore[arg-type]
@@ -67,10 +67,10 @@ class SumProcessor(BatchProcessor):
 
 
 def _sum_of_long(value: bytes, constant: int) -> bytes:
-    """Add to an integer of more digits than Python converts, 4,300 by default.
+    """Add to an integer with more digits than Python converts, 4,300 by default.
 
-    Its way of converting takes a time that grows with the square of the digits: half a minute
-    for 1 MB, in which a TaskManager would be taken for dead. That of `decimal` takes some ms.
+    Python's conversion takes time that grows with the square of the number of digits: half a minute
+    for 1 MB, in which a TaskManager would be taken for dead. `decimal` takes a few ms.
     """
     exact = decimal.Context(
         prec=max(len(value), constant.bit_length()) + 2,

@@ -1,4 +1,4 @@
-"""What time it is for a task: the partition times of its inputs, and its stream time."""
+"""The times of a task: the partition times of its inputs, and its stream time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from streams.timestamps import UNKNOWN_TIME
 class TaskTime:
     """The largest timestamps that a task has seen, in ms; -1 before the first one.
 
-    A partition has two: that of the records taken in, which timestamp extractors get, and that of
-    the records processed, which is committed with the offset of the next one. A task that starts
-    again goes on from the committed times, and its stream time is the largest of them (KAFKA-7994).
+    A partition has two times. The time of the records taken in is for timestamp extractors. The
+    time of the records processed is committed with the offset of the next record. A task that
+    starts again goes on from the committed times, and its stream time is the largest of them
+    (KAFKA-7994).
 
-    Rejected records count. Those that have no timestamp or cannot be read do not.
+    Rejected records count. Records that have no timestamp or cannot be read do not.
     """
 
     def __init__(
         self, partitions: Sequence[Partition], committed: Mapping[Partition, int] = {}
     ) -> None:
-        """Begin with the `committed` partition times; what has none begins with -1."""
+        """Begin with the `committed` partition times, or with -1 for partitions without one."""
         self._processed = {p: committed.get(p, UNKNOWN_TIME) for p in partitions}
         self._taken_in = dict(self._processed)
         self.stream_time = max(self._processed.values(), default=UNKNOWN_TIME)
@@ -36,7 +37,7 @@ class TaskTime:
         self._taken_in[partition] = time_ms
 
     def processed(self, partition: Partition) -> int:
-        """Return the partition time to commit: that of the records before the position."""
+        """Return the partition time to commit, which covers the records before the position."""
         return self._processed[partition]
 
     def reach(self, time_ms: int) -> None:

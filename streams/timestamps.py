@@ -1,10 +1,10 @@
-"""The time of a record: which one it is, and what happens where it is invalid.
+"""The time of a record: where it comes from, and what happens if it is invalid.
 
 Timestamps are milliseconds since the epoch, 0 to 2**63 - 1. An extractor that returns a negative
-one drops the record. The partition time is the largest timestamp of the earlier records of the
-partition, -1 if there is none.
+timestamp drops the record. The partition time is the largest timestamp of the earlier records of
+the partition, -1 if there is none.
 
-    record_timestamp                          # what producer or broker said; the default
+    record_timestamp                          # set by the producer or broker; the default
     FieldTimestampExtractor("at", unit="s")   # value["at"], in seconds
     as_extractor(lambda record, partition_time: record.value.at)
 """
@@ -37,7 +37,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 class RecordView(Protocol):
     """A record as an extractor sees it; key and value are deserialized.
 
-    `timestamp` is that of the topic, set by the producer or the broker; negative if there is none.
+    `timestamp` was set by the producer or the broker; it is negative if there is none.
     """
 
     @property
@@ -63,7 +63,7 @@ class TimestampExtractor(Protocol):
     def extract(self, record: RecordView, partition_time: int) -> int:
         """Return the record's timestamp; a negative one drops the record.
 
-        What this raises rejects the record: `on_error` decides what becomes of it.
+        If this raises, the record is rejected, and `on_error` decides about it.
         """
 
 
@@ -76,7 +76,7 @@ class _FunctionExtractor:
 
 
 class RecordTimestampExtractor(ABC):
-    """Takes the timestamp of the topic; a subclass says what to do where it is invalid."""
+    """Takes the timestamp in the topic; a subclass says what to do if it is invalid."""
 
     __slots__ = ()
 
@@ -91,7 +91,7 @@ class RecordTimestampExtractor(ABC):
 
 
 class FailOnInvalidTimestamp(RecordTimestampExtractor):
-    """Takes the timestamp of the topic and rejects records where it is invalid; the default."""
+    """Takes the timestamp in the topic, and rejects the record if it is invalid; the default."""
 
     __slots__ = ()
 
@@ -103,12 +103,12 @@ class FailOnInvalidTimestamp(RecordTimestampExtractor):
 
 
 class LogAndSkipOnInvalidTimestamp(RecordTimestampExtractor):
-    """Takes the timestamp of the topic; drops records where it is invalid, each with a warning."""
+    """Takes the timestamp in the topic; drops the record with a warning if it is invalid."""
 
     __slots__ = ()
 
     def on_invalid(self, record: RecordView, partition_time: int) -> int:
-        """Log where the record stands, and return a negative number."""
+        """Log where the record is, and return a negative number."""
         logger.warning(
             "record without a valid timestamp is skipped",
             topic=record.topic,
@@ -119,7 +119,7 @@ class LogAndSkipOnInvalidTimestamp(RecordTimestampExtractor):
 
 
 class UsePartitionTimeOnInvalidTimestamp(RecordTimestampExtractor):
-    """Takes the timestamp of the topic or, where it is invalid, the partition time."""
+    """Takes the timestamp in the topic or, if it is invalid, the partition time."""
 
     __slots__ = ()
 
@@ -138,9 +138,10 @@ record_timestamp: RecordTimestampExtractor = FailOnInvalidTimestamp()
 
 @dataclass(frozen=True, slots=True)
 class WallclockTimestampExtractor:
-    """Takes the time at which the record is read; `clock_ms` tells it.
+    """Takes the time at which the record is read, from `clock_ms`.
 
-    Without one, that is the wall clock: of the task or, under a `TopologyTestDriver`, the driver's.
+    Without `clock_ms`, it takes the wall clock of the task or, under a `TopologyTestDriver`, of the
+    driver.
     """
 
     clock_ms: Callable[[], int] | None = None
@@ -152,11 +153,11 @@ class WallclockTimestampExtractor:
 
 @dataclass(frozen=True, slots=True)
 class FieldTimestampExtractor:
-    """Takes the time from a field of values that are dicts, as those of the serde `json`.
+    """Takes the time from a field of values that are dicts, such as those of the serde `json`.
 
-    Units `ms`, `s` and `us` read numbers since the epoch: integers are rounded down to the
-    millisecond, fractions to the nearest one. `iso8601` reads texts such as
-    `2026-11-21T07:13:01.5+01:00`; one without an offset is UTC. A field that is missing, of
+    The units `ms`, `s` and `us` read numbers since the epoch: integers are rounded down to the
+    millisecond, fractions to the nearest millisecond. `iso8601` reads strings such as
+    `2026-11-21T07:13:01.5+01:00`; a string without an offset is UTC. A field that is missing, of
     another type, before 1970 or beyond 2**63 - 1 ms is invalid: `on_invalid` decides.
     """
 
@@ -175,7 +176,7 @@ class FieldTimestampExtractor:
             )
 
     def extract(self, record: RecordView, partition_time: int) -> int:
-        """Return the time that the field tells."""
+        """Return the time in the field."""
         value = record.value
         if isinstance(value, dict):
             timestamp = _READ[self.unit](value.get(self.field))
@@ -215,7 +216,7 @@ _READ: dict[str, Callable[[object], int]] = {
 
 
 def as_extractor(extractor: TimestampExtractor | ExtractorFunction) -> TimestampExtractor:
-    """Make an extractor of a function `(record, partition_time) -> int`.
+    """Make an extractor from a function `(record, partition_time) -> int`.
 
     An extractor is returned as it is; anything else raises `TypeError`.
     """
@@ -234,18 +235,18 @@ def as_extractor(extractor: TimestampExtractor | ExtractorFunction) -> Timestamp
 
 
 def following(extractor: TimestampExtractor, clock_ms: Callable[[], int]) -> TimestampExtractor:
-    """Return the extractor with `clock_ms` as its clock, if it follows that of the task."""
+    """Return the extractor with `clock_ms` as its clock, if it follows the task's clock."""
     if isinstance(extractor, WallclockTimestampExtractor) and extractor.clock_ms is None:
         return replace(extractor, clock_ms=clock_ms)
     return extractor
 
 
 class Extracted(NamedTuple):
-    """The timestamps of a batch, negative where a record is to be left out.
+    """The timestamps of a batch; those of records to be left out are negative.
 
-    `dropped` has the indices of those, ascending; who called counts them as dropped, for the
-    reason `INVALID_TIMESTAMP`. `partition_time` is the one to pass with the
-    partition's next batch.
+    `dropped` has the indices of these records, ascending; the caller counts them as dropped, for
+    the reason `INVALID_TIMESTAMP`. `partition_time` is the one to pass with the partition's next
+    batch.
     """
 
     timestamps: Sequence[int]
@@ -261,9 +262,9 @@ def extract_column(
 ) -> Extracted:
     """Return the timestamps of all records of a batch.
 
-    `view(i)` makes the record at index i. It is not called, and the column of the batch is
-    returned itself, if the extractor takes the timestamps of the topic and all are valid.
-    Raises `StreamsError` where the extractor does, or fails, or returns what is no timestamp.
+    `view(i)` makes the record at index i. If the extractor takes the timestamps in the topic and
+    all are valid, `view` is not called, and the batch's own column is returned. Raises
+    `StreamsError` if the extractor raises it, fails, or returns an invalid timestamp.
     """
     column = batch.timestamps
     if _takes_the_topics(extractor) and min(column, default=0) >= 0:
@@ -283,7 +284,7 @@ def extract_column(
 
 
 def stamped(batch: RecordBatch, extracted: Extracted) -> RecordBatch:
-    """Return the batch with the timestamps that were found, without the records to be left out."""
+    """Return the batch with the extracted timestamps, without the records to be left out."""
     if extracted.timestamps is batch.timestamps:
         return batch
     out = frozenset(extracted.dropped)

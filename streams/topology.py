@@ -15,9 +15,10 @@ N = TypeVar("N")
 
 @dataclass(frozen=True, slots=True)
 class GlobalStore:
-    """A store that every task may read, and the two nodes that alone keep it up to date (KIP-28).
+    """A store that every task may read, and the only two nodes that update it (KIP-28).
 
-    No task runs them: wherever tasks are, a copy of the store follows all partitions of the topic.
+    No task runs these nodes: wherever tasks run, a copy of the store follows all partitions of the
+    topic.
     """
 
     source: Source
@@ -26,18 +27,20 @@ class GlobalStore:
 
     @property
     def topic(self) -> str:
-        """The topic that the store follows, which is its log as well."""
+        """The topic that the store follows, which is also its log."""
         return self.source.topics[0]
 
     @property
     def group(self) -> NodeGroup:
-        """Its nodes as a group."""
+        """The two nodes as a group."""
         return NodeGroup((self.source, self.processor), (self.store,), is_global=True)
 
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """A topic of the topology itself, between two node groups; `partitions` `None` is derived."""
+    """A topic of the topology itself, between two node groups.
+
+    If `partitions` is `None`, the number is derived."""
 
     name: str
     partitions: int | None = None
@@ -45,10 +48,10 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that run in one task, as they are connected or share stores: a sub-topology.
+    """Nodes that run in one task because they are connected or share stores: a sub-topology.
 
-    Its name is that of its first source. The nodes stand in an order in which parents come before
-    children. Its processors may read the `global_stores`; it `is_global` where it writes one.
+    The group has the name of its first source. In `nodes`, parents come before children. The
+    group's processors may read the `global_stores`; the group `is_global` if it writes one.
     """
 
     nodes: tuple[Node, ...]
@@ -58,7 +61,7 @@ class NodeGroup:
 
     @property
     def name(self) -> str:
-        """What the group's tasks are called after."""
+        """The name that the group's tasks are called after."""
         return self.sources[0].name
 
     @property
@@ -73,16 +76,16 @@ class NodeGroup:
 
     @property
     def in_topics(self) -> tuple[str, ...]:
-        """The topics that are read, but for those that a pattern finds."""
+        """The topics that are read, except those that a pattern finds."""
         return _unique(topic for source in self.sources for topic in source.topics)
 
     @property
     def out_topics(self) -> tuple[str, ...]:
-        """The topics that are written, but for those that a function chooses."""
+        """The topics that are written, except those that a function chooses."""
         return _unique(topic for sink in self.sinks for topic in sink.topics)
 
     def begins_at_end(self, topic: str) -> bool:
-        """Whether a topic is read from its end where nothing is committed yet."""
+        """Whether a topic is read from its end if nothing is committed yet."""
         return any(
             source.auto_offset_reset == "latest"
             for source in self.sources
@@ -96,7 +99,7 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What `TopologyBuilder.build` returns: nodes and stores that fit together."""
+    """The result of `TopologyBuilder.build`: nodes and stores that fit together."""
 
     nodes: tuple[Node, ...]
     stores: tuple[StoreBuilder[Any, Any], ...]
@@ -105,7 +108,7 @@ class Topology:
 
     @property
     def groups(self) -> tuple[NodeGroup, ...]:
-        """The node groups, by their first nodes; each is the unit of which tasks are made."""
+        """The node groups, in the order of their first nodes; each task runs one group."""
         stores = {store.name: store for store in self.stores}
         return tuple(
             NodeGroup(

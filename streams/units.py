@@ -1,4 +1,4 @@
-"""The node group that the tasks of a processor of pipeline.yaml run."""
+"""Builds the node group that the tasks of a pipeline.yaml processor run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BUILT_IN: Mapping[ProcessorType, Callable[..., Any]] = {
 
 
 class Unit(Protocol):
-    """A processor of pipeline.yaml with its topics: a `ProcessorReplica`, for one."""
+    """A processor of pipeline.yaml with its topics, such as a `ProcessorReplica`."""
 
     @property
     def name(self) -> str: ...
@@ -63,9 +63,9 @@ class Unit(Protocol):
 def group_of(unit: Unit, code: UserCode, queries: Queries | None = None) -> NodeGroup:
     """Return the nodes of a processor, with the topics that it reads and writes in Kafka.
 
-    A built-in type or a class of the user's is one node between a source and sinks; the sinks are
-    called as the targets in `to`. `queries` run those that are Spark's. Raises ConfigError where
-    the user's code is not found or fails, and TopologyError where it builds what cannot be.
+    A built-in type or a user's class is one node between sources and sinks; the sinks have the
+    names of the targets in `to`. `queries` runs the processors that are Spark's. Raises ConfigError
+    if user code is not found or fails, and TopologyError if it builds an invalid topology.
     """
     if unit.type is ProcessorType.TOPOLOGY:
         return _group_of_topology(unit, code)
@@ -100,18 +100,18 @@ def group_of(unit: Unit, code: UserCode, queries: Queries | None = None) -> Node
 
 
 def sharing_key(unit: Unit) -> str:
-    """Return a text that units have in common whose global stores are the same ones."""
+    """Return a string that is the same for units that have the same global stores."""
     return json.dumps([unit.code, dict(unit.config), unit.options.get("globals")], sort_keys=True)
 
 
 def settings_of(unit: Unit) -> GroupSettings:
-    """Return how a processor's tasks run."""
+    """Return the settings of a processor's tasks."""
     return GroupSettings(
         on_error=unit.on_error,
         dead_letter_topic=unit.dead_letter_topic,
         max_task_idle_ms=unit.options.get("max_task_idle_ms", 0),
         buffered_records=unit.options.get("buffered_records", DEFAULT_BUFFERED_RECORDS),
-        # What the built-in types emit does not depend on which input comes first.
+        # The output of the built-in types does not depend on which input comes first.
         takes_inputs_as_they_come=unit.type in (*_BUILT_IN, *ON_SPARK),
         gathers=unit.type in ON_SPARK,
     )
@@ -119,7 +119,7 @@ def settings_of(unit: Unit) -> GroupSettings:
 
 def _supplier(unit: Unit, code: UserCode, queries: Queries | None) -> Supplier:
     if unit.type in ON_SPARK:
-        # Imported late, as Arrow takes a while, and most tasks do not need it.
+        # Imported late: Arrow takes a while to import, and most tasks do not need it.
         from streams.spark.processor import SparkProcessor
 
         spec = QuerySpec.of(unit.code, unit.options, unit.config)
@@ -164,7 +164,7 @@ def _followed(store: GlobalStore, options: Mapping[str, Any]) -> GlobalStore:
 
 
 def _moved(node: Node, topics: Mapping[str, str]) -> Node:
-    """Return a node with the topics in Kafka in place of those of the builder."""
+    """Return a node with the topics in Kafka instead of the builder's topics."""
     match node:
         case Source() | Sink():
             return replace(node, topics=tuple(topics.get(topic, topic) for topic in node.topics))

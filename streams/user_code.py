@@ -17,7 +17,7 @@ _FORM = "write it as package.module:Name"
 
 
 def form_problem(reference: str) -> str | None:
-    """Return why a text is no reference such as `package.module:Name`, or None if it is one."""
+    """Return why a string is not a reference such as `package.module:Name`; None if it is one."""
     module, _, name = reference.partition(":")
     if name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
         return None
@@ -28,9 +28,9 @@ class UserCode:
     """Finds classes and functions by references such as `package.module:Name`."""
 
     def __init__(self, modules: Sequence[str] = (), python_path: Sequence[Path] = ()) -> None:
-        """Take the allow-list; a package on it stands for its modules too.
+        """Take the allow-list; a package on the list includes its modules.
 
-        The folders of `python_path` are put in front of `sys.path`.
+        The folders of `python_path` are put at the front of `sys.path`.
         """
         self._modules = modules
         self.python_path = python_path
@@ -49,9 +49,9 @@ class UserCode:
             _import(module)
 
     def load(self, reference: str) -> Any:
-        """Return what a reference names: a class or function that a module on the list defines.
+        """Return the class or function that a reference names and a module on the list defines.
 
-        Raises ConfigError that says why that is not possible.
+        Raises ConfigError, which says why, if that is not possible.
         """
         module, _, name = reference.partition(":")
         wrong = form_problem(reference)
@@ -61,7 +61,8 @@ class UserCode:
         found = getattr(_import(module), name, None)
         if found is None:
             raise ConfigError(f'module "{module}" has no "{name}"')
-        # What it only imports is not its own: references come over a topic that others may write.
+        # References come over a topic that others may write to, so names that the module only
+        # imports are refused.
         if not self._allows(getattr(found, "__module__", None) or ""):
             raise ConfigError(f'"{name}" is not defined in module "{module}", only imported there')
         return found

@@ -1,4 +1,4 @@
-"""What is said about an exception in a node: what went wrong, where, in which node, and why."""
+"""Explains an exception in a node: what went wrong, where, in which node, and why."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ class Node:
 
 
 class Explanation:
-    """An exception that a node raised, explained; each part is found out when it is asked for."""
+    """Explains an exception that a node raised; each part is worked out when it is needed."""
 
     def __init__(self, error: Exception, source: RunningSource | None = None) -> None:
-        """`source` is what the record came through, if the stack may not say."""
+        """`source` is the record's source, in case the stack does not show it."""
         self.error = error
         self._source = source
 
     @cached_property
     def trace(self) -> Trace:
-        """Where it came from."""
+        """The traceback of the exception."""
         return Trace.of(self.error)
 
     @cached_property
     def reason(self) -> str:
-        """What went wrong, in words, and where in the user's code.
+        """A description of what went wrong, and where in user code.
 
-        Not more of it than a header or a status can take. A processor that rejects a record on
-        purpose has said all there is to say.
+        It is no longer than a header or a status can take. If a processor rejects a record on
+        purpose, its words are enough, and the place is left out.
         """
         error = self.error
         is_ours = isinstance(error, StreamsError)
@@ -64,9 +64,9 @@ class Explanation:
 
     @cached_property
     def where(self) -> str:
-        """What follows a message: ` (shop.py:17 in process, processor "Enrich")`.
+        """The suffix for a message: ` (shop.py:17 in process, processor "Enrich")`.
 
-        With advice behind it, where there is some. "" for what no user code is to blame for.
+        Advice follows, if there is any. "" if no user code is to blame.
         """
         frames = self.trace.user_frames
         if not frames:
@@ -77,10 +77,10 @@ class Explanation:
 
     @cached_property
     def node(self) -> Node | None:
-        """The node whose code raised it; `None` if the stack does not say.
+        """The node whose code raised the exception; `None` if the stack does not say.
 
-        That is the node of the innermost line of user code, also where the engine has refused
-        what it did there.
+        This is the node of the innermost line of user code, even if the engine raised the
+        exception because it refused what that line did.
         """
         trace = self.trace
         runtime = _runtime(trace)
@@ -97,7 +97,7 @@ class Explanation:
 
     @cached_property
     def advice(self) -> str:
-        """What to do about user code that fails on bytes, where no serde was given; or ""."""
+        """Advice for user code that fails on bytes because no serde was given; or ""."""
         error = self.trace.error
         if type(error) not in (TypeError, AttributeError) or not _ABOUT_BYTES.search(str(error)):
             return ""
@@ -130,7 +130,7 @@ def _locals(trace: Trace, name: str) -> Iterator[Any]:
 
 
 def _processor_in(frame: FrameType, runtime: GroupRuntime) -> str | None:
-    """Return the name of a processor that a frame works with: `self` of its methods, as a rule."""
+    """Return the name of a processor that a frame works with, usually `self` of its methods."""
     for value in frame.f_locals.values():
         # The arguments of a decorator's wrapper are a tuple.
         candidate = value[0] if type(value) is tuple and value else value

@@ -1,4 +1,4 @@
-"""Where user code was when it raised: the lines of a traceback that are the user's own."""
+"""Finds where user code was when it raised: the lines of a traceback that are the user's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENGINE = tuple(
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CALLED_BY_THE_ENGINE = ("confluent_kafka", "py4j", "pyarrow", "pyspark")
-"""Libraries that are called without user code in between, and may lie anywhere."""
+"""Libraries that the engine calls without user code in between; they may be installed anywhere."""
 _MOST_FRAMES = 20
 _LONGEST_LINE = 200
 
@@ -38,7 +38,7 @@ class _Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UserFrame:
-    """A line of user code; `file` begins where its module is imported from: `shop/orders.py`."""
+    """A line of user code; `file` is relative to the import path, such as `shop/orders.py`."""
 
     file: str
     line: int
@@ -53,8 +53,8 @@ class UserFrame:
 class Trace:
     """The traceback of an exception: all its frames, the innermost last.
 
-    Where the engine has wrapped what user code raised, it goes on with that: `error` is then the
-    exception of the user code.
+    If the engine has wrapped an exception of user code, the trace goes on with the frames of that
+    exception, and `error` is the exception of user code.
     """
 
     error: BaseException
@@ -67,9 +67,9 @@ class Trace:
 
     @cached_property
     def user_entries(self) -> list[Entry]:
-        """Those of user code, at most the 20 innermost; a line that recurs counts once.
+        """The entries of user code, at most the 20 innermost; a line that recurs counts once.
 
-        Code that is installed as a package counts if the engine called it and nothing else on the
+        An installed package counts as user code if the engine called it and nothing else on the
         stack is the user's.
         """
         own = [entry for entry in self.entries if _origin(entry[0].f_code) is _Origin.USER]
@@ -81,14 +81,14 @@ class Trace:
 
     @cached_property
     def user_frames(self) -> tuple[UserFrame, ...]:
-        """What `user_entries` are; the innermost is the last."""
+        """The `user_entries` as frames to show; the innermost is the last."""
         return tuple(_user_frame(frame, line) for frame, line in self.user_entries)
 
     @property
     def text(self) -> str:
         """The user's frames with their lines of source, as Python shows them, and the class.
 
-        Neither the message nor any variable is in it: both may hold what is in records.
+        It contains neither the message nor any variable: both may hold data of records.
         """
         lines = ["Traceback of user code (most recent call last):"]
         for (frame, number), shown in zip(self.user_entries, self.user_frames, strict=True):
@@ -120,7 +120,7 @@ def place_of(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return class, message and place of what user code raised where no record is at fault."""
+    """Return class, message and place of an error in user code that no record is to blame for."""
     place = place_of(error)
     return f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")
 
@@ -179,7 +179,7 @@ def _origin_of_file(path: str) -> _Origin:
         return _Origin.ENGINE
     if any(folder in path for folder in _INSTALLED):
         return _Origin.INSTALLED
-    # What is made at run time, as by dataclasses, has a name such as <string>.
+    # Code that is made at run time, as by dataclasses, has a name such as <string>.
     if path.startswith(("<", _STANDARD_LIBRARY)):
         return _Origin.STANDARD_LIBRARY
     return _Origin.USER

@@ -1,11 +1,11 @@
-"""State stores: what a task remembers, by the transactions that have committed.
+"""State stores: the state of a task, as its committed transactions have left it.
 
     from streams import serdes, stores
 
     counts = stores.key_value("counts", serdes.string, serdes.int64)
 
-A definition says what a store holds; the engine makes one store per task of it. What a processor
-then gets is a `KeyValueStore`, `TimestampedKeyValueStore`, `WindowStore`, `SessionStore` or
+A definition says what a store holds; the engine makes one store per task from it. A processor then
+gets a `KeyValueStore`, `TimestampedKeyValueStore`, `WindowStore`, `SessionStore` or
 `VersionedKeyValueStore`.
 """
 

@@ -1,4 +1,4 @@
-"""What the stores give and take besides keys and values."""
+"""The types that stores give and take in addition to keys and values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
 
 class Window(NamedTuple):
-    """A stretch of time in ms.
+    """An interval of time, in ms.
 
-    `end` is not in a window of fixed size any more; in a session it is the time of the last record.
+    `end` is exclusive in a window of fixed size; in a session, it is the time of the last record.
     """
 
     start: int
@@ -34,14 +34,14 @@ class Window(NamedTuple):
 
 
 class Windowed(NamedTuple, Generic[K]):
-    """A key in a window: two windows of one key are two keys."""
+    """A key in a window; the same key in another window is another key."""
 
     key: K
     window: Window
 
 
 class VersionedRecord(NamedTuple, Generic[V]):
-    """A value that held from `timestamp` on, until before `valid_to`; `None` = it still does."""
+    """A value that is valid from `timestamp` until before `valid_to`; `None` means it still is."""
 
     value: V
     timestamp: int
@@ -49,7 +49,7 @@ class VersionedRecord(NamedTuple, Generic[V]):
 
 
 class LateCount:
-    """Counts what a store refuses because it comes too late; what is undone, counts no more."""
+    """Counts entries that a store refuses because they come too late, except those undone later."""
 
     name: str
     dropped: int = 0
@@ -58,7 +58,7 @@ class LateCount:
     _marked = 0
 
     def mark(self) -> None:
-        """Remember the count, for `back_to_mark`; the engine does both."""
+        """Remember the count for `back_to_mark`; the engine calls both."""
         self._marked = self.dropped
 
     def back_to_mark(self) -> None:
@@ -78,13 +78,13 @@ def check_time(store: str, time: int) -> None:
 
 
 def check_value_time(store: str, time: int) -> None:
-    """Refuse a time that cannot stand with a value; -1 says that it is unknown."""
+    """Refuse a time that a value cannot have; -1 means that the time is unknown."""
     if time.__class__ is not int or not -1 <= time < 2**63:
         _refuse_time(store, time, "from -1")
 
 
 def check_bounds(store: str, *times: int) -> None:
-    """Refuse times to look for that are no whole numbers; any are taken."""
+    """Refuse times to look for that are not whole numbers; any whole number is allowed."""
     for time in times:
         if time.__class__ is not int:
             raise StateStoreError(

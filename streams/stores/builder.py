@@ -1,4 +1,4 @@
-"""Definitions of stores: what a store holds, how it is kept, and what its state topic is like."""
+"""Definitions of stores: what a store holds, how it is kept, and how its state topic is set up."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _TIMES: Mapping[str, Callable[[bytes], int]] = {
 class StoreBuilder(Generic[K, V]):
     """The definition of a store. Make it with one of the functions of this module.
 
-    A store that is not `persistent` is in memory, and restored as a whole after every start; one
-    that is not `logged` has no state topic, and is empty after each start.
+    A store that is not `persistent` is in memory, and restored as a whole after every start. A
+    store that is not `logged` has no state topic, and is empty after every start.
     """
 
     name: str
@@ -77,9 +77,9 @@ class StoreBuilder(Generic[K, V]):
 
     @property
     def kind(self) -> str:
-        """How content is laid out on the disk; content of another kind cannot be used.
+        """The layout of the content on disk; content of another kind cannot be used.
 
-        It is part of a store's identity, with the format version of RocksDBStore. Windows and
+        The kind is part of a store's identity, with the format version of RocksDBStore. Windows and
         sessions with another retention may have segments of another length.
         """
         if self._is_segmented:
@@ -87,10 +87,10 @@ class StoreBuilder(Generic[K, V]):
         return self.family
 
     def topic_config(self) -> Mapping[str, str]:
-        """Return the policy of the state topic, by Kafka's names.
+        """Return the policy of the state topic, under Kafka's names.
 
-        Windows and sessions are deleted a week after they would have expired if stream time went
-        with the clock, counted from when they were written: it may go slower, or stand still.
+        Kafka deletes windows and sessions at the end of their retention and a week more, counted
+        from when they were written: stream time may go slower than the clock, or stand still.
         """
         if not self._is_segmented:
             return {"cleanup.policy": "compact"}
@@ -105,8 +105,8 @@ class StoreBuilder(Generic[K, V]):
     ) -> BytesStore:
         """Open a task's bytes for `build`; in `directory` if the store is persistent.
 
-        `identity` says what the content belongs to; the kind is added to it. `resources` are what
-        it shares with the other stores of the process. Raises what `RocksDBStore` does.
+        `identity` says what the content belongs to; the kind is added to it. `resources` are shared
+        with the other stores of the process. Raises what `RocksDBStore` raises.
         """
         timestamp_of = _TIMES.get(self.family)
         segment_of = None
@@ -119,11 +119,11 @@ class StoreBuilder(Generic[K, V]):
         return RocksDBStore(directory, identity, timestamp_of, segment_of, resources)
 
     def open_in_memory(self) -> BytesStore:
-        """Open bytes for `build` that are not kept, whether the store is persistent or not."""
+        """Open bytes for `build` in memory, whether the store is persistent or not."""
         return replace(self, persistent=False).open(Path(), {})
 
     def build(self, bytes_store: StoreBytes) -> Store:
-        """Return the store over bytes that `open` returned, or a view of them."""
+        """Return the store on top of bytes that `open` returned, or of a view of them."""
         return _MAKERS[self.family](
             self.name, bytes_store, self.key_serde, self.value_serde, **self.options
         )
@@ -151,7 +151,7 @@ def timestamped_key_value(
     persistent: bool = True,
     logged: bool = True,
 ) -> StoreBuilder[K, V]:
-    """Define a `TimestampedKeyValueStore`; `value_serde` is that of the values without a time."""
+    """Define a `TimestampedKeyValueStore`; `value_serde` is for the values without a time."""
     return StoreBuilder(name, "timestamped-key-value", key_serde, value_serde, persistent, logged)
 
 
@@ -168,7 +168,7 @@ def window(
 ) -> StoreBuilder[K, V]:
     """Define a `WindowStore`.
 
-    The retention counts from the start of a window, so it is at least its size.
+    The retention counts from the start of a window, so it is at least the window's size.
     """
     where = f'the window store "{name}"'
     _check_ms(where, "window_size_ms", window_size_ms, 1)

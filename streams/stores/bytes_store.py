@@ -19,12 +19,14 @@ Entry: TypeAlias = tuple[bytes, bytes]
 Change: TypeAlias = tuple[bytes, bytes | None]
 Changes: TypeAlias = dict[bytes, bytes | None]
 
-# What `_undo` has for a key that was not in `uncommitted`.
+# The entry in `_undo` for a key that was not in `uncommitted`.
 _ABSENT: Any = object()
 
 
 class StoreBytes(Protocol):
-    """What a store as a processor sees it needs of its bytes; see `BytesStore`."""
+    """The bytes below a store, as far as a processor's view of the store needs them.
+
+    See `BytesStore`."""
 
     @property
     def max_timestamp(self) -> int: ...
@@ -46,29 +48,29 @@ class StoreBytes(Protocol):
 class BytesStore(ABC):
     """Key-value pairs of bytes that change with a transaction.
 
-    What the open transaction wrote stays in `uncommitted` until `commit`. `savepoint` and `undo`
-    take back the writes of one record. One thread uses a store.
+    Writes of the open transaction stay in `uncommitted` until `commit`. `savepoint` and `undo` take
+    back the writes of one record. Only one thread uses a store.
 
-    A key has two forms. `get`, `put`, `restore` and `uncommitted` take it as it stands in the
-    state topic. Where a store is divided into segments (`segment_of`), `scan` and `drop_range`
-    take and give it with the 8 bytes of its segment in front, which is how it is ordered and
-    kept: so segments can change their size without a change of the state topic.
+    A key has two forms. `get`, `put`, `restore` and `uncommitted` take the key as it is in the
+    state topic. If a store is divided into segments (`segment_of`), `scan` and `drop_range` take
+    and return the key with the 8 bytes of its segment in front. Keys are ordered and kept in that
+    form, so segments can change their size without a change to the state topic.
     """
 
     uncommitted: Changes
-    """What the open transaction wrote: one record for the state topic per entry; `None` deletes."""
+    """The writes of the open transaction, one state topic record per entry; `None` deletes."""
 
     max_timestamp: int
-    """The largest timestamp of a key that was ever written, deleted ones included; -1 = none."""
+    """The largest timestamp of any key ever written, including deleted keys; -1 if none."""
 
     committed_timestamp: int
     """`max_timestamp` without the open transaction."""
 
     generation: int
-    """Grows when writes are taken back, or others come in: what was remembered may be wrong."""
+    """Grows when writes are undone or come from elsewhere: cached values may then be wrong."""
 
     _undo: list[tuple[bytes | Changes, Any]]
-    """What `uncommitted` had for a key, or for each key of changes, before they were written."""
+    """For a key, or for each key of a dict of changes: what `uncommitted` had before the write."""
 
     _readers: Readers[Change]
     _order: SortedKeys | None
@@ -78,7 +80,7 @@ class BytesStore(ABC):
         timestamp_of: Callable[[bytes], int] | None = None,
         segment_of: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        """Take the time of a key, for `max_timestamp`, and its segment, always of 8 bytes."""
+        """Take functions for a key's time, for `max_timestamp`, and for its segment of 8 bytes."""
         self._timestamp_of = timestamp_of
         self._segment_of = segment_of
         self._scans: WeakSet[StoreIterator[Entry]] = WeakSet()
@@ -88,7 +90,7 @@ class BytesStore(ABC):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or has closed itself since it is damaged."""
+        """Whether the store was closed, or has closed itself because it is damaged."""
         return self._closed
 
     @property
@@ -98,7 +100,7 @@ class BytesStore(ABC):
 
     @abstractmethod
     def approximate_num_entries(self) -> int:
-        """About how many entries there are, the open transaction included."""
+        """Return about how many entries there are, including the open transaction."""
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
@@ -126,7 +128,7 @@ class BytesStore(ABC):
                 self.max_timestamp = timestamp
 
     def put_many(self, changes: Changes) -> None:
-        """Do what `put` does for each of the changes, which the caller hands over."""
+        """Do what `put` does for each change; the caller must not use `changes` afterwards."""
         if self._order is not None or self._timestamp_of is not None:
             for key, value in changes.items():
                 self.put(key, value)
@@ -138,7 +140,7 @@ class BytesStore(ABC):
         self.uncommitted.update(changes)
 
     def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:
-        """Return the entries with `low <= key < high` in byte order; `None` is no upper end."""
+        """Return the entries with `low <= key < high` in byte order; `None` means no upper end."""
         self.require_open()
         if high is not None and low >= high:
             return StoreIterator(iter(()))
@@ -156,7 +158,7 @@ class BytesStore(ABC):
             self._saved_timestamp = self.max_timestamp
 
     def undo(self) -> None:
-        """Set the open transaction back to what it was at the last savepoint, or at its begin."""
+        """Set the open transaction back to the last savepoint, or to its beginning."""
         self._readers.read_all()
         self.generation += 1
         for keys, formers in reversed(self._undo):
@@ -177,7 +179,7 @@ class BytesStore(ABC):
             self._order.discard(self._local(key))
 
     def commit(self, offset: int) -> None:
-        """Apply the open transaction; `offset` is that behind its last state topic record."""
+        """Apply the open transaction; `offset` is the one after its last state topic record."""
         self._apply(self.uncommitted, offset, self.max_timestamp)
         self._begin(self.max_timestamp)
 
@@ -189,7 +191,7 @@ class BytesStore(ABC):
     def restore(self, entries: Mapping[bytes, bytes | None], offset: int) -> None:
         """Apply state topic records (`None` deletes), all of them before `offset`.
 
-        Only between transactions, before the first one.
+        Call this only while no transaction is open, before the first one.
         """
         self.generation += 1
         latest = self.committed_timestamp
@@ -205,16 +207,16 @@ class BytesStore(ABC):
     def drop_range(self, low: bytes, high: bytes | None) -> None:
         """Forget committed entries with `low <= key < high`, here but not in the state topic.
 
-        For what has expired by `committed_timestamp`: nobody may miss it after a rollback.
+        Only for entries that have expired by `committed_timestamp`: a rollback must not need them.
         """
 
     @abstractmethod
     def wipe(self) -> None:
-        """Drop the content; the store is as new."""
+        """Drop the content; the store is then like new."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the store holds, with its iterators. What was not committed is gone."""
+        """Release the store's resources, and close its iterators. Uncommitted writes are lost."""
 
     @abstractmethod
     def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
@@ -225,7 +227,7 @@ class BytesStore(ABC):
         """Return the committed entries of a range, as they are now."""
 
     def require_open(self) -> None:
-        """Raise `StateStoreError`, or what has closed the store, unless it is open."""
+        """Raise `StateStoreError`, or the error that closed it, unless the store is open."""
         if self._closed:
             raise StateStoreError("the store is closed")
 
@@ -241,7 +243,7 @@ class BytesStore(ABC):
         return key if self._segment_of is None else self._segment_of(key) + key
 
     def _scan_changes(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Change]:
-        """Return what the open transaction wrote in a range, as it is now."""
+        """Return the writes of the open transaction in a range, as they are now."""
         if self._order is None:
             self._order = SortedKeys(map(self._local, self.uncommitted))
         uncommitted, start = self.uncommitted, 0 if self._segment_of is None else SEGMENT_BYTES
@@ -254,7 +256,7 @@ class BytesStore(ABC):
         self._scans.clear()
 
     def _end(self) -> None:
-        """Forget everything that is in memory: the store is closed."""
+        """Mark the store as closed, and forget everything that is in memory."""
         self._closed = True
         self.generation += 1
         self._close_scans()
@@ -264,7 +266,7 @@ class BytesStore(ABC):
 def _merged(
     committed: Iterator[Entry], changes: Iterator[Change], reverse: bool
 ) -> Iterator[Entry]:
-    """Yield committed entries with the changes over them; both come in the same order."""
+    """Yield committed entries merged with the changes to them; both come in the same order."""
     change = next(changes, None)
     for entry in committed:
         key = entry[0]

@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class StoreIterator(Generic[T]):
-    """Entries of a store as they were when it was asked for them; later writes do not show.
+    """Entries of a store as they were when they were asked for; later writes do not show.
 
-    Use it in a `with` statement, or read it to its end: both release what it holds. Closing it
-    again does nothing; going on after `close` raises `StateStoreError`. When the store closes, it
+    Use it in a `with` statement, or read it to its end: both release its resources. Closing it
+    again does nothing; reading after `close` raises `StateStoreError`. When a store closes, it
     closes its iterators.
     """
 
     __slots__ = ("__weakref__", "_items", "_sources")
 
     def __init__(self, items: Iterator[T], sources: Iterable[StoreIterator[Any]] = ()) -> None:
-        """Iterate over `items`, and close `sources`, which they are made from, with it."""
+        """Iterate over `items`; `close` also closes `sources`, from which the items come."""
         self._items: Iterator[T] | None = items
         self._sources = sources
 
@@ -73,12 +73,12 @@ class Reader(Generic[T]):
         return next(self._items)
 
     def read_all(self) -> None:
-        """Take what is left into memory."""
+        """Read the remaining items into memory."""
         self._items = iter(list(self._items))
 
 
 class Readers(Generic[T]):
-    """Who reads a collection now. Whoever changes it calls `read_all` first, if any are `open`."""
+    """The current readers of a collection; call `read_all` before a change if any are `open`."""
 
     __slots__ = ("open",)
 
@@ -87,13 +87,13 @@ class Readers(Generic[T]):
         self.open: set[ref[Reader[T]]] = set()
 
     def read(self, items: Iterator[T]) -> Reader[T]:
-        """Read `items`, which come from the collection."""
+        """Return a reader of `items`, which come from the collection."""
         reader = Reader(items)
         self.open.add(ref(reader, self.open.discard))
         return reader
 
     def read_all(self) -> None:
-        """Let everybody read to the end before the collection changes."""
+        """Let all readers read to the end before the collection changes."""
         for reference in list(self.open):
             reader = reference()
             if reader is not None:

@@ -24,8 +24,8 @@ logger = structlog.get_logger()
 class KeyValueStore(Generic[K, V]):
     """The last value of each key.
 
-    Order is that of the serialized keys: text as its UTF-8 bytes, numbers of the built-in serdes
-    only where they are not negative. A null key raises `StateStoreError` everywhere.
+    Keys are ordered by their serialized bytes: text by its UTF-8 bytes, numbers of the built-in
+    serdes by value only if they are not negative. A null key raises `StateStoreError` everywhere.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class KeyValueStore(Generic[K, V]):
         self._write_key, self._read_key = key_serde.serialize, key_serde.deserialize
         self._write, self._read = value_serde.serialize, value_serde.deserialize
         self._last_key: object = object()
-        """What `get` was asked for last, if it is a str: as a rule, `put` gets it next."""
+        """The last key passed to `get`, if it is a str: usually, `put` gets the same key next."""
         self._last_key_data = b""
 
     @property
     def generation(self) -> int:
-        """Grows when the engine takes writes back: who remembers values must then forget them."""
+        """Grows when the engine undoes writes: code that caches values must then forget them."""
         return self._store.generation
 
     def get(self, key: K) -> V | None:
@@ -57,7 +57,7 @@ class KeyValueStore(Generic[K, V]):
         return None if data is None else self._read(data)
 
     def get_all(self, keys: Iterable[K]) -> list[V | None]:
-        """Return what `get` returns for each of the keys; faster, above all if there are many."""
+        """Return what `get` returns for each of the keys; faster, especially for many keys."""
         write_key, read = self._write_key, self._read
         data: list[bytes] = []
         for key in keys:
@@ -81,7 +81,7 @@ class KeyValueStore(Generic[K, V]):
         return former
 
     def put_all(self, entries: Mapping[K, V | None] | Iterable[tuple[K, V | None]]) -> None:
-        """Set several values, of a mapping or of pairs; `None` deletes."""
+        """Set several values, from a mapping or from pairs; `None` deletes."""
         write_key, write = self._write_key, self._write
         changes: dict[bytes, bytes | None] = {}
         for key, value in pairs_of(self.name, entries):
@@ -94,7 +94,7 @@ class KeyValueStore(Generic[K, V]):
     def put_serialized(self, changes: Changes) -> None:
         """Set several values, given as the serdes would write them; for the built-in types.
 
-        The caller hands the dict over.
+        The caller must not use the dict afterwards.
         """
         if changes:
             self._put_many(changes)
@@ -113,7 +113,7 @@ class KeyValueStore(Generic[K, V]):
         return self._range(key_from, key_to, reverse=False)
 
     def reverse_range(self, key_from: K | None, key_to: K | None) -> StoreIterator[tuple[K, V]]:
-        """Return what `range` does, from the last key to the first."""
+        """Return the result of `range`, from the last key to the first."""
         return self._range(key_from, key_to, reverse=True)
 
     def all(self) -> StoreIterator[tuple[K, V]]:
@@ -129,7 +129,7 @@ class KeyValueStore(Generic[K, V]):
     ) -> StoreIterator[tuple[K, V]]:
         """Return the entries whose serialized key begins with the serialized `prefix` (KIP-614).
 
-        An empty prefix is that of all keys.
+        All keys begin with an empty prefix.
         """
         if prefix is None:
             null_key(self.name)
@@ -148,7 +148,7 @@ class KeyValueStore(Generic[K, V]):
         return self._entries(self._store.scan(low, prefix_end(low)))
 
     def approximate_num_entries(self) -> int:
-        """About how many entries there are."""
+        """Return about how many entries there are."""
         return self._store.approximate_num_entries()
 
     def _range(
@@ -168,7 +168,8 @@ class KeyValueStore(Generic[K, V]):
 class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
     """The last value of each key, with the time of its record (KIP-258).
 
-    Stored as the time in 8 bytes, big-endian, and the value. A value that is `None` deletes.
+    The stored bytes are the time in 8 bytes, big-endian, and then the value. A value of `None`
+    deletes.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
     def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
         """Set value and time of `key`; `None`, or a value that is `None`, deletes it.
 
-        A pair of the two will do as well; a time of -1 says that it is unknown.
+        A plain pair of value and time works as well; a time of -1 means that it is unknown.
         """
         if value is not None:
             if not isinstance(value, tuple) or len(value) != 2:
@@ -204,7 +205,7 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
 
 
 def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:
-    """Return the serde of values with their times."""
+    """Return the serde for values with their times."""
     write, read = serde.serialize, serde.deserialize
 
     def serialize(value: ValueAndTimestamp[V]) -> bytes:
@@ -219,7 +220,7 @@ def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:
 
 
 def pairs_of(store: str, entries: Mapping[K, V] | Iterable[tuple[K, V]]) -> Iterable[tuple[K, V]]:
-    """Return keys and values, which raise `StateStoreError` where they are no pair."""
+    """Return keys and values; reading an item that is not a pair raises `StateStoreError`."""
     if isinstance(entries, Mapping):
         return entries.items()
     return entries if isinstance(entries, ItemsView) else _checked(store, entries)

@@ -1,8 +1,8 @@
-"""How keys with a time look in a state topic, and the ends of ranges in byte order.
+"""The layout of keys with a time in a state topic, and the ends of ranges in byte order.
 
 Windows and sessions have the layout of Kafka Streams' changelogs: the key, then its times as 8
-bytes, big-endian. Keys have any length, so in byte order other keys may stand between two
-times of one key: whoever reads a range compares the keys.
+bytes, big-endian. Keys have any length, so in byte order other keys may come between two times of
+one key. Code that reads a range must therefore compare the keys.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def window_key(key: bytes, start: int, number: int = 0) -> bytes:
 
 
 def window_start(stored: bytes) -> int:
-    """Return the start of a window; where a key is too short for one, any number."""
+    """Return the start of a window, or any number if the key is too short to have one."""
     return int.from_bytes(stored[-12:-4], "big")
 
 
 def session_key(key: bytes, start: int, end: int) -> bytes:
-    """Return the key of a session; sessions of one key stand in the order of their ends."""
+    """Return the key of a session; sessions of one key are in the order of their ends."""
     return key + _times_of_session(end, start)
 
 
 def session_end(stored: bytes) -> int:
-    """Return the end of a session; where a key is too short for one, any number."""
+    """Return the end of a session, or any number if the key is too short to have one."""
     return int.from_bytes(stored[-16:-8], "big")
 
 
@@ -52,7 +52,7 @@ def version_key(key: bytes, timestamp: int) -> bytes:
 
 
 def version_time(stored: bytes) -> int:
-    """Return the time from which a version holds."""
+    """Return the time from which a version is valid."""
     return int.from_bytes(stored[-8:], "big")
 
 
@@ -62,14 +62,14 @@ def segment_of(timestamp_of: Callable[[bytes], int], segment_ms: int) -> Callabl
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """Return the first key behind all keys that begin with `prefix`; `None` = nothing is."""
+    """Return the first key after all keys that begin with `prefix`; `None` if there is none."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
 def range_end(key: bytes) -> bytes:
-    """Return a bound behind all times of all keys up to `key`, included.
+    """Return a bound after all times of all keys up to and including `key`.
 
-    Times begin with a byte below 0x80, so the last of them may be those of a beginning of `key`.
+    Times begin with a byte below 0x80, so the last of them may belong to a prefix of `key`.
     """
     return max(key[:length] + b"\x80" for length in range(len(key) + 1))

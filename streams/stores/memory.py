@@ -1,4 +1,4 @@
-"""The store that is not persistent: memory, restored from the state topic after every start."""
+"""The store that is not persistent: in memory, restored from the state topic after every start."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from streams.stores.sorted_keys import SortedKeys
 
 
 class MemoryStore(BytesStore):
-    """What is committed stands in a dict, and its keys in byte order."""
+    """Keeps committed entries in a dict, and their keys in byte order."""
 
     def __init__(
         self,
         timestamp_of: Callable[[bytes], int] | None = None,
         segment_of: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        """Make an empty store; what the arguments do stands at `BytesStore`."""
+        """Make an empty store; `BytesStore` explains the arguments."""
         super().__init__(timestamp_of, segment_of)
         self._committed: dict[bytes, bytes] = {}
         self._keys = SortedKeys()
@@ -31,7 +31,7 @@ class MemoryStore(BytesStore):
         return self._offset
 
     def approximate_num_entries(self) -> int:
-        """The exact number of entries; takes the longer the more the open transaction wrote."""
+        """Return the exact number of entries; takes longer the more the open transaction wrote."""
         if self._closed:
             raise StateStoreError("the store is closed")
         changes = (
@@ -49,7 +49,7 @@ class MemoryStore(BytesStore):
         return self._committed.get(self._local(key))
 
     def drop_range(self, low: bytes, high: bytes | None) -> None:
-        """Forget committed entries with `low <= key < high`; takes 1 µs for each."""
+        """Forget committed entries with `low <= key < high`; takes 1 µs per entry."""
         if self._closed:
             raise StateStoreError("the store is closed")
         self._committed_readers.read_all()
@@ -58,7 +58,7 @@ class MemoryStore(BytesStore):
             self._keys.discard(key)
 
     def wipe(self) -> None:
-        """Drop the content; the store is as new."""
+        """Drop the content; the store is then like new."""
         self._close_scans()
         self.generation += 1
         self._forget()

@@ -1,4 +1,4 @@
-"""A store that one writes and others read, from other threads as well."""
+"""A store that one processor writes and others read, even from other threads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from streams.stores.rocksdb import StoreCorruptedError
 
 
 class ReadOnlyBytes:
-    """The bytes of a global store, as all see them but the processor that fills it.
+    """The bytes of a global store, for everyone but the processor that fills the store.
 
-    Whoever changes the store holds `lock` meanwhile; each reading takes it for the moment. What
-    was found stays what it was at that moment, as with every store. Raises `StateStoreError` for
-    an attempt to write, and `StoreCorruptedError` once the store is gone: no record is to blame.
+    The writer holds `lock` during a change; each read takes the lock for a moment. As with every
+    store, results stay as they were at that moment. Writing raises `StateStoreError`. Reading
+    raises `StoreCorruptedError` once the store is gone: no record is to blame.
     """
 
     def __init__(self, name: str, store: BytesStore, lock: Lock) -> None:
@@ -32,16 +32,16 @@ class ReadOnlyBytes:
 
     @property
     def committed_timestamp(self) -> int:
-        """The same: what others write is committed."""
+        """The same as `max_timestamp`: the writes that readers see are committed."""
         return self._store.committed_timestamp
 
     @property
     def generation(self) -> int:
-        """That of the store."""
+        """The generation of the store."""
         return self._store.generation
 
     def approximate_num_entries(self) -> int:
-        """About how many entries there are."""
+        """Return about how many entries there are."""
         with self._lock:
             self._require_open()
             return self._store.approximate_num_entries()
@@ -59,7 +59,7 @@ class ReadOnlyBytes:
             return self._store.get_many(keys)
 
     def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:
-        """Return the entries with `low <= key < high` in byte order; `None` is no upper end."""
+        """Return the entries with `low <= key < high` in byte order; `None` means no upper end."""
         with self._lock:
             self._require_open()
             entries = self._store.scan(low, high, reverse)

@@ -1,4 +1,4 @@
-"""What the stores of one process share, so that their number does not multiply it."""
+"""Resources that the stores of a process share, so that use does not grow with their number."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ CACHED_BYTES = 64 * 1024 * 1024
 BLOCK_CACHE_BYTES = 64 * 1024 * 1024
 WRITE_BUFFER_BYTES = 128 * 1024 * 1024
 OPEN_FILES = 100
-"""Of one store; a file has 64 MB as a rule."""
+"""How many files one store may have open; a file usually has 64 MB."""
 
 _ENTRY_BYTES = 150
-"""About what an entry of the cache takes besides the bytes of its key and value."""
+"""About how much a cache entry takes in addition to the bytes of its key and value."""
 _ARENA_BYTES = 64 * 1024
-"""What RocksDB allocates for the first entry that a store writes; the default is 1 MB."""
+"""How much RocksDB allocates for the first entry that a store writes; the default is 1 MB."""
 _FILTER_BITS = 10
-"""For each key. About 1 % of the lookups of missing keys still read a file."""
+"""The filter's bits per key; about 1 % of the lookups of missing keys still read a file."""
 
 
 class CacheBudget:
-    """How much the caches of several stores may take together. Thread-safe.
+    """Limits how much memory the caches of several stores take together. Thread-safe.
 
-    If they take more, the largest of them is emptied.
+    If they take more, the largest cache is emptied.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -46,7 +46,7 @@ class CacheBudget:
         with self._lock:
             while sum(cache.size for cache in self._caches) > self.limit_bytes:
                 largest = max(self._caches, key=lambda cache: cache.size)
-                # What was written over has been counted each time.
+                # An entry that was overwritten has been counted each time.
                 claimed, size = largest.size, largest.measure()
                 if 2 * size > claimed:
                     largest.clear()
@@ -55,17 +55,17 @@ class CacheBudget:
 
 
 class EntryCache:
-    """What one store remembers of its entries.
+    """The cached entries of one store.
 
-    One thread uses it, as the store; `clear` and `measure` may come from any.
+    Like the store, the cache is used by one thread; `clear` and `measure` may be called by any.
     """
 
     def __init__(self, budget: CacheBudget) -> None:
         """Start empty; made by `CacheBudget.cache`."""
         self.entries: dict[bytes, bytes | None] = {}
-        """To be read; `None` is a key that the store does not have."""
+        """For reading only; `None` means that the store does not have the key."""
         self.size = 0
-        """About how many bytes it takes, or more."""
+        """About how many bytes the cache takes; the estimate may be too high."""
         self._budget = budget
         self._unchecked = 0
 
@@ -86,34 +86,34 @@ class EntryCache:
         self.size = 0
 
     def measure(self) -> int:
-        """Return about how many bytes it takes; some 50 ns for each entry."""
+        """Return about how many bytes the cache takes; needs about 50 ns per entry."""
         return _size_of(list(self.entries), list(self.entries.values()))
 
     def _grow(self, size: int) -> None:
         self.size += size
         self._unchecked += size
-        # Not each time that one key is read: that takes the lock of all stores.
+        # Not each time that a key is read, since `keep` takes the lock of all stores.
         if self._unchecked > self._budget.limit_bytes // 1000:
             self._unchecked = 0
             self._budget.keep()
 
 
 class StoreResources:
-    """The memory that the stores of a process have in common.
+    """The memory that the stores of a process share.
 
-    That is RocksDB's cache of blocks, with indexes and filters of all files in it; its write
-    buffers: if all of them together are too large, the store that writes next flushes its own; and
-    the cache of entries on Python's side.
+    It has three parts: RocksDB's block cache, with the indexes and filters of all files; RocksDB's
+    write buffers; and the cache of entries on Python's side. If all write buffers together are too
+    large, the store that writes next flushes its own.
     """
 
     def __init__(self, cached_bytes: int = CACHED_BYTES) -> None:
-        """Take nothing yet; `cached_bytes` is for the cache of entries."""
+        """Allocate nothing yet; `cached_bytes` is for the cache of entries."""
         self.caches = CacheBudget(cached_bytes)
         self._block_cache = Cache(BLOCK_CACHE_BYTES)
         self._write_buffers = WriteBufferManager(WRITE_BUFFER_BYTES, False)
 
     def options(self) -> Options:
-        """Return the options with which to open one more database, made if missing."""
+        """Return the options for opening one more database, which is made if missing."""
         tables = BlockBasedOptions()
         tables.set_block_cache(self._block_cache)
         tables.set_cache_index_and_filter_blocks(True)

@@ -1,4 +1,4 @@
-"""What windows and sessions have in common: entries expire with time, a segment at once."""
+"""The base of window and session stores: entries expire with time, a segment at once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def segment_ms(retention_ms: int) -> int:
 class SegmentedStore(LateCount, Generic[K, V]):
     """A store over segments of time: an entry expires `retention_ms` after its time.
 
-    The clock is stream time: the largest time of an entry that was ever put. What has expired
-    is never returned; a whole segment that has is dropped as soon as a commit made that certain.
+    The clock is stream time: the largest time of any entry that was ever put. Expired entries are
+    never returned. Once all of a segment has expired, and a commit has made that certain, the
+    segment is dropped.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class SegmentedStore(LateCount, Generic[K, V]):
         return True
 
     def expire(self) -> None:
-        """Drop the segments that have expired; every put does that, too."""
+        """Drop the segments that have expired; every put does this, too."""
         if self._store.committed_timestamp < self._expire_at:
             return
-        # Certain is only what is committed: a rollback turns stream time back.
+        # Only committed time is certain: a rollback turns stream time back.
         live_from = max(0, self._store.committed_timestamp - self.retention_ms + 1)
         first_live = live_from // self._segment_ms
         if first_live > 0:
@@ -95,7 +96,7 @@ class SegmentedStore(LateCount, Generic[K, V]):
     def _scan_of_key(
         self, key: bytes, time_from: int, time_to: int, reverse: bool
     ) -> list[StoreIterator[Entry]]:
-        """Return the entries of one key, and maybe others, in a range of times."""
+        """Return the entries of one key, and maybe of others, in a range of times."""
         low = key + pack_time(min(max(time_from, 0), MAX_TIME))
         high = key + pack_time(min(max(time_to, 0), MAX_TIME) + 1)
         return self._scans(time_from, time_to, low, high, reverse)
@@ -110,7 +111,7 @@ class SegmentedStore(LateCount, Generic[K, V]):
     def _scan_of_range(
         self, low: bytes, high: bytes | None, time_from: int, time_to: int, reverse: bool
     ) -> list[StoreIterator[Entry]]:
-        """Return the entries of keys from `low` to `high`, and maybe others."""
+        """Return the entries of keys from `low` to `high`, and maybe of others."""
         end = None if high is None else range_end(high)
         return self._scans(time_from, time_to, low, end, reverse)
 

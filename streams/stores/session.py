@@ -26,8 +26,8 @@ class SessionStore(SegmentedStore[K, V]):
     """Values of keys in sessions: windows whose start and end are the times of records.
 
     A session expires `retention_ms` after its end, by stream time: the largest end that was ever
-    put. Sessions of one key come in the order of their ends; those of several keys by segment of
-    time, then key, then end.
+    put. Sessions of one key come in the order of their ends; sessions of several keys come in the
+    order of time segment, then key, then end.
     """
 
     def put(self, session: Windowed[K], value: V | None) -> None:
@@ -40,7 +40,7 @@ class SessionStore(SegmentedStore[K, V]):
             self._store.put(key, None if value is None else self._write(value))
 
     def remove(self, session: Windowed[K]) -> None:
-        """Remove a session; one that does not exist, or has expired, may be removed too."""
+        """Remove a session; it is no error if the session does not exist or has expired."""
         key = self._stored(session)
         if session.window.end >= self._live_from:
             self._store.put(key, None)
@@ -72,32 +72,32 @@ class SessionStore(SegmentedStore[K, V]):
     def backward_fetch_range(
         self, key_from: K | None, key_to: K | None
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `fetch_range` does in the opposite order."""
+        """Return the result of `fetch_range` in the opposite order."""
         return self.backward_find_sessions_in_range(key_from, key_to, 0, MAX_TIME)
 
     def find_sessions(
         self, key: K, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return the sessions of a key that end and start at these times, included, or between."""
+        """Return a key's sessions with `end >= earliest_end` and `start <= latest_start`."""
         return self._find(key, earliest_end, latest_start, reverse=False)
 
     def backward_find_sessions(
         self, key: K, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `find_sessions` does in the opposite order."""
+        """Return the result of `find_sessions` in the opposite order."""
         return self._find(key, earliest_end, latest_start, reverse=True)
 
     def find_sessions_in_range(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `find_sessions` does for a range of keys, both ends included."""
+        """Do what `find_sessions` does, for a range of keys, both ends included."""
         low, high = self._key_bounds(key_from, key_to)
         return self._find_range(low, high, (earliest_end, MAX_TIME), latest_start, reverse=False)
 
     def backward_find_sessions_in_range(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `find_sessions_in_range` does in the opposite order."""
+        """Return the result of `find_sessions_in_range` in the opposite order."""
         low, high = self._key_bounds(key_from, key_to)
         return self._find_range(low, high, (earliest_end, MAX_TIME), latest_start, reverse=True)
 

@@ -1,4 +1,4 @@
-"""Keys in byte order, where adding one takes the same microsecond among a million."""
+"""Keys in byte order; adding a key takes the same microsecond even among a million."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class SortedKeys:
             self._lows[0] = b""
 
     def between(self, low: bytes, high: bytes | None, reverse: bool = False) -> Iterator[bytes]:
-        """Yield the keys with `low <= key < high` in order; `None` is no upper end.
+        """Yield the keys with `low <= key < high` in order; `None` means no upper end.
 
-        The set must not change before the last of them has come.
+        The set must not change before the last key has been read.
         """
         if high is not None and low >= high:
             return

@@ -27,11 +27,12 @@ _VALUE = b"\x01"
 
 
 class VersionedKeyValueStore(LateCount, Generic[K, V]):
-    """The values of each key, each from its timestamp on until that of the next one.
+    """The versions of each key; a version is valid from its timestamp until the next one's.
 
     History goes back `history_retention_ms` from stream time, the largest timestamp that was ever
-    put. What ended to hold before that is not returned, older versions are not put any more; the
-    latest version of a key never expires. A deletion is a version without a value.
+    put. Versions that stopped being valid before that are not returned, and versions with older
+    timestamps are not put; the latest version of a key never expires. A deletion is a version
+    without a value.
     """
 
     def __init__(
@@ -52,11 +53,11 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
         self._write, self._read = value_serde.serialize, value_serde.deserialize
 
     def put(self, key: K, value: V | None, timestamp: int) -> int:
-        """Make a version, or replace that of the same timestamp; `None` deletes from then on.
+        """Put a version, or replace the one with the same timestamp; `None` deletes from then on.
 
-        Returns the timestamp of the next version, until which this one holds, or
-        `PUT_RETURN_CODE_VALID_TO_UNDEFINED` if it is the latest. Returns `PUT_RETURN_CODE_NOT_PUT`
-        for one that is older than the history: it is dropped and counted in `dropped`.
+        Returns the timestamp of the next version, until which this one is valid, or
+        `PUT_RETURN_CODE_VALID_TO_UNDEFINED` if it is the latest. A version that is older than the
+        history is dropped and counted in `dropped`: returns `PUT_RETURN_CODE_NOT_PUT`.
         """
         if key is None:
             null_key(self.name)
@@ -74,16 +75,16 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
         return PUT_RETURN_CODE_VALID_TO_UNDEFINED if valid_to is None else valid_to
 
     def delete(self, key: K, timestamp: int) -> VersionedRecord[V] | None:
-        """Delete `key` from `timestamp` on; return the version that held at that time, if any."""
+        """Delete `key` from `timestamp` on; return the version valid at that time, if any."""
         check_time(self.name, timestamp)
         former = None if timestamp < self._history_from else self.get(key, timestamp)
         self.put(key, None, timestamp)
         return former
 
     def get(self, key: K, as_of: int | None = None) -> VersionedRecord[V] | None:
-        """Return the latest version, or the one that held at the time `as_of`, or `None`.
+        """Return the latest version, or the one that was valid at the time `as_of`, or `None`.
 
-        For a time before the history that is `None`, unless the latest version held already.
+        For a time before the history, returns `None`, unless the latest version was valid then.
         """
         if key is None:
             null_key(self.name)
@@ -103,7 +104,7 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
     def get_versions(
         self, key: K, time_from: int = 0, time_to: int = MAX_TIME
     ) -> StoreIterator[VersionedRecord[V]]:
-        """Return what held between two times, both included, the oldest first (KIP-968)."""
+        """Return the versions valid between two times, both included, oldest first (KIP-968)."""
         if key is None:
             null_key(self.name)
         check_bounds(self.name, time_from, time_to)
@@ -125,13 +126,13 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
 
     @property
     def _history_from(self) -> int:
-        """The first time that can be asked for and put to."""
+        """The first time for which versions can be read and put."""
         return self._store.max_timestamp - self.history_retention_ms
 
     def _versions(
         self, key: bytes, time_from: int, time_to: int, reverse: bool = False
     ) -> StoreIterator[tuple[int, bytes]]:
-        """Return times and stored values of a key's versions between two times, included."""
+        """Return times and stored values of a key's versions between two times, both included."""
         if time_to < time_from:
             return StoreIterator(iter(()))
         scan = self._store.scan(key + pack_time(time_from), key + pack_time(time_to + 1), reverse)
@@ -148,9 +149,9 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
             return next((time for time, _ in versions), None)
 
     def _forget(self, key: bytes) -> None:
-        """Delete the versions of a key that ended to hold before the history.
+        """Delete the versions of a key that stopped being valid before the history.
 
-        A deletion goes too once nothing is left for it to end.
+        A deletion goes too once it has no older version to end.
         """
         with self._versions(key, 0, self._history_from) as versions:
             old = list(versions)
@@ -160,7 +161,7 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
             self._store.put(version_key(key, timestamp), None)
 
     def _sweep(self) -> None:
-        """Let the history of keys that nobody puts any more end too: one version per put."""
+        """Expire the history of keys that are no longer put, too: one version per put."""
         with self._store.scan(self._sweep_from, None) as entries:
             stored = next((key for key, _ in entries), None)
         if stored is None:

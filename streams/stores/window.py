@@ -17,11 +17,12 @@ V = TypeVar("V")
 
 
 class WindowStore(SegmentedStore[K, V]):
-    """Values of keys in windows of one size, or, with `retain_duplicates`, several each.
+    """Values of keys in windows of one size; with `retain_duplicates`, several per window.
 
     An entry expires `retention_ms` after the start of its window, by stream time: the largest
     start that was ever put. Bounds of time are starts of windows, both included. Entries of one
-    key come in the order of time; those of several by segment of time, then key, then time.
+    key come in the order of time; entries of several keys come in the order of time segment, then
+    key, then time.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class WindowStore(SegmentedStore[K, V]):
         self.retain_duplicates = retain_duplicates
 
     def put(self, key: K, value: V | None, window_start: int) -> None:
-        """Set the value of a window; `None` deletes it, and does nothing among duplicates.
+        """Set the value of a window; `None` deletes it, but does nothing with `retain_duplicates`.
 
         A window that has expired is dropped and counted in `dropped`.
         """
@@ -59,7 +60,7 @@ class WindowStore(SegmentedStore[K, V]):
             self._store.put(window_key(data, window_start, number), self._write(value))
 
     def fetch_window(self, key: K, window_start: int) -> V | None:
-        """Return the value of one window, or `None`; of duplicates the one that was put last."""
+        """Return the value of one window, or `None`; of duplicates, the one put last."""
         if key is None:
             null_key(self.name)
         if self.retain_duplicates:
@@ -88,7 +89,7 @@ class WindowStore(SegmentedStore[K, V]):
     def backward_fetch_range(
         self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `fetch_range` does in the opposite order."""
+        """Return the result of `fetch_range` in the opposite order."""
         return self._fetch_range(key_from, key_to, time_from, time_to, reverse=True)
 
     def fetch_all(self, time_from: int, time_to: int) -> StoreIterator[tuple[Windowed[K], V]]:
@@ -98,7 +99,7 @@ class WindowStore(SegmentedStore[K, V]):
     def backward_fetch_all(
         self, time_from: int, time_to: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `fetch_all` does in the opposite order."""
+        """Return the result of `fetch_all` in the opposite order."""
         return self._fetch_range(None, None, time_from, time_to, reverse=True)
 
     def all(self) -> StoreIterator[tuple[Windowed[K], V]]:
@@ -106,7 +107,7 @@ class WindowStore(SegmentedStore[K, V]):
         return self.fetch_all(0, MAX_TIME)
 
     def backward_all(self) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return what `all` does in the opposite order."""
+        """Return the result of `all` in the opposite order."""
         return self.backward_fetch_all(0, MAX_TIME)
 
     def _fetch(
@@ -145,7 +146,7 @@ class WindowStore(SegmentedStore[K, V]):
         return read_entries(self._scan_of_range(low, high, live_from, time_to, reverse), read)
 
     def _next_number(self, key: bytes, start: int) -> int:
-        """Return the number of the next duplicate: one more than the last that is there."""
+        """Return the number of the next duplicate: one more than the last one."""
         scans = self._scan_of_key(key, start, start, reverse=True)
         with read_entries(scans, iter) as found:
             for stored, _ in found:
