@@ -220,7 +220,6 @@ class PipelineThreadState:
         """End the process if a commit exceeds all time limits, because librdkafka hangs then."""
         for slot in self._slots.values():
             if slot.phase is not Phase.COMMITTING:
-                slot.commit_age_ms = 0
                 continue
             slot.commit_age_ms += passed_ms
             if slot.commit_age_ms > self._commit_limit_ms:
@@ -363,14 +362,13 @@ class PipelineThreadState:
             return
         if slot.end is not None:
             if slot.end.commits and slot.uncommitted_since_ms is not None:
-                self._commit(slot)
+                self._commit(slot, CommitTask(slot.task))
             else:
                 self._close(slot)
         elif slot.uncommitted_since_ms is not None and self._is_commit_due(slot):
-            self._commit(slot)
+            self._commit(slot, CommitTask(slot.task))
         elif slot.needs_refresh and slot.uncommitted_since_ms is None:
-            slot.phase = Phase.COMMITTING
-            self._commands.append(RefreshTask(slot.task))
+            self._commit(slot, RefreshTask(slot.task))
         elif slot.is_ready and slot.is_inline:
             self._begin_turn(slot)
         elif slot.is_ready and not slot.is_queued:
@@ -386,9 +384,9 @@ class PipelineThreadState:
         assert slot.uncommitted_since_ms is not None
         return self._now_ms - slot.uncommitted_since_ms >= self._commit_interval_ms
 
-    def _commit(self, slot: Slot) -> None:
-        slot.phase = Phase.COMMITTING
-        self._commands.append(CommitTask(slot.task))
+    def _commit(self, slot: Slot, command: CommitTask | RefreshTask) -> None:
+        slot.phase, slot.commit_age_ms = Phase.COMMITTING, 0
+        self._commands.append(command)
 
     def _close(self, slot: Slot) -> None:
         slot.phase = Phase.CLOSING
