@@ -89,7 +89,7 @@ class _Lane:
 
     def leave(self, feed: _Feed, task_id: TaskId) -> None:
         """Stop giving a task a partition's records; close the feed if no other task reads it."""
-        del feed.tasks[task_id]
+        del feed.tasks.pop(task_id).readers[feed.partition]
         if not feed.tasks:
             self.close(feed)
 

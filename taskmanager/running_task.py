@@ -112,11 +112,13 @@ class RunningTask(ABC):
         """
         if self.has_records or self.has_calls:
             return False
-        return all(
-            self._ends.get(partition, -1) >= at
-            or 0 <= self.readers[partition].known_end(partition) - at <= 1
-            for partition, at in self.read.items()
-        )
+        return all(self._is_at_end_of(partition, at) for partition, at in self.read.items())
+
+    def _is_at_end_of(self, partition: Partition, at: int) -> bool:
+        if self._ends.get(partition, -1) >= at:
+            return True
+        reader = self.readers.get(partition)
+        return reader is not None and 0 <= reader.known_end(partition) - at <= 1
 
     @property
     def has_calls(self) -> bool:

@@ -107,6 +107,7 @@ class MemoryReader:
 
     def known_end(self, partition: Partition) -> int:
         """Return the high watermark at the last fetch, -1001 before the first one."""
+        self._require_open()
         return self._known_ends.get(partition, _UNKNOWN_END)
 
     def fetch(self, max_records: int, wait_s: float) -> Fetched:

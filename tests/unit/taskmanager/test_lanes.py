@@ -81,6 +81,8 @@ class LogReader:
         self.paused -= set(partitions)
 
     def known_end(self, partition: Partition) -> int:
+        assert not self.is_closed
+        assert partition in self.positions
         return self.topic.ends[partition]
 
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
@@ -263,6 +265,24 @@ def test_a_slow_task_does_not_hold_up_a_fast_one(rig: Rig) -> None:
     assert rig.in_use == 1
 
 
+def test_a_task_that_nothing_is_read_for_at_the_moment_is_not_at_its_end(rig: Rig) -> None:
+    rig.topic.write(P, 2 * FULL)
+    slow, fast = rig.task("slow", p=0), rig.task("fast", p=0)
+    for _ in range(4):
+        rig.fetch()
+        fast.process()
+    rig.topic.write(P, 1)
+    rig.fetch()
+    rig.lanes.remove(fast.id, fast)
+
+    slow.process()
+
+    assert slow.read[P] == 2 * FULL
+    assert not slow.is_at_its_end
+    rig.fetch_all(slow)
+    assert slow.is_at_its_end
+
+
 def test_a_partition_is_paused_while_all_its_tasks_have_too_much(rig: Rig) -> None:
     rig.topic.write(P, 1000)
     rig.topic.write(Q, 3)
@@ -375,6 +395,7 @@ def test_each_offset_comes_once_in_ascending_order_whatever_happens(seed: int) -
                 task, _ = tasks.pop(random.randrange(len(tasks)))
                 rig.lanes.remove(task.id, task)
         assert all(task.most < 2 * FULL + MOST for task, _ in tasks)
+        assert all(task.is_at_its_end in (True, False) for task, _ in tasks)
     rig.fetch_all(*(task for task, _ in tasks))
     for task, begins in tasks:
         for partition, begin in begins.items():
