@@ -1,10 +1,10 @@
 """Latency next to other processors: `python -m benchmarks.neighbours`.
 
 A writer sends records at a fixed rate, with the time in their values, and a `read_committed` reader
-records when they arrive at the sink. There are two kinds of cases. In the first, a class that does
-nothing shares a PipelineThread with a class that sleeps for each record and falls behind. Each is
-one task, and the p99 of the former should stay below two time budgets of a turn plus one slow
-record. In the second, 20 processors read the same source, and the results of all of them count.
+takes the time when they arrive at the sink. There are two kinds of cases. In one, a class that does
+nothing runs on one PipelineThread with a class that sleeps for each record and falls behind. Each
+is one task, and the p99 of the first should stay below two time budgets of a turn plus one slow
+record. In the other, 20 processors read the same source, and every result of each of them counts.
 """
 
 from __future__ import annotations

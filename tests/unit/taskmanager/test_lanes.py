@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from common.config import Config
 from common.kafka.clients import HopelessError, Partition
 from common.kafka.data import Fetched
 from common.nodes import TaskId
@@ -17,21 +17,13 @@ from common.record_batch import RecordBatch
 from common.status import TaskState
 from taskmanager.lanes import Lanes
 from taskmanager.running_task import RunningTask
+from tests.unit.taskmanager import fakes
 from tests.unit.taskmanager.fakes import FakeClients
 
 MOST = 10
 """How many records a fetch brings, and how far apart tasks are that still share a consumer."""
 FULL = 20
-CONFIG = Config(
-    server_ip="127.0.0.1",
-    server_port=1,
-    tm_number=1,
-    parallelism=1,
-    replication_factor=1,
-    source_topic="in",
-    sink_topic="out",
-    max_batch_records=MOST,
-)
+CONFIG = replace(fakes.CONFIG, max_batch_records=MOST)
 P = ("in", 0)
 Q = ("in", 1)
 
