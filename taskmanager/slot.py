@@ -108,6 +108,8 @@ class Slot:
     """How long the call has taken, without the time in which this process did not run."""
     commit_age_ms: int = 0
     """How long the current commit has taken, likewise."""
+    early_commit_ms: int = 0
+    """From when on the end of the input is a reason to commit."""
     wants_commit: bool = False
     needs_refresh: bool = False
 
@@ -115,4 +117,4 @@ class Slot:
         """Reset what belongs to the last run."""
         self.has_committed = self.is_ready = self.wants_commit = self.needs_refresh = False
         self.wake_ms = self.uncommitted_since_ms = None
-        self.is_at_its_end = False
+        self.is_at_its_end, self.early_commit_ms = False, 0

@@ -44,6 +44,9 @@ from taskmanager.thread_events import (
 )
 
 FENCED_FOR_GOOD = 2
+LEAST_COMMIT_INTERVAL_MS = 30
+"""A task whose input is worked off commits no more often, because each transaction costs the broker
+about 5 ms of CPU time and holds up the next one. docs/performance.md has the figures."""
 HANG_TIMEOUTS = 2
 """A transaction is lost when it is open for longer than its timeout, and a commit that began just
 before may take as long again."""
@@ -185,8 +188,8 @@ class PipelineThreadState:
         if slot.phase is not Phase.IDLE:
             return None
         waits = [] if slot.wake_ms is None or slot.is_ready else [slot.wake_ms]
-        if slot.uncommitted_since_ms is not None:
-            waits.append(slot.uncommitted_since_ms + self._commit_interval_ms)
+        if (commit_ms := self._commit_due_ms(slot)) is not None:
+            waits.append(commit_ms)
         return min(waits, default=None)
 
     def _on_due(self, slot: Slot) -> None:
@@ -365,7 +368,7 @@ class PipelineThreadState:
                 self._commit(slot, CommitTask(slot.task))
             else:
                 self._close(slot)
-        elif slot.uncommitted_since_ms is not None and self._is_commit_due(slot):
+        elif (due_ms := self._commit_due_ms(slot)) is not None and due_ms <= self._now_ms:
             self._commit(slot, CommitTask(slot.task))
         elif slot.needs_refresh and slot.uncommitted_since_ms is None:
             self._commit(slot, RefreshTask(slot.task))
@@ -375,17 +378,20 @@ class PipelineThreadState:
             slot.is_queued = True
             self._to_turn.append(slot.task)
 
-    def _is_commit_due(self, slot: Slot) -> bool:
-        """Whether to commit: the input is worked off, the interval is over, or a processor asks."""
+    def _commit_due_ms(self, slot: Slot) -> int | None:
+        """Return when to commit: by the interval, or sooner if asked for or at the input's end."""
+        if slot.uncommitted_since_ms is None:
+            return None
         if slot.wants_commit:
-            return True
+            return self._now_ms
+        due_ms = slot.uncommitted_since_ms + self._commit_interval_ms
         if slot.is_at_its_end and not slot.is_ready:
-            return True
-        assert slot.uncommitted_since_ms is not None
-        return self._now_ms - slot.uncommitted_since_ms >= self._commit_interval_ms
+            due_ms = min(due_ms, slot.early_commit_ms)
+        return due_ms
 
     def _commit(self, slot: Slot, command: CommitTask | RefreshTask) -> None:
         slot.phase, slot.commit_age_ms = Phase.COMMITTING, 0
+        slot.early_commit_ms = self._now_ms + LEAST_COMMIT_INTERVAL_MS
         self._commands.append(command)
 
     def _close(self, slot: Slot) -> None:

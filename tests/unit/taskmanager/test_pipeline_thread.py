@@ -19,6 +19,7 @@ from streams.stores.rocksdb import StoreCorruptedError
 from taskmanager import channel_messages
 from taskmanager.background import PARALLEL_CALLS
 from taskmanager.pipeline_thread import CHECK_INTERVAL_S
+from taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
 from tests.unit.taskmanager.fakes import TIMEOUT_S, FakeTask, Rig, batch
 
 USER = ProcessorType.CLASS
@@ -129,6 +130,7 @@ def test_tasks_with_user_code_take_turns(rig: Rig) -> None:
     for count in range(1, 4):
         feed(rig, first, second)
         rig.step_until(lambda count=count: first.committed == second.committed == count)  # type: ignore[misc]
+        rig.clock.now_s += LEAST_COMMIT_INTERVAL_MS / 1000
     assert turns == [0, 1] * 3
 
 

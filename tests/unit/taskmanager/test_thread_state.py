@@ -26,6 +26,7 @@ from taskmanager.thread_events import (
     StartFailed,
     StartTask,
 )
+from taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
 from tests.unit.taskmanager.thread_host import (
     BUDGET_MS,
     COMMIT_MS,
@@ -161,6 +162,30 @@ def test_the_end_of_the_input_commits_what_was_processed_before() -> None:
     assert host.take(fed(has_records=False, is_at_its_end=True)) == [CommitTask(task(0))]
 
 
+def test_the_end_of_the_input_is_no_reason_for_a_commit_right_after_another() -> None:
+    host = running()
+    host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)), fed())
+    assert host.take(ended(is_at_its_end=True)) == []
+    assert host.wait(LEAST_COMMIT_INTERVAL_MS - 1) == []
+    assert host.core.next_due_ms == host.now_ms + 1
+    assert host.wait(1) == [CommitTask(task(0))]
+
+
+def test_records_that_come_meanwhile_join_the_transaction() -> None:
+    host = running()
+    host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)), fed())
+    host.take(ended(is_at_its_end=True))
+    assert host.take(fed()) == [RunTurn(task(0), BUDGET_MS)]
+    host.wait(LEAST_COMMIT_INTERVAL_MS)
+    assert host.take(ended(is_at_its_end=True)) == [CommitTask(task(0))]
+
+
+def test_what_is_asked_for_is_committed_right_after_another_commit() -> None:
+    host = running()
+    host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)), fed())
+    assert host.take(ended(wants_commit=True)) == [CommitTask(task(0))]
+
+
 def test_what_cannot_be_committed_now_is_not() -> None:
     host = running()
     host.take(fed(), ended(), fed(), ended(has_uncommitted=False))
@@ -179,6 +204,7 @@ def test_offsets_are_committed_again_between_transactions() -> None:
     host = running()
     assert host.take(RefreshDue(task(0))) == [RefreshTask(task(0))]
     assert host.take(CommitEnded(task(0))) == []
+    host.wait(LEAST_COMMIT_INTERVAL_MS)
     host.take(fed())
     assert host.take(RefreshDue(task(0)), ended(is_at_its_end=True)) == [CommitTask(task(0))]
 

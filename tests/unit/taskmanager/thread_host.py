@@ -90,7 +90,7 @@ def ended(number: int = 0, **others: Any) -> TurnEnded:
 
 def restart_delay_ms(host: Host, failure: Failure) -> int:
     """Let a commit fail; return the pause before the start, which then succeeds."""
-    host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0), failure))
+    host.take(fed(), ended(wants_commit=True), CommitEnded(task(0), failure))
     (command,) = host.take(Closed(task(0)))
     assert isinstance(command, RestartTask)
     if command.delay_ms:
