@@ -10,7 +10,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from admin import status as cluster
-from admin.broker import broker_app
+from admin.broker.command import broker_app
 from admin.describe import mermaid, overview
 from admin.init import write_samples
 from common import logs
@@ -18,9 +18,9 @@ from common.cli import run_command
 from common.config import Config, load_config
 from common.errors import ConfigError
 from common.nodes import ON_SPARK, Topology
-from common.topics import TopicNames, control_topics, data_topics
+from common.topics import control_topics, data_topics
+from streams.engine.user_code import UserCode
 from streams.pipeline.load import check_pipeline_file, load_pipeline
-from streams.user_code import UserCode
 
 app = typer.Typer(
     help="Make, check, describe and watch a pipeline.",
@@ -64,7 +64,7 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
     settings, topology = _load(config, pipeline, with_classes=True)
     if any(node.type in ON_SPARK for node in topology.nodes):
         # Imported late: Spark takes a while, and most commands do not need it.
-        from streams.spark.local import LocalQueries
+        from streams.sql.local import LocalQueries
 
         load_pipeline(
             pipeline,
@@ -72,7 +72,7 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
             LocalQueries(UserCode.of(settings), settings.tables, settings.spark.conf),
         )
     topics = (*data_topics(settings, topology), *control_topics(settings))
-    tasks = TopicNames.of(settings).tasks(topology, settings.parallelism)
+    tasks = settings.topic_names.tasks(topology, settings.parallelism)
     typer.echo(f"ok: {len(topology.nodes)} processors, {len(tasks)} tasks, {len(topics)} topics")
 
 
@@ -104,7 +104,7 @@ def test(
     Java, is not there.
     """
     # Imported late: the stream API takes a while, and most commands do not need it.
-    from admin.suites import run_suite
+    from streams.testing.suites import run_suite
 
     results = [result for suite in suites for result in run_suite(suite)]
     for result in results:
@@ -166,9 +166,9 @@ def backfill(
     is not there.
     """
     # Imported late: Arrow and Spark take a while, and most commands do not need them.
-    from admin.backfill.plan import make_plan
-    from admin.backfill.run import default_work, run_backfill
-    from streams.spark.bounded import BoundedJobs
+    from streams.backfill.plan import make_plan
+    from streams.backfill.run import default_work, run_backfill
+    from streams.sql.bounded import BoundedJobs
 
     plan = make_plan(config, pipeline, from_, to)
     result = run_backfill(plan, work or default_work(plan), Console(stderr=True), BoundedJobs)

@@ -20,7 +20,6 @@ from common.messages import (
     Report,
 )
 from common.picture import Picture
-from common.topics import TopicNames
 
 # Heartbeats to read back for each daemon, to show those that fell silent in the last minutes.
 _HISTORY_BEATS = 120
@@ -40,8 +39,8 @@ class ClusterWatcher:
         `UnavailableError` after that.
         """
         self._config = config
-        self._topic = TopicNames.of(config).heartbeat
-        self._codec = Codec(TopicNames.of(config))
+        self._topic = config.topic_names.heartbeat
+        self._codec = Codec(config.topic_names)
         self._beats: list[Beat] = []
         self._pictures: dict[tuple[int, str], Picture] = {}
         self._opened_s = time.monotonic()

@@ -10,7 +10,7 @@ from rich.tree import Tree
 from common.config import Config
 from common.messages import replicas
 from common.nodes import OnError, ProcessorNode, Topology
-from common.topics import TopicNames, TopicSpec, control_topics, data_topics, user_topics
+from common.topics import TopicSpec, control_topics, data_topics, user_topics
 
 _BROKER_DEFAULT = "broker default"
 _LAST_PER_KEY = "last record per key"
@@ -31,7 +31,7 @@ def overview(config: Config, topology: Topology) -> RenderableType:
 
 def mermaid(config: Config, topology: Topology) -> str:
     """Return a Mermaid flowchart: edges show the arcs, dotted ones stores and dead letters."""
-    names = TopicNames.of(config)
+    names = config.topic_names
     # Processor ids may contain characters that Mermaid refuses in node ids.
     keys = {node.id: f"p{index}" for index, node in enumerate(topology.nodes)}
     arcs = names.arcs(topology)
@@ -71,7 +71,7 @@ def _outside(config: Config, topology: Topology) -> dict[str, str]:
 
 def _graph(config: Config, topology: Topology) -> list[Tree]:
     """Return a tree for each source; a processor is expanded only where it first appears."""
-    names = TopicNames.of(config)
+    names = config.topic_names
     arcs = names.arcs(topology)
     unfolded: set[str] = set()
 
@@ -106,7 +106,7 @@ def _graph(config: Config, topology: Topology) -> list[Tree]:
 
 def _topics(config: Config, topology: Topology) -> Table:
     table = _table("Topics", "topic", "partitions", "replicas", "cleanup", "kept")
-    arcs = TopicNames.of(config).arcs(topology)
+    arcs = config.topic_names.arcs(topology)
     for group in (data_topics(config, topology), control_topics(config)):
         for topic in group:
             counts = (str(topic.partitions), str(topic.replication_factor))
@@ -117,7 +117,7 @@ def _topics(config: Config, topology: Topology) -> Table:
 
 
 def _tasks(config: Config, topology: Topology) -> Table:
-    names = TopicNames.of(config)
+    names = config.topic_names
     table = _table("Tasks", "task", "reads", "writes", "store")
     for replica in replicas(topology, names, config.parallelism):
         partition = replica.task.partition

@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from admin.local_broker import LocalCluster
+from admin.broker.local_cluster import LocalCluster
 from benchmarks.contender import Contender, Job, Running
 from benchmarks.records import Check, Numbers, WrongOutputError
 from benchmarks.resources import cpu_s

@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from admin.kafka_jars import KAFKA_VERSION
-from admin.quickstart.signals import Interrupted, Signals
+from admin.broker.jars import KAFKA_VERSION
+from admin.signals import Interrupted, Signals
 from benchmarks import plan
 from benchmarks.bench import Bench, bench
 from benchmarks.contender import Contender

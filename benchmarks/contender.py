@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from admin.quickstart.daemons import Daemon
-from admin.quickstart.signals import Signals
+from admin.daemons import Daemon
+from admin.signals import Signals
 from common.errors import PipelineError
 
 END_TIMEOUT_S = 60.0

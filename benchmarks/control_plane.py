@@ -23,7 +23,7 @@ from common.messages import (
 )
 from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, TaskId, Topology
 from common.status import TaskState, TaskStatus, ThreadState
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 from jobmanager.events import Echoed, ReignBegan, Reported, Tick
 from jobmanager.load_balancer import balance, place_standbys
 from jobmanager.state import JobManagerState

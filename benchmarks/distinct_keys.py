@@ -18,9 +18,9 @@ from pathlib import Path
 
 from benchmarks.hot_path import Outlet, group_of
 from common.record_batch import RecordBatch
-from streams.count import COUNTS, CountProcessor
+from streams.builtin.count import COUNTS, CountProcessor
+from streams.engine.group_task import GroupTask
 from streams.group_settings import GroupSettings
-from streams.group_task import GroupTask
 
 BATCH_RECORDS = 10_000
 COMMIT_BATCHES = 3

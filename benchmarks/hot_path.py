@@ -37,14 +37,14 @@ from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from streams import TopologyBuilder, serdes, stores
-from streams.count import COUNTS, CountProcessor
-from streams.forward import ForwardProcessor
+from streams.builtin.count import COUNTS, CountProcessor
+from streams.builtin.forward import ForwardProcessor
+from streams.builtin.sum import SumProcessor
+from streams.engine.group_task import GroupTask
+from streams.engine.node_group import NodeGroup
+from streams.engine.outputs import OutputColumns
 from streams.group_settings import GroupSettings
-from streams.group_task import GroupTask
-from streams.outputs import OutputColumns
 from streams.stores.bytes_store import BytesStore
-from streams.sum import SumProcessor
-from streams.topology import NodeGroup
 
 KEYS = 10_000
 RECORDS = 100_000

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.local_broker import LocalCluster
-from admin.quickstart.daemons import session_members
+from admin.broker.local_cluster import LocalCluster
+from admin.daemons import session_members
 from benchmarks.peers import this_engine
 from benchmarks.resources import cpu_s, memory_mb
 from tests.engine import Engine, all_run, engine

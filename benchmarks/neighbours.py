@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from admin.local_broker import LocalCluster
+from admin.broker.local_cluster import LocalCluster
 from benchmarks.steady_writer import steady_writer
 from common.kafka.admin import Admin
 from common.kafka.data import PartitionReader

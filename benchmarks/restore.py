@@ -21,7 +21,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from admin.local_broker import LocalCluster
+from admin.broker.local_cluster import LocalCluster
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row

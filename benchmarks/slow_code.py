@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.local_broker import LocalCluster
+from admin.broker.local_cluster import LocalCluster
 from common.kafka.admin import Admin
 from common.kafka.data import PartitionReader
 from common.topics import TopicSpec

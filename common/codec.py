@@ -36,7 +36,7 @@ from common.messages import (
 )
 from common.nodes import TaskId
 from common.reports import decode_owners, decode_report, dump, encode_owners, encode_report
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 from common.wire import JsonObject
 
 PROTOCOL_VERSION = 2

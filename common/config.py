@@ -14,7 +14,7 @@ from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
 from common.names import MAX_NAME_LENGTH, name_problem
 from common.table_settings import TableSettings, read_table_settings
-from common.topics import TopicNames, collision_key
+from common.topic_names import TopicNames, collision_key
 from common.yaml_positions import (
     Items,
     Map,
@@ -118,6 +118,11 @@ class Config:
             return str(given)
         host = f"[{self.server_ip}]" if ":" in self.server_ip else self.server_ip
         return f"{host}:{self.server_port}"
+
+    @property
+    def topic_names(self) -> TopicNames:
+        """The names of the job's topics, groups and transactional ids."""
+        return TopicNames(self.job_name, self.source_topic, self.sink_topic)
 
 
 def load_config(path: Path) -> Config:
@@ -267,7 +272,7 @@ def _spark(fields: Fields, problems: Problems) -> SparkConfig:
 
 
 def _check_names(config: Config, fields: Fields, problems: Problems) -> None:
-    names = TopicNames.of(config)
+    names = config.topic_names
     topics = {"source_topic": config.source_topic, "sink_topic": config.sink_topic}
     for key, name in {"job_name": config.job_name, **topics}.items():
         wrong = name_problem(name) if name else None

@@ -11,7 +11,7 @@ from typing import Any
 from common.names import require_name
 from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
 from common.status import TaskStatus, ThreadState
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 from common.wire import JsonObject
 
 JOB_MANAGER = "jobmanager"

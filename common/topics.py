@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from common.nodes import (
-    COUNT_STORE,
-    SINK,
-    SOURCE,
-    OnError,
-    ProcessorNode,
-    ProcessorType,
-    TaskId,
-    Topology,
-)
-
-if TYPE_CHECKING:
-    from common.config import Config
-
-_PROCESSORS_PREFIX = "processors_topic_"
-_KAFKA_OWN = (
-    "__consumer_offsets",
-    "__transaction_state",
-    "__share_group_state",
-    "__cluster_metadata",
-)
+from common.config import Config
+from common.nodes import OnError, ProcessorNode, Topology
+from common.topic_names import TopicNames
 
 ANY_SIZE_BYTES = 100_000_000
 """The `max.message.bytes` of all topics of a job except the user's and the control topics.
@@ -67,11 +47,6 @@ _ONE_HOUR = {
 }
 
 
-def collision_key(name: str) -> str:
-    """Return what Kafka compares: two names that differ only in "." and "_" cannot both exist."""
-    return name.replace(".", "_")
-
-
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     """A topic as it should exist; `config` overrides the broker's defaults by Kafka's names."""
@@ -82,181 +57,15 @@ class TopicSpec:
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicNames:
-    """Names of topics, of consumer groups and of transactional ids.
-
-    With a `job_name`, all but source and sink contain it, so that jobs can share a cluster.
-    """
-
-    job_name: str | None
-    source: str
-    sink: str
-
-    @classmethod
-    def of(cls, config: Config) -> TopicNames:
-        """Return the names of the job that this configuration describes."""
-        return cls(config.job_name, config.source_topic, config.sink_topic)
-
-    def arc(self, from_id: str, to_id: str) -> str:
-        """Return the topic between two processors."""
-        return self._of_job(f"{from_id}_{to_id}")
-
-    def arcs(self, topology: Topology) -> dict[str, str]:
-        """Return the topics between all processors of a pipeline, each with its reader."""
-        between = {
-            self.arc(node.id, to): to
-            for node in topology.nodes
-            for to in node.to
-            if to != SINK and to not in node.topics
-        }
-        internal = {
-            node.topics[t]: node.id for node in topology.nodes for t in node.internal_topics
-        }
-        return between | internal
-
-    def internal(self, processor_id: str, topic: str) -> str:
-        """Return the Kafka topic for an internal topic of a user's topology."""
-        return self._of_job(f"{processor_id}_{topic}")
-
-    def state(self, processor_id: str, store: str | None = None) -> str:
-        """Return the compacted topic from which a user's store, or a `count`, is restored.
-
-        A `count` passes no store name, so no user's store can have its topic: not even one called
-        `counts` in a class that replaces a `count` in pipeline.yaml.
-        """
-        if store is None:
-            return self._of_job(f"state_topic_{processor_id}")
-        return self._of_job(f"state_topic_{processor_id}_{store}")
-
-    def states(self, node: ProcessorNode) -> dict[str, str]:
-        """Return the state topics of a processor, by store name."""
-        if node.type is ProcessorType.COUNT:
-            return {COUNT_STORE: self.state(node.id)}
-        return {store.name: self.state(node.id, store.name) for store in node.stores}
-
-    def dead_letter(self, processor_id: str) -> str:
-        """Return the topic for the records that a processor rejects."""
-        return self._of_job(f"{processor_id}_dead_letter")
-
-    @property
-    def threads_jm(self) -> str:
-        """JobManager to all: `sos`; its offset there is the JobManager's epoch."""
-        return self._of_job("threads_jm_topic")
-
-    @property
-    def threads_tm(self) -> str:
-        """TaskManager to JobManager: how many threads it has."""
-        return self._of_job("threads_tm_topic")
-
-    def processors(self, tm_id: str) -> str:
-        """Return the JobManager's command topic to one TaskManager."""
-        return self._of_job(f"{_PROCESSORS_PREFIX}{tm_id}")
-
-    @property
-    def heartbeat(self) -> str:
-        """TaskManager to JobManager: `ping`, every heartbeat interval."""
-        return self._of_job("heartbeat_topic")
-
-    @property
-    def heartbeat_events(self) -> str:
-        """HeartbeatController to JobManager: `down` and `up`."""
-        return self._of_job("heartbeat_events_topic")
-
-    def in_topics(self, node: ProcessorNode) -> tuple[str, ...]:
-        """Return the topics that a processor reads, in the order of `node.from_`."""
-        return tuple(
-            self.source if f == SOURCE else node.topics.get(f) or self.arc(f, node.id)
-            for f in node.from_
-        )
-
-    def out_topics(self, node: ProcessorNode) -> tuple[str, ...]:
-        """Return the topics that a processor writes, in the order of `node.to`."""
-        return tuple(
-            self.sink if t == SINK else node.topics.get(t) or self.arc(node.id, t) for t in node.to
-        )
-
-    def task_count(self, node: ProcessorNode, topology: Topology, parallelism: int) -> int:
-        """Return how many tasks a processor has: as many as its largest topic has partitions.
-
-        It has none if it reads by patterns and the cluster has not been asked yet.
-        """
-        topics = self.in_topics(node)
-        return max((topology.partitions.get(topic, parallelism) for topic in topics), default=0)
-
-    def tasks(self, topology: Topology, parallelism: int) -> tuple[TaskId, ...]:
-        """Return all tasks, processor by processor, partition by partition."""
-        return tuple(
-            TaskId(node.id, number)
-            for node in topology.nodes
-            for number in range(self.task_count(node, topology, parallelism))
-        )
-
-    def consumer_group(self, processor_id: str) -> str:
-        """Return the group to which a processor commits input offsets; nobody subscribes with it.
-
-        Each processor has its own, as several may read the source, each at its own offset.
-        """
-        return self._of_job(f"processors_{processor_id}")
-
-    @property
-    def fetch_group(self) -> str:
-        """The group of consumers that only fetch: librdkafka needs one, but stores nothing."""
-        return self._of_job("processors")
-
-    def backfill_group(self, backfill: str) -> str:
-        """Return the group in which a backfill commits how much of its results it has written."""
-        return self._of_job(f"backfill_{backfill}")
-
-    def transactional_id(self, task: TaskId) -> str:
-        """Return a task's transactional id: stable, so that a new owner fences the old one."""
-        return f"{self.job_name}_{task}" if self.job_name else str(task)
-
-    @property
-    def jobmanager_transactional_id(self) -> str:
-        """The JobManager's transactional id; no task has it, as a task's ends in a number."""
-        return f"{self.job_name}_jobmanager" if self.job_name else "jobmanager"
-
-    def reserved_for(self, name: str) -> str | None:
-        """Return the owner of a reserved topic name, a control topic or Kafka itself, or None.
-
-        The command topics of all TaskManagers are reserved, since one may join at any time.
-        """
-        key = collision_key(name)
-        for control in (self.threads_jm, self.threads_tm, self.heartbeat, self.heartbeat_events):
-            if key == collision_key(control):
-                return f'the control topic "{control}"'
-        prefix, _, suffix = collision_key(self.processors("*")).partition("*")
-        if re.fullmatch(f"{re.escape(prefix)}.+{re.escape(suffix)}", key):
-            return f'one of the control topics "{self.processors("<id>")}"'
-        if key in _KAFKA_OWN:
-            return f'Kafka\'s own topic "{key}"'
-        return None
-
-    def may_own(self, name: str) -> bool:
-        """Whether a topic is named like an arc, state or dead letter topic of the job."""
-        return name.endswith(self._of_job(""))
-
-    def _of_job(self, name: str) -> str:
-        return f"{name}_{self.job_name}" if self.job_name else name
-
-
-def job_names(topics: Collection[str]) -> set[str | None]:
-    """Return the names of the jobs that have control topics among these; `None` means no name."""
-    control = TopicNames(None, "", "").threads_jm
-    named = {t.removeprefix(f"{control}_") for t in topics if t.startswith(f"{control}_")}
-    return {*named, *({None} if control in topics else ())}
-
-
 def control_topic(config: Config, name: str) -> TopicSpec:
     """Return a control topic: one partition, so that its messages have one order."""
-    policy = _ONE_HOUR if name == TopicNames.of(config).heartbeat else _KEEP
+    policy = _ONE_HOUR if name == config.topic_names.heartbeat else _KEEP
     return TopicSpec(name, 1, config.replication_factor, policy)
 
 
 def control_topics(config: Config) -> tuple[TopicSpec, ...]:
     """Return all control topics, with the command topics of TaskManagers 0 to `tm_number` - 1."""
-    names = TopicNames.of(config)
+    names = config.topic_names
     return tuple(
         control_topic(config, name)
         for name in (
@@ -277,7 +86,7 @@ def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
     and sinks belong to the user: missing ones are created with the broker's defaults, but compacted
     if only global stores follow them.
     """
-    names = TopicNames.of(config)
+    names = config.topic_names
 
     def spec(name: str, policy: Mapping[str, str], count: int | None = None) -> TopicSpec:
         partitions = count or topology.partitions.get(name, config.parallelism)
@@ -314,7 +123,7 @@ def data_topics(config: Config, topology: Topology) -> tuple[TopicSpec, ...]:
 
 def user_topics(config: Config, topology: Topology) -> tuple[str, ...]:
     """Return the sources and sinks, which belong to the user."""
-    names = TopicNames.of(config)
+    names = config.topic_names
     arcs = names.arcs(topology)
     used = (
         topic for node in topology.nodes for topic in (*_read(node, names), *names.out_topics(node))

@@ -30,7 +30,7 @@ from common.messages import (
 )
 from common.nodes import Topology
 from common.stop_signals import StopSignals
-from common.topics import TopicNames, control_topics, data_topics
+from common.topics import control_topics, data_topics
 from jobmanager import leadership
 from jobmanager.events import Echoed, ReignBegan, Reported, Tick
 from jobmanager.input_watch import InputWatch
@@ -66,7 +66,7 @@ class JobManagerDaemon:
         """
         self._config = config
         self._signals = signals
-        self._names = TopicNames.of(config)
+        self._names = config.topic_names
         admin = Admin(config)
         admin.check_broker()
         topology = with_topics_of_patterns(topology, config, admin)

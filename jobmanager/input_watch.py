@@ -13,7 +13,6 @@ from common.config import Config
 from common.errors import UnavailableError
 from common.kafka.admin import Admin
 from common.nodes import Topology
-from common.topics import TopicNames
 from jobmanager.patterns import matching_topics
 
 LOOK_INTERVAL_S = 60.0
@@ -32,7 +31,7 @@ class InputWatch:
         self._topology = topology
         self._config = config
         self._admin = admin
-        names = TopicNames.of(config)
+        names = config.topic_names
         arcs = names.arcs(topology)
         self._partitions = {
             topic: topology.partitions.get(topic, config.parallelism)

@@ -10,14 +10,8 @@ from common.config import Config
 from common.errors import EngineError, UnavailableError
 from common.kafka.admin import Admin
 from common.nodes import Topology
-from common.topics import (
-    ANY_SIZE_BYTES,
-    TopicNames,
-    control_topics,
-    data_topics,
-    job_names,
-    user_topics,
-)
+from common.topic_names import TopicNames, job_names
+from common.topics import ANY_SIZE_BYTES, control_topics, data_topics, user_topics
 from streams.pipeline.patterns import with_matching_topics
 
 logger = structlog.get_logger()
@@ -33,7 +27,7 @@ def with_topics_of_patterns(topology: Topology, config: Config, admin: Admin) ->
         return topology
     existing, of_jobs = matching_topics(topology, config, admin)
     logger.info("topics found by patterns", read=sorted(existing), left_out=sorted(of_jobs))
-    return with_matching_topics(topology, existing, TopicNames.of(config))
+    return with_matching_topics(topology, existing, config.topic_names)
 
 
 def matching_topics(

@@ -13,7 +13,6 @@ from common.kafka.clients import HopelessError, Partition, TransactionFailedErro
 from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 from common.nodes import Topology
-from common.topics import TopicNames
 
 PURGE_INTERVAL_S = 30.0
 _REQUEST_TIMEOUT_S = 30.0
@@ -33,7 +32,7 @@ class ArcPurger:
     def __init__(self, config: Config, topology: Topology) -> None:
         self._config = config
         self._admin = Admin(config)
-        names = TopicNames.of(config)
+        names = config.topic_names
         self._arcs: dict[str, list[Partition]] = {}
         """Partitions by the consumer group that reads them."""
         for arc, reader in names.arcs(topology).items():

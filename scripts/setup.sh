@@ -100,7 +100,7 @@ run_command(find_java)()'
   say "installing the project…"
   pip_install --no-build-isolation -e .
   say "making an archive of Spark's classes, so that Spark starts in half the time…"
-  quietly "$VENV/bin/python" -m streams.spark.class_archive || say "going on without it"
+  quietly "$VENV/bin/python" -m streams.sql.class_archive || say "going on without it"
   wanted_stamp >"$STAMP.part"
   mv "$STAMP.part" "$STAMP"
 }

@@ -6,8 +6,7 @@ from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes,
 from common.nodes import OnError
 from streams import serdes, stores
 from streams.builder import TopologyBuilder
-from streams.driver import TopologyTestDriver
-from streams.driver_topics import ReadRecord, TestInputTopic, TestOutputTopic
+from streams.engine.node_group import NodeGroup
 from streams.errors import (
     InvalidArgumentError,
     PartitionError,
@@ -31,6 +30,8 @@ from streams.processor import (
 from streams.punctuation import Cancellable, PunctuationType
 from streams.record import Batch, Record
 from streams.serdes import Serde
+from streams.testing.driver import TopologyTestDriver
+from streams.testing.driver_topics import ReadRecord, TestInputTopic, TestOutputTopic
 from streams.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
@@ -39,7 +40,7 @@ from streams.timestamps import (
     UsePartitionTimeOnInvalidTimestamp,
     WallclockTimestampExtractor,
 )
-from streams.topology import NodeGroup, Topology
+from streams.topology import Topology
 
 __all__ = [
     "AsyncProcessor",

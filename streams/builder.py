@@ -9,9 +9,18 @@ from typing import Any, Self, get_args
 
 from common.names import name_problem
 from streams import serdes
-from streams.checks import check
+from streams.engine.checks import check
+from streams.engine.node_group import GlobalStore
+from streams.engine.nodes import (
+    Node,
+    OffsetReset,
+    ProcessorNode,
+    Sink,
+    Source,
+    Supplier,
+    TopicChooser,
+)
 from streams.errors import TopologyError
-from streams.nodes import Node, OffsetReset, ProcessorNode, Sink, Source, Supplier, TopicChooser
 from streams.partitioning import PartitionFunction, StreamPartitioner, as_partitioner
 from streams.serdes import Serde
 from streams.stores import StoreBuilder
@@ -21,7 +30,7 @@ from streams.timestamps import (
     as_extractor,
     record_timestamp,
 )
-from streams.topology import GlobalStore, InternalTopic, Topology
+from streams.topology import InternalTopic, Topology
 
 Names = str | Sequence[str]
 _RESETS = get_args(OffsetReset)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.nodes import OnError
-from streams.arguments import require_int
+from streams.engine.arguments import require_int
+from streams.engine.record_queues import NEVER_WAIT
 from streams.errors import InvalidArgumentError
-from streams.record_queues import NEVER_WAIT
 
 DEFAULT_BUFFERED_RECORDS = 1000
 

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from streams.describe import describe, mermaid
-from streams.nodes import Node, ProcessorNode, Sink, Source
+from streams.engine.describe import describe, mermaid
+from streams.engine.node_group import GlobalStore, NodeGroup, unique
+from streams.engine.nodes import Node, ProcessorNode
 from streams.stores import StoreBuilder
-
-N = TypeVar("N")
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalStore:
-    """A store that every task may read, and the only two nodes that update it (KIP-28).
-
-    No task runs these nodes: wherever tasks run, a copy of the store follows all partitions of the
-    topic.
-    """
-
-    source: Source
-    processor: ProcessorNode
-    store: StoreBuilder[Any, Any]
-
-    @property
-    def topic(self) -> str:
-        """The topic that the store follows, which is also its log."""
-        return self.source.topics[0]
-
-    @property
-    def group(self) -> NodeGroup:
-        """The two nodes as a group."""
-        return NodeGroup((self.source, self.processor), (self.store,), is_global=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,57 +20,6 @@ class InternalTopic:
 
     name: str
     partitions: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
-    """Nodes that run in one task because they are connected or share stores: a sub-topology.
-
-    The group has the name of its first source. In `nodes`, parents come before children. The
-    group's processors may read the `global_stores`; the group `is_global` if it writes one.
-    """
-
-    nodes: tuple[Node, ...]
-    stores: tuple[StoreBuilder[Any, Any], ...]
-    global_stores: tuple[GlobalStore, ...] = ()
-    is_global: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name that the group's tasks are called after."""
-        return self.sources[0].name
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """The nodes that read topics."""
-        return tuple(node for node in self.nodes if isinstance(node, Source))
-
-    @property
-    def sinks(self) -> tuple[Sink, ...]:
-        """The nodes that write topics."""
-        return tuple(node for node in self.nodes if isinstance(node, Sink))
-
-    @property
-    def in_topics(self) -> tuple[str, ...]:
-        """The topics that are read, except those that a pattern finds."""
-        return _unique(topic for source in self.sources for topic in source.topics)
-
-    @property
-    def out_topics(self) -> tuple[str, ...]:
-        """The topics that are written, except those that a function chooses."""
-        return _unique(topic for sink in self.sinks for topic in sink.topics)
-
-    def begins_at_end(self, topic: str) -> bool:
-        """Whether a topic is read from its end if nothing is committed yet."""
-        return any(
-            source.auto_offset_reset == "latest"
-            for source in self.sources
-            if topic in source.topics or (source.pattern and source.pattern.fullmatch(topic))
-        )
-
-    def children(self, name: str) -> tuple[Node, ...]:
-        """Return the nodes that get what a node forwards."""
-        return tuple(node for node in self.nodes if name in node.parents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +40,7 @@ class Topology:
                 tuple(_parents_first(group)),
                 tuple(
                     stores[name]
-                    for name in _unique(
+                    for name in unique(
                         name for n in group if isinstance(n, ProcessorNode) for name in n.stores
                     )
                 ),
@@ -126,11 +51,11 @@ class Topology:
 
     def describe(self) -> str:
         """Return the sub-topologies and their nodes in the layout of Kafka Streams."""
-        return describe(self)
+        return describe(self.groups, self.global_stores)
 
     def mermaid(self) -> str:
         """Return a Mermaid flowchart: topics, the groups with their nodes, and stores."""
-        return mermaid(self)
+        return mermaid(self.groups, self.global_stores)
 
 
 def _grouped(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -160,7 +85,3 @@ def _parents_first(nodes: Sequence[Node]) -> Iterator[Node]:
         waiting.remove(node)
         done.add(node.name)
         yield node
-
-
-def _unique(items: Iterable[N]) -> tuple[N, ...]:
-    return tuple(dict.fromkeys(items))

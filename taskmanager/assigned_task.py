@@ -12,9 +12,9 @@ from common.kafka.clients import FencedError, HopelessError, TransactionFailedEr
 from common.messages import ProcessorReplica
 from common.nodes import BUILT_IN
 from common.status import TaskState, TaskStatus
-from streams.group_task import ProcessingFailedError
-from streams.runtime import Call
-from streams.spark.spec import SparkLostError
+from streams.engine.group_task import ProcessingFailedError
+from streams.engine.runtime import Call
+from streams.sql.spec import SparkLostError
 from streams.stores.rocksdb import (
     StoreCorruptedError,
     StoreLockedError,

@@ -30,8 +30,8 @@ from common.messages import (
 )
 from common.open_files import raise_limit
 from common.stop_signals import StopSignals
-from common.topics import TopicNames, control_topics
-from streams.user_code import UserCode
+from common.topics import control_topics
+from streams.engine.user_code import UserCode
 from taskmanager import channel_messages
 from taskmanager.channel import DriverChannel
 from taskmanager.events import (
@@ -87,7 +87,7 @@ class TaskManagerDaemon:
         admin = Admin(config)
         admin.check_broker()
         admin.ensure_topics(control_topics(config))
-        names = TopicNames.of(config)
+        names = config.topic_names
         self._codec = Codec(names)
         topics = [names.threads_jm, names.processors(str(tm_id))]
         self._reader = ControlReader(config, topics, asker=admin)

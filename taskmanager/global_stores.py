@@ -16,15 +16,14 @@ from common.errors import UnavailableError
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
 from common.kafka.read_to_end import read_to_end
-from common.topics import TopicNames
+from streams.engine.global_task import GlobalTask
+from streams.engine.group_task import ProcessingFailedError
+from streams.engine.node_group import GlobalStore, NodeGroup
+from streams.engine.outputs import described
+from streams.engine.user_errors import Explanation, reason
 from streams.errors import StreamsError, SupplierError
-from streams.global_task import GlobalTask
-from streams.group_task import ProcessingFailedError
-from streams.outputs import described
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.stores.resources import StoreResources
-from streams.topology import GlobalStore, NodeGroup
-from streams.user_errors import Explanation, reason
 from taskmanager.clients import Clients, Reader
 from taskmanager.restore import STALL_TIMEOUT_S
 from taskmanager.task_stores import folder_in, job_directory
@@ -203,7 +202,7 @@ class _Copy:
         self._store = self._definition.store.open(self._directory, {}, self._resources)
         self._store.wipe()
         ends = self._clients.brokers.high_watermarks([(topic, number) for number in range(count)])
-        group = TopicNames.of(self._config).fetch_group
+        group = self._config.topic_names.fetch_group
         self._reader = reader = self._clients.reader(group, is_watched=True)
         starts = {p: reader.watermarks(p, _REQUEST_TIMEOUT_S)[0] for p in ends}
         self._make_task(self._store, list(ends))

@@ -14,7 +14,6 @@ from common.kafka.clients import Partition
 from common.kafka.offsets import FirstRecord
 from common.messages import MISSED_BEATS, ProcessorReplica
 from common.nodes import TaskId
-from common.topics import TopicNames
 
 LEAST_INTERVAL_S = 1.0
 CLOSE_LOOK_S = 10.0
@@ -107,7 +106,7 @@ class LagWatch:
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        self._names = TopicNames.of(config)
+        self._names = config.topic_names
         self._brokers = brokers
         self._clock = clock
         self._now_ms = now_ms

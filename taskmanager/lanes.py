@@ -9,7 +9,6 @@ from functools import partial
 from common.kafka.clients import Partition
 from common.nodes import TaskId
 from common.record_batch import RecordBatch
-from common.topics import TopicNames
 from taskmanager.clients import Reader
 from taskmanager.running_task import RunningTask, TaskContext
 
@@ -127,7 +126,7 @@ class Lanes:
         """`dispose` closes a reader; that takes some ms, so another thread should do it."""
         self._context = context
         self._dispose = dispose
-        self._group = TopicNames.of(context.config).fetch_group
+        self._group = context.config.topic_names.fetch_group
         self._most_records = context.config.max_batch_records
         self._lanes: list[_Lane] = []
         self._full: dict[tuple[TaskId, Partition], RunningTask] = {}

@@ -25,8 +25,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import structlog
 
-from streams.spark.columns import read, write
-from streams.spark.spec import Query, QueryError, QuerySpec, SparkLostError
+from streams.sql.columns import read, write
+from streams.sql.spec import Query, QueryError, QuerySpec, SparkLostError
 from taskmanager.listening import ConnectionServer, connect
 
 _WATCH_S = 1.0

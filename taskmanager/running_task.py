@@ -10,10 +10,10 @@ from common.config import Config
 from common.kafka.clients import Partition
 from common.record_batch import RecordBatch
 from common.status import TaskState
-from streams.event_loop import EventLoop
-from streams.group_task import Figures
-from streams.recent import RecentCount
-from streams.runtime import Call
+from streams.engine.event_loop import EventLoop
+from streams.engine.group_task import Figures
+from streams.engine.recent import RecentCount
+from streams.engine.runtime import Call
 from streams.stores.resources import StoreResources
 from taskmanager.clients import Clients, Reader
 from taskmanager.global_stores import GlobalStores

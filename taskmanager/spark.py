@@ -1,6 +1,6 @@
 """Spark under the TaskManager: one long-running, single-task job per PipelineThread.
 
-Only this module and the package `streams.spark` import pyspark.
+Only this module and the package `streams.sql` import pyspark.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pyspark import TaskContext
 
 from common.config import Config
 from common.nodes import TaskId
-from streams.spark.queries import SparkQueries
-from streams.spark.start import ship_code, start_spark
-from streams.user_code import UserCode
+from streams.engine.user_code import UserCode
+from streams.sql.queries import SparkQueries
+from streams.sql.start import ship_code, start_spark
 from taskmanager.spark_settings import spark_settings
 
 _STOP_TIMEOUT_S = 2.0

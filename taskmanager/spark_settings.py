@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from common.config import SparkConfig
 from common.errors import ConfigError
-from streams.spark.environment import LOOPBACK, QUIET, SMALL_JVM
+from streams.sql.environment import LOOPBACK, QUIET, SMALL_JVM
 
 SLOTS_PER_THREAD = 2
 """One for the PipelineThread, which never ends, and one for the queries of its tasks."""

@@ -10,7 +10,6 @@ from typing import Any
 from common.kafka.clients import Partition, TransactionFailedError
 from common.record_batch import RecordBatch
 from common.status import TaskState
-from common.topics import TopicNames
 from streams.stores.segments import SegmentedStore
 from taskmanager.running_task import RunningTask, TaskMemory
 from taskmanager.task_start import TaskStart
@@ -29,7 +28,7 @@ class StandbyStart(TaskStart):
         replica, number = self._replica, self._replica.task.partition
         kept = [b for b in self._node_group().stores if b.logged and b.persistent]
         stores = TaskStores(kept, replica.state_topics, self._context.store_resources)
-        group = TopicNames.of(self._context.config).consumer_group(replica.task.processor)
+        group = self._context.config.topic_names.consumer_group(replica.task.processor)
         with ExitStack() as undo:
             undo.callback(stores.close)
             with closing(self._context.clients.reader(group)) as reader:

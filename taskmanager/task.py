@@ -14,11 +14,11 @@ from common.messages import ProcessorReplica
 from common.nodes import BUILT_IN
 from common.record_batch import RecordBatch
 from common.status import TaskState
-from streams.group_task import Figures, GroupTask, ProcessingFailedError, Step
-from streams.outputs import OutputColumns, described
-from streams.runtime import Call
-from streams.units import settings_of
-from streams.user_errors import reason
+from streams.engine.group_task import Figures, GroupTask, ProcessingFailedError, Step
+from streams.engine.outputs import OutputColumns, described
+from streams.engine.runtime import Call
+from streams.engine.user_errors import reason
+from streams.pipeline.units import settings_of
 from taskmanager.clients import Brokers, TransactionalProducer
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory, Turn
 from taskmanager.task_stores import TaskStores
@@ -34,7 +34,7 @@ drop what it has fetched ahead and fetch it again later."""
 
 
 class Outlet:
-    """Information for nodes about their output topics; see `streams.outputs.Outlet`."""
+    """Information for nodes about their output topics; see `streams.engine.outputs.Outlet`."""
 
     def __init__(self, producer: TransactionalProducer, brokers: Brokers) -> None:
         self._producer = producer
@@ -43,14 +43,14 @@ class Outlet:
         self._doubted_s: dict[str, float] = {}
 
     def num_partitions(self, topic: str) -> int:
-        """See `streams.outputs.Outlet.num_partitions`."""
+        """See `streams.engine.outputs.Outlet.num_partitions`."""
         count = self._partitions.get(topic)
         if count is None:
             count = self._partitions[topic] = self._producer.num_partitions(topic)
         return count
 
     def size_limit(self, topic: str) -> int:
-        """See `streams.outputs.Outlet.size_limit`."""
+        """See `streams.engine.outputs.Outlet.size_limit`."""
         try:
             return self._producer.size_limit(topic)
         except KeyError:
@@ -58,7 +58,7 @@ class Outlet:
             return self._producer.size_limit(topic)
 
     def doubt(self, topic: str) -> None:
-        """See `streams.outputs.Outlet.doubt`."""
+        """See `streams.engine.outputs.Outlet.doubt`."""
         now_s = time.monotonic()
         if now_s - self._doubted_s.get(topic, float("-inf")) < DOUBT_INTERVAL_S:
             return

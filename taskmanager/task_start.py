@@ -16,15 +16,14 @@ from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.nodes import OnError
 from common.status import TaskState
-from common.topics import TopicNames
+from streams.engine.group_task import GroupTask
+from streams.engine.node_group import NodeGroup
+from streams.engine.runtime import Call
+from streams.engine.user_code import UserCode
+from streams.engine.user_errors import reason
 from streams.errors import StreamsError, SupplierError
-from streams.group_task import GroupTask
-from streams.runtime import Call
+from streams.pipeline.units import group_of, settings_of, sharing_key
 from streams.stores.bytes_store import StoreBytes
-from streams.topology import NodeGroup
-from streams.units import group_of, settings_of, sharing_key
-from streams.user_code import UserCode
-from streams.user_errors import reason
 from taskmanager.clients import Reader, TransactionalProducer
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from taskmanager.task import Outlet, Task
@@ -139,7 +138,7 @@ class ProcessorStart(TaskStart):
         """See `TaskStart.run`."""
         began_s = time.monotonic()
         replica, clients = self._replica, self._context.clients
-        names = TopicNames.of(self._context.config)
+        names = self._context.config.topic_names
         group = self._node_group()
         written = self._written_topics()
         followed = [store.topic for store in group.global_stores]
@@ -299,7 +298,7 @@ def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: Task
 
     Raises `EngineError`.
     """
-    names, clients = TopicNames.of(context.config), context.clients
+    names, clients = context.config.topic_names, context.clients
     partitions = [(topic, replica.task.partition) for topic in replica.in_topics]
     with (
         closing(clients.producer(names.transactional_id(replica.task), {})) as producer,

@@ -13,13 +13,12 @@ from confluent_kafka import Producer
 
 from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
-from admin.quickstart.daemons import Daemon, command_path, session_members
-from admin.quickstart.signals import Signals
+from admin.daemons import Daemon, command_path, session_members
+from admin.signals import Signals
 from common.config import Config, load_config
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row, read_committed
 from common.nodes import Topology
-from common.topics import TopicNames
 from streams.pipeline.load import load_pipeline
 
 START_TIMEOUT_S = 120.0
@@ -49,7 +48,7 @@ class Engine:
         }
         self.config_file = self.write_config("config")
         self.config: Config = load_config(self.config_file)
-        self.names = TopicNames.of(self.config)
+        self.names = self.config.topic_names
         self.write_pipeline(pipeline)
         self._admin = Admin(self.config)
         self._signals = Signals()

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from admin.backfill.plan import make_plan
-from admin.backfill.run import Result, default_work, run_backfill
 from common.config import Config
+from streams.backfill.plan import make_plan
+from streams.backfill.run import Result, default_work, run_backfill
 from streams.backfill.tasks import Done, Failed, Task
-from streams.driver import TopologyTestDriver
-from streams.spark.spec import Queries
+from streams.sql.spec import Queries
+from streams.testing.driver import TopologyTestDriver
 
 ROOT = Path(__file__).parents[1]
 CONFIG = f"""

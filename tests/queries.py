@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streams.record import Batch
-from streams.spark.columns import batch_of, table_of
-from streams.spark.spec import Queries, Query, QueryError, QuerySpec
+from streams.sql.columns import batch_of, table_of
+from streams.sql.spec import Queries, Query, QueryError, QuerySpec
 
 ROOT = Path(__file__).parents[1]
 FUNCTIONS = "tests.user_code.frames"

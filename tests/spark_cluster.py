@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from admin.ports import LOOPBACK, find_free
+from admin.broker.ports import LOOPBACK, find_free
 from common.java import find_java
 
 START_TIMEOUT_S = 90.0

@@ -31,8 +31,8 @@ from common.kafka.offsets import Offsets
 from common.messages import ProcessorReplica
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
-from common.topics import TopicNames, TopicSpec
-from streams.group_task import ProcessingFailedError
+from common.topics import TopicSpec
+from streams.engine.group_task import ProcessingFailedError
 from taskmanager import channel_messages
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.clients import KafkaClients
@@ -77,7 +77,7 @@ class Job:
             heartbeat_interval_ms=500,
             state_dir=folder / "state",
         )
-        self.names = TopicNames.of(self.config)
+        self.names = self.config.topic_names
         self.admin = Admin(self.config)
         self._offsets = PartitionReader(self.config, self.names.consumer_group("P"))
         self.readers = [self._offsets]
@@ -241,7 +241,7 @@ class SteppedTask:
     def drain(self) -> None:
         """Process all that is there; what a built-in type puts out is sent."""
         task = self.running
-        names = TopicNames.of(self._context.config)
+        names = self._context.config.topic_names
         with closing(self._context.clients.reader(names.fetch_group, is_watched=True)) as reader:
             task.readers = dict.fromkeys(task.partitions, reader)
             reader.assign(task.read)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from admin.quickstart.display import Display
 from admin.quickstart.run import Options, run
-from admin.quickstart.signals import Interrupted, Signals
+from admin.signals import Interrupted, Signals
 from common.cli import run_command
 
 _PIPE_WIDTH = 120

@@ -10,23 +10,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from admin.broker.local_cluster import LocalCluster
 from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
+from admin.daemons import Daemon, command_path
 from admin.init import sample
-from admin.local_broker import LocalCluster
 from admin.quickstart import outage
-from admin.quickstart.daemons import Daemon, command_path
 from admin.quickstart.display import Display
 from admin.quickstart.flights import Flights, fetch_flights, read_flights
 from admin.quickstart.flow import LOAD_S, Flow
 from admin.quickstart.report import report
-from admin.quickstart.signals import Signals
 from admin.quickstart.verdict import OutRecord, Verdict, expect, judge
+from admin.signals import Signals
 from common.config import Config, load_config
 from common.errors import UnavailableError
 from common.kafka.bulk import read_committed
 from common.nodes import OnError, TaskId, Topology
-from common.topics import TopicNames
 from streams.pipeline.load import load_pipeline
 
 TASK_MANAGERS = 2
@@ -237,7 +236,7 @@ def _end(daemons: Sequence[Daemon]) -> None:
 
 
 def _judge(cluster: _Cluster, flights: Flights) -> Verdict:
-    names, nodes = TopicNames.of(cluster.config), cluster.topology.nodes
+    names, nodes = cluster.config.topic_names, cluster.topology.nodes
     dead = [names.dead_letter(node.id) for node in nodes if node.on_error is OnError.DEAD_LETTER]
     outputs = _read(cluster.config, names.sink)
     letters = [record for topic in dead for record in _read(cluster.config, topic)]

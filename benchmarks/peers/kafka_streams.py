@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from admin.kafka_jars import JarSet, fetch_jars
-from admin.kafka_server import LOG_SETTINGS
+from admin.broker.jars import JarSet, fetch_jars
+from admin.broker.server import LOG_SETTINGS
 from benchmarks.contender import Job, Running, launch
 from common.errors import UnavailableError
 from common.java import MIN_JAVA_VERSION, Java, find_java

@@ -16,7 +16,6 @@ from common.kafka.admin import Admin
 from common.kafka.clients import Partition
 from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
-from common.topics import TopicNames
 
 ANSWER_S = 4.0
 _FETCH_WAIT_S = 0.1
@@ -65,7 +64,7 @@ class Offsets:
 
         Reads up to a megabyte of each.
         """
-        group = TopicNames.of(self._config).fetch_group
+        group = self._config.topic_names.fetch_group
         deadline_s = time.monotonic() + ANSWER_S
         found: dict[Partition, FirstRecord] = {}
         missing = set(positions)

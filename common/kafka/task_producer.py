@@ -23,8 +23,8 @@ from common.kafka.clients import (
 )
 from common.kafka.committed import Committed
 from common.kafka.guarded_producer import GuardedProducer
-from common.kafka.record_size import record_size, size_bound
 from common.record_batch import Headers, OutputRecord
+from common.record_size import record_size, size_bound
 from common.spare_threads import SpareThreads
 
 # librdkafka takes 0 for the current time, so a record with timestamp 0 becomes 1 ms younger.

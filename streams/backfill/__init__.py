@@ -1,1 +1,1 @@
-"""A pipeline over history: bounded tasks that read and write files. Needs Arrow, but no Spark."""
+"""`pipeline backfill`: the processors of a pipeline over history, as bounded Spark work."""

@@ -18,7 +18,7 @@ from streams.backfill.outputs import Runs
 from streams.backfill.partitions import NO_KEY, partitions_of
 from streams.backfill.runs import SCHEMA
 from streams.backfill.tasks import Done, Place
-from streams.spark.columns import HEADERS
+from streams.sql.columns import HEADERS
 
 REQUIRED = ("value", "timestamp")
 OPTIONAL = ("key", "partition", "offset", "headers")

@@ -23,7 +23,7 @@ from common.record_batch import OutputRecord, RecordBatch
 from streams.backfill.outputs import Runs
 from streams.backfill.runs import SCHEMA, batches
 from streams.backfill.tasks import Done, Place
-from streams.spark.columns import HEADERS, header_array
+from streams.sql.columns import HEADERS, header_array
 
 _TIMEOUT_S = 60.0
 _RECORDS_PER_TRANSACTION = 20_000

@@ -13,8 +13,8 @@ import pyarrow as pa
 from common.record_batch import Headers, OutputRecord
 from streams.backfill.partitions import NO_KEY, partitions_of
 from streams.backfill.runs import SCHEMA, RunWriter
-from streams.outputs import OutputColumns
-from streams.spark.columns import HEADERS, header_array
+from streams.engine.outputs import OutputColumns
+from streams.sql.columns import HEADERS, header_array
 
 _RUNS = "runs"
 

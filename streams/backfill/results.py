@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from streams.backfill.runs import merged
 from streams.backfill.tasks import Done, Place
-from streams.spark.columns import HEADERS
+from streams.sql.columns import HEADERS
 
 SCHEMA = pa.schema(
     [

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from common.record_batch import RecordBatch
-from streams.spark.columns import HEADERS, binary_items, header_items
+from streams.sql.columns import HEADERS, binary_items, header_items
 
 SCHEMA = pa.schema(
     [

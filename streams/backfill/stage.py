@@ -13,15 +13,15 @@ from common.record_batch import RecordBatch
 from streams.backfill.outputs import OutputWriter, Runs
 from streams.backfill.runs import batches
 from streams.backfill.tasks import Done, Place
-from streams.global_task import GlobalTask
+from streams.engine.global_task import GlobalTask
+from streams.engine.group_task import GroupTask
+from streams.engine.node_group import GlobalStore, NodeGroup
+from streams.engine.record_queues import Partition
+from streams.engine.user_code import UserCode
 from streams.group_settings import GroupSettings
-from streams.group_task import GroupTask
-from streams.record_queues import Partition
-from streams.spark.spec import Queries
+from streams.pipeline.units import group_of, settings_of
+from streams.sql.spec import Queries
 from streams.stores.bytes_store import BytesStore
-from streams.topology import GlobalStore, NodeGroup
-from streams.units import group_of, settings_of
-from streams.user_code import UserCode
 
 NO_LIMIT = 2**31 - 1
 _MOST_UNCOMMITTED = 100_000

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from common.errors import ConfigError, EngineError, PipelineError
 from streams.backfill.outputs import count_runs
+from streams.engine.group_task import Figures, ProcessingFailedError
 from streams.errors import StreamsError, SupplierError
-from streams.group_task import Figures, ProcessingFailedError
 
 _FIGURES = "figures.json"
 _PROGRESS = "progress"

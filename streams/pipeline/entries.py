@@ -21,11 +21,11 @@ from common.yaml_positions import (
     describe,
     plain,
 )
+from streams.engine.user_code import form_problem
 from streams.pipeline.spark import KEYS as SPARK_KEYS
 from streams.pipeline.spark import read_function, read_spark
 from streams.pipeline.stores import SERDES, read_stores
 from streams.pipeline.user_class import ASYNC_KEYS, read_async
-from streams.user_code import form_problem
 
 _KEYS = ("id", "type", "from", "to", "on_error", "config")
 _RUN_KEYS = ("max_task_idle_ms", "buffered_records_per_partition", "max_process_time_ms")

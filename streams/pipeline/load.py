@@ -19,8 +19,10 @@ from common.nodes import (
     ProcessorType,
     Topology,
 )
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 from common.yaml_positions import Problems, read_yaml
+from streams.engine.node_group import NodeGroup
+from streams.engine.user_code import UserCode, form_problem
 from streams.errors import StreamsError
 from streams.pipeline.entries import Entry
 from streams.pipeline.file import NEEDS_JSON, PipelineFile, read_pipeline
@@ -29,10 +31,8 @@ from streams.pipeline.stores import store_of
 from streams.pipeline.topics import check_topics
 from streams.pipeline.user_class import class_supplier
 from streams.pipeline.user_topology import build_topology
-from streams.spark.access import table_problems
-from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
-from streams.topology import NodeGroup
-from streams.user_code import UserCode, form_problem
+from streams.sql.access import table_problems
+from streams.sql.spec import Queries, QueryError, QuerySpec, SparkLostError
 
 
 def load_pipeline(
@@ -112,7 +112,7 @@ def _nodes(
                     f'source "{source}" has options, and a topology says itself how it reads its '
                     "sources: give them to add_source, or name the topic once more without options"
                 )
-        names = TopicNames.of(config)
+        names = config.topic_names
         topics = {
             topic: names.internal(entry.id, topic)
             if topic in own

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from common.errors import ConfigError
 from common.nodes import SINK, SOURCE, ProcessorNode, Topology
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 
 
 def with_matching_topics(

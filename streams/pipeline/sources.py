@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from streams.nodes import OffsetReset
+from streams.engine.nodes import OffsetReset
 from streams.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,

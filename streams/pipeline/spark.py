@@ -8,8 +8,8 @@ from typing import Any
 from common.fields import Fields
 from common.nodes import ProcessorType
 from common.yaml_positions import Map, Problems, Scalar, describe, plain
-from streams.spark.spec import FORMATS
-from streams.user_code import form_problem
+from streams.engine.user_code import form_problem
+from streams.sql.spec import FORMATS
 
 _KEYS = ("format", "schema", "tables")
 KEYS = {

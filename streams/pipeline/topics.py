@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from common.config import Config
 from common.names import MAX_NAME_LENGTH
 from common.nodes import OnError, ProcessorNode, ProcessorType
-from common.topics import TopicNames, collision_key
+from common.topic_names import TopicNames, collision_key
 from common.yaml_positions import Located, Problems
 from streams.pipeline.entries import Entry
 from streams.pipeline.file import PipelineFile
@@ -31,7 +31,7 @@ def check_topics(
 
     Also reports processors that have one topic as two inputs, or as input and output.
     """
-    names = TopicNames.of(config)
+    names = config.topic_names
     first: dict[str, _Use] = {}
     for use in (
         *_named_by_config(names),

@@ -10,9 +10,9 @@ from typing import Any
 from common.errors import ConfigError
 from common.fields import Fields
 from common.yaml_positions import Problems, Scalar, describe
-from streams.nodes import Supplier
+from streams.engine.nodes import Supplier
+from streams.engine.user_code import UserCode
 from streams.processor import AsyncProcessor, BatchProcessor, Processor
-from streams.user_code import UserCode
 
 ASYNC_KEYS = ("max_in_flight", "timeout_ms", "ordered")
 """The keys of pipeline.yaml that only an `AsyncProcessor` has."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from common.errors import ConfigError
 from streams.builder import TopologyBuilder
+from streams.engine.user_code import UserCode
+from streams.engine.user_frames import described
 from streams.errors import StreamsError
 from streams.topology import Topology
-from streams.user_code import UserCode
-from streams.user_frames import described
 
 
 def build_topology(code: UserCode, reference: str, config: Mapping[str, Any]) -> Topology:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from admin.quickstart.signals import Interrupted, Signals
+from admin.signals import Interrupted, Signals
 from tests.chaos.campaign import Campaign
 from tests.chaos.catalog import faults
 from tests.chaos.pipelines import Kind

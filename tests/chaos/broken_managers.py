@@ -11,7 +11,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from admin.cluster_status import ClusterStatus, Presence
-from admin.quickstart.daemons import Daemon
+from admin.daemons import Daemon
 from tests.chaos.catalog import fault
 from tests.chaos.garbage import messages
 from tests.chaos.pipelines import REWIRED, START, WITHOUT_ADDER

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from admin.cluster_status import ClusterStatus
-from admin.quickstart.daemons import Daemon, command_path
+from admin.daemons import Daemon, command_path
 from common.kafka.admin import Admin
 from common.status import TaskState
 from tests.chaos.catalog import fault

@@ -26,7 +26,7 @@ from common.messages import (
 )
 from common.nodes import ProcessorType, TaskId
 from common.status import TaskState, TaskStatus, ThreadState
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 
 HUGE_BYTES = 900_000
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+from admin.broker.local_cluster import LocalCluster, delete_data
+from admin.broker.ports import LOOPBACK, find_free
 from admin.cluster_status import ClusterStatus, Presence
-from admin.local_broker import LocalCluster, delete_data
-from admin.ports import LOOPBACK, find_free
-from admin.quickstart.daemons import Daemon, session_members
+from admin.daemons import Daemon, session_members
 from common.fault_points import DIRECTORY_VARIABLE
 from common.status import TaskState
 from tests.chaos import sabotage

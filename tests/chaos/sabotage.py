@@ -25,7 +25,7 @@ from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.guarded_producer import GuardedProducer
 from common.kafka.task_producer import TaskProducer
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 from streams.stores.bytes_store import BytesStore
 from taskmanager.task import Task
 from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
@@ -279,7 +279,7 @@ def _commit_offsets_last() -> None:
 
 
 def _group_of(task: Any) -> str:
-    names = TopicNames.of(task._context.config)
+    names: TopicNames = task._context.config.topic_names
     return names.consumer_group(task._replica.task.processor)
 
 

@@ -16,7 +16,7 @@ from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 from common.nodes import OnError
 from common.status import TaskState
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 from tests.chaos.ledger import Ledger, Tally, value_of
 from tests.chaos.load import KEYS
 from tests.chaos.rig import Rig

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from common.table_settings import TableSettings
-from streams.spark.spec import Queries
-from streams.user_code import UserCode
+from streams.engine.user_code import UserCode
+from streams.sql.spec import Queries
 from tests.queries import FUNCTIONS, ROOT
 from tests.tasks import Job
 
@@ -34,6 +34,6 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
 @pytest.fixture(scope="session")
 def queries() -> Queries:
     """Queries on a Spark of this process."""
-    from streams.spark.local import LocalQueries  # starts slowly
+    from streams.sql.local import LocalQueries  # starts slowly
 
     return LocalQueries(UserCode([FUNCTIONS], [ROOT]), TableSettings())

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from admin.broker_properties import Node
-from admin.local_broker import LocalCluster, delete_data
-from admin.ports import LOOPBACK, accepts
+from admin.broker.local_cluster import LocalCluster, delete_data
+from admin.broker.ports import LOOPBACK, accepts
+from admin.broker.properties import Node
 from common.errors import UnavailableError
 
 pytestmark = pytest.mark.integration

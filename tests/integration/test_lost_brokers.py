@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.local_broker import LocalCluster, delete_data
+from admin.broker.local_cluster import LocalCluster, delete_data
 from common.config import Config, load_config
 from common.kafka.admin import Admin
 from common.kafka.clients import TransactionFailedError

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from admin.broker.local_cluster import LocalCluster
 from admin.cluster_status import ClusterStatus, Presence
-from admin.local_broker import LocalCluster
-from admin.quickstart.daemons import Daemon
+from admin.daemons import Daemon
 from common.kafka.bulk import Row
 from common.status import TaskState
 from tests.engine import Engine, all_run, engine, signal_session

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from common.kafka.clients import HopelessError, TransactionFailedError
-from common.kafka.record_size import record_size
 from common.nodes import OnError, ProcessorType
-from streams.group_task import ProcessingFailedError
+from common.record_size import record_size
+from streams.engine.group_task import ProcessingFailedError
 from tests.raw_records import MESSAGE_TOO_LARGE, RawRecord, record_batch, write_batch
 from tests.tasks import Job, Record, drain, run_once
 

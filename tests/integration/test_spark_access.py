@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from common.table_settings import TableSettings
-from streams.spark.queries import SparkQueries
-from streams.spark.spec import Queries, QueryError, QuerySpec
-from streams.spark.tables import Tables
-from streams.user_code import UserCode
+from streams.engine.user_code import UserCode
+from streams.sql.queries import SparkQueries
+from streams.sql.spec import Queries, QueryError, QuerySpec
+from streams.sql.tables import Tables
 from taskmanager.query_channel import QueryServer, RemoteQueries
 from tests.queries import refusal, results
 

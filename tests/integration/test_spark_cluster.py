@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from admin.broker.ports import find_free
 from admin.cluster_status import ClusterStatus
-from admin.ports import find_free
 from common.errors import UnavailableError
 from common.java import find_java
 from common.status import ThreadState

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from admin.cli import app
 from common.table_settings import TableSettings
 from streams import TopologyTestDriver
+from streams.engine.user_code import UserCode
 from streams.record import Batch
-from streams.spark.columns import batch_of, table_of
-from streams.spark.queries import SparkQueries
-from streams.spark.spec import Queries, QueryError, QuerySpec
-from streams.user_code import UserCode
+from streams.sql.columns import batch_of, table_of
+from streams.sql.queries import SparkQueries
+from streams.sql.spec import Queries, QueryError, QuerySpec
 from tests.queries import FUNCTIONS, ROOT, ROWS, refusal, results, run
 from tests.small_config import SMALL_CONFIG
 

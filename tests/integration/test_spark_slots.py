@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.spark.columns import table_of
-from streams.spark.spec import Queries, QuerySpec, SparkLostError
+from streams.sql.columns import table_of
+from streams.sql.spec import Queries, QuerySpec, SparkLostError
 from taskmanager.query_channel import QueryServer, RemoteQueries
 from tests.queries import FUNCTIONS, ROWS, batch, run
 

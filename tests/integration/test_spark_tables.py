@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.spark.queries import RunningQuery
-from streams.spark.spec import Queries, QuerySpec
-from streams.spark.tables import Rows
+from streams.sql.queries import RunningQuery
+from streams.sql.spec import Queries, QuerySpec
+from streams.sql.tables import Rows
 from tests.queries import FUNCTIONS, ROWS, results, run
 
 pytestmark = pytest.mark.integration

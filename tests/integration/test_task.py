@@ -14,7 +14,7 @@ from common.kafka.clients import FencedError, TransactionFailedError
 from common.kafka.committed import Committed
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
 from common.status import TaskState
-from streams.group_task import ProcessingFailedError
+from streams.engine.group_task import ProcessingFailedError
 from taskmanager import channel_messages
 from taskmanager.task_start import StartCancelledError, refresh_failed
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.clients import Partition
 from common.kafka.committed import Committed, offsets_of
-from common.kafka.record_size import MAX_OVERHEAD, record_size
 from common.record_batch import Headers
+from common.record_size import MAX_OVERHEAD, record_size
 from common.topics import TopicSpec
 from tests.memory.clock import Clock
 from tests.memory.faults import Faults

@@ -21,8 +21,7 @@ from common.kafka.clients import FencedError, HopelessError, TransactionFailedEr
 from common.messages import ProcessorReplica
 from common.nodes import TaskId
 from common.status import TaskState
-from common.topics import TopicNames
-from streams import async_calls, group_task, runtime
+from streams.engine import async_calls, group_task, runtime
 from streams.stores import builder as store_builder
 from streams.stores.bytes_store import BytesStore
 from streams.stores.rocksdb import RocksDBStore, StoreLockedError
@@ -237,7 +236,7 @@ class Owner(ABC):
     def _give_up(self, task_id: TaskId, reason: str) -> None:
         """End after a hopeless error, which may only happen to a task that was fenced."""
         self._tell(f"fails: {reason}")
-        is_fenced = self.clients.is_fenced(TopicNames.of(self._config).transactional_id(task_id))
+        is_fenced = self.clients.is_fenced(self._config.topic_names.transactional_id(task_id))
         assert is_fenced, f"a task fails that nobody has taken over: {reason}"
         self.clients.link.cut()
 
@@ -252,7 +251,7 @@ class TaskOwner(Owner):
         super().__init__(name, tm_id, world)
         (self._replica,) = world.replicas
         self._assigned = AssignedTask(self._replica, self._context, epoch=0)
-        group = TopicNames.of(self._config).fetch_group
+        group = self._config.topic_names.fetch_group
         self._reader = self.clients.reader(group, is_watched=True)
         self._task: RunningTask | None = None
         self._since_s: float | None = None

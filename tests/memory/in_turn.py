@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from streams.event_loop import EventLoop
+from streams.engine.event_loop import EventLoop
 from taskmanager.background import Background, Operation, Pool
 from tests.memory.clock import Clock
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from common.config import Config
 from common.kafka.clients import Partition
 from common.nodes import TaskId
-from common.topics import TopicNames
 from tests.memory.broker import Broker
 from tests.memory.disk import Disk
 from tests.memory.partition_log import is_visible
@@ -26,7 +25,7 @@ class Judge:
         self._broker = broker
         self._pipeline = pipeline
         self._config = config
-        self._group = TopicNames.of(config).consumer_group(pipeline.id)
+        self._group = config.topic_names.consumer_group(pipeline.id)
         self.inputs = [p for p in inputs if p[0] in pipeline.in_topics(config)]
         self._committed: dict[Partition, int] = {}
 

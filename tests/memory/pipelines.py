@@ -9,7 +9,7 @@ from typing import Any, Literal
 from common.config import Config
 from common.messages import ProcessorReplica
 from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
-from common.topics import TopicNames, TopicSpec
+from common.topics import TopicSpec
 from tests.memory.partition_log import Entry
 from tests.user_code.folding import fold
 from tests.user_code.timing import TICK_MS, time_of, told
@@ -68,11 +68,11 @@ class Pipeline:
 
     def state_topic(self, config: Config) -> str:
         """Return the topic of its store."""
-        return TopicNames.of(config).state(self.id, self.store)
+        return config.topic_names.state(self.id, self.store)
 
     def dead_letter_topic(self, config: Config) -> str:
         """Return the topic of its dead letters."""
-        return TopicNames.of(config).dead_letter(self.id)
+        return config.topic_names.dead_letter(self.id)
 
     def topics(self, config: Config) -> list[TopicSpec]:
         """Return the topics that the processor writes to, with two partitions each."""

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError, translate
 from common.kafka.committed import Committed
-from common.kafka.record_size import record_size
 from common.record_batch import Headers, OutputRecord
+from common.record_size import record_size
 from streams.partitioning import default_partition
 from tests.memory.broker import GroupMetadata, Session, refusal
 from tests.memory.faults import CALM, Fate

@@ -11,10 +11,9 @@ import pytest
 
 from common.kafka.clients import Partition
 from common.kafka.committed import Committed
-from common.topics import TopicNames
-from streams.async_calls import AsyncCalls
-from streams.group_task import GroupTask
-from streams.runtime import GroupRuntime
+from streams.engine.async_calls import AsyncCalls
+from streams.engine.group_task import GroupTask
+from streams.engine.runtime import GroupRuntime
 from streams.stores.bytes_store import BytesStore
 from streams.timestamps import UNKNOWN_TIME
 from taskmanager.lanes import Lanes
@@ -96,7 +95,7 @@ def positions_first(patch: pytest.MonkeyPatch) -> None:
     """A task looks up where to go on before it has fenced the former owner."""
 
     def run(original: Any, self: Any) -> Task:
-        names = TopicNames.of(self._context.config)
+        names = self._context.config.topic_names
         task = self._replica.task
         with closing(self._context.clients.reader(names.consumer_group(task.processor))) as reader:
             partitions = [(topic, task.partition) for topic in self._replica.in_topics]

@@ -18,7 +18,7 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 
 NAMES = TopicNames(None, "in", "out")
 

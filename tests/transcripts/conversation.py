@@ -25,7 +25,7 @@ from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, Topology
 from common.picture import Picture
 from common.reports import decode_report
 from common.status import TaskState, TaskStatus
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 from jobmanager import events as jobmanager
 from jobmanager.leadership import Leadership, SosRead, SosWritten, WriteFenced
 from jobmanager.state import JobManagerState

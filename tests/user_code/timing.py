@@ -13,7 +13,7 @@ from streams import (
     Record,
     TopologyBuilder,
 )
-from streams.nodes import Supplier
+from streams.engine.nodes import Supplier
 from streams.timestamps import RecordView
 from tests.user_code import folding
 

@@ -16,7 +16,7 @@ from common.config import Config
 from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 
 HOUR_MS = 3_600_000
 INTERVAL_MS = 1000

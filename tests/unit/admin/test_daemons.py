@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.quickstart.daemons import Daemon
-from admin.quickstart.signals import Signals
+from admin.daemons import Daemon
+from admin.signals import Signals
 
 SHOW = "import os; print(os.environ.get('INHERITED'), os.environ.get('ADDED'))"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.kafka_jars import KAFKA_VERSION, JarSet, fetch_jars, kafka_jars
+from admin.broker.jars import KAFKA_VERSION, JarSet, fetch_jars, kafka_jars
 from common.errors import UnavailableError
 from common.java import Java
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.processes import Process
+from admin.broker.processes import Process
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from admin.quickstart import run as quickstart
 from admin.quickstart.run import Options
-from admin.quickstart.signals import Interrupted, Signals
+from admin.signals import Interrupted, Signals
 from common.errors import PipelineError
 
 

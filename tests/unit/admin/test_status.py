@@ -13,10 +13,10 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from admin import cli, status
+from admin.broker.ports import find_free
 from admin.cli import app
 from admin.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
 from admin.init import sample
-from admin.ports import find_free
 from common.messages import (
     JobManagerBeat,
     Report,

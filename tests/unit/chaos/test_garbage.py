@@ -22,7 +22,7 @@ from common.messages import (
     Threads,
 )
 from common.nodes import TaskId
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 from jobmanager.events import Reported
 from jobmanager.state import JobManagerState
 from taskmanager.events import ThreadConnected, Tick

@@ -11,7 +11,7 @@ from common.kafka.control import ReportWriter
 from common.messages import ControlRecord, Heartbeat, Report
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 from tests.unit.common.config_texts import BASE, load
 
 

@@ -24,7 +24,7 @@ from common.messages import (
 from common.names import name_problem
 from common.nodes import ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 
 NAMES = TopicNames("job_1", "source_topic", "sink_topic")
 REPLICA = ProcessorReplica(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.kafka.record_size import record_size, size_bound
 from common.record_batch import Headers
+from common.record_size import record_size, size_bound
 from tests.raw_records import record_batch
 
 contents = st.none() | st.binary(max_size=10) | st.integers(0, 70_000).map(bytes)

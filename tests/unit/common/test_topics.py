@@ -19,14 +19,8 @@ from common.nodes import (
     TaskId,
     Topology,
 )
-from common.topics import (
-    TopicNames,
-    TopicSpec,
-    collision_key,
-    control_topics,
-    data_topics,
-    job_names,
-)
+from common.topic_names import TopicNames, collision_key, job_names
+from common.topics import TopicSpec, control_topics, data_topics
 
 CONFIG = Config(
     server_ip="127.0.0.1",
@@ -161,7 +155,7 @@ def test_names_of_control_topics_and_of_kafka_are_reserved(name: str, owner: str
 def test_every_control_topic_is_reserved(job_name: str | None, tm_number: int) -> None:
     config = replace(CONFIG, job_name=job_name, tm_number=tm_number)
     for topic in control_topics(config):
-        assert TopicNames.of(config).reserved_for(topic.name)
+        assert config.topic_names.reserved_for(topic.name)
 
 
 def test_dot_and_underscore_are_the_same_to_kafka() -> None:

@@ -30,7 +30,7 @@ from common.nodes import (
     TaskId,
 )
 from common.status import FIGURES, TaskState, TaskStatus, ThreadState
-from common.topics import TopicNames
+from common.topic_names import TopicNames
 
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
 SENT_AT_MS = 1_700_000_000_123

@@ -13,9 +13,10 @@ from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.messages import replicas
 from common.nodes import Topology
-from common.topics import TopicNames, data_topics
-from jobmanager.partitions import check_co_partitioning, check_state_topics, with_partitions
+from common.topics import data_topics
+from jobmanager.partitions import check_state_topics, with_partitions
 from streams.pipeline.load import load_pipeline
+from streams.pipeline.partitions import check_co_partitioning
 
 CONFIG = Config(
     server_ip="127.0.0.1",
@@ -28,7 +29,7 @@ CONFIG = Config(
     sink_topic="out",
     modules=("shop", "tests.user_code"),
 )
-NAMES = TopicNames.of(CONFIG)
+NAMES = CONFIG.topic_names
 SOURCES = "sources: {a: a_topic, b: b_topic}\nsinks: {c: c_topic}\nprocessors:\n"
 TAKES_BOTH = "{id: P, type: %s, from: [a, b], to: [c]}"
 

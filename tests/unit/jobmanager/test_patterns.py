@@ -14,7 +14,7 @@ from common.kafka.admin import Admin
 from common.kafka.clients import HopelessError
 from common.messages import replicas
 from common.nodes import Topology
-from common.topics import ANY_SIZE_BYTES, TopicNames, data_topics
+from common.topics import ANY_SIZE_BYTES, data_topics
 from jobmanager.partitions import with_partitions
 from jobmanager.patterns import with_topics_of_patterns
 from streams.pipeline.load import load_pipeline
@@ -30,7 +30,7 @@ CONFIG = Config(
     sink_topic="out",
     modules=("tests.user_code",),
 )
-NAMES = TopicNames.of(CONFIG)
+NAMES = CONFIG.topic_names
 DEFAULT_LIMIT = 1_048_588
 
 

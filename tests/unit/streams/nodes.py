@@ -19,14 +19,14 @@ from streams import (
     stores,
 )
 from streams import serdes as serde
+from streams.engine.group_task import GroupTask
+from streams.engine.node_group import NodeGroup
+from streams.engine.outputs import Dropped, Output, OutputColumns
+from streams.engine.record_queues import Partition
+from streams.engine.runtime import GroupRuntime, Rejection
+from streams.engine.task_time import TaskTime
 from streams.group_settings import GroupSettings
-from streams.group_task import GroupTask
-from streams.outputs import Dropped, Output, OutputColumns
-from streams.record_queues import Partition
-from streams.runtime import GroupRuntime, Rejection
 from streams.stores.bytes_store import BytesStore
-from streams.task_time import TaskTime
-from streams.topology import NodeGroup
 
 SEEN = stores.key_value("seen", serde.bytes, serde.integer)
 

@@ -17,8 +17,8 @@ from common.messages import ProcessorReplica
 from common.nodes import ProcessorType, TaskId
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
-from streams.event_loop import EventLoop
-from streams.runtime import Call
+from streams.engine.event_loop import EventLoop
+from streams.engine.runtime import Call
 from taskmanager import channel_messages, pipeline_thread
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.lag_watch import LagWatch

@@ -17,10 +17,10 @@ from common.kafka.clients import HopelessError, Partition, TransactionFailedErro
 from common.kafka.data import Fetched
 from common.record_batch import RecordBatch
 from streams import serdes
+from streams.engine.node_group import NodeGroup
 from streams.stores import KeyValueStore
 from streams.stores.bytes_store import StoreBytes
 from streams.stores.rocksdb import RocksDBStore, StoreCorruptedError
-from streams.topology import NodeGroup
 from taskmanager.global_stores import GlobalStores
 from taskmanager.task_start import StartCancelledError
 from tests.unit.taskmanager.fakes import CONFIG, FakeClients

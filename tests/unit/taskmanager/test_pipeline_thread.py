@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
 from common.nodes import ProcessorType
 from common.status import TaskState
-from streams.group_task import ProcessingFailedError
-from streams.runtime import Call
+from streams.engine.group_task import ProcessingFailedError
+from streams.engine.runtime import Call
 from streams.stores.rocksdb import StoreCorruptedError
 from taskmanager import channel_messages
 from taskmanager.background import PARALLEL_CALLS
@@ -164,6 +164,7 @@ def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> Non
     assert not hanging.is_ended, "the call may use the stores"
     may_return.set()
     rig.step_until(lambda: hanging.is_ended)
+    rig.clock.now_s += LEAST_COMMIT_INTERVAL_MS / 1000
     feed(rig, sibling)
     rig.step_until(lambda: sibling.committed == 2)
     assert rig.reader.assigned == set(sibling.partitions)

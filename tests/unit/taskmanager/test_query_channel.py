@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from streams.spark.spec import QueryError, QuerySpec, SparkLostError
+from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from taskmanager import query_channel
 from taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
 

@@ -10,8 +10,8 @@ import pytest
 
 from common.config import Config
 from common.table_settings import TableSettings
-from streams.spark.spec import QueryError, QuerySpec
-from streams.user_code import UserCode
+from streams.engine.user_code import UserCode
+from streams.sql.spec import QueryError, QuerySpec
 from taskmanager import spark
 from taskmanager.spark import SparkRunner
 from tests.unit.taskmanager.fakes import CONFIG

@@ -8,7 +8,7 @@ import pytest
 
 from common.config import SparkConfig
 from common.errors import ConfigError
-from streams.spark.environment import without_secrets
+from streams.sql.environment import without_secrets
 from taskmanager.spark_settings import SparkSettings, spark_settings
 
 STANDALONE = "spark://host:7077"

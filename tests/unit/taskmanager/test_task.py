@@ -35,8 +35,8 @@ from streams import (
     serdes,
     stores,
 )
+from streams.engine.node_group import NodeGroup
 from streams.stores.rocksdb import RocksDBStore
-from streams.topology import NodeGroup
 from taskmanager import task as task_module
 from taskmanager import task_start
 from taskmanager.assigned_task import AssignedTask

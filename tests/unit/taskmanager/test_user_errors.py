@@ -18,8 +18,8 @@ from common.kafka.clients import HopelessError
 from common.nodes import OnError, TaskId
 from common.record_batch import RecordBatch
 from streams import TopologyBuilder, serdes
+from streams.engine.node_group import NodeGroup
 from streams.group_settings import GroupSettings
-from streams.topology import NodeGroup
 from taskmanager import task_start
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.thread_events import Kind

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streams.backfill import runs
 from streams.backfill.runs import SCHEMA, RunWriter, batches, merged
-from streams.spark.columns import HEADERS
+from streams.sql.columns import HEADERS
 
 Rows = Sequence[tuple[int, int]]
 """Timestamps and positions."""

@@ -10,7 +10,7 @@ import pytest
 
 from common.messages import ProcessorReplica, replicas
 from common.nodes import SINK, SOURCE, LoggedStore, OnError, ProcessorNode, ProcessorType
-from common.topics import TopicNames, data_topics
+from common.topics import data_topics
 from streams import serdes, stores
 from streams.pipeline.stores import store_of
 from streams.stores import StoreBuilder
@@ -198,7 +198,7 @@ def test_a_task_may_wait_for_its_inputs_never_or_as_long_as_it_is_said(idle_ms: 
 
 def test_replicas_have_all_that_a_task_needs() -> None:
     topology = load(BALANCE)
-    first, second = replicas(topology, TopicNames.of(CONFIG), 2)[:2]
+    first, second = replicas(topology, CONFIG.topic_names, 2)[:2]
     node = topology.node("Balance")
     assert (str(first.task), str(second.task)) == ("Balance_0", "Balance_1")
     assert replace(second, task=first.task) == first
@@ -220,7 +220,7 @@ def round_trip(replica: ProcessorReplica) -> ProcessorReplica:
 
 
 def test_replicas_travel_as_json() -> None:
-    for replica in replicas(load(BALANCE), TopicNames.of(CONFIG), 2):
+    for replica in replicas(load(BALANCE), CONFIG.topic_names, 2):
         read = round_trip(replica)
         assert read == replica
         assert read.fingerprint == replica.fingerprint
@@ -242,7 +242,7 @@ def test_replicas_travel_as_json() -> None:
 def test_a_replica_that_does_something_else_has_another_fingerprint(old: str, new: str) -> None:
     assert BALANCE.count(old) == 1
     before, after = (
-        replicas(load(text), TopicNames.of(CONFIG), 2)[0]
+        replicas(load(text), CONFIG.topic_names, 2)[0]
         for text in (BALANCE, BALANCE.replace(old, new))
     )
     assert before.fingerprint != after.fingerprint

@@ -11,16 +11,16 @@ import pytest
 from common.errors import ConfigError
 from common.messages import ProcessorReplica, replicas
 from common.nodes import Topology
-from common.topics import TopicNames, data_topics, user_topics
+from common.topics import data_topics, user_topics
 from streams import TopologyTestDriver, serdes
+from streams.engine.user_code import UserCode
 from streams.pipeline.patterns import with_matching_topics
-from streams.units import group_of, sharing_key
-from streams.user_code import UserCode
+from streams.pipeline.units import group_of, sharing_key
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 MODULE = "tests.user_code.lookups"
 JOB = replace(CONFIG, job_name="job")
-NAMES = TopicNames.of(JOB)
+NAMES = JOB.topic_names
 LOOKUP = "orders: orders_topic, names: names_topic, named: named_topic"
 GATHER = 'pattern: "lines_.*", gathered: all_lines'
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from common.config import Config
 from common.errors import ConfigError
 from common.nodes import SINK, SOURCE, OnError, ProcessorNode, ProcessorType
-from common.topics import TopicNames
 from streams.pipeline.load import load_pipeline
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
@@ -74,7 +73,7 @@ def test_branches_split_join_and_keep_file_order() -> None:
 
 def test_tasks_are_every_processor_times_every_partition() -> None:
     topology = load("[{id: A, type: forward, to: [B]}, {id: B, type: forward, to: [sink]}]")
-    assert [str(task) for task in TopicNames.of(CONFIG).tasks(topology, 2)] == [
+    assert [str(task) for task in CONFIG.topic_names.tasks(topology, 2)] == [
         "A_0",
         "A_1",
         "B_0",
@@ -417,7 +416,7 @@ def test_a_pipeline_loads_exactly_if_no_two_topics_are_the_same_to_kafka(
 ) -> None:
     config = replace(CONFIG, job_name=job_name, source_topic=source)
     topics = all_topics(entries, config)
-    commands = TopicNames.of(config).processors("").replace(".", "_")
+    commands = config.topic_names.processors("").replace(".", "_")
     assume(not any(topic.replace(".", "_").startswith(commands[:17]) for topic in topics))
 
     collide = any(a.replace(".", "_") == b.replace(".", "_") for a, b in combinations(topics, 2))

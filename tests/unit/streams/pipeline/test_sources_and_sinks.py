@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from common.nodes import SINK, SOURCE
-from common.topics import TopicNames, data_topics, user_topics
+from common.topics import data_topics, user_topics
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 SHOP = """\
@@ -57,7 +57,7 @@ def test_a_map_with_processors_alone_is_the_same_as_a_list() -> None:
 
 def test_names_of_sources_and_sinks_stand_for_their_topics() -> None:
     topology = load(SHOP)
-    names = TopicNames.of(CONFIG)
+    names = CONFIG.topic_names
     balance, audit = topology.nodes
     assert (balance.from_, balance.to) == (("withdrawals", "deposits"), ("Audit", "balances"))
     assert names.in_topics(balance) == ("withdrawals_topic", "deposits_topic")
@@ -90,7 +90,7 @@ processors:
     )
     assert topology.node("Join").from_ == (SOURCE, "a", "Sum", "Last")
     assert topology.node("Last").from_ == (SOURCE,)
-    assert TopicNames.of(CONFIG).in_topics(topology.node("Join")) == (
+    assert CONFIG.topic_names.in_topics(topology.node("Join")) == (
         "in",
         "a_topic",
         "Sum_Join",
@@ -109,7 +109,7 @@ processors:
 - {id: Three, type: sum, from: [also_a], to: [b]}
 """
     )
-    names = TopicNames.of(CONFIG)
+    names = CONFIG.topic_names
     assert [names.in_topics(node) for node in topology.nodes] == [("a_topic",)] * 3
     assert user_topics(CONFIG, topology) == ("a_topic", "b_topic", "out")
 

@@ -8,7 +8,7 @@ import pytest
 
 from common.nodes import ProcessorNode, ProcessorType
 from common.table_settings import TableSettings
-from streams.spark.spec import QuerySpec
+from streams.sql.spec import QuerySpec
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 WITH_DATABASE = replace(CONFIG, tables=TableSettings(jdbc_urls=("jdbc:x:y",)))

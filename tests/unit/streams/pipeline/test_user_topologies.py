@@ -11,7 +11,7 @@ import pytest
 
 from common.messages import ProcessorReplica, replicas
 from common.nodes import LoggedStore, OnError, ProcessorType
-from common.topics import TopicNames, data_topics, user_topics
+from common.topics import data_topics, user_topics
 from streams import TopologyTestDriver
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
@@ -40,7 +40,7 @@ def test_each_node_group_becomes_a_processor_called_after_its_first_source() -> 
     assert {first.code, second.code} == {f"{MODULE}:chain"}
     assert first.config == second.config == {"lines": "lines_topic", "words": "words_topic"}
     assert (first.options["group"], second.options["group"]) == ("Split", "Count")
-    assert [str(task) for task in TopicNames.of(JOB).tasks(load(CHAIN, JOB), 2)] == [
+    assert [str(task) for task in JOB.topic_names.tasks(load(CHAIN, JOB), 2)] == [
         "W-Split_0",
         "W-Split_1",
         "W-Count_0",
@@ -50,7 +50,7 @@ def test_each_node_group_becomes_a_processor_called_after_its_first_source() -> 
 
 def test_internal_topics_carry_the_id_and_the_job_name_and_others_do_not() -> None:
     topology = load(CHAIN, JOB)
-    names = TopicNames.of(JOB)
+    names = JOB.topic_names
     first, second = topology.nodes
     assert (names.in_topics(first), names.out_topics(first)) == (
         ("lines_topic",),
@@ -74,7 +74,7 @@ def test_internal_topics_keep_records_until_they_are_processed_whatever_their_ag
 def test_an_internal_topic_has_as_many_partitions_as_the_builder_says() -> None:
     text = entry("chain", "lines: l, words: w, partitions: 5")
     topology = load(text, JOB)
-    names = TopicNames.of(JOB)
+    names = JOB.topic_names
     assert topology.partitions == {"W_middle_job": 5}
     specs = {spec.name: spec.partitions for spec in data_topics(JOB, topology)}
     assert (specs["W_middle_job"], specs["state_topic_W-Count_Kept_job"]) == (5, 5)
@@ -86,7 +86,7 @@ def test_state_topics_are_those_of_the_group_whose_stores_are_logged() -> None:
     assert first.stores == ()
     windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + WEEK_MS)}
     assert second.stores == (LoggedStore("Kept"), LoggedStore("Windows", windows_policy))
-    assert TopicNames.of(JOB).states(second) == {
+    assert JOB.topic_names.states(second) == {
         "Kept": "state_topic_W-Count_Kept_job",
         "Windows": "state_topic_W-Count_Windows_job",
     }
@@ -105,7 +105,7 @@ def test_topics_may_be_names_of_sources_and_sinks_and_those_of_config_yaml() -> 
         + "\n"
         + entry("join", "left: other, right: left, joined: sink", id_="V")
     )
-    names = TopicNames.of(CONFIG)
+    names = CONFIG.topic_names
     assert [names.in_topics(node) for node in topology.nodes] == [
         ("left_topic", "in"),
         ("other", "left_topic"),
@@ -117,7 +117,7 @@ def test_topics_may_be_names_of_sources_and_sinks_and_those_of_config_yaml() -> 
 def test_one_builder_makes_two_topologies_with_topics_of_their_own() -> None:
     topology = load(f"{CHAIN}\n{entry('chain', 'lines: lines_topic, words: more', id_='V')}")
     assert [node.id for node in topology.nodes] == ["W-Split", "W-Count", "V-Split", "V-Count"]
-    assert TopicNames.of(CONFIG).arcs(topology) == {"W_middle": "W-Count", "V_middle": "V-Count"}
+    assert CONFIG.topic_names.arcs(topology) == {"W_middle": "W-Count", "V_middle": "V-Count"}
 
 
 def test_settings_of_the_entry_are_those_of_each_of_its_groups() -> None:
@@ -130,18 +130,18 @@ def test_settings_of_the_entry_are_those_of_each_of_its_groups() -> None:
     for node in topology.nodes:
         assert node.on_error is OnError.DEAD_LETTER
         assert (node.options["max_task_idle_ms"], node.options["buffered_records"]) == (-1, 7)
-    dead = [unit.dead_letter_topic for unit in replicas(topology, TopicNames.of(JOB), 1)]
+    dead = [unit.dead_letter_topic for unit in replicas(topology, JOB.topic_names, 1)]
     assert dead == ["W-Split_dead_letter_job", "W-Count_dead_letter_job"]
 
 
 def test_a_topology_runs_beside_other_processors() -> None:
     topology = load(CHAIN + "\n- {id: A, type: sum, to: [B]}\n- {id: B, type: count, to: [sink]}")
     assert [node.id for node in topology.nodes] == ["W-Split", "W-Count", "A", "B"]
-    assert TopicNames.of(CONFIG).arcs(topology) == {"W_middle": "W-Count", "A_B": "B"}
+    assert CONFIG.topic_names.arcs(topology) == {"W_middle": "W-Count", "A_B": "B"}
 
 
 def test_replicas_of_groups_travel_as_json() -> None:
-    units = replicas(load(CHAIN, JOB), TopicNames.of(JOB), 2)
+    units = replicas(load(CHAIN, JOB), JOB.topic_names, 2)
     assert [(u.in_topics, u.out_topics) for u in units[1:3]] == [
         (("lines_topic",), ("W_middle_job",)),
         (("W_middle_job",), ("words_topic",)),

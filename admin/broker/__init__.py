@@ -1,0 +1,1 @@
+"""A local Kafka without containers: `pipeline broker`, tests and benchmarks use it."""

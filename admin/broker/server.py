@@ -1,0 +1,113 @@
+"""The two Kafka commands that a local broker needs: format its storage, run the server."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+import uuid
+from pathlib import Path
+
+from admin.broker.jars import kafka_jars
+from admin.broker.processes import Process
+from common.errors import UnavailableError
+from common.java import find_java
+
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_META_FILE = "meta.properties"
+_HEAP = ("-Xms256m", "-Xmx1g")
+_COLLECTOR = (
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+
+
+def new_cluster_id() -> str:
+    """Return a random cluster id in Kafka's form: 22 characters of URL-safe base64."""
+    while True:
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Kafka's tools take a leading dash for an option.
+        if not cluster_id.startswith("-"):
+            return cluster_id
+
+
+def read_cluster_id(data_dir: Path) -> str | None:
+    """Return the id of the cluster that a data folder was formatted for; None if unformatted."""
+    try:
+        meta = (data_dir / _META_FILE).read_text(encoding="latin-1")
+    except FileNotFoundError:
+        return None
+    found = re.search(r"^cluster\.id=(\S+)", meta, re.MULTILINE)
+    return found[1] if found else None
+
+
+class KafkaServer:
+    """Java and Kafka's jars, found and ready to use."""
+
+    def __init__(self) -> None:
+        """Find Java and the jars; fetch missing jars, which takes a minute.
+
+        Raises `UnavailableError` if Java or the jars are not available.
+        """
+        self._java = find_java()
+        self._jars = kafka_jars(self._java)
+
+    def format(self, properties_file: Path, cluster_id: str) -> None:
+        """Prepare the data folder that a server.properties names. Blocks about one second.
+
+        Raises `UnavailableError` with Kafka's output if Kafka refuses.
+        """
+        command = [
+            *self._command("kafka.tools.StorageTool"),
+            *("format", "--cluster-id", cluster_id, "--config", str(properties_file)),
+            "--ignore-formatted",
+        ]
+        run = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if run.returncode != 0:
+            raise UnavailableError(
+                "Kafka could not format its storage:\n" + last_words(run.stdout + run.stderr)
+            )
+
+    def launch(self, properties_file: Path, log_file: Path) -> Process:
+        """Start the server in its own session and return at once.
+
+        Raises `UnavailableError` if its log or Java cannot be opened.
+        """
+        crash_report = f"-XX:ErrorFile={log_file.with_suffix('.crash')}"
+        options = (*_HEAP, *_COLLECTOR, "-XX:+ExitOnOutOfMemoryError", crash_report)
+        command = [*self._command("kafka.Kafka", *options), str(properties_file)]
+        try:
+            return Process.spawn(command, log_file=log_file)
+        except OSError as error:
+            # The operating system does not say which of the two failed.
+            raise UnavailableError(
+                f"Kafka could not be started: {error.strerror}. Is {log_file} a file that can be "
+                f"written, and {command[0]} a program?"
+            ) from error
+
+    def _command(self, main_class: str, *options: str) -> list[str]:
+        return [
+            str(self._java.executable),
+            *options,
+            "-Djava.awt.headless=true",
+            # As a URI, because a plain path with a space in it would not be read.
+            f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+            *("-cp", f"{self._jars}/*"),
+            main_class,
+        ]
+
+
+def last_words(output: str, max_lines: int = 15) -> str:
+    """Return the end of a Java program's output, without the frames of its stack traces."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    useful = [line for line in lines if not line.startswith(("\tat ", "\t... "))]
+    return "\n".join(f"  {line}" for line in useful[-max_lines:]) or "  (nothing)"

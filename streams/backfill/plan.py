@@ -1,0 +1,205 @@
+"""The plan of a backfill, as a value: its inputs, its stages in order, and its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from common.config import Config, load_config
+from common.errors import ConfigError
+from common.kafka.admin import Admin
+from common.messages import ProcessorReplica, replicas
+from common.nodes import OnError, ProcessorNode, Topology
+from common.topic_names import TopicNames
+from common.topics import TopicSpec, data_topics
+from streams.backfill.files import find_files
+from streams.backfill.places import (
+    Files,
+    TopicRange,
+    Where,
+    are_nested,
+    read_sources,
+    read_target,
+)
+from streams.pipeline.load import load_pipeline
+from streams.pipeline.partitions import with_counts
+from streams.pipeline.patterns import with_matching_topics
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a backfill.
+
+    `stages` has the replicas of each processor, writers before their readers. `results` are the
+    topics that only the user reads. `target` is a folder, or the topic that replaces the only sink.
+    """
+
+    config: Config
+    topology: Topology
+    sources: Mapping[str, Where]
+    files: Mapping[str, Sequence[Path]]
+    stages: Sequence[Sequence[ProcessorReplica]]
+    arcs: Collection[str]
+    results: Sequence[str]
+    target: Path | str
+    target_topics: Mapping[str, str] = field(default_factory=dict)
+    """The name in Kafka of each topic of the results, if they go to Kafka."""
+
+    def num_partitions(self, topic: str) -> int:
+        """Return how many partitions a topic of the pipeline has."""
+        return self.topology.partitions.get(topic, self.config.parallelism)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The parts that must not change for an interrupted backfill to resume, as JSON values."""
+        return {
+            "pipeline": [replica.fingerprint for stage in self.stages for replica in stage],
+            "partitions": {topic: self.num_partitions(topic) for topic in sorted(self.sources)},
+            "input": {topic: self._identity(topic) for topic in sorted(self.sources)},
+            "target": str(self.target),
+        }
+
+    def _identity(self, topic: str) -> Any:
+        where = self.sources[topic]
+        if isinstance(where, TopicRange):
+            return [where.name, where.start, where.end]
+        stats = [(path, path.stat()) for path in self.files[topic]]
+        return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+
+
+def make_plan(config: Path, pipeline: Path, from_: Sequence[str], to: str) -> Plan:
+    """Read the files and the arguments; asks Kafka only if a topic is read or written.
+
+    Raises `ConfigError` for mistakes, and `UnavailableError` if Kafka is needed and not reachable.
+    """
+    settings = load_config(config)
+    topology = load_pipeline(pipeline, settings)
+    names = settings.topic_names
+    patterns = [pattern for node in topology.nodes for pattern in node.patterns]
+    sources = read_sources(
+        from_,
+        _sources_of(topology, names),
+        lambda topic: any(pattern.fullmatch(topic) for pattern in patterns),
+    )
+    topology = with_matching_topics(topology, sources, names)
+    missing = sorted({*_sources_of(topology, names).values()} - sources.keys())
+    if missing:
+        raise ConfigError(
+            f"the pipeline also reads {', '.join(missing)}: say where their records are, as "
+            f"--from {missing[0]}=PATH"
+        )
+    target = read_target(to)
+    for where in sources.values():
+        if not isinstance(where, Files) or not isinstance(target, Path):
+            continue
+        if are_nested(target, where.path):
+            raise ConfigError(
+                f"--to {target} is in, or around, {where.path}, which is read: move one"
+            )
+    arcs = names.arcs(topology)
+    results = _results(topology, names, arcs)
+    target_topics = {} if isinstance(target, Path) else _renamed(topology, names, target, results)
+    counts = _counts_in_kafka(settings, sources, target_topics)
+    topology = with_counts(topology, settings, counts)
+    return Plan(
+        config=settings,
+        topology=topology,
+        sources=sources,
+        files={
+            topic: find_files(where.path)
+            for topic, where in sources.items()
+            if isinstance(where, Files)
+        },
+        stages=_stages(topology, names, settings),
+        arcs=arcs,
+        results=results,
+        target=target,
+        target_topics=target_topics,
+    )
+
+
+def _sources_of(topology: Topology, names: TopicNames) -> dict[str, str]:
+    """Return the topics that nothing in the pipeline writes, by source name and by topic name."""
+    written = {topic for node in topology.nodes for topic in _written(node, names)}
+    found: dict[str, str] = {}
+    for node in topology.nodes:
+        read = zip(node.from_, names.in_topics(node), strict=True)
+        found |= {name: topic for name, topic in read if topic not in written}
+        found |= {t: t for t in node.global_stores.values() if t not in written}
+    return found | {topic: topic for topic in found.values()}
+
+
+def _written(node: ProcessorNode, names: TopicNames) -> tuple[str, ...]:
+    dead = (names.dead_letter(node.id),) if node.on_error is OnError.DEAD_LETTER else ()
+    return (*names.out_topics(node), *dead)
+
+
+def _results(topology: Topology, names: TopicNames, arcs: Collection[str]) -> tuple[str, ...]:
+    written = (topic for node in topology.nodes for topic in _written(node, names))
+    return tuple(dict.fromkeys(topic for topic in written if topic not in arcs))
+
+
+def _renamed(
+    topology: Topology, names: TopicNames, target: str, results: Sequence[str]
+) -> dict[str, str]:
+    """Return the results' names in Kafka: dead letters keep theirs, the only sink is `target`."""
+    dead = {names.dead_letter(node.id) for node in topology.nodes}
+    sinks = [topic for topic in results if topic not in dead]
+    if len(sinks) != 1:
+        raise ConfigError(
+            f"the pipeline writes {', '.join(sinks)}: --to topic:{target} takes one sink alone; "
+            "use --to with a folder"
+        )
+    return {topic: topic for topic in results if topic in dead} | {sinks[0]: target}
+
+
+def _counts_in_kafka(
+    config: Config, sources: Mapping[str, Where], target_topics: Mapping[str, str]
+) -> dict[str, int]:
+    """Return the partition counts of the topics in Kafka, by their names in the pipeline."""
+    read = {topic: where.name for topic, where in sources.items() if isinstance(where, TopicRange)}
+    both = {*read.values()} & {*target_topics.values()}
+    if both:
+        raise ConfigError(f"topic {min(both)} cannot be read and written by one backfill")
+    if not read and not target_topics:
+        return {}
+    admin = Admin(config)
+    admin.check_broker()
+    found = admin.partition_counts([*read.values(), *target_topics.values()])
+    for name in read.values():
+        if name not in found:
+            raise ConfigError(f"there is no topic {name} to read")
+    places = {**read, **target_topics}
+    return {topic: found[name] for topic, name in places.items() if name in found}
+
+
+def target_specs(plan: Plan) -> list[TopicSpec]:
+    """Return the topics that results go to, under their names in Kafka."""
+    specs = {spec.name: spec for spec in data_topics(plan.config, plan.topology)}
+    return [replace(specs[topic], name=name) for topic, name in plan.target_topics.items()]
+
+
+def _stages(topology: Topology, names: TopicNames, config: Config) -> list[list[ProcessorReplica]]:
+    by_id: dict[str, list[ProcessorReplica]] = {}
+    for replica in replicas(topology, names, config.parallelism):
+        by_id.setdefault(replica.name, []).append(replica)
+    return [by_id[node.id] for node in _in_order(topology.nodes, names)]
+
+
+def _in_order(nodes: Sequence[ProcessorNode], names: TopicNames) -> list[ProcessorNode]:
+    """Return the processors in an order in which a topic's writers come before its readers."""
+    reads = {node.id: {*names.in_topics(node), *node.global_stores.values()} for node in nodes}
+    waiting, ordered = list(nodes), []
+    while waiting:
+        unwritten = {topic for node in waiting for topic in _written(node, names)}
+        ready = [node for node in waiting if not reads[node.id] & unwritten]
+        if not ready:
+            raise ConfigError(
+                f"{', '.join(node.id for node in waiting)} read what they write, directly or by "
+                "others: a backfill takes one processor after the other, and cannot run a circle"
+            )
+        ordered.append(ready[0])
+        waiting.remove(ready[0])
+    return ordered

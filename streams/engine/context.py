@@ -1,0 +1,159 @@
+"""The context through which a processor sees its task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from common.record_batch import RecordBatch
+from streams.engine.running_node import RunningNode
+from streams.engine.task_time import TaskTime
+from streams.errors import StreamsError
+from streams.processor import RecordRejectedError
+from streams.punctuation import Cancellable, PunctuationType, Punctuator
+from streams.record import Batch, Record
+
+
+class TaskView(Protocol):
+    """What a processor's context needs of the task that runs it."""
+
+    application_id: str
+    task_id: str
+    task_time: TaskTime
+    clock_ms: Callable[[], int]
+    batch: RecordBatch | None
+    """The batch of the record being processed; `None` in a punctuation or for a batch."""
+    index: int
+    """The index of that record in `batch`."""
+    time: int
+    """The time of the punctuation, or of the first record of the batch."""
+
+    def schedule(
+        self, interval: int, type: PunctuationType, callback: Punctuator
+    ) -> Cancellable: ...
+    def request_commit(self) -> None: ...
+
+
+class _Nobody(RunningNode):
+    """Replaces the children of a closed processor."""
+
+    def __init__(self, parent: str) -> None:
+        self._parent = parent
+        self.receive = self.receive_batch = self._refuse
+
+    def _refuse(self, _: object) -> None:
+        raise StreamsError(
+            f'"{self._parent}" forwards when it is closed, and nobody takes records any more: '
+            "forward from process or from a punctuation"
+        )
+
+
+class RunningContext:
+    """A processor's view of its task; see `ProcessorContext`."""
+
+    def __init__(
+        self,
+        runtime: TaskView,
+        name: str,
+        children: dict[str, RunningNode],
+        stores: dict[str, Any],
+    ) -> None:
+        self._runtime = runtime
+        self._name = name
+        self._children = children
+        self._receivers = tuple(child.receive for child in children.values())
+        self._batch_receivers = tuple(child.receive_batch for child in children.values())
+        self._stores = stores
+        self.application_id = runtime.application_id
+        self.task_id = runtime.task_id
+
+    def end(self) -> None:
+        """Refuse everything that is forwarded from now on."""
+        nobody = _Nobody(self._name)
+        self._receivers, self._batch_receivers = (nobody.receive,), (nobody.receive_batch,)
+        self._children = dict.fromkeys(self._children, nobody)
+
+    @property
+    def topic(self) -> str | None:
+        batch = self._runtime.batch
+        return None if batch is None else batch.topic
+
+    @property
+    def partition(self) -> int | None:
+        batch = self._runtime.batch
+        return None if batch is None else batch.partition
+
+    @property
+    def offset(self) -> int | None:
+        runtime = self._runtime
+        return None if runtime.batch is None else runtime.batch.offsets[runtime.index]
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        runtime = self._runtime
+        if runtime.batch is None or runtime.batch.headers is None:
+            return ()
+        return runtime.batch.headers[runtime.index] or ()
+
+    @property
+    def timestamp(self) -> int:
+        runtime = self._runtime
+        if runtime.batch is None:
+            return runtime.time
+        return runtime.batch.timestamps[runtime.index]
+
+    @property
+    def stream_time(self) -> int:
+        return self._runtime.task_time.stream_time
+
+    @property
+    def current_system_time(self) -> int:
+        return self._runtime.clock_ms()
+
+    def forward(self, record: Record | Batch, child: str | None = None) -> None:
+        node = None if child is None else self._child(child)
+        try:
+            if node is None and record.__class__ is Record:
+                for receive in self._receivers:
+                    receive(record)
+            elif isinstance(record, Record):
+                for receive in self._receivers if node is None else (node.receive,):
+                    receive(record)
+            elif isinstance(record, Batch):
+                # Children need not be ready for a batch without records.
+                batch_receivers = self._batch_receivers if node is None else (node.receive_batch,)
+                for receive_batch in batch_receivers if len(record) else ():
+                    receive_batch(record)
+            else:
+                raise StreamsError(
+                    f'"{self._name}" forwards a {type(record).__name__}: make it a Record or a '
+                    "Batch"
+                )
+        except RecordRejectedError as error:
+            # The work of this processor and other children on the records after it must be undone.
+            error.batch = None
+            raise
+
+    def _child(self, name: str) -> RunningNode:
+        try:
+            return self._children[name]
+        except KeyError:
+            raise StreamsError(
+                f'"{self._name}" has no child "{name}" to forward to, only '
+                + (", ".join(f'"{each}"' for each in self._children) or "none at all")
+            ) from None
+
+    def schedule(self, interval: int, type: PunctuationType, callback: Punctuator) -> Cancellable:
+        return self._runtime.schedule(interval, type, callback)
+
+    def commit(self) -> None:
+        self._runtime.request_commit()
+
+    def get_state_store(self, name: str) -> Any:
+        store = self._stores.get(name)
+        if store is None:
+            raise StreamsError(
+                f'processor "{self._name}" has no store "{name}": connect it '
+                "(add_state_store, or stores: in pipeline.yaml)"
+            )
+        return store

@@ -1,0 +1,475 @@
+"""One task of a node group: queues in front of its nodes, and the handling of bad records."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+
+from common.errors import EngineError, PipelineError
+from common.nodes import OnError
+from common.record_batch import OutputRecord, RecordBatch
+from common.record_size import record_size
+from streams.engine.async_calls import Entry
+from streams.engine.dead_letters import STACKTRACE, error_headers
+from streams.engine.event_loop import EventLoop
+from streams.engine.gathering import Gathering
+from streams.engine.intake import timed
+from streams.engine.node_group import NodeGroup
+from streams.engine.outputs import Dropped, Outlet, OutputColumns
+from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, Run
+from streams.engine.running import RunningSource
+from streams.engine.runtime import Call, GroupRuntime, Rejection
+from streams.engine.task_time import TaskTime
+from streams.engine.user_errors import Explanation, reason
+from streams.group_settings import GroupSettings
+from streams.processor import RecordRejectedError
+from streams.punctuation import PunctuationType
+from streams.stores.bytes_store import BytesStore, StoreBytes
+from streams.timestamps import INVALID_TIMESTAMP
+
+_GATHERING_MS = 5
+EXPIRED = "expired"
+"""The reason under which entries that come too late for a store are counted as dropped."""
+
+
+class ProcessingFailedError(Exception):
+    """A record with `on_error: fail`, or a punctuation, failed with `error`.
+
+    Everything that came before is done, and the failure leaves no trace. The caller commits that
+    and stops the task.
+    """
+
+    def __init__(self, reason: str, error: Exception) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counts of what was done to records."""
+
+    records_in: int = 0
+    records_out: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    dropped: Counter[Dropped] = field(default_factory=Counter)
+    enforced: int = 0
+
+    @property
+    def dropped_by_reason(self) -> dict[str, int]:
+        """How many records were dropped, by reason, in alphabetical order."""
+        counts: Counter[str] = Counter()
+        for dropped, count in self.dropped.items():
+            counts[dropped.reason] += count
+        return dict(sorted(counts.items()))
+
+    def __add__(self, other: Figures) -> Figures:
+        """Return the sums."""
+        return Figures(
+            self.records_in + other.records_in,
+            self.records_out + other.records_out,
+            self.skipped + other.skipped,
+            self.dead_letters + other.dead_letters,
+            self.dropped + other.dropped,
+            self.enforced + other.enforced,
+        )
+
+
+class Step(NamedTuple):
+    """The work left after a `GroupTask.step`."""
+
+    has_more: bool
+    """Whether the step ended early, and the next step may process records at once."""
+    wants_commit: bool
+    """Whether a processor has asked for a commit."""
+
+
+class GroupTask:
+    """Takes batches in and processes their records in order. No Kafka in here.
+
+    The caller fills the task with `add`, calls `step` as long as it `has_more`, sends what `take`
+    returns, and commits `position` and the stores. Only one thread at a time may use a task, but
+    any thread may read `call`, `waiting` and `is_gathering`.
+    """
+
+    def __init__(
+        self,
+        group: NodeGroup,
+        partitions: Sequence[Partition],
+        settings: GroupSettings,
+        *,
+        application_id: str,
+        task_id: str,
+        number: int,
+        stores: Mapping[str, BytesStore],
+        outlet: Outlet,
+        clock_ms: Callable[[], int],
+        times: Mapping[Partition, int] = {},
+        global_stores: Mapping[str, StoreBytes] = {},
+        loop: EventLoop | None = None,
+        wake: Callable[[], None] = lambda: None,
+        on_user_error: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        """Make the nodes; see `GroupRuntime`. Raises whatever users' processors raise in `init`.
+
+        `times` has the committed partition times. `on_user_error` gets the errors that processors
+        raise later, even if `on_error` lets the task go on.
+        """
+        self._settings = settings
+        self._on_user_error = on_user_error
+        self._outlet = outlet
+        self._clock_ms = clock_ms
+        self._time = TaskTime(partitions, times)
+        self._runtime = GroupRuntime(
+            group,
+            application_id=application_id,
+            task_id=task_id,
+            partition=number,
+            stores=stores,
+            outlet=outlet,
+            clock_ms=clock_ms,
+            task_time=self._time,
+            global_stores=global_stores,
+            loop=loop,
+            wake=wake,
+        )
+        idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
+        is_ordered = not settings.takes_inputs_as_they_come
+        self._queues = RecordQueues(partitions, idle_ms, is_ordered)
+        self._gathering = Gathering() if settings.gathers else None
+        self._figures = Figures()
+        self._late: Counter[str] = Counter()
+        """How many late entries the figures already include, by store."""
+        self._enforced = 0
+
+    @property
+    def runtime(self) -> GroupRuntime:
+        """The nodes."""
+        return self._runtime
+
+    @property
+    def call(self) -> Call | None:
+        """The call of user code in progress; never blocks."""
+        return self._runtime.call
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether anything was done since the last `take` that can be committed now."""
+        if not self.is_committable:
+            return False
+        figures = self._figures
+        return bool(self._runtime.outputs or figures.records_in or figures.dropped)
+
+    @property
+    def is_committable(self) -> bool:
+        """Whether outputs and stores reflect exactly the records before `position`."""
+        return all(node.calls.is_committable for node in self._runtime.asynchronous)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls of an `AsyncProcessor` are in flight."""
+        return any(map(len, (node.calls for node in self._runtime.asynchronous)))
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether records are held back, which `step` processes as soon as no more come."""
+        return self._gathering is not None and len(self._gathering) > 0
+
+    def wake_in_ms(self, now_ms: int) -> int | None:
+        """Return in how many ms, 0 or more, `step` has something to do even if no record comes.
+
+        `None` if it never has: no records wait for time to pass, and no punctuation is scheduled
+        by the wall clock.
+        """
+        waits = []
+        if self.is_gathering:
+            waits.append(_GATHERING_MS)
+        if (deadline_ms := self._queues.next_deadline_ms) is not None:
+            waits.append(deadline_ms - now_ms)
+        if (due_ms := self._runtime.next_wall_clock_punctuation) is not None:
+            waits.append(due_ms - self._clock_ms())
+        return max(min(waits), 0) if waits else None
+
+    @property
+    def oldest_waiting_ms(self) -> int | None:
+        """The timestamp of the oldest record that was added but not processed, or `None`."""
+        waiting = [self._queues.oldest_ms]
+        if self._gathering is not None:
+            waiting.append(self._gathering.oldest_ms)
+        return min((ms for ms in waiting if ms is not None), default=None)
+
+    def position(self, partition: Partition) -> int | None:
+        """Return the offset to commit; `None` if nothing of the partition was read yet."""
+        for node in self._runtime.asynchronous:
+            if (position := node.calls.position(partition)) is not None:
+                return position
+        return self._queues.position(partition)
+
+    def partition_time(self, partition: Partition) -> int:
+        """Return the largest timestamp before the position, to commit with it; -1 if none."""
+        return self._time.processed(partition)
+
+    def waiting(self, partition: Partition) -> int:
+        """Return how many records of the partition wait for `step`."""
+        return self._queues.waiting(partition)
+
+    def add(self, batch: RecordBatch) -> None:
+        """Take in records that follow everything that was added of their partition.
+
+        Runs the timestamp extractor; raises if the extractor loses what it needs, such as a
+        registry.
+        """
+        if self._gathering is not None:
+            self._gathering.add(batch)
+        else:
+            self._take_in(batch)
+
+    def _take_in(self, batch: RecordBatch) -> None:
+        partition = (batch.topic, batch.partition)
+        end = batch.offsets[-1] + 1
+        parts = timed(batch, self._runtime.source(batch.topic), self._time)
+        for part in parts:
+            self._queues.add(part)
+        self._queues.read_up_to(partition, end)
+        if dropped := len(batch) - sum(map(len, parts)):
+            self._figures.dropped[Dropped(INVALID_TIMESTAMP, batch.topic)] += dropped
+
+    def step(self, now_ms: int, ends_reached: Container[Partition], until_s: float = inf) -> Step:
+        """Process records that are ready, then call punctuations that are due by the wall clock.
+
+        `now_ms` comes from a clock that only goes forward. `ends_reached` has the partitions of
+        which everything was added that the brokers are known to have; see `RecordQueues`. The step
+        ends early when `until_s` (of `time.monotonic`) has passed, or after a record whose
+        processor asked for a commit, but it processes at least one record. If a record fails,
+        raises `ProcessingFailedError` once everything before that record is processed.
+        """
+        self._runtime.commit_requested = False
+        if self._runtime.asynchronous:
+            has_more = self._process_asynchronously(now_ms, ends_reached, until_s)
+        else:
+            has_more = self._process_all(now_ms, ends_reached, until_s) and len(self._queues) > 0
+        self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock_ms())
+        return Step(has_more, self._runtime.commit_requested)
+
+    def _process_all(self, now_ms: int, ends_reached: Container[Partition], until_s: float) -> bool:
+        """Process records that are ready; return whether that ended early."""
+        queues, runtime, gathering = self._queues, self._runtime, self._gathering
+        if gathering is not None:
+            for batch in gathering.take(ends_reached):
+                self._take_in(batch)
+        is_over = False
+        while not is_over and queues.is_processable(now_ms, ends_reached):
+            most = None if gathering is None else gathering.limit
+            run = queues.run(most, runtime.next_stream_time_punctuation)
+            assert run is not None, "what is processable has a next run"
+            if gathering is None:
+                self._process(run, until_s)
+                is_over = time.monotonic() >= until_s
+            else:
+                is_over = self._process_gathered(run, gathering)
+            self._punctuate_by_stream_time()
+            is_over = is_over or runtime.commit_requested
+        return is_over
+
+    def _process_asynchronously(
+        self, now_ms: int, ends_reached: Container[Partition], until_s: float
+    ) -> bool:
+        """Take results of calls, and begin other calls; return whether there is more to do now.
+
+        Without a time limit, wait for all calls.
+        """
+        calls = [node.calls for node in self._runtime.asynchronous]
+        while True:
+            for each in calls:
+                each.expect()
+            is_over = self._take_results(until_s)
+            if self._runtime.commit_requested:
+                return True
+            has_room = self._submit(now_ms, ends_reached)
+            if is_over:
+                return True
+            if any(each.next_result for each in calls):
+                continue
+            if until_s < inf or not self.has_calls:
+                return has_room and self._queues.is_processable(now_ms, ends_reached)
+            next(each for each in calls if len(each)).wait()
+
+    def _take_results(self, until_s: float) -> bool:
+        """Forward results of calls; return whether something else must be done first."""
+        runtime = self._runtime
+        for node in runtime.asynchronous:
+            while (entry := node.calls.next_result) is not None:
+                error = entry.error or runtime.emit(node, entry)
+                if isinstance(error, EngineError | PipelineError):
+                    raise error
+                if error is not None:
+                    self._reject(entry.batch, Rejection(entry.index, error))
+                self._figures.records_in += 1
+                self._count_times(entry.batch, entry.index, entry.index + 1)
+                if node.calls.remove(entry):
+                    runtime.request_commit()
+                self._punctuate_by_stream_time()
+                if runtime.commit_requested or time.monotonic() >= until_s:
+                    return True
+        return False
+
+    def _submit(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
+        """Begin calls as long as there is room; return whether there still is."""
+        queues, runtime = self._queues, self._runtime
+        while queues.is_processable(now_ms, ends_reached):
+            run = queues.run()
+            assert run is not None, "what is processable has a next run"
+            source = runtime.source(run.batch.topic)
+            if source.asynchronous is None:
+                run = queues.run(until_ms=runtime.next_stream_time_punctuation) or run
+                self._process(run, inf)
+                self._punctuate_by_stream_time()
+                continue
+            calls = source.asynchronous.calls
+            stop = min(run.stop, run.start + calls.room)
+            if stop <= run.start:
+                return False
+            calls.submit([_entry(source, run.batch, at) for at in range(run.start, stop)])
+            queues.advance(run.partition, stop - run.start)
+        return True
+
+    def take(self) -> tuple[list[OutputRecord | OutputColumns], Figures]:
+        """Return the outputs and the figures since the last call."""
+        figures, self._figures = self._figures, Figures()
+        outputs: list[Any] = self._runtime.outputs.copy()
+        self._runtime.outputs.clear()
+        kinds = set(map(type, outputs))
+        if Dropped in kinds:
+            figures.dropped.update(each for each in outputs if type(each) is Dropped)
+            outputs = [each for each in outputs if type(each) is not Dropped]
+        figures.records_out = len(outputs)
+        if OutputColumns in kinds:
+            sizes = [len(each.keys) for each in outputs if type(each) is OutputColumns]
+            figures.records_out += sum(sizes) - len(sizes)
+        for store in self._runtime.counting_stores:
+            if late := store.dropped - self._late[store.name]:
+                figures.dropped[Dropped(EXPIRED, store.name)] += late
+                self._late[store.name] += late
+        total = self._queues.enforced_processing_total
+        figures.enforced, self._enforced = total - self._enforced, total
+        # Dead letters are outputs, but not results.
+        figures.records_out -= figures.dead_letters
+        return outputs, figures
+
+    def close(self) -> None:
+        """Close the processors. Raises what they raise."""
+        self._runtime.close()
+
+    def _process(self, run: Run, until_s: float) -> None:
+        """Process a run, or only the part of it before something else must be done."""
+        start = run.start
+        while start < run.stop:
+            start, is_done = self._process_from(run, start, until_s)
+            if is_done or time.monotonic() >= until_s:
+                return
+
+    def _process_from(self, run: Run, start: int, until_s: float) -> tuple[int, bool]:
+        """Process up to and including the first record that is rejected, or to the end.
+
+        Return the index after the last processed record, and whether none was rejected.
+        """
+        batch = run.batch
+        end: Rejection | int
+        if batch.error:
+            rejected = RecordRejectedError(batch.error)
+            rejected.__cause__ = batch.cause
+            end = Rejection(start, rejected)
+        else:
+            end = self._runtime.process(batch, start, run.stop, until_s)
+        if not isinstance(end, Rejection):
+            self._advance(batch, start, end)
+            return end, True
+        self._advance(batch, start, end.index)
+        self._reject(batch, end)
+        self._advance(batch, end.index, end.index + 1)
+        return end.index + 1, False
+
+    def _process_gathered(self, run: Run, gathering: Gathering) -> bool:
+        """Process up to the first record that is rejected; return whether that took long enough."""
+        started_s = time.perf_counter()
+        end, _ = self._process_from(run, run.start, inf)
+        return gathering.learn(end - run.start, time.perf_counter() - started_s)
+
+    def _punctuate_by_stream_time(self) -> None:
+        self._punctuate(PunctuationType.STREAM_TIME, self._time.stream_time)
+
+    def _punctuate(self, type_: PunctuationType, now_ms: int) -> bool:
+        try:
+            return self._runtime.punctuate(type_, now_ms)
+        except (EngineError, PipelineError):
+            raise
+        except Exception as error:
+            self._on_user_error(error)
+            raise ProcessingFailedError(f"a punctuation: {reason(error)}", error) from error
+
+    def _advance(self, batch: RecordBatch, start: int, stop: int) -> None:
+        self._queues.advance((batch.topic, batch.partition), stop - start)
+        self._figures.records_in += stop - start
+        self._count_times(batch, start, stop)
+
+    def _count_times(self, batch: RecordBatch, start: int, stop: int) -> None:
+        if start < stop and not batch.error:
+            largest_ms = batch.largest_timestamp(start, stop)
+            self._time.process((batch.topic, batch.partition), largest_ms)
+
+    def _reject(self, batch: RecordBatch, rejection: Rejection) -> None:
+        """Handle a rejected record as `on_error` says."""
+        index, error = rejection.index, rejection.error
+        place = f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
+        settings = self._settings
+        source = self._runtime.source(batch.topic)
+        explained = Explanation(error, source)
+        raised = batch.cause or error
+        # A record that a processor rejects on purpose is not an error in its code.
+        if not isinstance(raised, RecordRejectedError):
+            self._on_user_error(raised)
+        if settings.on_error is OnError.FAIL:
+            raise ProcessingFailedError(f"{place}: {explained.reason}", error) from error
+        if settings.on_error is OnError.SKIP:
+            self._figures.skipped += 1
+            return
+        topic = settings.dead_letter_topic
+        assert topic is not None, "dead_letter comes with a topic"
+        key, value = batch.keys[index], batch.values[index]
+        headers = [
+            *((batch.headers[index] if batch.headers else None) or []),
+            *error_headers(batch, index, explained, source.name),
+        ]
+        limit = self._outlet.size_limit(topic)
+        size = record_size(key, value, headers)
+        if size > limit and headers[-1][0] == STACKTRACE:
+            del headers[-1]
+            size = record_size(key, value, headers)
+        if size > limit:
+            raise ProcessingFailedError(
+                f"{place}: {explained.reason}; and as a dead letter it is larger than the {limit} "
+                f"bytes that topic {topic} takes (max.message.bytes)",
+                error,
+            ) from error
+        # Inputs may have more partitions than the dead letter topic.
+        partition = -1
+        if key is None:
+            partition = batch.partition % self._outlet.num_partitions(topic)
+        self._runtime.outputs.append(
+            (topic, key, value, partition, batch.timestamps[index], headers)
+        )
+        self._figures.dead_letters += 1
+
+
+def _entry(source: RunningSource, batch: RecordBatch, index: int) -> Entry:
+    """Return a call to make, or a call that has failed because its record cannot be read."""
+    try:
+        if batch.error:
+            raise RecordRejectedError(batch.error) from batch.cause
+        return Entry(batch, index, source.record(batch, index))
+    except Exception as error:
+        return Entry(batch, index, None, error)

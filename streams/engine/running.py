@@ -1,0 +1,296 @@
+"""The nodes of a group as they run in a task."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from common.names import name_problem
+from common.record_batch import Headers, RecordBatch
+from common.record_size import MAX_OVERHEAD, record_size, size_bound
+from streams import serdes
+from streams.engine.nodes import Sink, Source
+from streams.engine.outputs import Dropped, Outlet, Output, OutputColumns
+from streams.engine.running_async import RunningAsync
+from streams.engine.running_node import RunningNode
+from streams.engine.sendable import (
+    END_OF_TIME,
+    check_timestamps,
+    refuse_timestamp,
+    sendable_headers,
+)
+from streams.errors import SerializationError, StreamsError
+from streams.partitioning import choose
+from streams.processor import (
+    BatchProcessor,
+    Processor,
+)
+from streams.record import Batch, Record, items_of
+from streams.timestamps import following
+
+Column = Sequence[Any]
+
+DROPPED_BY_PARTITIONER = "partitioner"
+_NULL = type(None)
+_BYTES = frozenset((bytes, _NULL))
+_OF_WHOLE_COLUMNS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
+    serdes.string.serialize: str.encode,
+    serdes.string.deserialize: bytes.decode,
+}
+"""C functions that convert like the function of a serde; only their errors differ."""
+
+
+class RecordTooLargeError(StreamsError):
+    """A record is larger than its topic allows; `on_error` says what happens to its input."""
+
+
+_NEVER_RUN = (
+    (inspect.iscoroutinefunction, "a coroutine (async def)"),
+    (inspect.isgeneratorfunction, "a generator (yield)"),
+    (inspect.isasyncgenfunction, "an asynchronous generator"),
+)
+
+
+class RunningProcessor(RunningNode):
+    """A `Processor` or `BatchProcessor`; either kind takes both records and batches."""
+
+    def __init__(self, name: str, processor: Processor | BatchProcessor) -> None:
+        self.name = name
+        self.processor = processor
+        self.is_columnar = isinstance(processor, BatchProcessor)
+        if isinstance(processor, BatchProcessor):
+            self.receive = lambda record: processor.process(Batch.of(record))
+            self.receive_batch = processor.process
+        elif isinstance(processor, Processor):
+            self.receive = processor.process
+            self.receive_batch = self._receive_each
+        else:
+            raise StreamsError(
+                f'processor "{name}" is a {type(processor).__name__}: make it a subclass of '
+                "Processor, BatchProcessor or AsyncProcessor"
+            )
+        for is_of, kind in _NEVER_RUN:
+            if is_of(processor.process):
+                raise StreamsError(
+                    f'processor "{name}": process of {type(processor).__name__} is {kind}, and '
+                    "calling it runs nothing: make it a plain method that calls "
+                    "self.context.forward, or the class an AsyncProcessor"
+                )
+
+    def _receive_each(self, batch: Batch) -> None:
+        for record in batch.records():
+            self.receive(record)
+
+    def close(self) -> None:
+        self.processor.close()
+
+
+class RunningSink(RunningNode):
+    """Serializes records and keeps them until they are sent."""
+
+    is_columnar = True
+
+    def __init__(
+        self, sink: Sink, outputs: list[Output], outlet: Outlet, keyless_partition: int
+    ) -> None:
+        self.name = sink.name
+        self._where = f'sink "{sink.name}"'
+        self._topic = sink.topics[0] if sink.topics else ""
+        self._chooser = sink.chooser
+        self._partitioner = sink.partitioner
+        self._serialize_key = sink.key_serde.serialize
+        self._serialize_value = sink.value_serde.serialize
+        self._takes_bytes = sink.key_serde is sink.value_serde is serdes.bytes
+        self._outputs = outputs
+        self._outlet = outlet
+        self._keyless_partition = keyless_partition
+        self._limits: dict[str, int] = {}
+        self._keyless: dict[str, int] = {}
+        self.receive_batch = self._receive_columns
+        if sink.chooser is not None or sink.partitioner is not None:
+            self.receive_batch = self._receive_each
+
+    def receive(self, record: Record) -> None:
+        """Take a record. Raises errors that reject the input record that led to it."""
+        key, value, timestamp = record.key, record.value, record.timestamp
+        topic = self._topic if self._chooser is None else self._chosen(record)
+        try:
+            key_data = None if key is None else self._serialize_key(key)
+        except SerializationError as error:
+            raise self._unwritable("key", error) from error
+        try:
+            data = None if value is None else self._serialize_value(value)
+        except SerializationError as error:
+            raise self._unwritable("value", error) from error
+        if timestamp.__class__ is not int or not 0 <= timestamp < END_OF_TIME:
+            refuse_timestamp(self._where, timestamp)
+        headers = sendable_headers(self._where, record.headers) if record.headers else None
+        size = MAX_OVERHEAD
+        if key_data is not None:
+            size += len(key_data)
+        if data is not None:
+            size += len(data)
+        if headers or size > self._limits.get(topic, 0):
+            self._require_fit(topic, key_data, data, headers)
+        if self._partitioner is not None:
+            count = self._outlet.num_partitions(topic)
+            partitions = choose(self._partitioner, topic, key, value, count)
+            if partitions is not None:
+                if not partitions:
+                    self._outputs.append(Dropped(DROPPED_BY_PARTITIONER, topic))
+                for partition in partitions:
+                    self._outputs.append((topic, key_data, data, partition, timestamp, headers))
+                return
+        partition = self._keyless_in(topic) if key_data is None else -1
+        self._outputs.append((topic, key_data, data, partition, timestamp, headers))
+
+    def _receive_each(self, batch: Batch) -> None:
+        for record in batch.records():
+            self.receive(record)
+
+    def _receive_columns(self, batch: Batch) -> None:
+        if not len(batch):
+            return
+        given, keys, values = batch.given, batch.keys, batch.values
+        kinds: set[type] = set()
+        is_sendable = False
+        if self._takes_bytes and isinstance(keys, list) and isinstance(values, list):
+            kinds = set(map(type, keys))
+            is_known = given is not None and values is given.values
+            is_sendable = kinds <= _BYTES and (is_known or _BYTES.issuperset(map(type, values)))
+        if not is_sendable:
+            keys = self._written("key", keys, self._serialize_key)
+            values = self._written("value", values, self._serialize_value)
+            kinds = set(map(type, keys))
+        timestamps = batch.timestamps
+        if given is None or timestamps is not given.timestamps:
+            timestamps = items_of(timestamps)
+            check_timestamps(self._where, timestamps)
+        headers: list[Headers] | None = None
+        if batch.headers is not None:
+            where = self._where
+            headers = [sendable_headers(where, each) if each else None for each in batch.headers]
+        topic = self._topic
+        if size_bound(keys, values, headers) > self._limit(topic):
+            for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+                self._require_fit(topic, key, value, headers[index] if headers else None)
+        keyless = self._keyless_in(topic) if _NULL in kinds else None
+        self._outputs.append(OutputColumns(topic, keys, values, timestamps, headers, keyless))
+
+    def _written(
+        self, what: str, column: Column, serialize: Callable[[Any], bytes]
+    ) -> list[bytes | None]:
+        try:
+            return _converted(column, serialize)
+        except SerializationError as error:
+            raise self._unwritable(what, error) from error
+
+    def _unwritable(self, what: str, error: SerializationError) -> SerializationError:
+        return SerializationError(
+            f"{error}. This is the {what} for {self._where}: give it another serde, by "
+            f"`out_{what}` under serdes: in pipeline.yaml, or {what}_serde in add_sink"
+        )
+
+    def _chosen(self, record: Record) -> str:
+        assert self._chooser is not None
+        topic = self._chooser(record)
+        if not isinstance(topic, str) or not topic:
+            raise StreamsError(
+                f"{self._where} got {topic!r} from its function: it must return the name of a topic"
+            )
+        if topic not in self._limits and (problem := name_problem(topic)):
+            raise StreamsError(f'{self._where} got "{topic}" from its function, which {problem}')
+        return topic
+
+    def _limit(self, topic: str) -> int:
+        limit = self._limits.get(topic)
+        if limit is None:
+            limit = self._limits[topic] = self._outlet.size_limit(topic)
+        return limit
+
+    def _keyless_in(self, topic: str) -> int:
+        partition = self._keyless.get(topic)
+        if partition is None:
+            partition = self._keyless_partition % self._outlet.num_partitions(topic)
+            self._keyless[topic] = partition
+        return partition
+
+    def _require_fit(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
+        if record_size(key, value, headers) > self._limit(topic):
+            self._outlet.doubt(topic)
+            raise RecordTooLargeError(
+                f"the output is larger than the {self._limit(topic)} bytes that topic {topic} "
+                "takes (max.message.bytes)"
+            )
+
+
+class RunningSource:
+    """Turns what was read from a topic into records or columns for the children."""
+
+    def __init__(
+        self, source: Source, children: Sequence[RunningNode], clock_ms: Callable[[], int]
+    ) -> None:
+        self.name = source.name
+        self.asynchronous = _only_async(source.name, children)
+        """The only child, if it is an `AsyncProcessor`; then there are no receivers."""
+        children = () if self.asynchronous else children
+        self.is_columnar = all(child.is_columnar for child in children)
+        self.receivers = tuple(child.receive for child in children)
+        self.batch_receivers = tuple(child.receive_batch for child in children)
+        self.read_key = source.key_serde.deserialize
+        self.read_value = source.value_serde.deserialize
+        self.timestamp_extractor = following(source.timestamp_extractor, clock_ms)
+        self._reads_keys = source.key_serde is not serdes.bytes
+        self._reads_values = source.value_serde is not serdes.bytes
+        self.bytes_columns = tuple(
+            column
+            for column, is_read in (("key", self._reads_keys), ("value", self._reads_values))
+            if not is_read
+        )
+        """Which of "key" and "value" processors get as bytes."""
+
+    def record(self, batch: RecordBatch, index: int) -> Record:
+        """Return one record. Raises SerializationError."""
+        key, value = batch.keys[index], batch.values[index]
+        return Record(
+            None if key is None else self.read_key(key),
+            None if value is None else self.read_value(value),
+            batch.timestamps[index],
+            () if batch.headers is None else batch.headers[index] or (),
+        )
+
+    def columns(self, batch: RecordBatch, start: int, stop: int) -> Batch:
+        """Return the records from `start` to `stop`. Raises SerializationError."""
+        part = batch.part(start, stop)
+        columns = Batch(
+            _converted(part.keys, self.read_key) if self._reads_keys else part.keys,
+            _converted(part.values, self.read_value) if self._reads_values else part.values,
+            part.timestamps,
+            part.headers,
+            part.offsets,
+        )
+        columns.given = part
+        return columns
+
+
+def _only_async(source: str, children: Sequence[RunningNode]) -> RunningAsync | None:
+    found = [child for child in children if isinstance(child, RunningAsync)]
+    if found and len(children) > 1:
+        raise StreamsError(
+            f'source "{source}" feeds an AsyncProcessor and others: give it a source of its own'
+        )
+    return found[0] if found else None
+
+
+def _converted(column: Column, convert: Callable[[Any], Any]) -> list[Any]:
+    items = items_of(column)
+    whole = _OF_WHOLE_COLUMNS.get(convert)
+    if whole is not None:
+        # Nulls and items that cannot be converted raise here, and are handled below.
+        with suppress(Exception):
+            return list(map(whole, items))
+    return [None if item is None else convert(item) for item in items]

@@ -1,0 +1,83 @@
+"""An `AsyncProcessor` as it runs in a task."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streams.engine.async_calls import AsyncCalls
+from streams.engine.event_loop import EventLoop
+from streams.engine.running_node import RunningNode
+from streams.errors import StreamsError
+from streams.processor import AsyncProcessor, AsyncProcessorContext
+from streams.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncContext:
+    """An `AsyncProcessor`'s view of its task; see `AsyncProcessorContext`."""
+
+    application_id: str
+    task_id: str
+
+
+class RunningAsync(RunningNode):
+    """An `AsyncProcessor`, whose calls run while the task does other things."""
+
+    is_columnar = False
+
+    def __init__(
+        self,
+        name: str,
+        processor: AsyncProcessor,
+        loop: EventLoop,
+        wake: Callable[[], None],
+        children: Sequence[RunningNode],
+    ) -> None:
+        _check_async(name, processor)
+        self.name = name
+        self.processor = processor
+        self.calls = AsyncCalls(name, processor, loop, wake)
+        self._loop = loop
+        self._receivers = tuple(child.receive for child in children)
+
+    def init(self, context: AsyncProcessorContext) -> None:
+        """Call the processor's `init`. Raises what that raises."""
+        self._wait_for(self.processor.init(context))
+
+    def emit(self, records: Sequence[Record]) -> None:
+        """Forward the records that a call has returned."""
+        for record in records:
+            for receive in self._receivers:
+                receive(record)
+
+    def close(self) -> None:
+        self.calls.close()
+        self._wait_for(self.processor.close())
+
+    def _wait_for(self, returned: Any) -> None:
+        if inspect.iscoroutine(returned):
+            self._loop.run(returned, self.processor.timeout_ms / 1000)
+
+
+def _check_async(name: str, processor: AsyncProcessor) -> None:
+    """Raise StreamsError for a processor whose process or settings are invalid."""
+    kind = type(processor).__name__
+    if not inspect.iscoroutinefunction(processor.process):
+        raise StreamsError(
+            f'processor "{name}": process of {kind} is no coroutine: write '
+            "async def process(self, record)"
+        )
+    for setting in ("max_in_flight", "timeout_ms"):
+        value = getattr(processor, setting)
+        if type(value) is not int or value < 1:
+            raise StreamsError(
+                f'processor "{name}": {setting} of {kind} is {value!r}: make it a whole number, '
+                "1 or more"
+            )
+    if processor.ordered is not True and processor.ordered != "key":
+        raise StreamsError(
+            f'processor "{name}": ordered of {kind} is {processor.ordered!r}: make it True or "key"'
+        )

@@ -1,0 +1,480 @@
+"""Runs a node group for one task: records in, outputs and state changes out. No Kafka in here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import TypeGuard
+
+from common.errors import EngineError, PipelineError
+from common.record_batch import RecordBatch
+from streams.engine.async_calls import Entry
+from streams.engine.call_size import CallSize
+from streams.engine.context import RunningContext
+from streams.engine.event_loop import EventLoop
+from streams.engine.node_group import NodeGroup
+from streams.engine.nodes import ProcessorNode, Sink, Source
+from streams.engine.outputs import Outlet, Output
+from streams.engine.running import (
+    RunningProcessor,
+    RunningSink,
+    RunningSource,
+)
+from streams.engine.running_async import AsyncContext, RunningAsync
+from streams.engine.running_node import RunningNode
+from streams.engine.task_time import TaskTime
+from streams.errors import InvalidArgumentError, StreamsError, SupplierError
+from streams.processor import AsyncProcessor, BatchProcessor, Processor, RecordRejectedError
+from streams.punctuation import (
+    Cancellable,
+    PunctuationQueue,
+    PunctuationType,
+    Punctuator,
+    first_due_ms,
+)
+from streams.record import Batch, Record
+from streams.stores.api import LateCount
+from streams.stores.bytes_store import BytesStore, StoreBytes
+from streams.timestamps import UNKNOWN_TIME
+
+_CALL_S = 0.05
+"""How long one call of a `BatchProcessor` should take; the thread's other tasks wait meanwhile."""
+_FEWEST_RECORDS = 100
+_MOST_RECORDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of user code that has not returned yet, as another thread sees it."""
+
+    place: str
+    """A description of the call and its records: "`process` of orders[3]@1200"."""
+    since_s: float
+    """When the call began, by `time.monotonic`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A record that cannot be processed, and its error; all records before it are processed."""
+
+    index: int
+    error: Exception
+
+
+class GroupRuntime:
+    """The nodes of a group, with their processors, stores and punctuations.
+
+    Records that the nodes send are collected in `outputs`, and changes of state in the stores'
+    open transactions; the caller takes both. Only one thread at a time may use a runtime.
+    """
+
+    def __init__(
+        self,
+        group: NodeGroup,
+        *,
+        application_id: str,
+        task_id: str,
+        partition: int,
+        stores: Mapping[str, BytesStore],
+        outlet: Outlet,
+        clock_ms: Callable[[], int],
+        task_time: TaskTime,
+        global_stores: Mapping[str, StoreBytes] = {},
+        loop: EventLoop | None = None,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make the nodes and set up the processors, children first.
+
+        `stores` has the bytes of the group's stores, and `global_stores` the bytes of the stores
+        that the group may only read. `AsyncProcessor`s make their calls on `loop`, or on a new one;
+        `wake` is called when a call has returned. Raises whatever user code raises.
+        """
+        self.is_global = group.is_global
+        """Whether the nodes fill a global store, and are not a task."""
+        self.application_id = application_id
+        self.task_id = task_id
+        self.clock_ms = clock_ms
+        self.outputs: list[Output] = []
+        self.task_time = task_time
+        # `TaskView` says what these are.
+        self.batch: RecordBatch | None = None
+        self.index = 0
+        self.time = UNKNOWN_TIME
+        self.commit_requested = False
+        """Whether a processor has asked for a commit; the caller resets it."""
+        self._is_interrupted = False
+        """Whether the caller has something to do after the record: a new punctuation by stream time
+        may be due, or a processor asks for a commit."""
+        self._call_began_s: float | None = None
+        self._called = ("", 0, 0, 0)
+        """The topic, partition, first and last offset of the call, if `batch` is `None`."""
+        self._call_size = CallSize(_CALL_S, _FEWEST_RECORDS, _MOST_RECORDS)
+        self._failed: tuple[RecordBatch, int] | None = None
+        """A batch, and the index after a run of records of which one is known to be rejected."""
+        self.stores = {store.name: store.build(stores[store.name]) for store in group.stores}
+        self.counting_stores = [s for s in self.stores.values() if isinstance(s, LateCount)]
+        """The stores that count late entries."""
+        self._global_stores = {
+            each.store.name: each.store.build(global_stores[each.store.name])
+            for each in group.global_stores
+        }
+        counting = self.counting_stores
+        self._savepoints = [s.savepoint for s in stores.values()] + [s.mark for s in counting]
+        self._undos = [s.undo for s in stores.values()] + [s.back_to_mark for s in counting]
+        self._queues = {type_: PunctuationQueue() for type_ in PunctuationType}
+        self._nodes: dict[str, RunningNode] = {}
+        self._sources: dict[str, RunningSource] = {}
+        self._patterns: list[tuple[Source, RunningSource]] = []
+        self._contexts: list[RunningContext] = []
+        self._asynchronous: list[RunningAsync] = []
+        self._loop = loop or EventLoop()
+        self._owns_loop = loop is None
+        self._wake = wake
+        try:
+            self._make(group, outlet, partition)
+        except BaseException:
+            with suppress(Exception):
+                self.close()
+            raise
+
+    def _make(self, group: NodeGroup, outlet: Outlet, partition: int) -> None:
+        for node in reversed(group.nodes):
+            children = {child.name: self._nodes[child.name] for child in group.children(node.name)}
+            match node:
+                case Sink():
+                    self._nodes[node.name] = RunningSink(node, self.outputs, outlet, partition)
+                case ProcessorNode():
+                    self._nodes[node.name] = self._make_processor(node, children)
+                case Source():
+                    source = RunningSource(node, list(children.values()), self.clock_ms)
+                    self._sources.update(dict.fromkeys(node.topics, source))
+                    if node.pattern is not None:
+                        self._patterns.append((node, source))
+        self._queues[PunctuationType.STREAM_TIME].skip(self.task_time.stream_time)
+
+    def _make_processor(
+        self, node: ProcessorNode, children: dict[str, RunningNode]
+    ) -> RunningProcessor | RunningAsync:
+        processor = self._supplied(node)
+        for child in children.values():
+            if isinstance(child, RunningAsync):
+                raise StreamsError(
+                    f'processor "{node.name}" feeds an AsyncProcessor, which only sources can do: '
+                    "put a topic between them"
+                )
+        other = self.name_of(processor)
+        if other is not None:
+            raise StreamsError(
+                f'the processors "{node.name}" and "{other}" are one object, a '
+                f"{type(processor).__name__}: a supplier must return a new one each time"
+            )
+        if isinstance(processor, AsyncProcessor):
+            return self._make_async(node, processor, list(children.values()))
+        running = RunningProcessor(node.name, processor)
+        stores = {**self._global_stores, **{name: self.stores[name] for name in node.stores}}
+        context = RunningContext(self, node.name, children, stores)
+        self._contexts.append(context)
+        running.processor.init(context)
+        return running
+
+    def _make_async(
+        self, node: ProcessorNode, processor: AsyncProcessor, children: Sequence[RunningNode]
+    ) -> RunningAsync:
+        if node.stores:
+            raise StreamsError(
+                f'the AsyncProcessor "{node.name}" cannot have stores: its calls go on side by '
+                "side. Put a Processor with the stores behind it"
+            )
+        running = RunningAsync(node.name, processor, self._loop, self._wake, children)
+        self._asynchronous.append(running)
+        running.init(AsyncContext(self.application_id, self.task_id))
+        return running
+
+    @staticmethod
+    def _supplied(node: ProcessorNode) -> Processor | BatchProcessor | AsyncProcessor:
+        try:
+            return node.supplier()
+        except (EngineError, PipelineError, StreamsError):
+            raise
+        except Exception as error:
+            raise SupplierError(
+                f'the supplier of processor "{node.name}" failed: {type(error).__name__}: {error}'
+            ) from error
+
+    @property
+    def next_stream_time_punctuation(self) -> int | None:
+        """The stream time at which a punctuation is due; `None` if none is scheduled."""
+        return self._queues[PunctuationType.STREAM_TIME].next_ms
+
+    @property
+    def next_wall_clock_punctuation(self) -> int | None:
+        """When a punctuation by the wall clock is due; `None` if none is scheduled."""
+        return self._queues[PunctuationType.WALL_CLOCK_TIME].next_ms
+
+    @property
+    def only_processor(self) -> str | None:
+        """The name of the processor, if there is only one."""
+        names = [node.name for node in self._processors]
+        return names[0] if len(names) == 1 else None
+
+    def name_of(self, value: object) -> str | None:
+        """Return the name under which a processor runs; `None` for all other objects."""
+        return next((node.name for node in self._processors if node.processor is value), None)
+
+    @property
+    def _processors(self) -> Iterator[RunningProcessor | RunningAsync]:
+        return (
+            node
+            for node in self._nodes.values()
+            if isinstance(node, RunningProcessor | RunningAsync)
+        )
+
+    def process(
+        self, batch: RecordBatch, start: int, stop: int, until_s: float = inf
+    ) -> Rejection | int:
+        """Process the records of a batch from `start` to `stop`, up to the first rejected one.
+
+        A rejected record leaves no trace in outputs and stores; the caller handles it, and calls
+        again with the index after it. Otherwise, returns the index after the last record
+        processed. That is `stop`, unless the time `until_s` (of `time.monotonic`) has passed, a
+        processor asked for a commit, a punctuation was scheduled that may be due before `stop`, or
+        some of the next records were rejected as a batch; the next calls then find out which of
+        them is at fault. At least one record is processed.
+        """
+        source = self.source(batch.topic)
+        try:
+            if source.is_columnar:
+                self.batch = None
+                return self._process_columns(source, batch, start, stop, until_s)
+            self.batch = batch
+            return self._process_records(source, batch, start, stop, until_s)
+        finally:
+            self._call_began_s = None
+
+    @property
+    def call(self) -> Call | None:
+        """The call of user code in progress; any thread may read this, and it never blocks."""
+        since_s, batch, index = self._call_began_s, self.batch, self.index
+        if since_s is None:
+            return self._oldest_async_call()
+        if batch is not None and index < len(batch):
+            where = f"{batch.topic}[{batch.partition}]@{batch.offsets[index]}"
+            return Call(f"`process` of {where}", since_s)
+        topic, partition, first, last = self._called
+        if not topic:
+            return Call("a punctuation", since_s)
+        return Call(f"`process` of {topic}[{partition}]@{first} to {last}", since_s)
+
+    @property
+    def asynchronous(self) -> Sequence[RunningAsync]:
+        """The nodes whose calls run while the task does other things."""
+        return self._asynchronous
+
+    def emit(self, node: RunningAsync, entry: Entry) -> Exception | None:
+        """Forward the results of a call; if that fails, undo all of it and return the error."""
+        self.batch, self.index = entry.batch, entry.index
+        self.task_time.reach(entry.batch.timestamps[entry.index])
+        for savepoint in self._savepoints:
+            savepoint()
+        mark = len(self.outputs)
+        self._call_began_s = monotonic()
+        try:
+            node.emit(entry.results)
+        except (EngineError, PipelineError):
+            raise
+        except Exception as error:
+            self._undo(mark)
+            return error
+        finally:
+            self._call_began_s = None
+        return None
+
+    def _oldest_async_call(self) -> Call | None:
+        for node in self._asynchronous:
+            entry = node.calls.oldest
+            if entry is not None and not entry.is_done:
+                where = f"{entry.batch.topic}[{entry.batch.partition}]@{entry.offset}"
+                return Call(f"`process` of {where}", entry.began_s)
+        return None
+
+    def request_commit(self) -> None:
+        """Ask for a commit after the record that is being processed."""
+        self.commit_requested = self._is_interrupted = True
+
+    def punctuate(self, type_: PunctuationType, now: int) -> bool:
+        """Call the punctuations of a type that are due at `now`; return whether any was.
+
+        If a callback raises, undoes everything that the callbacks did, and raises the error.
+        """
+        queue = self._queues[type_]
+        next_ms = queue.next_ms
+        if next_ms is None or next_ms > now:
+            return False
+        self.batch = None
+        self._called = ("", 0, 0, 0)
+        for savepoint in self._savepoints:
+            savepoint()
+        mark = len(self.outputs)
+        try:
+            return queue.punctuate(now, self._call) > 0
+        except Exception:
+            self._undo(mark)
+            raise
+        finally:
+            self._call_began_s = None
+
+    def schedule(self, interval: int, type_: PunctuationType, callback: Punctuator) -> Cancellable:
+        """Schedule a punctuation; see `ProcessorContext.schedule`."""
+        if type(interval) is not int:
+            raise InvalidArgumentError(
+                f"the interval of a punctuation is a whole number of milliseconds, not {interval!r}"
+            )
+        if not isinstance(type_, PunctuationType):
+            raise InvalidArgumentError(f"a punctuation is of a PunctuationType, not {type_!r}")
+        if not callable(callback):
+            raise InvalidArgumentError(
+                f"a punctuation calls a function with the time, but {callback!r} is none"
+            )
+        if self.is_global:
+            raise StreamsError(
+                "the processor of a global store cannot schedule: it belongs to no task"
+            )
+        self._is_interrupted |= type_ is PunctuationType.STREAM_TIME
+        start = first_due_ms(type_, interval, self.clock_ms())
+        return self._queues[type_].schedule(interval, callback, start)
+
+    def source(self, topic: str) -> RunningSource:
+        """Return the source that reads a topic. Raises StreamsError if there is none."""
+        source = self._sources.get(topic)
+        if source is None:
+            for node, running in self._patterns:
+                assert node.pattern is not None
+                if node.pattern.fullmatch(topic):
+                    source = self._sources[topic] = running
+                    break
+            else:
+                raise StreamsError(f"no source reads topic {topic}")
+        return source
+
+    def close(self) -> None:
+        """Close the processors, parents first. Raises the first error that one of them raised."""
+        first: Exception | None = None
+        for context in self._contexts:
+            context.end()
+        for node in reversed(self._nodes.values()):
+            try:
+                node.close()
+            except Exception as error:
+                first = first or error
+        self._nodes.clear()
+        if self._owns_loop:
+            self._loop.close()
+        for queue in self._queues.values():
+            queue.clear()
+        if first is not None:
+            raise first
+
+    def _call(self, callback: Punctuator, time: int) -> None:
+        self.time = time
+        self._call_began_s = monotonic()
+        callback(time)
+
+    def _process_records(
+        self, source: RunningSource, batch: RecordBatch, start: int, stop: int, until_s: float
+    ) -> Rejection | int:
+        receivers, read_key, read_value = source.receivers, source.read_key, source.read_value
+        savepoints, outputs, task_time = self._savepoints, self.outputs, self.task_time
+        keys, values, timestamps, headers = (
+            batch.keys,
+            batch.values,
+            batch.timestamps,
+            batch.headers,
+        )
+        self._is_interrupted = False
+        now_s = monotonic()
+        for index in range(start, stop):
+            self.index = index
+            self._call_began_s = now_s
+            timestamp = timestamps[index]
+            if timestamp > task_time.stream_time:
+                task_time.stream_time = timestamp
+            for savepoint in savepoints:
+                savepoint()
+            mark = len(outputs)
+            key, value = keys[index], values[index]
+            try:
+                record = Record(
+                    None if key is None else read_key(key),
+                    None if value is None else read_value(value),
+                    timestamp,
+                    () if headers is None else headers[index] or (),
+                )
+                for receive in receivers:
+                    receive(record)
+            except (EngineError, PipelineError):
+                raise
+            except Exception as error:
+                self._undo(mark)
+                return Rejection(index, error)
+            now_s = monotonic()
+            if self._is_interrupted or now_s >= until_s:
+                return index + 1
+        return stop
+
+    def _process_columns(
+        self, source: RunningSource, batch: RecordBatch, start: int, stop: int, until_s: float
+    ) -> Rejection | int:
+        """Process as many records as possible as one batch, by halving it as long as it fails.
+
+        With a time limit, the batch is no larger than one call should take.
+        """
+        if until_s < inf:
+            stop = min(stop, start + self._call_size.limit)
+        failed, self._failed = self._failed, None
+        if failed is not None and failed[0] is batch and start < failed[1] < stop:
+            stop = failed[1]
+        for savepoint in self._savepoints:
+            savepoint()
+        mark = len(self.outputs)
+        self.time = batch.timestamps[start]
+        self.task_time.reach(self.time)
+        while True:
+            columns = None
+            offsets = batch.offsets
+            self._called = (batch.topic, batch.partition, offsets[start], offsets[stop - 1])
+            began_s = self._call_began_s = monotonic()
+            try:
+                columns = source.columns(batch, start, stop)
+                for receive_batch in source.batch_receivers:
+                    receive_batch(columns)
+                self._call_size.learn(stop - start, monotonic() - began_s)
+                return stop
+            except (EngineError, PipelineError):
+                raise
+            except Exception as error:
+                if _is_exact(error, columns) and len(source.batch_receivers) == 1:
+                    return Rejection(start + error.index, error)
+                self._undo(mark)
+                if stop - start == 1:
+                    return Rejection(start, error)
+            self._failed = batch, stop
+            stop = (start + stop) // 2
+
+    def _undo(self, mark: int) -> None:
+        """Undo everything since the last savepoint."""
+        del self.outputs[mark:]
+        for undo in self._undos:
+            undo()
+
+
+def _is_exact(error: Exception, batch: Batch | None) -> TypeGuard[RecordRejectedError]:
+    """Whether an error says which record of a batch is at fault."""
+    return (
+        isinstance(error, RecordRejectedError)
+        and batch is not None
+        and error.batch is batch
+        and 0 <= error.index < len(batch)
+    )

@@ -1,0 +1,98 @@
+"""Imports the user's code: modules on the list in config.yaml, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from common.config import Config
+from common.errors import ConfigError
+from streams.engine.user_frames import described
+
+_FORM = "write it as package.module:Name"
+
+
+def form_problem(reference: str) -> str | None:
+    """Return why a string is not a reference such as `package.module:Name`; None if it is one."""
+    module, _, name = reference.partition(":")
+    if name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
+        return None
+    return f'"{reference}" names no code: {_FORM}'
+
+
+class UserCode:
+    """Finds classes and functions by references such as `package.module:Name`."""
+
+    def __init__(self, modules: Sequence[str] = (), python_path: Sequence[Path] = ()) -> None:
+        """Take the allow-list; a package on the list includes its modules.
+
+        The folders of `python_path` are put at the front of `sys.path`.
+        """
+        self._modules = modules
+        self.python_path = python_path
+        for folder in reversed(python_path):
+            if str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+
+    @classmethod
+    def of(cls, config: Config) -> UserCode:
+        """Return the code that a configuration allows."""
+        return cls(config.modules, config.python_path)
+
+    def import_all(self) -> None:
+        """Import every module on the list. Raises ConfigError for one that cannot be imported."""
+        for module in self._modules:
+            _import(module)
+
+    def load(self, reference: str) -> Any:
+        """Return the class or function that a reference names and a module on the list defines.
+
+        Raises ConfigError, which says why, if that is not possible.
+        """
+        module, _, name = reference.partition(":")
+        wrong = form_problem(reference)
+        if wrong:
+            raise ConfigError(wrong)
+        self.require_allowed(reference)
+        found = getattr(_import(module), name, None)
+        if found is None:
+            raise ConfigError(f'module "{module}" has no "{name}"')
+        # References come over a topic that others may write to, so names that the module only
+        # imports are refused.
+        if not self._allows(getattr(found, "__module__", None) or ""):
+            raise ConfigError(f'"{name}" is not defined in module "{module}", only imported there')
+        return found
+
+    def require_allowed(self, reference: str) -> None:
+        """Raise ConfigError unless the module of a reference is on the list; imports nothing."""
+        module = reference.partition(":")[0]
+        if not self._allows(module):
+            listed = ", ".join(self._modules) or "nothing"
+            raise ConfigError(
+                f'module "{module}" is not on the list modules: of config.yaml, which has '
+                f"{listed}: add it if its code may run"
+            )
+
+    def _allows(self, module: str) -> bool:
+        return any(module == name or module.startswith(f"{name}.") for name in self._modules)
+
+
+def _import(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f'module "{module}" of the list modules: in config.yaml is not found. Install it, '
+                f"or add its folder to python_path:. Searched: {', '.join(filter(None, sys.path))}"
+            ) from error
+        raise ConfigError(
+            f'module "{module}" cannot be imported, as it needs "{error.name}", which is not '
+            "installed here"
+        ) from error
+    except Exception as error:
+        raise ConfigError(f'module "{module}" cannot be imported: {described(error)}') from error

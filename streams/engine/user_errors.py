@@ -1,0 +1,155 @@
+"""Explains an exception in a node: what went wrong, where, in which node, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import dropwhile
+from types import FrameType
+from typing import Any
+
+from common.errors import shorten
+from streams.engine.async_calls import AsyncCalls
+from streams.engine.nodes import ProcessorNode
+from streams.engine.running import RunningProcessor, RunningSink, RunningSource
+from streams.engine.running_async import RunningAsync
+from streams.engine.runtime import GroupRuntime
+from streams.engine.user_frames import Trace, is_engine
+from streams.errors import StreamsError
+from streams.processor import RecordRejectedError
+
+_LONGEST_REASON = 500
+_LONGEST_PLACE = 200
+_ABOUT_BYTES = re.compile(r"\b(bytes|byte indices)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that was at work; `kind` is processor, sink or source."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f'{self.kind} "{self.name}"'
+
+
+class Explanation:
+    """Explains an exception that a node raised; each part is worked out when it is needed."""
+
+    def __init__(self, error: Exception, source: RunningSource | None = None) -> None:
+        """`source` is the record's source, in case the stack does not show it."""
+        self.error = error
+        self._source = source
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The traceback of the exception."""
+        return Trace.of(self.error)
+
+    @cached_property
+    def reason(self) -> str:
+        """A description of what went wrong, and where in user code.
+
+        It is no longer than a header or a status can take. If a processor rejects a record on
+        purpose, its words are enough, and the place is left out.
+        """
+        error = self.error
+        is_ours = isinstance(error, StreamsError)
+        words = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        place = "" if isinstance(error, RecordRejectedError) else self.where
+        return shorten(words, _LONGEST_REASON) + place
+
+    @cached_property
+    def where(self) -> str:
+        """The suffix for a message: ` (shop.py:17 in process, processor "Enrich")`.
+
+        Advice follows, if there is any. "" if no user code is to blame.
+        """
+        frames = self.trace.user_frames
+        if not frames:
+            return ""
+        place = ", ".join(map(str, filter(None, (frames[-1], self.node))))
+        advice = f"; {self.advice}" if self.advice else ""
+        return f" ({shorten(place, _LONGEST_PLACE)}){advice}"
+
+    @cached_property
+    def node(self) -> Node | None:
+        """The node whose code raised the exception; `None` if the stack does not say.
+
+        This is the node of the innermost line of user code, even if the engine raised the
+        exception because it refused what that line did.
+        """
+        trace = self.trace
+        runtime = _runtime(trace)
+        own = trace.user_entries
+        innermost = own[-1][0] if own else None
+        outwards = (frame for frame, _ in reversed(trace.entries))
+        for frame in dropwhile(lambda frame: innermost not in (None, frame), outwards):
+            if runtime is not None and (name := _processor_in(frame, runtime)):
+                return Node("processor", name)
+            if is_engine(frame) and (node := _node_in(frame)):
+                return node
+        only = runtime.only_processor if runtime is not None else None
+        return None if only is None else Node("processor", only)
+
+    @cached_property
+    def advice(self) -> str:
+        """Advice for user code that fails on bytes because no serde was given; or ""."""
+        error = self.trace.error
+        if type(error) not in (TypeError, AttributeError) or not _ABOUT_BYTES.search(str(error)):
+            return ""
+        found = (s for s in _locals(self.trace, "source") if isinstance(s, RunningSource))
+        source = next(found, self._source)
+        if source is None or not source.bytes_columns:
+            return ""
+        columns = source.bytes_columns
+        which = f"the {columns[0]} is" if len(columns) == 1 else "key and value are"
+        keys = ", ".join(f"{column}: …" for column in columns)
+        parameters = " and ".join(f"{column}_serde" for column in columns)
+        return (
+            f"{which} bytes: `serdes` gives none; write serdes: {{{keys}}} in pipeline.yaml, or "
+            f"{parameters} in add_source"
+        )
+
+
+def reason(error: Exception) -> str:
+    """Return what went wrong, in words, and where; see `Explanation.reason`."""
+    return Explanation(error).reason
+
+
+def _runtime(trace: Trace) -> GroupRuntime | None:
+    return next((s for s in _locals(trace, "self") if isinstance(s, GroupRuntime)), None)
+
+
+def _locals(trace: Trace, name: str) -> Iterator[Any]:
+    """Yield the local variables of that name in frames of the engine."""
+    return (frame.f_locals.get(name) for frame, _ in trace.entries if is_engine(frame))
+
+
+def _processor_in(frame: FrameType, runtime: GroupRuntime) -> str | None:
+    """Return the name of a processor that a frame works with, usually `self` of its methods."""
+    for value in frame.f_locals.values():
+        # The arguments of a decorator's wrapper are a tuple.
+        candidate = value[0] if type(value) is tuple and value else value
+        if (name := runtime.name_of(candidate)) is not None:
+            return name
+    return None
+
+
+def _node_in(frame: FrameType) -> Node | None:
+    """Return the node that a frame of the engine works for."""
+    found = frame.f_locals
+    match found.get("self"):
+        case RunningProcessor(name=name) | RunningAsync(name=name) | AsyncCalls(name=name):
+            return Node("processor", name)
+        case RunningSink(name=name):
+            return Node("sink", name)
+    match found.get("source"), found.get("node"):
+        case RunningSource(name=name), _:
+            return Node("source", name)
+        case _, ProcessorNode(name=name):
+            return Node("processor", name)
+    return None

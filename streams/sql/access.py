@@ -1,0 +1,115 @@
+"""Decides whether a lookup table may be read, by the config.yaml of this process.
+
+The definitions of the tables have no say in this: they arrive through a control topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from common.suggest import did_you_mean, one_of
+from common.table_settings import JDBC, TableSettings
+from streams.sql.spec import QueryError
+
+# Spark passes options that it does not know to the database's driver, as if they were in the URL.
+_JDBC_OPTIONS = frozenset(
+    {
+        "url",
+        "dbtable",
+        "query",
+        "user",
+        "password",
+        "driver",
+        "partitioncolumn",
+        "lowerbound",
+        "upperbound",
+        "numpartitions",
+        "fetchsize",
+        "querytimeout",
+        "customschema",
+        "prefertimestampntz",
+    }
+)
+
+
+def require_readable(settings: TableSettings, tables: Mapping[str, Any]) -> None:
+    """Raise `QueryError` unless all these lookup tables may be read."""
+    problems = table_problems(settings, tables)
+    if problems:
+        raise QueryError("; ".join(problems))
+
+
+def table_problems(settings: TableSettings, tables: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each of these lookup tables that must not be read.
+
+    `tables` may contain anything that JSON can express.
+    """
+    if not isinstance(tables, Mapping):
+        return ["tables is not a map"]
+    problems = []
+    for name, table in tables.items():
+        wrong = _problem(settings, table)
+        if wrong:
+            problems.append(f'table "{name}": {wrong}')
+    return problems
+
+
+def _problem(settings: TableSettings, table: Any) -> str | None:
+    if not isinstance(table, Mapping):
+        return "it is not a map"
+    format_, options = table.get("format"), table.get("options", {})
+    if not isinstance(format_, str):
+        return "its format is not a text"
+    if not isinstance(options, Mapping) or not all(isinstance(v, str) for v in options.values()):
+        return "its options are not a map of texts"
+    if format_ == JDBC:
+        return _jdbc_problem(settings, options, table.get("path"))
+    if format_ not in settings.formats:
+        near = did_you_mean(format_, settings.formats)
+        allowed = one_of(settings.formats) if settings.formats else "none"
+        return (
+            f'config.yaml does not allow the format "{format_}"{near or f", only {allowed}"}: '
+            "see tables: {formats: […]}"
+        )
+    for option in options:
+        if "." in option:
+            # Spark turns them into Hadoop settings, some of which are names of classes.
+            return (
+                f'the option "{option}" is a setting of Hadoop or Spark: set it in config.yaml, '
+                f"as spark.hadoop.… under spark: {{conf: …}}"
+            )
+    return None
+
+
+def _jdbc_problem(settings: TableSettings, options: Mapping[str, str], path: Any) -> str | None:
+    if not settings.jdbc_urls:
+        return (
+            "config.yaml does not allow jdbc: list the table's url under "
+            "tables: {jdbc: {urls: […]}}"
+        )
+    # Spark ignores case here, and takes the last of two.
+    given = {option.lower(): value for option, value in options.items()}
+    if len(given) < len(options):
+        return "an option is given twice"
+    if path:
+        return "a database has no path: give options: {url: …, dbtable: …}"
+    for option in options:
+        if option.lower() not in _JDBC_OPTIONS:
+            return (
+                f'the option "{option}" is not allowed, as some of those that drivers and '
+                "connections take run code: put what the driver needs into the url, and that "
+                "into config.yaml"
+            )
+    if not settings.allows_url(given.get("url", "")):
+        return (
+            "its url is not allowed by tables: {jdbc: {urls: […]}} of config.yaml; parameters "
+            "must be the same too"
+        )
+    driver = given.get("driver")
+    if driver is not None and driver not in settings.jdbc_drivers:
+        return (
+            f'the driver "{driver}" is not among tables: {{jdbc: {{drivers: […]}}}} of '
+            "config.yaml; most need not be named, as the url says enough"
+        )
+    return None

@@ -1,0 +1,158 @@
+"""Converts batches of records to Arrow tables, and tables to batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+
+from common.record_batch import Headers
+from streams.errors import StreamsError
+from streams.record import Batch, items_of
+from streams.sql.spec import Format
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def schema_of(format_: Format) -> pa.Schema:
+    """Return the types of all columns of records."""
+    text = pa.binary() if format_ == "binary" else pa.string()
+    return pa.schema(
+        [
+            ("key", text),
+            ("value", text),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("headers", HEADERS),
+        ]
+    )
+
+
+def table_of(
+    batch: Batch, partition: int, columns: Iterable[str], format_: Format
+) -> tuple[pa.Table, str]:
+    """Return the records before the first that should be text but is not, and what is wrong there.
+
+    The table has only these `columns`. The reason is empty if all records are in the table.
+    """
+    schema = schema_of(format_)
+    wanted = [schema.field(name) for name in columns]
+    size, reason = len(batch), ""
+    texts: dict[str, pa.Array] = {}
+    if format_ != "binary":
+        for name in ("key", "value"):
+            if name in columns:
+                texts[name] = _text(batch.keys if name == "key" else batch.values, size)
+                if len(texts[name]) < size:
+                    size, reason = len(texts[name]), f"the {name} is not UTF-8"
+    part = batch if size == len(batch) else batch.head(size)
+    arrays = [
+        texts[field.name].slice(0, size)
+        if field.name in texts
+        else _array(part, field.name, field.type, partition)
+        for field in wanted
+    ]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(wanted)), reason
+
+
+def batch_of(table: pa.Table) -> Batch:
+    """Return the records of an output. Raises `StreamsError` if a record has no timestamp."""
+    timestamps = table["timestamp"]
+    if timestamps.null_count:
+        raise StreamsError("the query gives a record whose timestamp is null")
+    return Batch(
+        binary_items(table["key"]) if "key" in table.column_names else [None] * len(table),
+        binary_items(table["value"]),
+        timestamps.to_numpy().tolist(),
+        header_items(table["headers"]) if "headers" in table.column_names else None,
+    )
+
+
+def write(table: pa.Table) -> memoryview:
+    """Return a table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return memoryview(sink.getvalue())
+
+
+def read(data: bytes | memoryview) -> pa.Table:
+    """Return the table of an Arrow IPC stream, without a copy. Raises `pa.ArrowException`."""
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+
+
+def binary_items(column: pa.ChunkedArray) -> list[bytes | None]:
+    """Return the items of a binary column; four times as fast as `to_pylist`."""
+    items: list[bytes | None] = []
+    for chunk in column.chunks:
+        if not len(chunk):
+            continue
+        _, ends, data = chunk.buffers()
+        offsets = memoryview(ends).cast("i")[chunk.offset : chunk.offset + len(chunk) + 1].tolist()
+        content = b""
+        if data is not None:
+            # Of a slice, copy its own part only: many slices may share a buffer.
+            start, end = offsets[0], offsets[-1]
+            content = data.slice(start, end - start).to_pybytes()
+            offsets = [offset - start for offset in offsets] if start else offsets
+        cut: list[bytes | None] = [content[at:to] for at, to in pairwise(offsets)]
+        if chunk.null_count:
+            valid = chunk.is_valid().to_pylist()
+            cut = [item if is_valid else None for item, is_valid in zip(cut, valid, strict=True)]
+        items += cut
+    return items
+
+
+def header_array(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.Array:
+    """Return headers as a column."""
+    rows = [
+        None if not each else [{"key": key, "value": value} for key, value in each]
+        for each in headers
+    ]
+    return pa.array(rows, HEADERS)
+
+
+def header_items(column: pa.ChunkedArray) -> list[Headers] | None:
+    """Return the headers of a column; `None` if no record has any."""
+    if column.null_count == len(column):
+        return None
+    return [
+        None if each is None else [(header["key"], header["value"]) for header in each]
+        for each in column.to_pylist()
+    ]
+
+
+def _text(items: Sequence[bytes | None], size: int) -> pa.Array:
+    """Return the first `size` items as a column, up to the first one that is not UTF-8."""
+    binary = pa.array(items if size == len(items) else items[:size], pa.binary())
+    try:
+        return binary.cast(pa.string())
+    except pa.ArrowInvalid:
+        end = next(index for index in range(size) if not _is_utf8(items[index]))
+        return binary.slice(0, end).cast(pa.string())
+
+
+def _is_utf8(item: bytes | None) -> bool:
+    try:
+        (item or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _array(batch: Batch, name: str, type_: pa.DataType, partition: int) -> pa.Array:
+    match name:
+        case "key":
+            return pa.array(batch.keys, type_)
+        case "value":
+            return pa.array(batch.values, type_)
+        case "timestamp":
+            times = pa.array(items_of(batch.timestamps), pa.timestamp("ms", tz="UTC"))
+            return times.cast(type_)
+        case "partition":
+            return pa.array([partition] * len(batch), type_)
+        case "offset":
+            return pa.array(batch.offsets, type_) if batch.offsets else pa.nulls(len(batch), type_)
+    return pa.nulls(len(batch), type_) if batch.headers is None else header_array(batch.headers)

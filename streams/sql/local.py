@@ -1,0 +1,58 @@
+"""A Spark session in this process, for tests without Kafka and for `pipeline validate`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from common.table_settings import TableSettings
+from streams.engine.user_code import UserCode
+from streams.sql.environment import LOOPBACK, QUIET, set_environment
+from streams.sql.queries import SparkQueries
+from streams.sql.session import start_session
+from streams.sql.spec import Query, QuerySpec
+
+_OF_CLUSTERS = re.compile(
+    r"spark\.(?:master$|submit\.|deploy\.|standalone\.|yarn\.|kubernetes\.|cores\.|task\.|executor\."
+    r"|driver\.(?:host|bindAddress|port|cores|resource)|dynamicAllocation\.|shuffle\.service\."
+    r"|authenticate|network\.crypto\.|io\.encryption\.|ssl\.|acls\.|ui\.|eventLog\.|history\.)"
+)
+
+
+class LocalQueries:
+    """Queries on a session `local[1]`, which the first query starts, in some seconds.
+
+    The session ends with the process. If one already runs in this process, it is used as it is.
+    """
+
+    def __init__(
+        self, code: UserCode, readable: TableSettings, conf: Mapping[str, str] = {}
+    ) -> None:
+        """Take the settings of config.yaml: code that queries may call, tables, `spark.conf`."""
+        self._code = code
+        self._conf = conf
+        self._readable = readable
+
+    def open(self, spec: QuerySpec) -> Query:
+        """See `Queries.open`. Also raises `UnavailableError` without Java 17."""
+        running = SparkContext._active_spark_context
+        if running is None:
+            set_environment(self._code.python_path)
+            session = start_session(local_settings(self._conf))
+        else:
+            session = SparkSession(running)
+        return SparkQueries(session, self._code, self._readable).open(spec)
+
+
+def local_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a local session: those for queries, not those for where Spark runs."""
+    return {
+        **QUIET,
+        **LOOPBACK,
+        **{name: value for name, value in conf.items() if not _OF_CLUSTERS.match(name)},
+        "spark.master": "local[1]",
+        "spark.app.name": "local queries",
+    }

@@ -1,0 +1,81 @@
+"""Turns the rows of a query into records: their keys, values, timestamps and headers."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from streams.sql.spec import Format, QueryError
+
+_OF_RECORDS = ("key", "timestamp", "headers")
+_USER_DEFINED = '"type":"udt"'
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def shaped(frame: DataFrame, format_: Format) -> DataFrame:
+    """Return the columns `value` (binary) and `timestamp` (ms), and `key` and `headers` if given.
+
+    Raises a `QueryError` that lists the columns if they are not those of a record.
+    """
+    names = {name.lower(): name for name in frame.columns}
+    given = ", ".join(frame.columns)
+    if len(names) < len(frame.columns):
+        raise QueryError(f"the query gives two columns of one name ({given}): rename one with AS")
+    others = [name for low, name in names.items() if low not in _OF_RECORDS]
+    if format_ == "json":
+        if not others:
+            raise QueryError(f"the query gives {given}, and no column for the value")
+        fields = F.struct(*(F.col(f"`{name}`") for name in others))
+        value = F.to_json(fields, {"ignoreNullFields": "false"}).cast("binary")
+    else:
+        if [name.lower() for name in others] != ["value"]:
+            raise QueryError(
+                f"the query gives {given}: it must give value, and may give key, timestamp and "
+                "headers. Put the rest into value, or use format: json"
+            )
+        value = _binary(frame, names["value"])
+    columns = [value.alias("value"), _milliseconds(frame, names["timestamp"])]
+    if "key" in names:
+        columns.append(_binary(frame, names["key"]).alias("key"))
+    if "headers" in names:
+        columns.append(F.col(names["headers"]).cast(_HEADERS).alias("headers"))
+    return frame.select(*columns)
+
+
+def require_plain_types(frame: DataFrame) -> None:
+    """Raise `QueryError` if a column has a user-defined type; to be called before `frame.schema`.
+
+    PySpark imports the module that such a type names, although config.yaml does not list it: a
+    schema, in a query or in a file, could choose what this process runs.
+    """
+    if _USER_DEFINED in frame._jdf.schema().json():
+        raise QueryError("user-defined types cannot be read: make a column of a plain type")
+
+
+def _binary(frame: DataFrame, name: str) -> Column:
+    type_ = frame.schema[name].dataType
+    if isinstance(type_, ArrayType | MapType | StructType):
+        raise QueryError(
+            f"{name} is of the type {type_.simpleString()}, and must be text, a number or bytes: "
+            f"make text of it, such as to_json({name})"
+        )
+    column = F.col(name)
+    return column if isinstance(type_, BinaryType) else column.cast("string").cast("binary")
+
+
+def _milliseconds(frame: DataFrame, name: str) -> Column:
+    type_ = frame.schema[name].dataType
+    if not isinstance(type_, TimestampType | TimestampNTZType):
+        raise QueryError(
+            f"timestamp is of the type {type_.simpleString()}: make it a TIMESTAMP, or rename it "
+            "with AS if it is not the time of the record"
+        )
+    return F.unix_millis(F.col(name).cast("timestamp")).alias("timestamp")

@@ -1,0 +1,231 @@
+"""Decides which plans can run batch by batch: those that look at one record at a time.
+
+Works on Spark's plans through py4j, by the names of their operators in Spark 4. An analyzed plan is
+walked from the result down to `input`. On this path, operators must turn each record into its own
+rows and keep the order. Off the path, any operators on lookup tables are accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streams.sql.spec import QueryError
+
+_NARROW = ("Project", "Filter", "Generate", "View", "SubqueryAlias", "ResolvedHint")
+_OPAQUE = ("MapInPandas", "MapInArrow", "Expand")
+"""Narrow too, but their output has none of the columns of their input."""
+
+_STREAM_IS_LEFT = ("Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti")
+_STREAM_IS_RIGHT = ("Inner", "Cross", "RightOuter")
+
+_ADVICE = "use type: count, or a class with a store"
+_BATCH = "a batch holds just the records that came together"
+_REFUSED = {
+    "Aggregate": f"GROUP BY and aggregates need all rows of a key, and {_BATCH}: {_ADVICE}",
+    "Distinct": f"DISTINCT needs all rows, and {_BATCH}: {_ADVICE}",
+    "Deduplicate": f"dropDuplicates needs all rows, and {_BATCH}: {_ADVICE}",
+    "Sort": f"ORDER BY needs all rows, and {_BATCH}: records keep the order of their partition",
+    "Window": f"OVER (…) needs the rows around a row, and {_BATCH}: {_ADVICE}",
+    "GlobalLimit": f"LIMIT counts the rows of a batch, and {_BATCH}: use WHERE",
+    "LocalLimit": f"LIMIT counts the rows of a batch, and {_BATCH}: use WHERE",
+    "Tail": f"tail counts the rows of a batch, and {_BATCH}: use WHERE",
+    "Offset": f"OFFSET counts the rows of a batch, and {_BATCH}: use WHERE",
+    "Sample": "TABLESAMPLE takes the same sample of every batch: use WHERE rand() < …",
+    "Union": "UNION would change the order of records: use explode, or two processors",
+    "Intersect": f"INTERSECT needs all rows, and {_BATCH}: use a lookup table and LEFT SEMI JOIN",
+    "Except": f"EXCEPT needs all rows, and {_BATCH}: use a lookup table and LEFT ANTI JOIN",
+    "Repartition": "a batch is one partition, in the order of its records",
+    "RepartitionByExpression": "a shuffle would change the order of records: DISTRIBUTE BY and "
+    "repartition are done by writing the key that is wanted",
+    "ScriptTransformation": "TRANSFORM … USING would run a program on the TaskManager's host",
+}
+_PYTHON_GROUPS = (
+    "FlatMapGroupsInPandas",
+    "FlatMapGroupsInArrow",
+    "FlatMapCoGroupsInPandas",
+    "FlatMapCoGroupsInArrow",
+)
+_GIVEN = ("LogicalRDD", "LocalRelation", "OneRowRelation", "Range", "UnionLoopRef")
+"""Leaves that open nothing: the input, the rows of tables, and rows in the query's text."""
+
+_MAY_BE_ON_THE_WAY = (
+    "WholeStageCodegenExec",
+    "InputAdapter",
+    "ProjectExec",
+    "FilterExec",
+    "GenerateExec",
+    "BroadcastHashJoinExec",
+    "BroadcastNestedLoopJoinExec",
+    "ArrowEvalPythonExec",
+    "BatchEvalPythonExec",
+    "MapInPandasExec",
+    "MapInArrowExec",
+    "ExpandExec",
+)
+
+
+def items(seq: Any) -> list[Any]:
+    """Return the items of a Scala Seq."""
+    return [seq.apply(index) for index in range(seq.size())]
+
+
+def kind(node: Any) -> str:
+    """Return the name of a node's class, without its package."""
+    return str(node.getClass().getSimpleName())
+
+
+def reads_input(node: Any, rdd_id: int) -> bool:
+    """Whether a node is `input`, the RDD with this id, or has it below."""
+    return _is_input(node, rdd_id) or any(
+        reads_input(child, rdd_id) for child in items(node.children())
+    )
+
+
+def require_narrow(plan: Any, rdd_id: int) -> None:
+    """Raise `QueryError` unless an analyzed plan turns each input record into its own rows."""
+    for node in _all_nodes(plan):
+        if kind(node) == "ScriptTransformation":
+            raise _refusal(node)
+    for subquery in items(plan.subqueriesAll()):
+        if reads_input(subquery, rdd_id):
+            raise QueryError(f"a subquery reads input, and {_BATCH}: {_ADVICE}")
+    if not reads_input(plan, rdd_id):
+        raise QueryError(f"only a SELECT that reads input can be run ({kind(plan)} does not)")
+    while not _is_input(plan, rdd_id):
+        if kind(plan) == "Join":
+            _require_lookup(plan, rdd_id)
+        elif kind(plan) not in (*_NARROW, *_OPAQUE):
+            raise _refusal(plan)
+        step = _step(plan, rdd_id)
+        assert step is not None
+        plan = step.children[step.index]
+
+
+def require_given(plan: Any) -> None:
+    """Raise `QueryError` unless an analyzed plan reads nothing but the input and lookup tables."""
+    for node in _all_nodes(plan):
+        if node.children().isEmpty() and kind(node) not in _GIVEN:
+            raise QueryError(
+                f"a query reads input and its lookup tables, and nothing else ({kind(node)}): name "
+                "what it needs under tables"
+            )
+
+
+def with_timestamp(plan: Any, rdd_id: int, jvm: Any) -> Any:
+    """Return a narrow plan that passes the column `timestamp` of `input` on to its output.
+
+    Raises `QueryError` if that is not possible.
+    """
+    if _is_input(plan, rdd_id):
+        return plan
+    if kind(plan) in _OPAQUE:
+        raise QueryError(
+            f"{kind(plan)} hides which record a row stems from: let it give a column timestamp"
+        )
+    step = _step(plan, rdd_id)
+    assert step is not None, "a narrow plan reads input"
+    carried = with_timestamp(step.children[step.index], rdd_id, jvm)
+    if kind(plan) == "Project":
+        time = next(a for a in items(_input(plan, rdd_id).output()) if a.name() == "timestamp")
+        columns = items(plan.projectList())
+        if time.exprId().id() not in [column.exprId().id() for column in columns]:
+            columns.append(time)
+        project = jvm.org.apache.spark.sql.catalyst.plans.logical.Project
+        return project(seq(jvm, columns), carried)
+    return step.over(carried, jvm)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operator on the path to the input, and the index of the child that leads there."""
+
+    node: Any
+    children: Sequence[Any]
+    index: int
+
+    def over(self, child: Any, jvm: Any) -> Any:
+        """Return the operator with another child on the path."""
+        children = [*self.children]
+        children[self.index] = child
+        return self.node.withNewChildren(seq(jvm, children))
+
+
+def way_to_input(plan: Any, rdd_id: int) -> tuple[list[Step], Any]:
+    """Return the operators of a physical plan above `input`, from the result down, and `input`.
+
+    Raises `QueryError` if one of them does not work record by record.
+    """
+    way = []
+    while not _is_input(plan, rdd_id):
+        step = _step(plan, rdd_id)
+        if step is None:
+            raise QueryError("it gives no row, whatever the input: look at its conditions")
+        if kind(plan) not in _MAY_BE_ON_THE_WAY:
+            raise QueryError(
+                f"Spark plans a {plan.nodeName()}, which does not work record by record"
+            )
+        way.append(step)
+        plan = step.children[step.index]
+    return way, plan
+
+
+def seq(jvm: Any, values: list[Any]) -> Any:
+    """Return a Scala Seq."""
+    listed = jvm.java.util.ArrayList()
+    for value in values:
+        listed.add(value)
+    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(listed)
+
+
+def _is_input(node: Any, rdd_id: int) -> bool:
+    return kind(node) in ("LogicalRDD", "RDDScanExec") and node.rdd().id() == rdd_id
+
+
+def _step(node: Any, rdd_id: int) -> Step | None:
+    """Return a node as a step to its first child that leads to the input, if there is one."""
+    children = items(node.children())
+    for index, child in enumerate(children):
+        if reads_input(child, rdd_id):
+            return Step(node, children, index)
+    return None
+
+
+def _input(node: Any, rdd_id: int) -> Any:
+    while not _is_input(node, rdd_id):
+        step = _step(node, rdd_id)
+        assert step is not None
+        node = step.children[step.index]
+    return node
+
+
+def _all_nodes(plan: Any) -> Iterator[Any]:
+    waiting = [plan, *items(plan.subqueriesAll())]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += items(node.children())
+
+
+def _require_lookup(join: Any, rdd_id: int) -> None:
+    """Raise `QueryError` unless a join looks records up in a table."""
+    sides = [reads_input(child, rdd_id) for child in items(join.children())]
+    how = str(join.joinType().toString())
+    if all(sides):
+        raise QueryError(f"JOIN of input with itself would miss rows, as {_BATCH}: {_ADVICE}")
+    if how not in (_STREAM_IS_LEFT if sides[0] else _STREAM_IS_RIGHT):
+        place = "left" if sides[0] else "right"
+        raise QueryError(
+            f"{how} JOIN with input on the {place} gives rows of the table for every batch: put "
+            "input on the left of an INNER, LEFT, LEFT SEMI or LEFT ANTI JOIN"
+        )
+
+
+def _refusal(node: Any) -> QueryError:
+    name = kind(node)
+    if name in _PYTHON_GROUPS:
+        return QueryError(f"{_REFUSED['Aggregate']} ({name})")
+    return QueryError(
+        f"{_REFUSED.get(name, 'it is none of the operators that work record by record')} ({name})"
+    )

@@ -1,0 +1,55 @@
+"""`type: sql` and `type: dataframe`: records through Spark, a batch at a time."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from common.nodes import TaskId
+from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from streams.record import Batch
+from streams.sql.columns import batch_of, table_of
+from streams.sql.spec import Queries, QueryError, QuerySpec, SparkLostError
+
+
+class SparkProcessor(BatchProcessor):
+    """Sends each batch to Spark as an Arrow table, and emits what comes back.
+
+    Keys and values that are not UTF-8 are rejected unless the format is `binary`. Another record is
+    rejected if Spark fails on it alone twice, but succeeds on an empty batch in between: Spark may
+    also fail for lack of files, processes or time.
+    """
+
+    def __init__(self, spec: QuerySpec, queries: Queries) -> None:
+        self._spec = spec
+        self._queries = queries
+
+    def init(self, context: ProcessorContext) -> None:
+        """Prepare the query. Raises `QueryError` if it cannot be run."""
+        self.context = context
+        self._partition = TaskId.parse(context.task_id).partition
+        self._query = self._queries.open(self._spec)
+
+    def process(self, batch: Batch) -> None:
+        """Emit the output of the query for the batch."""
+        columns = self._query.columns
+        table, wrong = table_of(batch, self._partition, columns, self._spec.format)
+        if len(table):
+            self.context.forward(batch_of(self._run(table)))
+        if wrong:
+            raise RecordRejectedError(wrong, batch, len(table))
+
+    def _run(self, table: pa.Table) -> pa.Table:
+        try:
+            return self._query.run(table)
+        except QueryError:
+            if len(table) > 1:
+                raise  # the caller halves the batch
+        try:
+            self._query.run(table.slice(0, 0))
+        except QueryError as error:
+            raise SparkLostError(f"Spark fails on no records: {error}") from error
+        return self._query.run(table)
+
+    def close(self) -> None:
+        """Close the query."""
+        self._query.close()

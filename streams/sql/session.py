@@ -1,0 +1,37 @@
+"""Starts the Spark of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from streams.sql.environment import without_secrets
+
+
+def start_session(settings: Mapping[str, str]) -> SparkSession:
+    """Return a session with these settings, and no others. Raises whatever Spark raises.
+
+    Spark starts in its own thread. Ctrl-C in the middle of PySpark's code would leave a JVM running
+    forever: it does not find the folder where it must report that it is up, and does not end. In
+    the main thread, PySpark would also install its own SIGINT handler.
+    """
+    with ThreadPoolExecutor(1, "spark-start") as starter:
+        context = starter.submit(_start, settings).result()
+    return SparkSession(context)
+
+
+def _start(settings: Mapping[str, str]) -> SparkContext:
+    """Start the JVM without secrets, which its command line would show; set them afterwards."""
+    gateway = launch_gateway(_conf(without_secrets(settings)))  # type: ignore[no-untyped-call]
+    return SparkContext(conf=_conf(settings), gateway=gateway)
+
+
+def _conf(settings: Mapping[str, str]) -> SparkConf:
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    return conf

@@ -1,0 +1,132 @@
+"""Lookup tables: read by Spark, kept in the driver's memory, and refreshed at an interval."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from streams.sql.messages import is_mistake, one_line
+from streams.sql.output import require_plain_types
+from streams.sql.spec import QueryError, SparkLostError
+
+_AS_LOCAL_RELATION = str(2**40)
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of some tables, by table name; `version` grows when a table was read again."""
+
+    version: int
+    frames: Mapping[str, DataFrame]
+
+
+class Tables:
+    """Some tables, as DataFrames whose rows are in memory, so that a join needs no Spark job."""
+
+    def __init__(self, session: SparkSession, specs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Read all of the tables.
+
+        If a table cannot be read, raises an error that names it: `QueryError`, or `SparkLostError`
+        if the cause may be temporary, such as a database that does not answer.
+        """
+        self._session = session.newSession()
+        self._session.conf.set(
+            "spark.sql.execution.arrow.localRelationThreshold", _AS_LOCAL_RELATION
+        )
+        self._specs = specs
+        self.rows = Rows(0, {name: self._read(name) for name in specs})
+        self._changing = threading.Lock()
+        self._closed = threading.Event()
+        for name, spec in specs.items():
+            if spec.get("refresh_s"):
+                threading.Thread(
+                    target=self._keep_fresh, args=(name,), name=f"table-{name}", daemon=True
+                ).start()
+
+    def close(self) -> None:
+        """Stop refreshing tables."""
+        self._closed.set()
+
+    def _read(self, name: str) -> DataFrame:
+        spec = self._specs[name]
+        reader = self._session.read.format(spec["format"]).options(**spec.get("options", {}))
+        try:
+            if spec.get("schema"):
+                reader = reader.schema(spec["schema"])
+            found = reader.load(spec["path"]) if spec.get("path") else reader.load()
+            require_plain_types(found)
+            return self._session.createDataFrame(found.toArrow(), found.schema)
+        except Exception as error:
+            reason = f'table "{name}" cannot be read: {one_line(error)}'
+            if isinstance(error, QueryError) or is_mistake(error):
+                raise QueryError(reason) from error
+            raise SparkLostError(reason) from error
+
+    def refresh(self, name: str) -> None:
+        """Read a table again. If that fails, keeps its rows and raises as the constructor does."""
+        frame = self._read(name)
+        with self._changing:
+            self.rows = Rows(self.rows.version + 1, {**self.rows.frames, name: frame})
+
+    def _keep_fresh(self, name: str) -> None:
+        while not self._closed.wait(self._specs[name]["refresh_s"]):
+            try:
+                self.refresh(name)
+            except (QueryError, SparkLostError) as error:
+                logger.warning("table keeps its old rows", table=name, reason=str(error))
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    """Tables that some queries share; the first query that gets `reading` reads them."""
+
+    users: int = 0
+    tables: Tables | None = None
+    reading: threading.Lock = field(default_factory=threading.Lock)
+
+
+class SharedTables:
+    """The tables of all queries of a process; tables that are the same are read once."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._used: dict[str, _Shared] = {}
+
+    def take(self, specs: Mapping[str, Mapping[str, Any]]) -> Tables:
+        """Return tables and count their users; waits for no other tables. Raises as `Tables`."""
+        name = json.dumps(specs, sort_keys=True)
+        with self._lock:
+            shared = self._used.setdefault(name, _Shared())
+            shared.users += 1
+        try:
+            with shared.reading:
+                if shared.tables is None:
+                    shared.tables = Tables(self._session, specs)
+                return shared.tables
+        except BaseException:
+            self._leave(name, shared)
+            raise
+
+    def give_back(self, tables: Tables) -> None:
+        """Release tables; the last user closes them."""
+        for name, shared in self._used.copy().items():
+            if shared.tables is tables:
+                self._leave(name, shared)
+
+    def _leave(self, name: str, shared: _Shared) -> None:
+        with self._lock:
+            shared.users -= 1
+            if shared.users:
+                return
+            del self._used[name]
+        if shared.tables is not None:
+            shared.tables.close()

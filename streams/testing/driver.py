@@ -1,0 +1,488 @@
+"""Runs a topology in one process, record by record, without Kafka or Spark: for tests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from common.config import load_config
+from common.messages import replicas
+from common.nodes import ON_SPARK
+from common.record_batch import OutputRecord, RecordBatch
+from common.suggest import did_you_mean
+from streams import serdes
+from streams.builder import TopologyBuilder
+from streams.engine.arguments import require_int
+from streams.engine.group_task import Figures, GroupTask
+from streams.engine.node_group import GlobalStore, NodeGroup
+from streams.engine.outputs import OutputColumns
+from streams.engine.recent import WINDOW_MS, RecentCount
+from streams.engine.record_queues import NEVER_WAIT
+from streams.engine.user_code import UserCode
+from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
+from streams.group_settings import GroupSettings
+from streams.partitioning import default_partition
+from streams.pipeline.load import load_pipeline
+from streams.pipeline.patterns import with_matching_topics
+from streams.pipeline.units import group_of, settings_of, sharing_key
+from streams.record import Headers
+from streams.serdes import Serde
+from streams.stores import (
+    KeyValueStore,
+    SessionStore,
+    TimestampedKeyValueStore,
+    VersionedKeyValueStore,
+    WindowStore,
+)
+from streams.testing.driver_groups import FollowedStore, RunningGroup
+from streams.testing.driver_topics import Entry, Piped, TestInputTopic, TestOutputTopic
+from streams.topology import Topology
+
+S = TypeVar("S")
+
+NO_LIMIT = 2**31 - 1
+_GETTERS: Mapping[type, str] = {
+    KeyValueStore: "get_key_value_store",
+    TimestampedKeyValueStore: "get_timestamped_key_value_store",
+    VersionedKeyValueStore: "get_versioned_key_value_store",
+    WindowStore: "get_window_store",
+    SessionStore: "get_session_store",
+}
+_TASK = 0
+
+
+class TopologyTestDriver:
+    """Runs every node group of a topology as one task, synchronously.
+
+    Records are processed, punctuations called and transactions committed one by one, in the
+    order in which records are piped in; records of one `pipe_batch` stay one batch all the way.
+    Records for a topic that the topology also reads are processed before `pipe_input` returns.
+    Only `advance_wall_clock_time` moves the wall clock.
+
+    `partitions` maps topics to their number of partitions, 1 by default. Partitioners use these
+    numbers, and records that are read carry their partition; each group still has only one task,
+    number 0. A source with a pattern finds only topics that `partitions` names. If no source has a
+    pattern, naming a topic there that nothing reads or writes raises `UnknownTopicError`.
+
+    A record for the topic of a global store updates the store at once, for all groups.
+
+    As with Kafka, a task stops when its processor raises while `on_error` is `fail`; sending it
+    anything afterwards raises `StreamsError`.
+
+        with TopologyTestDriver(topology) as driver:
+            lines = driver.create_input_topic("lines", value_serde=serdes.string)
+            lines.pipe_input(b"k", "a b", timestamp=0)
+    """
+
+    def __init__(
+        self,
+        topology: Topology | TopologyBuilder,
+        *,
+        partitions: Mapping[str, int] | None = None,
+        initial_wall_clock_ms: int = 0,
+        application_id: str = "test",
+        max_task_idle_ms: int = 0,
+        settings: Mapping[str, GroupSettings] | None = None,
+    ) -> None:
+        """Start; `settings` maps names of groups to settings, for groups that have their own.
+
+        `max_task_idle_ms` is for all groups; with `settings`, give it there. A builder is built
+        first. Raises `InvalidArgumentError` for invalid arguments, `StreamsError` for a name that
+        no group has, and whatever processors raise in `init`.
+        """
+        if isinstance(topology, TopologyBuilder):
+            topology = topology.build()
+        if not isinstance(topology, Topology):
+            raise InvalidArgumentError(
+                f"a TopologyTestDriver runs a Topology or a TopologyBuilder, not {topology!r}"
+            )
+        require_int("max_task_idle_ms", max_task_idle_ms, NEVER_WAIT)
+        if settings and max_task_idle_ms:
+            raise InvalidArgumentError("with settings, give max_task_idle_ms in the GroupSettings")
+        default = GroupSettings(max_task_idle_ms=max_task_idle_ms)
+        groups = {group.name: group for group in topology.groups}
+        for name, given in (settings or {}).items():
+            if name not in groups:
+                raise StreamsError(f'no node group is called "{name}"{did_you_mean(name, groups)}')
+            if not isinstance(given, GroupSettings):
+                raise InvalidArgumentError(
+                    f'the settings of group "{name}" are a GroupSettings, not {given!r}'
+                )
+        self._start(
+            [
+                (name, group, (settings or {}).get(name, default), "")
+                for name, group in groups.items()
+            ],
+            partitions or {},
+            initial_wall_clock_ms,
+            application_id,
+        )
+
+    @classmethod
+    def of_pipeline(
+        cls,
+        config: Path | str,
+        pipeline: Path | str,
+        *,
+        partitions: Mapping[str, int] | None = None,
+        initial_wall_clock_ms: int = 0,
+    ) -> TopologyTestDriver:
+        """Run a pipeline.yaml with its config.yaml, including `on_error` and dead letters.
+
+        Topics have the same names as in Kafka, including the topics of the job. Raises ConfigError
+        if a file is invalid, and whatever processors raise in `init`. Processors of the types
+        `sql` and `dataframe` start Spark in this process.
+        """
+        loaded = load_config(Path(config))
+        code = UserCode.of(loaded)
+        # One task each, even if an internal topic sets its own number of partitions.
+        found = replace(load_pipeline(Path(pipeline), loaded), partitions={})
+        names = loaded.topic_names
+        units = replicas(with_matching_topics(found, partitions or {}, names), names, 1)
+        queries = None
+        if any(unit.type in ON_SPARK for unit in units):
+            # Imported late: Spark takes a while to import, and most pipelines do not need it.
+            from streams.sql.local import LocalQueries
+
+            queries = LocalQueries(code, loaded.tables, loaded.spark.conf)
+        driver = cls.__new__(cls)
+        driver._start(
+            [
+                (unit.name, group_of(unit, code, queries), settings_of(unit), sharing_key(unit))
+                for unit in units
+            ],
+            partitions or {},
+            initial_wall_clock_ms,
+            loaded.job_name or "",
+        )
+        return driver
+
+    def _start(
+        self,
+        groups: Sequence[tuple[str, NodeGroup, GroupSettings, str]],
+        partitions: Mapping[str, int],
+        initial_wall_clock_ms: int,
+        application_id: str,
+    ) -> None:
+        require_int("initial_wall_clock_ms", initial_wall_clock_ms, 0)
+        if not isinstance(partitions, Mapping):
+            raise InvalidArgumentError(
+                f"partitions is a mapping of topics and numbers, not a {type(partitions).__name__}"
+            )
+        for topic, count in partitions.items():
+            require_int(f'partitions: the number for topic "{topic}"', count, 1)
+        self.now_ms = initial_wall_clock_ms
+        """The driver's wall clock."""
+        self.partitions: Mapping[str, int] = dict(partitions)
+        """The number of partitions by topic; a topic that is not in here has 1."""
+        self._logs: dict[str, list[Entry]] = {}
+        self._stores: dict[str, list[tuple[str, Any]]] = {}
+        self._figures = Figures()
+        self._enforced = RecentCount()
+        self._pending: deque[tuple[RunningGroup | FollowedStore, RecordBatch]] = deque()
+        self._groups: list[RunningGroup] = []
+        self._globals: dict[tuple[str, str], FollowedStore] = {}
+        self._closed = False
+        try:
+            for name, group, settings, key in groups:
+                followers = [
+                    self._follow(key, store, application_id) for store in group.global_stores
+                ]
+                self._groups.append(
+                    RunningGroup(name, group, settings, self, application_id, followers)
+                )
+                self._show(name, self._groups[-1].task)
+            self._check_topics(partitions)
+        except BaseException:
+            with suppress(Exception):
+                self.close()
+            raise
+
+    def _check_topics(self, partitions: Mapping[str, int]) -> None:
+        """Refuse topics that nothing reads or writes, if no source has a pattern.
+
+        With a pattern, a test may name topics that the pattern should not match."""
+        if any(group.has_patterns for group in self._groups):
+            return
+        known = [topic for reader in self._readers for topic in reader.topics]
+        known += [topic for group in self._groups for topic in group.out_topics]
+        for topic in partitions:
+            if not self._knows(topic):
+                raise UnknownTopicError(
+                    f"partitions: nothing in the topology reads or writes topic {topic}"
+                    f"{did_you_mean(topic, known)}",
+                    topic,
+                )
+
+    def _follow(self, key: str, store: GlobalStore, application_id: str) -> FollowedStore:
+        """Return the one copy of a global store that groups with this key share."""
+        name = store.store.name
+        if (key, name) not in self._globals:
+            follower = self._globals[key, name] = FollowedStore(store, self, application_id)
+            self._show(store.source.name, follower.task.nodes)
+        return self._globals[key, name]
+
+    def _show(self, name: str, task: GroupTask) -> None:
+        for store_name, store in task.runtime.stores.items():
+            self._stores.setdefault(store_name, []).append((name, store))
+
+    def __enter__(self) -> TopologyTestDriver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all processors and stores. Raises the first error that one of them raised."""
+        self._closed = True
+        try:
+            self._each(RunningGroup.close)
+        finally:
+            for follower in self._globals.values():
+                follower.task.close()
+
+    def create_input_topic(
+        self,
+        name: str,
+        key_serde: Serde[Any] = serdes.bytes,
+        value_serde: Serde[Any] = serdes.bytes,
+        start_timestamp: int | None = None,
+        auto_advance: int = 0,
+    ) -> TestInputTopic:
+        """Return a writer. Raises `UnknownTopicError` for a topic that no source reads."""
+        if not any(name in reader.topics for reader in self._readers):
+            if any(group.matches(name) for group in self._groups):
+                raise StreamsError(
+                    f"topic {name} matches the pattern of a source, but did not exist when the "
+                    "driver started: name it in `partitions`"
+                )
+            raise UnknownTopicError(f"no source of the topology reads topic {name}", name)
+        require_int("auto_advance", auto_advance, 0)
+        if start_timestamp is not None:
+            require_int("start_timestamp", start_timestamp, 0)
+        return TestInputTopic(self, name, key_serde, value_serde, start_timestamp, auto_advance)
+
+    def create_output_topic(
+        self,
+        name: str,
+        key_serde: Serde[Any] = serdes.bytes,
+        value_serde: Serde[Any] = serdes.bytes,
+    ) -> TestOutputTopic:
+        """Return a reader; a topic that nothing was written to yet is empty.
+
+        Raises `UnknownTopicError` for a topic that nothing in the topology writes or reads.
+        """
+        if not self._knows(name):
+            written = dict.fromkeys(topic for group in self._groups for topic in group.out_topics)
+            hint = did_you_mean(name, written) or (
+                f": it writes {', '.join(written)}" if written else ": it has no sinks"
+            )
+            raise UnknownTopicError(f"nothing in the topology writes topic {name}{hint}", name)
+        return TestOutputTopic(self, name, key_serde, value_serde)
+
+    def advance_wall_clock_time(self, milliseconds: int) -> None:
+        """Advance the wall clock: call what is due, and process what waited long enough."""
+        if type(milliseconds) is not int or milliseconds < 0:
+            raise InvalidArgumentError(
+                f"the wall clock only goes forward, by whole milliseconds, not by {milliseconds!r}"
+            )
+        self._require_open()
+        self.now_ms += milliseconds
+        self._each(RunningGroup.turn)
+
+    def get_state_store(self, name: str, group: str | None = None) -> Any:
+        """Return a store with everything that is committed.
+
+        If several groups have a store of that name, `group` is the node group, or the processor of
+        pipeline.yaml. Raises `StreamsError` if there is no such store, or if the name is ambiguous.
+        """
+        found = [(g, store) for g, store in self._stores.get(name, ()) if group in (None, g)]
+        if not found:
+            where = f' of "{group}"' if group else ""
+            hint = did_you_mean(name, self._stores)
+            raise StreamsError(f'there is no store "{name}"{where}{hint}')
+        if len(found) > 1:
+            groups = ", ".join(f'"{g}"' for g, _ in found)
+            raise StreamsError(f'several have a store "{name}": say of which group, {groups}')
+        return found[0][1]
+
+    def get_key_value_store(self, name: str, group: str | None = None) -> KeyValueStore[Any, Any]:
+        """Return a key-value store, with or without timestamps; see `get_state_store`.
+
+        This method and the ones below raise `StreamsError` for a store of another kind.
+        """
+        return self._store(KeyValueStore, name, group)
+
+    def get_timestamped_key_value_store(
+        self, name: str, group: str | None = None
+    ) -> TimestampedKeyValueStore[Any, Any]:
+        """Return a key-value store with timestamps."""
+        return self._store(TimestampedKeyValueStore, name, group)
+
+    def get_versioned_key_value_store(
+        self, name: str, group: str | None = None
+    ) -> VersionedKeyValueStore[Any, Any]:
+        """Return a versioned key-value store."""
+        return self._store(VersionedKeyValueStore, name, group)
+
+    def get_window_store(self, name: str, group: str | None = None) -> WindowStore[Any, Any]:
+        """Return a window store."""
+        return self._store(WindowStore, name, group)
+
+    def get_session_store(self, name: str, group: str | None = None) -> SessionStore[Any, Any]:
+        """Return a session store."""
+        return self._store(SessionStore, name, group)
+
+    def _store(self, kind: type[S], name: str, group: str | None) -> S:
+        store = self.get_state_store(name, group)
+        if not isinstance(store, kind):
+            getter = _GETTERS[type(store)]
+            raise StreamsError(f'the store "{name}" is a {type(store).__name__}: use {getter}')
+        return store
+
+    @property
+    def dropped_records(self) -> Mapping[str, int]:
+        """How many records were dropped so far, by reason; `metrics` has the total."""
+        return self._figures.dropped_by_reason
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Totals over all groups so far, and rates over the last minute.
+
+        A rate is per second of the driver's wall clock.
+        """
+        figures = self._figures
+        return {
+            "records_in_total": figures.records_in,
+            "records_out_total": figures.records_out,
+            "skipped_records_total": figures.skipped,
+            "dead_letters_total": figures.dead_letters,
+            "dropped_records_total": figures.dropped.total(),
+            "enforced_processing_total": figures.enforced,
+            "enforced_processing_rate": self._enforced.in_window(self.now_ms) * 1000 / WINDOW_MS,
+        }
+
+    # Used by the topics and the groups
+
+    @property
+    def _readers(self) -> Sequence[RunningGroup | FollowedStore]:
+        return (*self._globals.values(), *self._groups)
+
+    def _knows(self, topic: str) -> bool:
+        return any(topic in reader.topics for reader in self._readers) or any(
+            topic in group.out_topics or group.chooses_topics or group.matches(topic)
+            for group in self._groups
+        )
+
+    def log(self, topic: str) -> list[Entry]:
+        """Return all records that were written to a topic."""
+        return self._logs.setdefault(topic, [])
+
+    def num_partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+        return self.partitions.get(topic, 1)
+
+    def size_limit(self, topic: str) -> int:
+        """Return the largest size that a record may have."""
+        return NO_LIMIT
+
+    def doubt(self, topic: str) -> None:
+        """Confirm the limit of a topic: it never changes."""
+
+    def write(self, topic: str, records: Sequence[Piped]) -> None:
+        """Write a run of records to a topic from outside, and process all that follows from it."""
+        self._require_open()
+        self._append(topic, [self._placed(topic, *record, -1) for record in records])
+        self._each(lambda group: None)
+
+    def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
+        """Write the outputs of a group to their topics."""
+        self.count(figures)
+        for output in outputs:
+            if isinstance(output, OutputColumns):
+                topic = output.topic
+                keyless = output.keyless_partition or 0
+                headers = output.headers or [None] * len(output.keys)
+                columns = (output.keys, output.values, output.timestamps, headers)
+                self._append(
+                    topic,
+                    [
+                        self._placed(topic, *record, keyless if record[0] is None else -1)
+                        for record in zip(*columns, strict=True)
+                    ],
+                )
+            else:
+                topic, key, value, partition, timestamp, of_one = output
+                entry = self._placed(topic, key, value, timestamp, of_one, partition)
+                self._append(topic, [entry])
+
+    def count(self, figures: Figures) -> None:
+        """Add to the metrics."""
+        self._figures += figures
+        self._enforced.add(figures.enforced, self.now_ms)
+
+    def _placed(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int,
+    ) -> Entry:
+        """Return a record with its partition; the key decides the partition if it is -1."""
+        if partition < 0:
+            count = self.num_partitions(topic)
+            partition = default_partition(key, count) if key is not None else 0
+        return key, value, timestamp, headers or (), partition
+
+    def _append(self, topic: str, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        log = self.log(topic)
+        keys, values, timestamps, headers, _ = zip(*entries, strict=True)
+        batch = RecordBatch(
+            topic,
+            _TASK,
+            keys,
+            values,
+            timestamps,
+            range(len(log), len(log) + len(entries)),
+            [list(of_one) for of_one in headers] if any(headers) else None,
+        )
+        self._pending += [(reader, batch) for reader in self._readers if topic in reader.topics]
+        log += entries
+
+    def _each(self, action: Callable[[RunningGroup], None]) -> None:
+        """Call `action` for each group, then process all pending batches.
+
+        A group that fails does not hold up the others; the first error is raised at the end.
+        """
+        first: Exception | None = None
+        todo = deque(partial(action, group) for group in self._groups)
+        while todo or self._pending:
+            try:
+                if todo:
+                    todo.popleft()()
+                else:
+                    reader, batch = self._pending.popleft()
+                    reader.take(batch)
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StreamsError("the driver is closed")

@@ -1,0 +1,165 @@
+"""The node groups, with a task each, and the global stores that a `TopologyTestDriver` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from common.record_batch import OutputRecord, RecordBatch
+from streams.engine.global_task import GlobalTask
+from streams.engine.group_task import Figures, GroupTask, ProcessingFailedError
+from streams.engine.node_group import GlobalStore, NodeGroup
+from streams.engine.outputs import Outlet, OutputColumns
+from streams.engine.user_errors import Explanation
+from streams.errors import StreamsError
+from streams.group_settings import GroupSettings
+from streams.stores.bytes_store import BytesStore
+
+T = TypeVar("T")
+
+_TASK = 0
+
+
+class Host(Outlet, Protocol):
+    """What node groups need of the `TopologyTestDriver` that runs them."""
+
+    now_ms: int
+    partitions: Mapping[str, int]
+
+    def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
+        """Write the outputs of a group to their topics."""
+
+    def count(self, figures: Figures) -> None:
+        """Add to the metrics."""
+
+
+class RunningGroup:
+    """A node group with its one task."""
+
+    def __init__(
+        self,
+        name: str,
+        group: NodeGroup,
+        settings: GroupSettings,
+        driver: Host,
+        application_id: str,
+        followers: Sequence[FollowedStore],
+    ) -> None:
+        """Make the processors. Raises what they raise in `init`."""
+        self._group = group
+        self._dead_letter_topic = settings.dead_letter_topic
+        self._task_id = f"{name}_{_TASK}"
+        self._driver = driver
+        self._stores: dict[str, BytesStore] = {s.name: s.open_in_memory() for s in group.stores}
+        found = (topic for topic in driver.partitions if self.matches(topic))
+        self.topics = tuple(dict.fromkeys((*group.in_topics, *found)))
+        """The topics that the group reads."""
+        self._partitions = [(topic, _TASK) for topic in self.topics]
+        self.failure: ProcessingFailedError | None = None
+        self.task = GroupTask(
+            group,
+            self._partitions,
+            settings,
+            application_id=application_id,
+            task_id=self._task_id,
+            number=_TASK,
+            stores=self._stores,
+            outlet=driver,
+            clock_ms=lambda: driver.now_ms,
+            global_stores={follower.name: follower.task.view for follower in followers},
+        )
+        for follower in followers:
+            follower.users.append(self)
+        self._commits = 0
+        self._commit()
+
+    @property
+    def out_topics(self) -> tuple[str, ...]:
+        """The topics that the group may write, as far as known, including dead letters."""
+        dead_letters = self._dead_letter_topic
+        return (*self._group.out_topics, *([dead_letters] if dead_letters else ()))
+
+    @property
+    def chooses_topics(self) -> bool:
+        """Whether a function chooses the topic of each record."""
+        return any(sink.chooser is not None for sink in self._group.sinks)
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether one of the group's sources finds topics by a pattern."""
+        return any(source.pattern for source in self._group.sources)
+
+    def matches(self, topic: str) -> bool:
+        """Whether the pattern of a source matches the topic's name."""
+        return any(s.pattern and s.pattern.fullmatch(topic) for s in self._group.sources)
+
+    def take(self, batch: RecordBatch) -> None:
+        """Process a run of records. Raises what the processors raise, if `on_error` says so."""
+        self._attempt(lambda: self.task.add(batch))
+        self.turn()
+
+    def turn(self) -> None:
+        """Process records that are ready, and call punctuations that are due by the wall clock."""
+        while self._attempt(lambda: self.task.step(self._driver.now_ms, self._partitions)).has_more:
+            pass
+
+    def close(self) -> None:
+        """Close processors and stores. Raises what a processor raises."""
+        try:
+            self.task.close()
+        finally:
+            for store in self._stores.values():
+                store.close()
+
+    def _attempt(self, action: Callable[[], T]) -> T:
+        if self.failure is not None:
+            raise StreamsError(
+                f"the task {self._task_id} has stopped: {self.failure}"
+            ) from self.failure.error
+        try:
+            result = action()
+        except ProcessingFailedError as error:
+            self.failure = error
+            self._commit()
+            if advice := Explanation(error.error).advice:
+                error.error.add_note(advice)
+            raise error.error from error.error.__cause__
+        self._commit()
+        return result
+
+    def _commit(self) -> None:
+        self._commits += 1
+        for store in self._stores.values():
+            store.commit(self._commits)
+        self._driver.send(*self.task.take())
+
+
+class FollowedStore:
+    """A global store that follows its topic."""
+
+    def __init__(self, store: GlobalStore, driver: Host, application_id: str) -> None:
+        """Make the processor. Raises what it raises in `init`."""
+        self.name = store.store.name
+        self.users: list[RunningGroup] = []
+        self.topics = (store.topic,)
+        """The topic that the store follows."""
+        self._driver = driver
+        self.task = GlobalTask(
+            store,
+            [(store.topic, _TASK)],
+            store.store.open_in_memory(),
+            application_id=application_id,
+            clock_ms=lambda: driver.now_ms,
+        )
+
+    def take(self, batch: RecordBatch) -> None:
+        """Bring the store up to date; if that fails, the tasks that read the store stop."""
+        try:
+            self.task.add(batch)
+        except ProcessingFailedError as error:
+            reason = f'global store "{self.name}": {error}'
+            for user in self.users:
+                user.failure = user.failure or ProcessingFailedError(reason, error.error)
+            raise error.error from error.error.__cause__
+        finally:
+            self._driver.count(Figures(dropped=self.task.take_dropped()))

@@ -1,0 +1,400 @@
+"""`pipeline test`: runs a pipeline.yaml without Kafka and checks it against a YAML suite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any, TypeVar
+
+from common.config import load_config
+from common.errors import ConfigError, UnavailableError
+from common.fields import Fields
+from common.nodes import SINK, SOURCE
+from common.suggest import did_you_mean
+from common.yaml_positions import (
+    Items,
+    Map,
+    Pair,
+    Problems,
+    Scalar,
+    Value,
+    describe,
+    plain,
+    read_yaml,
+)
+from streams import (
+    ReadRecord,
+    SerializationError,
+    TestOutputTopic,
+    TopologyTestDriver,
+    UnknownTopicError,
+    serdes,
+)
+from streams.engine.user_errors import Explanation
+from streams.pipeline.file import read_pipeline
+from streams.pipeline.stores import SERDES
+from streams.serdes import Serde
+from streams.stores import SessionStore, ValueAndTimestamp, VersionedRecord, WindowStore
+from streams.stores.layout import MAX_TIME
+
+_SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
+_RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
+_STEPS = ("produce", "assert", "advance", "store")
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """The result of a test: `problem` says where and why it failed, and is empty if it passed."""
+
+    __test__ = False  # for pytest, which would take it for a test
+
+    name: str
+    problem: str = ""
+
+
+class _MismatchError(Exception):
+    """The records or the store's content differ from the expected ones."""
+
+
+def run_suite(path: Path) -> list[TestResult]:
+    """Run all tests of a suite, each on its own driver.
+
+    Raises ConfigError if the suite, config.yaml or pipeline.yaml has mistakes, and UnavailableError
+    if something that the pipeline needs is missing, such as Java.
+    """
+    problems = Problems(path)
+    root = read_yaml(path, problems)
+    if not isinstance(root, Map):
+        problems.add(root, f"must be a map with pipeline and tests, got {describe(root)}")
+    problems.raise_if_any()
+    assert isinstance(root, Map)
+    suite = _Suite(path, Fields(root.pairs, problems, at=root, known=_SUITE_KEYS), problems)
+    problems.raise_if_any()
+    return [suite.run(name, steps) for name, steps in suite.tests]
+
+
+class _Suite:
+    def __init__(self, path: Path, fields: Fields, problems: Problems) -> None:
+        self._path = path
+        self._config = path.parent / fields.text("config", default="config.yaml")
+        self._pipeline = path.parent / fields.text("pipeline", default="pipeline.yaml")
+        self._named = (*fields.pairs("serdes"), *fields.pairs("partitions"))
+        self._serdes = {pair.key: _serdes_of(pair, problems) for pair in fields.pairs("serdes")}
+        self._partitions = {
+            pair.key: Fields([pair], problems, at=pair.at, known=(pair.key,)).number(
+                pair.key, low=1
+            )
+            for pair in fields.pairs("partitions")
+        }
+        self.tests = _tests(fields, problems)
+
+    def run(self, name: str, steps: list[Pair]) -> TestResult:
+        """Run a test. Raises the same errors as `run_suite`."""
+        problem = ""
+        try:
+            with self._driver() as driver:
+                self._check_topics(driver)
+                problem = self._problem(driver, steps)
+        except (ConfigError, UnavailableError):
+            raise
+        except Exception as error:
+            # From a processor's constructor, `init` or `close`; the problem of a step comes first.
+            problem = problem or f"{self._path}: {_told(error)}"
+        return TestResult(name, problem)
+
+    def _driver(self) -> TopologyTestDriver:
+        partitions = self._by_topic(self._partitions)
+        try:
+            return TopologyTestDriver.of_pipeline(
+                self._config, self._pipeline, partitions=partitions
+            )
+        except UnknownTopicError as error:
+            self._refuse([error.topic])
+            raise
+
+    def _by_topic(self, by_name: Mapping[str, T]) -> dict[str, T]:
+        return {self._topics.get(name, name): each for name, each in by_name.items()}
+
+    def _check_topics(self, driver: TopologyTestDriver) -> None:
+        unknown = []
+        for pair in self._named:
+            try:
+                driver.create_output_topic(self._topics.get(pair.key, pair.key))
+            except UnknownTopicError as error:
+                unknown.append(error.topic)
+        self._refuse(unknown)
+
+    def _refuse(self, topics: Sequence[str]) -> None:
+        """Report topics named under serdes or partitions that the pipeline does not have."""
+        problems = Problems(self._path)
+        for pair in self._named:
+            if self._topics.get(pair.key, pair.key) in topics:
+                hint = did_you_mean(pair.key, (*self._topics, *self._topics.values()))
+                problems.add(pair.at, f'the pipeline has no topic "{pair.key}"{hint}')
+        problems.raise_if_any()
+
+    def _problem(self, driver: TopologyTestDriver, steps: list[Pair]) -> str:
+        """Return where and why the first failing step fails; "" if all pass."""
+        run = _Run(driver, self._topics, self._by_topic(self._serdes))
+        for step in steps:
+            problems = Problems(self._path)
+            try:
+                run.step(step, problems)
+                problems.raise_if_any()
+            except (ConfigError, UnavailableError):
+                raise
+            except Exception as error:
+                return f"{self._path}:{step.at.line}: {step.key}: {_told(error)}"
+        return ""
+
+    @cached_property
+    def _topics(self) -> Mapping[str, str]:
+        """Return the topics by their names in the files: sources and sinks."""
+        config = load_config(self._config)
+        problems = Problems(self._pipeline)
+        pipeline = read_pipeline(read_yaml(self._pipeline, problems), problems)
+        return {SOURCE: config.source_topic, SINK: config.sink_topic, **pipeline.topics}
+
+
+class _Run:
+    """One run of a test."""
+
+    def __init__(
+        self,
+        driver: TopologyTestDriver,
+        topics: Mapping[str, str],
+        serdes_of: Mapping[str, tuple[Serde[Any] | None, Serde[Any] | None]],
+    ) -> None:
+        self._driver = driver
+        self._topics = topics
+        self._serdes = serdes_of
+        self._outputs: dict[str, TestOutputTopic] = {}
+
+    def step(self, step: Pair, problems: Problems) -> None:
+        match step.key:
+            case "produce":
+                self._produce(_fields(step, ("topic", *_RECORD_KEYS[:-1]), problems), problems)
+            case "assert":
+                self._assert(_fields(step, ("topic", "records"), problems), problems)
+            case "advance":
+                fields = Fields([step], problems, at=step.at, known=("advance",))
+                self._driver.advance_wall_clock_time(fields.number("advance", low=0))
+            case _:
+                self._check_store(_fields(step, ("name", "processor", "key", "value"), problems))
+
+    def _produce(self, fields: Fields, problems: Problems) -> None:
+        name = fields.text("topic", default=SOURCE)
+        topic = self._topics.get(name, name)
+        key_serde, value_serde = self._serdes.get(topic, (None, None))
+        timestamp = fields.get("timestamp")
+        headers = _headers(fields.get("headers"), problems)
+        problems.raise_if_any()
+        self._driver.create_input_topic(topic).pipe_input(
+            _to_bytes(plain(fields.get("key")), key_serde),
+            _to_bytes(plain(fields.get("value")), value_serde),
+            None if timestamp is None else fields.number("timestamp", low=0),
+            [(name, _to_bytes(value, None)) for name, value in headers],
+        )
+
+    def _assert(self, fields: Fields, problems: Problems) -> None:
+        name = fields.text("topic", default=SINK)
+        topic = self._topics.get(name, name)
+        listed = fields.items("records", about="the records that must have come, all of them")
+        problems.raise_if_any()
+        assert listed is not None
+        output = self._outputs.get(topic)
+        if output is None:
+            output = self._driver.create_output_topic(topic)
+            self._outputs[topic] = output
+        found = output.read_records()
+        wanted = [_wanted(item, problems) for item in listed.items]
+        problems.raise_if_any()
+        key_serde, value_serde = self._serdes.get(topic, (None, None))
+        shown = [
+            _shown(record, wanted[index] if index < len(wanted) else {}, key_serde, value_serde)
+            for index, record in enumerate(found)
+        ]
+        if not _is_same(shown, wanted):
+            raise _MismatchError(f"{name} has {_text(shown)}, expected {_text(wanted)}")
+
+    def _check_store(self, fields: Fields) -> None:
+        name = fields.text("name", about="the store")
+        processor = fields.text("processor", default="") or None
+        store = self._driver.get_state_store(name, processor)
+        key, wanted = plain(fields.get("key")), plain(fields.get("value"))
+        try:
+            found = _content(store, key)
+        except SerializationError:
+            # The keys of built-in types, and of classes without serdes, are bytes.
+            found = _content(store, _to_bytes(key, None))
+        if not _is_same(found, wanted):
+            raise _MismatchError(f"{name} has {found!r} for {key!r}, expected {wanted!r}")
+
+
+# Any, because the kinds of stores have no common type.
+def _content(store: Any, key: Any) -> Any:
+    """Return the value of a key; for windows and sessions, the list of their values."""
+    if isinstance(store, WindowStore):
+        with store.fetch(key, 0, MAX_TIME) as windows:
+            return [value for _, value in windows]
+    if isinstance(store, SessionStore):
+        with store.fetch(key) as sessions:
+            return [value for _, value in sessions]
+    value = store.get(key)
+    return value.value if isinstance(value, ValueAndTimestamp | VersionedRecord) else value
+
+
+def _tests(fields: Fields, problems: Problems) -> list[tuple[str, list[Pair]]]:
+    listed = fields.items("tests", about="a list of tests, with name and steps each")
+    tests = []
+    if listed is not None and not listed.items:
+        problems.add(listed, "tests is empty: write a test, with name and steps")
+    for item in listed.items if listed else ():
+        if not isinstance(item, Map):
+            problems.add(item, f"a test must be a map with name and steps, got {describe(item)}")
+            continue
+        test = Fields(item.pairs, problems, at=item, known=("name", "steps"))
+        name = test.text("name", about="what the test shows")
+        steps = test.items("steps", about=f"a list of {', '.join(_STEPS)}")
+        tests.append((name, [_step(step, problems) for step in (steps.items if steps else ())]))
+    return tests
+
+
+def _step(item: Value, problems: Problems) -> Pair:
+    if isinstance(item, Map) and len(item.pairs) == 1 and item.pairs[0].key in _STEPS:
+        return item.pairs[0]
+    problems.add(item, f"a step must be one of {', '.join(_STEPS)}, got {describe(item)}")
+    return Pair("", Scalar(item.line, item.column, None, ""), item)
+
+
+def _fields(step: Pair, known: tuple[str, ...], problems: Problems) -> Fields:
+    if not isinstance(step.value, Map):
+        problems.add(step.value, f"{step.key} must be a map, got {describe(step.value)}")
+        problems.raise_if_any()
+    assert isinstance(step.value, Map)
+    fields = Fields(step.value.pairs, problems, at=step.value, known=known)
+    problems.raise_if_any()
+    return fields
+
+
+def _serdes_of(pair: Pair, problems: Problems) -> tuple[Serde[Any] | None, Serde[Any] | None]:
+    fields = _fields(pair, ("key", "value"), problems)
+
+    def serde(name: str) -> Serde[Any] | None:
+        if fields.get(name) is None:
+            return None
+        return serdes.by_name(fields.choice(name, SERDES, default="bytes"))
+
+    return serde("key"), serde("value")
+
+
+def _wanted(item: Value, problems: Problems) -> dict[str, Any]:
+    if not isinstance(item, Map):
+        problems.add(item, f"a record must be a map, got {describe(item)}")
+        return {}
+    Fields(item.pairs, problems, at=item, known=_RECORD_KEYS)
+    if not item.pairs:
+        problems.add(
+            item,
+            f"a record must say what to compare: write one or more of {', '.join(_RECORD_KEYS)}",
+        )
+    return {
+        pair.key: _headers(pair.value, problems) if pair.key == "headers" else plain(pair.value)
+        for pair in item.pairs
+    }
+
+
+def _headers(value: Value | None, problems: Problems) -> list[tuple[str, Any]]:
+    """Return names and values, from a map, or from a list of maps if a name occurs repeatedly."""
+    maps = value.items if isinstance(value, Items) else (value,) if value is not None else ()
+    found: list[tuple[str, Any]] = []
+    for item in maps:
+        if isinstance(item, Map):
+            found += [(pair.key, plain(pair.value)) for pair in item.pairs]
+        else:
+            problems.add(item, f"headers must be a map, or a list of maps, got {describe(item)}")
+    return found
+
+
+def _shown(
+    record: ReadRecord,
+    wanted: Mapping[str, Any],
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+) -> dict[str, Any]:
+    """Return the wanted fields of a record; key and value if the record was not expected."""
+    names = list(wanted) or ["key", "value"]
+    shown: dict[str, Any] = {}
+    for name in names:
+        match name:
+            case "key":
+                shown[name] = _from_bytes(record.key, wanted.get(name), key_serde)
+            case "value":
+                shown[name] = _from_bytes(record.value, wanted.get(name), value_serde)
+            case "headers":
+                shown[name] = _shown_headers(record.headers, wanted["headers"])
+            case _:
+                shown[name] = getattr(record, name)
+    return shown
+
+
+def _shown_headers(
+    headers: Iterable[tuple[str, bytes | None]], wanted: list[tuple[str, Any]]
+) -> list[tuple[str, Any]]:
+    """Return headers, each in the form of the wanted header at the same position."""
+    likes = chain((like for _, like in wanted), repeat(None))
+    return [
+        (name, _from_bytes(data, like, None))
+        for (name, data), like in zip(headers, likes, strict=False)
+    ]
+
+
+def _is_same(found: Any, wanted: Any) -> bool:
+    """Whether two values are deeply equal; 1, 1.0 and true are not equal to each other."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = found.keys()
+        return keys == wanted.keys() and all(_is_same(found[key], wanted[key]) for key in keys)
+    if isinstance(found, list | tuple) and type(found) is type(wanted):
+        return len(found) == len(wanted) and all(map(_is_same, found, wanted))
+    kinds = {type(found), type(wanted)}
+    return bool(found == wanted) and not (len(kinds) > 1 and kinds <= {bool, int, float})
+
+
+def _told(error: Exception) -> str:
+    """Return the description of an error."""
+    if isinstance(error, _MismatchError):
+        return str(error)
+    return f"{type(error).__name__}: {error}{Explanation(error).where}"
+
+
+def _to_bytes(value: Any, serde: Serde[Any] | None) -> bytes | None:
+    """Return a value of the suite as it is in a topic: text, decimal text, or JSON."""
+    if value is None:
+        return None
+    if serde is not None:
+        return serde.serialize(value)
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+def _from_bytes(data: bytes | None, wanted: Any, serde: Serde[Any] | None) -> Any:
+    """Return the content of a topic in the form of the value that it is compared with."""
+    if data is None:
+        return None
+    if serde is not None:
+        return serde.deserialize(data)
+    read: Callable[[bytes], Any] = bytes.decode if isinstance(wanted, str | None) else json.loads
+    try:
+        return read(data)
+    except ValueError:
+        return data
+
+
+def _text(records: list[dict[str, Any]]) -> str:
+    return json.dumps(records, ensure_ascii=False, default=repr) if records else "no records"

@@ -1,0 +1,78 @@
+"""Code of the user's: what is imported, what is refused, and what is said about it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.errors import ConfigError
+from streams.engine.user_code import UserCode
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a package and modules of users."""
+    (tmp_path / "shop_code").mkdir()
+    (tmp_path / "shop_code" / "__init__.py").write_text("")
+    (tmp_path / "shop_code" / "orders.py").write_text(
+        "from os import system\nfrom pathlib import Path\nclass Orders: ...\ndef build(): ...\n"
+    )
+    (tmp_path / "broken_code.py").write_text("1 / 0\n")
+    (tmp_path / "needy_code.py").write_text("import no_such_dependency\n")
+    before, path = set(sys.modules), list(sys.path)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_package_on_the_list_stands_for_its_modules(folder: Path) -> None:
+    code = UserCode(["shop_code"], [folder])
+    assert code.load("shop_code.orders:Orders").__name__ == "Orders"
+    assert code.load("shop_code.orders:build").__name__ == "build"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("shop_code.orders:Missing", 'module "shop_code.orders" has no "Missing"'),
+        ("shop_code.orders:system", '"system" is not defined in module "shop_code.orders"'),
+        ("shop_code.orders:Path", '"Path" is not defined in module "shop_code.orders"'),
+        ("shop_code.orders:Orders.mro", "names no code: write it as package.module:Name"),
+        ("shop_code.orders", "names no code"),
+        (
+            "os:system",
+            'module "os" is not on the list modules: of config.yaml, which has shop_code',
+        ),
+        ("shop_codes:x", 'module "shop_codes" is not on the list'),
+        ("shop_code.none:x", 'module "shop_code.none" of the list modules: in config.yaml'),
+    ],
+)
+def test_other_references_are_refused_with_the_reason(
+    folder: Path, reference: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        UserCode(["shop_code"], [folder]).load(reference)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("nowhere_code", 'module "nowhere_code" of the list modules: in config.yaml is not found'),
+        ("broken_code", 'module "broken_code" cannot be imported: ZeroDivisionError'),
+        ("needy_code", 'as it needs "no_such_dependency", which is not installed here'),
+    ],
+)
+def test_module_that_cannot_be_imported_says_why(folder: Path, module: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        UserCode([module], [folder]).import_all()
+    assert message in str(raised.value)
+
+
+def test_message_about_a_missing_module_has_the_folders_that_were_searched(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=f"Searched: {folder}, "):
+        UserCode(["nowhere_code"], [folder]).import_all()

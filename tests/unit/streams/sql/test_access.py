@@ -1,0 +1,161 @@
+"""Which lookup tables are read, by what config.yaml says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.table_settings import TableSettings
+from streams.sql.access import require_readable, table_problems
+from streams.sql.spec import QueryError
+
+URL = "jdbc:postgresql://db.example:5432/shop"
+OPTIONS = {"url": URL, "dbtable": "rates"}
+SETTINGS = TableSettings(jdbc_urls=(URL,), jdbc_drivers=("org.postgresql.Driver",))
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+def problem(settings: TableSettings = SETTINGS, **table: object) -> str:
+    """Return what is wrong with the only table, "" if it may be read."""
+    return "".join(table_problems(settings, {"t": table}))
+
+
+def jdbc(options: Mapping[str, str], settings: TableSettings = SETTINGS) -> str:
+    return problem(settings, format="jdbc", path="", options={**OPTIONS, **options})
+
+
+@pytest.mark.parametrize("format_", ["parquet", "csv", "json", "orc", "avro", "text"])
+def test_files_are_read_by_default(format_: str) -> None:
+    table = {"path": "/data/t", "options": {"header": "true", "pathGlobFilter": "*.x"}}
+    assert problem(TableSettings(), format=format_, **table) == ""
+
+
+@pytest.mark.parametrize(
+    "format_",
+    [
+        "CSV",
+        "binaryFile",
+        "xml",
+        "hive",
+        "JDBC",
+        "Jdbc",
+        " jdbc",
+        "org.apache.spark.sql.jdbc",
+        "org.apache.spark.sql.execution.datasources.jdbc.JdbcRelationProvider",
+        "org.foo.Bar",
+        "",
+        None,
+        ["csv"],
+    ],
+)
+def test_other_formats_are_refused(format_: object) -> None:
+    """Though Spark would know them by another spelling, or by the names of their classes."""
+    assert "format" in problem(format=format_, options=OPTIONS)
+
+
+def test_the_refusal_of_a_format_names_what_is_allowed() -> None:
+    assert problem(TableSettings(("csv", "orc")), format="delta") == (
+        'table "t": config.yaml does not allow the format "delta", only "csv" or "orc": '
+        "see tables: {formats: […]}"
+    )
+    assert 'did you mean "csv"?' in problem(format="CSV")
+    assert "only none" in problem(TableSettings(()), format="csv")
+
+
+def test_a_format_that_is_listed_is_read() -> None:
+    assert problem(TableSettings(("delta",)), format="delta", options={}) == ""
+
+
+@pytest.mark.parametrize(
+    "option", ["fs.s3a.impl", "spark.sql.x", "hadoop.security.group.mapping", "FS.file.impl"]
+)
+def test_settings_of_hadoop_are_refused_as_options(option: str) -> None:
+    """They can name classes."""
+    assert f'"{option}" is a setting of Hadoop' in problem(format="csv", options={option: "x"})
+
+
+def test_databases_are_refused_by_default() -> None:
+    assert jdbc({}, TableSettings()) == (
+        'table "t": config.yaml does not allow jdbc: list the table\'s url under '
+        "tables: {jdbc: {urls: […]}}"
+    )
+
+
+def test_a_database_that_is_listed_is_read() -> None:
+    assert jdbc({}) == ""
+    assert jdbc({"user": "u", "password": "p", "numPartitions": "2", "fetchSize": "100"}) == ""
+    assert jdbc({"driver": "org.postgresql.Driver"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("sessionInitStatement", "CALL run()"),
+        ("SESSIONINITSTATEMENT", "CALL run()"),
+        ("prepareQuery", "CREATE ALIAS"),
+        ("connectionProvider", "basic"),
+        ("socketFactory", "a.B"),
+        ("INIT", "RUNSCRIPT FROM 'x'"),
+        ("create", "true"),
+        ("keytab", "/etc/krb5.keytab"),
+        ("autoDeserialize", "true"),
+    ],
+)
+def test_options_that_can_run_code_are_refused(option: str, value: str) -> None:
+    """Spark hands to the driver what it does not know."""
+    assert f'the option "{option}" is not allowed' in jdbc({option: value})
+
+
+def test_a_driver_is_refused_unless_it_is_listed() -> None:
+    assert 'the driver "org.evil.Driver"' in jdbc({"driver": "org.evil.Driver"})
+    without = TableSettings(jdbc_urls=(URL,))
+    assert "the driver" in jdbc({"driver": "org.postgresql.Driver"}, without)
+
+
+@pytest.mark.parametrize("name", ["URL", "Url"])
+def test_a_second_url_in_other_letters_is_refused(name: str) -> None:
+    """Spark would take the last one."""
+    assert "given twice" in jdbc({name: "jdbc:derby:memory:x;create=true"})
+
+
+def test_the_url_is_checked_in_any_letters() -> None:
+    for name in ("url", "URL"):
+        found = problem(format="jdbc", options={name: "jdbc:derby:memory:x", "dbtable": "t"})
+        assert "its url is not allowed" in found
+        assert "derby" not in found, "it may hold a password"
+    assert "its url is not allowed" in problem(format="jdbc", options={"dbtable": "t"})
+    assert problem(format="jdbc", options={"URL": URL, "dbtable": "t"}) == ""
+
+
+def test_a_path_of_a_database_is_refused() -> None:
+    assert "has no path" in problem(format="jdbc", path=URL, options=OPTIONS)
+
+
+@pytest.mark.parametrize("tables", [None, [], "t", {"t": None}, {"t": []}, {"t": {}}])
+def test_what_is_no_table_is_refused(tables: Any) -> None:
+    assert table_problems(SETTINGS, tables)
+
+
+@given(json_values)
+def test_anything_that_json_can_say_is_refused_or_read_and_raises_nothing(value: Any) -> None:
+    for table in (value, {"format": value}, {"format": "jdbc", "options": value}):
+        for problem in table_problems(SETTINGS, {"t": table}):
+            assert problem.startswith('table "t": ')
+    table_problems(SETTINGS, value)
+
+
+def test_all_tables_are_checked() -> None:
+    tables = {"a": {"format": "csv"}, "b": {"format": "b"}, "c": {"format": "c"}}
+    with pytest.raises(QueryError, match=r'^table "b": .*; table "c": '):
+        require_readable(SETTINGS, tables)
+    require_readable(SETTINGS, {"a": {"format": "csv"}})
+    require_readable(SETTINGS, {})

@@ -1,0 +1,46 @@
+"""What is made of Spark's errors, without a Spark."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException, PythonException
+
+from streams.sql.messages import may_be_a_records_fault
+
+FAILURE = "Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times: "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "org.apache.spark.SparkException: Python worker failed to connect back.",
+        'java.io.IOException: Cannot run program "python3": error=24, Too many open files',
+        "java.net.SocketException: Too many open files",
+        "java.lang.OutOfMemoryError: unable to create native thread",
+        "TaskResultLost (result lost from block manager)",
+        "java.io.IOException: org.apache.spark.SparkException: Failed to get broadcast_3_piece0",
+        "Could not execute broadcast in 300 secs. You can increase the timeout",
+        "java.io.FileNotFoundException: /tmp/blockmgr-1b2c/0e/temp_shuffle_1 (No such file)",
+        "Job 5 cancelled part of cancelled job tags query 1",
+        "No space left on device",
+    ],
+)
+def test_trouble_of_spark_is_no_records_fault(text: str) -> None:
+    assert not may_be_a_records_fault(PySparkException(FAILURE + text))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PySparkException(FAILURE + "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"),
+        PySparkException(
+            "[CAST_INVALID_INPUT] The value 'cancelled' of the type \"STRING\" cannot be cast to "
+            '"INT" because it is malformed. SQLSTATE: 22018'
+        ),
+        PySparkException("[USER_RAISED_EXCEPTION] flight was cancelled SQLSTATE: P0001"),
+        PySparkException(FAILURE + "java.lang.NullPointerException"),
+        PythonException("Traceback (most recent call last):\nValueError: Too many open files?"),
+    ],
+)
+def test_trouble_with_data_may_be_a_records_fault(error: PySparkException) -> None:
+    assert may_be_a_records_fault(error)

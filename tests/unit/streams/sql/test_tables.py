@@ -1,0 +1,112 @@
+"""Lookup tables that cannot be read, without a Spark."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
+
+from streams.sql.spec import QueryError, SparkLostError
+from streams.sql.tables import SharedTables
+
+TABLE = {"format": "jdbc", "options": {"url": "jdbc:nowhere"}}
+TIMEOUT_S = 30
+
+
+class Database:
+    """A Spark session whose tables all come from one place."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.answers = threading.Event()
+        self.answers.set()
+        self.asked = threading.Event()
+        self.conf = SimpleNamespace(set=lambda *_: None)
+        self.schema = None
+        self._jdf = SimpleNamespace(schema=lambda: SimpleNamespace(json=lambda: "{}"))
+
+    @property
+    def read(self) -> Database:
+        return self
+
+    def newSession(self) -> Database:
+        return self
+
+    def format(self, _: str) -> Database:
+        return self
+
+    def options(self, **_: str) -> Database:
+        return self
+
+    def load(self) -> Database:
+        self.asked.set()
+        assert self.answers.wait(TIMEOUT_S)
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def toArrow(self) -> None:
+        pass
+
+    def createDataFrame(self, *_: object) -> str:
+        return "rows"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (AnalysisException("Path does not exist"), QueryError),
+        (IllegalArgumentException("the option numPartitions is no number"), QueryError),
+        (PySparkException("[MALFORMED_RECORD_IN_PARSING] … SQLSTATE: 22023"), QueryError),
+        (PySparkException("java.lang.ClassNotFoundException: org.postgresql.Driver"), QueryError),
+        (PySparkException("java.net.ConnectException: Connection refused"), SparkLostError),
+        (PySparkException("Connection to localhost:5432 refused. Check that …"), SparkLostError),
+        (PySparkException("FATAL: the database system is starting up"), SparkLostError),
+        (PySparkException("java.net.SocketTimeoutException: Read timed out"), SparkLostError),
+    ],
+)
+def test_table_that_cannot_be_read_ends_the_query_or_is_tried_again(
+    error: Exception, expected: type[Exception]
+) -> None:
+    database: Any = Database()
+    tables = SharedTables(database)
+    database.error = error
+    with pytest.raises(expected, match='table "t" cannot be read'):
+        tables.take({"t": TABLE})
+    database.error = None
+    assert list(tables.take({"t": TABLE}).rows.frames) == ["t"]
+
+
+def test_queries_do_not_wait_for_the_tables_of_others() -> None:
+    database: Any = Database()
+    tables = SharedTables(database)
+    database.answers.clear()
+    taken: list[object] = []
+    threads = [
+        threading.Thread(target=lambda: taken.append(tables.take({"t": TABLE}))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    assert database.asked.wait(TIMEOUT_S)
+    without = tables.take({})
+    tables.give_back(without)
+    assert not taken
+    database.answers.set()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert len(set(map(id, taken))) == 1, "read once for both"
+
+
+def test_tables_are_closed_when_the_last_query_gives_them_back() -> None:
+    database: Any = Database()
+    tables = SharedTables(database)
+    first, second = tables.take({"t": TABLE}), tables.take({"t": TABLE})
+    assert first is second
+    tables.give_back(first)
+    assert tables.take({"t": TABLE}) is first
+    tables.give_back(first)
+    tables.give_back(first)
+    assert tables.take({"t": TABLE}) is not first
