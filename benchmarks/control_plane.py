@@ -23,8 +23,9 @@ from common.messages import (
 )
 from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, TaskId, Topology
 from common.status import TaskState, TaskStatus, ThreadState
+from common.tick import Tick
 from common.topic_names import TopicNames
-from jobmanager.events import Echoed, ReignBegan, Reported, Tick
+from jobmanager.events import Echoed, ReignBegan, Reported
 from jobmanager.load_balancer import balance, place_standbys
 from jobmanager.state import JobManagerState
 

@@ -30,9 +30,10 @@ from common.messages import (
 )
 from common.nodes import Topology
 from common.stop_signals import StopSignals
+from common.tick import Tick
 from common.topics import control_topics, data_topics
 from jobmanager import leadership
-from jobmanager.events import Echoed, ReignBegan, Reported, Tick
+from jobmanager.events import Echoed, ReignBegan, Reported
 from jobmanager.input_watch import InputWatch
 from jobmanager.leadership import (
     Leadership,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.messages import Report
+from common.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,6 @@ class Reported:
     """A TaskManager's report came in, with a heartbeat or as an introduction."""
 
     report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed: `now_ms` is from a monotonic clock, read several times per heartbeat."""
-
-    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)

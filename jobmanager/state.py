@@ -20,7 +20,8 @@ from common.messages import (
 from common.nodes import TaskId
 from common.picture import Picture
 from common.status import TaskState, TaskStatus
-from jobmanager.events import Echoed, Event, ReignBegan, Reported, Tick
+from common.tick import Tick
+from jobmanager.events import Echoed, Event, ReignBegan, Reported
 from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance, place_standbys
 

@@ -15,13 +15,7 @@ from common.messages import (
 )
 from common.nodes import TaskId
 from common.status import TaskStatus
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed: milliseconds of a monotonic clock, several times per heartbeat period."""
-
-    now_ms: int
+from common.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ from taskmanager.thread_events import (
     StartFailed,
     StartTask,
     StopRequested,
-    Tick,
+    ThreadTick,
     TurnEnded,
 )
 from taskmanager.thread_state import PipelineThreadState
@@ -204,7 +204,7 @@ class PipelineThread:
         now_s = time.monotonic()
         is_check = now_s >= self._check_at_s
         heard_ms = int(self._channel.last_heard_s * 1000)
-        self._handle(Tick(int(now_s * 1000), heard_ms, self._calls() if is_check else None))
+        self._handle(ThreadTick(int(now_s * 1000), heard_ms, self._calls() if is_check else None))
         if is_check:
             self._check_at_s = now_s + CHECK_INTERVAL_S
             self._check(now_s)

@@ -16,6 +16,7 @@ from common.messages import (
 )
 from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
+from common.tick import Tick
 from taskmanager.events import (
     AssignTask,
     Command,
@@ -33,7 +34,6 @@ from taskmanager.events import (
     ThreadLost,
     ThreadReported,
     ThreadStopped,
-    Tick,
 )
 from taskmanager.reporter import Reporter
 

@@ -47,7 +47,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ThreadTick:
     """Time passed: milliseconds of a clock that only goes forward.
 
     `heard_ms` is when the last message of the driver arrived.
@@ -162,7 +162,7 @@ class Closed:
 
 
 Event = (
-    Tick
+    ThreadTick
     | Assigned
     | Revoked
     | StopRequested

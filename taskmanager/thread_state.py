@@ -39,7 +39,7 @@ from taskmanager.thread_events import (
     StartFailed,
     StartTask,
     StopRequested,
-    Tick,
+    ThreadTick,
     TurnEnded,
 )
 
@@ -110,7 +110,7 @@ class PipelineThreadState:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next `Tick` has something to do, as far as is known now."""
+        """When the next `ThreadTick` has something to do, as far as is known now."""
         due = [ms for task in self._timed if (ms := self._due(self._slots[task])) is not None]
         return min(due, default=None)
 
@@ -119,7 +119,7 @@ class PipelineThreadState:
         if self._has_ended:
             return []
         match event:
-            case Tick():
+            case ThreadTick():
                 self._on_tick(event)
             case Fed():
                 self._on_fed(self._slots[event.task], event)
@@ -156,7 +156,7 @@ class PipelineThreadState:
 
     # Time
 
-    def _on_tick(self, tick: Tick) -> None:
+    def _on_tick(self, tick: ThreadTick) -> None:
         # This process may not have run for a while, which must not count against a call or commit.
         passed_ms = min(tick.now_ms - self._now_ms, MOST_PASSED_MS)
         self._now_ms = tick.now_ms

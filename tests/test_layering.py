@@ -87,6 +87,7 @@ VALUES = (
     "common/codec.py",
     "common/nodes.py",
     "common/status.py",
+    "common/tick.py",
     "taskmanager/channel_messages.py",
     "taskmanager/thread_events.py",
 )

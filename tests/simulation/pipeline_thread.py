@@ -48,7 +48,7 @@ from taskmanager.thread_events import (
     StartFailed,
     StartTask,
     StopRequested,
-    Tick,
+    ThreadTick,
     TurnEnded,
 )
 from taskmanager.thread_state import PipelineThreadState
@@ -158,7 +158,7 @@ class FakePipelineThread:
             self._fed_first = (self._fed_first + 1) % FED_OF
             for instance in self._running[self._fed_first :: FED_OF]:
                 self._handle(Fed(instance.task, has_records=True, is_at_its_end=False))
-        self._handle(Tick(now_ms, self.heard_ms, tuple(self._calls.values())))
+        self._handle(ThreadTick(now_ms, self.heard_ms, tuple(self._calls.values())))
         self._check_lease()
         if self.alive and now_ms >= self._report_at_ms:
             self._report()

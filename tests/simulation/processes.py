@@ -19,6 +19,7 @@ from common.messages import (
 from common.nodes import TaskId
 from common.picture import Picture
 from common.status import TaskState
+from common.tick import Tick
 from jobmanager import events as jobmanager
 from jobmanager.leadership import Event as LeadershipEvent
 from jobmanager.leadership import (
@@ -119,7 +120,7 @@ class JobManagerProcess(Process):
 
     def _take_turn(self, now_ms: int) -> None:
         if self._takes_over_at_ms is None:
-            tick = jobmanager.Tick(self.tick_ms(now_ms))
+            tick = Tick(self.tick_ms(now_ms))
             if self._leadership.state is not LeaderState.YIELDING:
                 self._ticked_ms = now_ms
                 self.ledger.tick(now_ms)
@@ -273,7 +274,7 @@ class TaskManagerProcess(Process):
                 events, thread.events = thread.events, []
                 for event in events:
                     self._handle(event, now_ms)
-            self._handle(taskmanager.Tick(self.tick_ms(now_ms)), now_ms)
+            self._handle(Tick(self.tick_ms(now_ms)), now_ms)
             if self.exits:
                 self.crash(now_ms)
         if self.alive and not paused and now_ms - self._alive_ms <= LIFE_BEATS * INTERVAL_MS:

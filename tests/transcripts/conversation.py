@@ -25,6 +25,7 @@ from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, Topology
 from common.picture import Picture
 from common.reports import decode_report
 from common.status import TaskState, TaskStatus
+from common.tick import Tick
 from common.topic_names import TopicNames
 from jobmanager import events as jobmanager
 from jobmanager.leadership import Leadership, SosRead, SosWritten, WriteFenced
@@ -161,7 +162,7 @@ class JobManager(Member):
         super().__init__(wire, (NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat))
         self.name = name
         self.state = JobManagerState(replicas(PIPELINE, NAMES, PARALLELISM), tm_number, INTERVAL_MS)
-        self._handle(jobmanager.Tick(wire.now_ms))
+        self._handle(Tick(wire.now_ms))
         epoch = wire.write(Sos(-1, name))
         self._leadership = Leadership(name)
         self._leadership.handle(SosWritten(epoch))
@@ -169,7 +170,7 @@ class JobManager(Member):
 
     def step(self) -> None:
         """Do one turn of the daemon's loop."""
-        self._handle(jobmanager.Tick(self.wire.now_ms))
+        self._handle(Tick(self.wire.now_ms))
         for message in self.read():
             match message:
                 case Sos(epoch, author):
@@ -214,7 +215,7 @@ class TaskManager(Member):
             self._handle(event)
         for thread, statuses in self._running.items():
             self._handle(taskmanager.ThreadReported(thread, tuple(statuses)))
-        self._handle(taskmanager.Tick(self.wire.now_ms))
+        self._handle(Tick(self.wire.now_ms))
 
     def stop(self) -> None:
         """Ask for a graceful end, as SIGTERM does."""

@@ -22,10 +22,11 @@ from common.messages import (
     Threads,
 )
 from common.nodes import TaskId
+from common.tick import Tick
 from common.topic_names import TopicNames
 from jobmanager.events import Reported
 from jobmanager.state import JobManagerState
-from taskmanager.events import ThreadConnected, Tick
+from taskmanager.events import ThreadConnected
 from taskmanager.state import TaskManagerState
 from tests.chaos.garbage import HUGE_BYTES, messages
 from tests.unit.jobmanager.reign import replica, settled

@@ -8,7 +8,8 @@ from dataclasses import replace
 from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
 from common.nodes import ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
-from jobmanager.events import Echoed, ReignBegan, Reported, Tick
+from common.tick import Tick
+from jobmanager.events import Echoed, ReignBegan, Reported
 from jobmanager.state import JobManagerState
 
 EPOCH = 40

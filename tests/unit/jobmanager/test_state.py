@@ -13,7 +13,8 @@ from common.messages import (
     Report,
 )
 from common.status import TaskState, TaskStatus
-from jobmanager.events import ReignBegan, Reported, Tick
+from common.tick import Tick
+from jobmanager.events import ReignBegan, Reported
 from jobmanager.state import JobManagerState
 from tests.unit.jobmanager.reign import (
     EPOCH,

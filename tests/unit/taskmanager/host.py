@@ -9,12 +9,12 @@ from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Thr
 from common.nodes import ProcessorType, TaskId
 from common.picture import Picture
 from common.status import TaskState, TaskStatus
+from common.tick import Tick
 from taskmanager.events import (
     Command,
     Event,
     ThreadConnected,
     ThreadReported,
-    Tick,
 )
 from taskmanager.state import TaskManagerState
 

@@ -12,7 +12,7 @@ from common.messages import FULL_BEATS, Heartbeat, Report, ReportRequest, Sos, T
 from common.nodes import TaskId
 from common.picture import Picture
 from common.status import TaskState, TaskStatus
-from taskmanager.events import Tick
+from common.tick import Tick
 from taskmanager.reporter import Reporter
 from tests.unit.taskmanager.host import EPOCH, Host, running_host, task
 

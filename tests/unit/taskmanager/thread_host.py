@@ -20,7 +20,7 @@ from taskmanager.thread_events import (
     RestartTask,
     Started,
     StartTask,
-    Tick,
+    ThreadTick,
     TurnEnded,
 )
 from taskmanager.thread_state import PipelineThreadState
@@ -48,10 +48,10 @@ class Host:
         self.heard_ms: int | None = None
         self.take(self.tick(0))
 
-    def tick(self, ms: int, *calls: Call) -> Tick:
+    def tick(self, ms: int, *calls: Call) -> ThreadTick:
         self.now_ms += ms
         heard_ms = self.now_ms if self.heard_ms is None else self.heard_ms
-        return Tick(self.now_ms, heard_ms, calls)
+        return ThreadTick(self.now_ms, heard_ms, calls)
 
     def work(self, ms: int, *calls: Call) -> list[Command]:
         """Let time pass while the process runs and calls go on; return what is said at the end."""
