@@ -17,7 +17,7 @@ from common.suggest import did_you_mean
 from streams.backfill.outputs import Runs
 from streams.backfill.partitions import NO_KEY, partitions_of
 from streams.backfill.runs import SCHEMA
-from streams.backfill.tasks import Done, Place
+from streams.backfill.tasks import Done, Workspace
 from streams.sql.columns import HEADERS
 
 REQUIRED = ("value", "timestamp")
@@ -112,8 +112,8 @@ class ReadFile:
     topic: str
     num_partitions: int
 
-    def work(self, place: Place) -> Done:
-        """See `Task.work`. Raises `ConfigError` if the chunk cannot be read as records."""
+    def work(self, workspace: Workspace) -> Done:
+        """See `BackfillTask.work`. Raises `ConfigError` if the chunk cannot be read as records."""
         done = Done()
         position = self.chunk.first_position
         try:
@@ -122,12 +122,12 @@ class ReadFile:
                     table, self.chunk.path, position, self.num_partitions
                 )
                 # Each table gets its own runs: records are in order only within a table.
-                runs = Runs(place.path, number)
+                runs = Runs(workspace.path, number)
                 runs.write(self.topic, records, partitions)
                 done.count_written(runs.close())
                 position += len(table)
                 done.records_in += len(table)
-                place.progress(len(table))
+                workspace.progress(len(table))
         except pa.ArrowException as error:
             raise ConfigError(f"{self.chunk.path} cannot be read: {error}") from error
         return done

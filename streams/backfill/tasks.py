@@ -63,7 +63,7 @@ class Failed:
     exit_code: int
 
 
-class Place:
+class Workspace:
     """The folder that a task works in and reports its progress to."""
 
     def __init__(self, path: Path) -> None:
@@ -76,18 +76,18 @@ class Place:
         (self.path / _PROGRESS).write_text(str(self._told))
 
 
-class Task(Protocol):
+class BackfillTask(Protocol):
     """Work that can be done anywhere, and repeated: it is sent to Spark's executors."""
 
     @property
     def folder(self) -> Path:
         """The task's folder once it is done."""
 
-    def work(self, place: Place) -> Done:
+    def work(self, workspace: Workspace) -> Done:
         """Do all of the work, from the beginning. `run` turns errors into a `Failed`."""
 
 
-def run(task: Task) -> Done | Failed:
+def run(task: BackfillTask) -> Done | Failed:
     """Do a task, unless it is done already."""
     done = result_of(task.folder)
     if done is not None:
@@ -95,7 +95,7 @@ def run(task: Task) -> Done | Failed:
     path = task.folder.with_name(f"{task.folder.name}{_UNFINISHED}{uuid.uuid4().hex[:8]}")
     try:
         path.mkdir(parents=True)
-        return _kept(path, task.folder, task.work(Place(path)))
+        return _kept(path, task.folder, task.work(Workspace(path)))
     except PipelineError as error:
         return Failed(str(error), error.exit_code)
     except ProcessingFailedError as error:

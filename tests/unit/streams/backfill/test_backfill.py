@@ -15,7 +15,7 @@ from rich.console import Console
 
 from common.errors import ConfigError, PipelineError, UnavailableError
 from streams.backfill import runs
-from streams.backfill.tasks import Done, Failed, Task
+from streams.backfill.tasks import BackfillTask, Done, Failed
 from streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row
 
@@ -170,7 +170,7 @@ def test_what_a_task_left_behind_that_was_killed_is_removed(tmp_path: Path) -> N
     (rubbish / "runs" / "out").mkdir(parents=True)
     (rubbish / "runs" / "out" / "0-000000.arrow").write_text("torn")
 
-    def is_gone(task: Task) -> bool:
+    def is_gone(task: BackfillTask) -> bool:
         assert not rubbish.exists()
         return False
 
@@ -260,7 +260,10 @@ def test_a_relative_work_folder_is_the_same_wherever_tasks_run(
 
     class Elsewhere(Here):
         def run(
-            self, tasks: Sequence[Task], body: Callable[[Task], Done | Failed], description: str
+            self,
+            tasks: Sequence[BackfillTask],
+            body: Callable[[BackfillTask], Done | Failed],
+            description: str,
         ) -> list[Done | Failed]:
             with contextlib.chdir(tmp_path / "executor"):
                 return super().run(tasks, body, description)
@@ -291,7 +294,10 @@ def test_what_a_task_wrote_where_nobody_else_sees_it_ends_the_backfill(
 ) -> None:
     class Loses(Here):
         def run(
-            self, tasks: Sequence[Task], body: Callable[[Task], Done | Failed], description: str
+            self,
+            tasks: Sequence[BackfillTask],
+            body: Callable[[BackfillTask], Done | Failed],
+            description: str,
         ) -> list[Done | Failed]:
             outcomes = super().run(tasks, body, description)
             for path in (tmp_path / "results.backfill").glob(lost):

@@ -14,7 +14,7 @@ from streams.backfill import files
 from streams.backfill.files import ReadFile, chunks_of, find_files
 from streams.backfill.outputs import runs_of
 from streams.backfill.runs import batches
-from streams.backfill.tasks import Done, Place
+from streams.backfill.tasks import Done, Workspace
 from streams.partitioning import default_partition
 
 Row = tuple[bytes | None, bytes | None, int, Any]
@@ -26,7 +26,7 @@ def read(folder: Path, path: Path, partitions: int = 1) -> list[list[Row]]:
     for number, chunk in enumerate(chunks_of(find_files(path))):
         place = folder / f"task-{number}"
         place.mkdir()
-        assert isinstance(ReadFile(place, chunk, "in", partitions).work(Place(place)), Done)
+        assert isinstance(ReadFile(place, chunk, "in", partitions).work(Workspace(place)), Done)
         folders.append(place)
     return [
         [

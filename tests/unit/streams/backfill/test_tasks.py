@@ -10,7 +10,7 @@ import pytest
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from streams import StreamsError, SupplierError
 from streams.backfill import tasks
-from streams.backfill.tasks import Done, Failed, Place
+from streams.backfill.tasks import Done, Failed, Workspace
 from streams.engine.group_task import ProcessingFailedError
 
 
@@ -22,11 +22,11 @@ class Work:
     error: BaseException | None = None
     calls: int = 0
 
-    def work(self, place: Place) -> Done:
+    def work(self, workspace: Workspace) -> Done:
         self.calls += 1
-        (place.path / "result").write_text("all of it")
-        place.progress(3)
-        place.progress(4)
+        (workspace.path / "result").write_text("all of it")
+        workspace.progress(3)
+        workspace.progress(4)
         assert tasks.progress_of(self.folder.parent) == 7
         if self.error is not None:
             raise self.error
@@ -73,7 +73,7 @@ def test_a_task_that_fails_leaves_nothing_and_says_why(
 
 def test_a_task_that_was_done_elsewhere_meanwhile_stays_as_it_is(tmp_path: Path) -> None:
     class Overtaken(Work):
-        def work(self, place: Place) -> Done:
+        def work(self, workspace: Workspace) -> Done:
             tasks.run(Work(self.folder))
             return Done(records_in=1)
 
