@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import structlog
 
 from common.clock import wall_clock_ms
-from common.record_batch import Headers, RecordBatch
+from common.record_batch import KafkaHeaders, RecordBatch
 from streams.errors import InvalidArgumentError, StreamsError
 
 UNKNOWN_TIME = -1
@@ -53,7 +53,7 @@ class RecordView(Protocol):
     @property
     def value(self) -> Any: ...
     @property
-    def headers(self) -> Headers: ...
+    def headers(self) -> KafkaHeaders: ...
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from common.kafka.clients import Partition
 from common.kafka.committed import Committed
 from common.kafka.data import Changes, Fetched, PartitionReader
 from common.kafka.task_producer import TaskProducer
-from common.record_batch import Headers, OutputRecord
+from common.record_batch import KafkaHeaders, OutputRecord
 from common.spare_threads import SpareThreads
 
 
@@ -55,7 +55,7 @@ class TransactionalProducer(Protocol):
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
-        headers: Sequence[Headers] | None,
+        headers: Sequence[KafkaHeaders] | None,
         keyless_partition: int | None,
     ) -> None: ...
     def send_records(self, records: Sequence[OutputRecord]) -> None: ...

@@ -46,7 +46,6 @@ from taskmanager.task import Task
 # The records of tests are from 1970, which brokers would delete with their next round of retention.
 KEEP = {"retention.ms": "-1"}
 _numbers = itertools.count()
-Headers = list[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: Headers | None = None
+    headers: list[tuple[str, bytes | None]] | None = None
     partition: int = 0
 
 

@@ -23,7 +23,7 @@ from common.kafka.clients import (
 )
 from common.kafka.committed import Committed
 from common.kafka.guarded_producer import GuardedProducer
-from common.record_batch import Headers, OutputRecord
+from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size, size_bound
 from common.spare_threads import SpareThreads
 
@@ -149,7 +149,7 @@ class TaskProducer:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
-        headers: Sequence[Headers] | None,
+        headers: Sequence[KafkaHeaders] | None,
         keyless_partition: int | None,
     ) -> None:
         """Send records, each small enough for the topic (`size_limit`). Raises as `commit`.
@@ -193,7 +193,7 @@ class TaskProducer:
         key: bytes | None,
         value: bytes | None,
         timestamp: int,
-        headers: Headers,
+        headers: KafkaHeaders,
         partition: int = -1,
         on_delivery: Any = None,
     ) -> None:

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from common.errors import ConfigError
 from common.suggest import did_you_mean
-from streams.backfill.outputs import Runs
+from streams.backfill.outputs import SortedRuns
 from streams.backfill.partitions import NO_KEY, partitions_of
-from streams.backfill.runs import SCHEMA
+from streams.backfill.sorted_runs import SCHEMA
 from streams.backfill.tasks import Done, Workspace
 from streams.sql.columns import HEADERS
 
@@ -122,7 +122,7 @@ class ReadFile:
                     table, self.chunk.path, position, self.num_partitions
                 )
                 # Each table gets its own runs: records are in order only within a table.
-                runs = Runs(workspace.path, number)
+                runs = SortedRuns(workspace.path, number)
                 runs.write(self.topic, records, partitions)
                 done.count_written(runs.close())
                 position += len(table)

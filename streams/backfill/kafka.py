@@ -20,8 +20,8 @@ from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.record_batch import OutputRecord, RecordBatch
-from streams.backfill.outputs import Runs
-from streams.backfill.runs import SCHEMA, batches
+from streams.backfill.outputs import SortedRuns
+from streams.backfill.sorted_runs import SCHEMA, batches
 from streams.backfill.tasks import Done, Workspace
 from streams.sql.columns import HEADERS, header_array
 
@@ -52,7 +52,7 @@ class ReadPartition:
 
         Raises `UnavailableError`, or `HopelessError` for lost offsets.
         """
-        done, runs = Done(), Runs(workspace.path)
+        done, runs = Done(), SortedRuns(workspace.path)
         for batch in read_range(self.config, self.read_topic, self.partition, self.start, self.end):
             if batch.error:
                 at = f"{batch.topic}[{batch.partition}]@{batch.offsets[0]}"

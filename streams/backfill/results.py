@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streams.backfill.runs import merged
+from streams.backfill.sorted_runs import merged
 from streams.backfill.tasks import Done, Workspace
 from streams.sql.columns import HEADERS
 

@@ -98,7 +98,7 @@ def run_backfill(
         jobs = start_jobs(plan.config)
         try:
             with _progress(console) as progress:
-                result = _Run(plan, place, jobs, progress).run()
+                result = _Backfill(plan, place, jobs, progress).run()
         finally:
             jobs.stop()
         place.finish({name: getattr(result, name) for name in Result.__slots__})
@@ -151,7 +151,7 @@ def _progress(console: Console) -> Iterator[Progress]:
         yield progress
 
 
-class _Run:
+class _Backfill:
     """One run of a backfill; `_folders` has the folders of all finished tasks."""
 
     def __init__(self, plan: Plan, work: Work, jobs: Jobs, progress: Progress) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from common.config import Config
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
-from streams.backfill.outputs import OutputWriter, Runs
-from streams.backfill.runs import batches
+from streams.backfill.outputs import OutputWriter, SortedRuns
+from streams.backfill.sorted_runs import batches
 from streams.backfill.tasks import Done, Workspace
 from streams.engine.global_task import GlobalTask
 from streams.engine.group_task import GroupTask
@@ -139,7 +139,7 @@ class StageTask:
             clock_ms=lambda: self.now_ms,
             global_stores={name: follower.view for name, follower in followers.items()},
         )
-        done, runs = Done(), Runs(workspace.path)
+        done, runs = Done(), SortedRuns(workspace.path)
         writer = OutputWriter(runs, self.topics.num_partitions)
         try:
             for _ in self._feed(nodes, readers):

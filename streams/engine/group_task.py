@@ -20,7 +20,7 @@ from streams.engine.gathering import Gathering
 from streams.engine.intake import timed
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import Dropped, Outlet, OutputColumns
-from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, Run
+from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
 from streams.engine.running import RunningSource
 from streams.engine.runtime import Call, GroupRuntime, Rejection
 from streams.engine.task_time import TaskTime
@@ -264,13 +264,13 @@ class GroupTask:
         is_over = False
         while not is_over and queues.is_processable(now_ms, ends_reached):
             most = None if gathering is None else gathering.limit
-            run = queues.run(most, runtime.next_stream_time_punctuation)
-            assert run is not None, "what is processable has a next run"
+            span = queues.next_span(most, runtime.next_stream_time_punctuation)
+            assert span is not None, "what is processable has a next span"
             if gathering is None:
-                self._process(run, until_s)
+                self._process(span, until_s)
                 is_over = time.monotonic() >= until_s
             else:
-                is_over = self._process_gathered(run, gathering)
+                is_over = self._process_gathered(span, gathering)
             self._punctuate_by_stream_time()
             is_over = is_over or runtime.commit_requested
         return is_over
@@ -321,20 +321,20 @@ class GroupTask:
         """Begin calls as long as there is room; return whether there still is."""
         queues, runtime = self._queues, self._runtime
         while queues.is_processable(now_ms, ends_reached):
-            run = queues.run()
-            assert run is not None, "what is processable has a next run"
-            source = runtime.source(run.batch.topic)
+            span = queues.next_span()
+            assert span is not None, "what is processable has a next span"
+            source = runtime.source(span.batch.topic)
             if source.asynchronous is None:
-                run = queues.run(until_ms=runtime.next_stream_time_punctuation) or run
-                self._process(run, inf)
+                span = queues.next_span(until_ms=runtime.next_stream_time_punctuation) or span
+                self._process(span, inf)
                 self._punctuate_by_stream_time()
                 continue
             calls = source.asynchronous.calls
-            stop = min(run.stop, run.start + calls.room)
-            if stop <= run.start:
+            stop = min(span.stop, span.start + calls.room)
+            if stop <= span.start:
                 return False
-            calls.submit([_entry(source, run.batch, at) for at in range(run.start, stop)])
-            queues.advance(run.partition, stop - run.start)
+            calls.submit([_entry(source, span.batch, at) for at in range(span.start, stop)])
+            queues.advance(span.partition, stop - span.start)
         return True
 
     def take(self) -> tuple[list[OutputRecord | OutputColumns], Figures]:
@@ -364,27 +364,27 @@ class GroupTask:
         """Close the processors. Raises what they raise."""
         self._runtime.close()
 
-    def _process(self, run: Run, until_s: float) -> None:
-        """Process a run, or only the part of it before something else must be done."""
-        start = run.start
-        while start < run.stop:
-            start, is_done = self._process_from(run, start, until_s)
+    def _process(self, span: RecordSpan, until_s: float) -> None:
+        """Process a span, or only the part of it before something else must be done."""
+        start = span.start
+        while start < span.stop:
+            start, is_done = self._process_from(span, start, until_s)
             if is_done or time.monotonic() >= until_s:
                 return
 
-    def _process_from(self, run: Run, start: int, until_s: float) -> tuple[int, bool]:
+    def _process_from(self, span: RecordSpan, start: int, until_s: float) -> tuple[int, bool]:
         """Process up to and including the first record that is rejected, or to the end.
 
         Return the index after the last processed record, and whether none was rejected.
         """
-        batch = run.batch
+        batch = span.batch
         end: Rejection | int
         if batch.error:
             rejected = RecordRejectedError(batch.error)
             rejected.__cause__ = batch.cause
             end = Rejection(start, rejected)
         else:
-            end = self._runtime.process(batch, start, run.stop, until_s)
+            end = self._runtime.process(batch, start, span.stop, until_s)
         if not isinstance(end, Rejection):
             self._advance(batch, start, end)
             return end, True
@@ -393,11 +393,11 @@ class GroupTask:
         self._advance(batch, end.index, end.index + 1)
         return end.index + 1, False
 
-    def _process_gathered(self, run: Run, gathering: Gathering) -> bool:
+    def _process_gathered(self, span: RecordSpan, gathering: Gathering) -> bool:
         """Process up to the first record that is rejected; return whether that took long enough."""
         started_s = time.perf_counter()
-        end, _ = self._process_from(run, run.start, inf)
-        return gathering.learn(end - run.start, time.perf_counter() - started_s)
+        end, _ = self._process_from(span, span.start, inf)
+        return gathering.learn(end - span.start, time.perf_counter() - started_s)
 
     def _punctuate_by_stream_time(self) -> None:
         self._punctuate(PunctuationType.STREAM_TIME, self._time.stream_time)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from common.record_batch import Headers, OutputRecord
+from common.record_batch import KafkaHeaders, OutputRecord
 
 
 class Outlet(Protocol):
@@ -40,7 +40,7 @@ class OutputColumns:
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     timestamps: Sequence[int]
-    headers: Sequence[Headers] | None
+    headers: Sequence[KafkaHeaders] | None
     keyless_partition: int | None
 
 

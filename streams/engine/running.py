@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from common.names import name_problem
-from common.record_batch import Headers, RecordBatch
+from common.record_batch import KafkaHeaders, RecordBatch
 from common.record_size import MAX_OVERHEAD, record_size, size_bound
 from streams import serdes
 from streams.engine.nodes import Sink, Source
@@ -168,7 +168,7 @@ class RunningSink(RunningNode):
         if given is None or timestamps is not given.timestamps:
             timestamps = items_of(timestamps)
             check_timestamps(self._where, timestamps)
-        headers: list[Headers] | None = None
+        headers: list[KafkaHeaders] | None = None
         if batch.headers is not None:
             where = self._where
             headers = [sendable_headers(where, each) if each else None for each in batch.headers]
@@ -218,7 +218,7 @@ class RunningSink(RunningNode):
         return partition
 
     def _require_fit(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+        self, topic: str, key: bytes | None, value: bytes | None, headers: KafkaHeaders
     ) -> None:
         if record_size(key, value, headers) > self._limit(topic):
             self._outlet.doubt(topic)

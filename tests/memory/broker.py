@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.clients import Partition
 from common.kafka.committed import Committed, offsets_of
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 from common.record_size import MAX_OVERHEAD, record_size
 from common.topics import TopicSpec
 from tests.memory.clock import Clock
@@ -175,7 +175,7 @@ class Broker:
         key: bytes | None,
         value: bytes | None,
         timestamp: int,
-        headers: Headers,
+        headers: KafkaHeaders,
     ) -> int:
         """Write a record in the session's transaction; return its offset."""
         transaction = self._join(session)
@@ -270,7 +270,7 @@ class Broker:
         key: bytes | None,
         value: bytes | None,
         timestamp: int,
-        headers: Headers,
+        headers: KafkaHeaders,
         transaction: Transaction | None,
     ) -> int:
         log, topic = self.log(partition), self.topics[partition[0]]

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError, translate
 from common.kafka.committed import Committed
-from common.record_batch import Headers, OutputRecord
+from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size
 from streams.partitioning import default_partition
 from tests.memory.broker import GroupMetadata, Session, refusal
@@ -30,7 +30,7 @@ class _Waiting(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: Headers
+    headers: KafkaHeaders
     ends_state: bool = False
 
 
@@ -112,7 +112,7 @@ class MemoryProducer:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
-        headers: Sequence[Headers] | None,
+        headers: Sequence[KafkaHeaders] | None,
         keyless_partition: int | None,
     ) -> None:
         """Send records to the partitions that their keys determine."""
@@ -229,7 +229,7 @@ class MemoryProducer:
         value: bytes | None,
         partition: int,
         timestamp: int,
-        headers: Headers,
+        headers: KafkaHeaders,
     ) -> None:
         if self._end is not None:
             raise self._end

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import EngineError
-from common.record_batch import Headers, OutputRecord, RecordBatch
+from common.record_batch import KafkaHeaders, OutputRecord, RecordBatch
 from streams import (
     Batch,
     BatchProcessor,
@@ -303,7 +303,7 @@ def batch(
     topic: str = "in",
     partition: int = 0,
     offset: int = 0,
-    headers: Sequence[Headers] | None = None,
+    headers: Sequence[KafkaHeaders] | None = None,
 ) -> RecordBatch:
     """Return records with these values; without keys and at time 0, unless it says otherwise."""
     size = len(values)

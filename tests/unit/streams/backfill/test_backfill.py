@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from common.errors import ConfigError, PipelineError, UnavailableError
-from streams.backfill import runs
+from streams.backfill import sorted_runs
 from streams.backfill.tasks import BackfillTask, Done, Failed
 from streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row
@@ -43,10 +43,10 @@ CHAIN = """
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few records fill several batches, files and tasks."""
     monkeypatch.setattr("streams.backfill.files._CHUNK_RECORDS", 150)
-    monkeypatch.setattr(runs, "BATCH_RECORDS", 40)
-    monkeypatch.setattr(runs, "TASK_BATCH_RECORDS", 15)
+    monkeypatch.setattr(sorted_runs, "BATCH_RECORDS", 40)
+    monkeypatch.setattr(sorted_runs, "TASK_BATCH_RECORDS", 15)
     monkeypatch.setattr("streams.backfill.stage._MOST_UNCOMMITTED", 5)
-    monkeypatch.setattr(runs, "_SMALLEST_BATCH", 30)
+    monkeypatch.setattr(sorted_runs, "_SMALLEST_BATCH", 30)
 
 
 def mixed_rows(count: int = 400) -> list[Row]:

@@ -13,7 +13,7 @@ from common.errors import ConfigError
 from streams.backfill import files
 from streams.backfill.files import ReadFile, chunks_of, find_files
 from streams.backfill.outputs import runs_of
-from streams.backfill.runs import batches
+from streams.backfill.sorted_runs import batches
 from streams.backfill.tasks import Done, Workspace
 from streams.partitioning import default_partition
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 from streams import (
     Batch,
     Processor,
@@ -242,7 +242,7 @@ def test_the_context_tells_where_a_record_comes_from_and_where_it_is_processed()
 
     nodes = Nodes(chain(Each, calling(tell)), partition=3)
     nodes.clock.now_ms = 99
-    headers: list[Headers] = [[("h", b"1")], None]
+    headers: list[KafkaHeaders] = [[("h", b"1")], None]
     nodes.process(batch([b"1", b"2"], timestamps=[5, 4], partition=3, offset=10, headers=headers))
     assert told == [
         ("in", 3, 10, 5, [("h", b"1")], "app", "source_3", 99),

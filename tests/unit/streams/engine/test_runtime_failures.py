@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import EngineError, PipelineError
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 from streams import (
     Batch,
     BatchProcessor,
@@ -155,7 +155,7 @@ def test_more_values_than_records_are_refused() -> None:
     ("value", "headers"), [(b"x" * 150, None), (b"x" * 90, [("h", b"x" * 60)])]
 )
 def test_an_output_that_its_topic_does_not_take_rejects_the_record(
-    processor: Any, value: bytes, headers: Headers
+    processor: Any, value: bytes, headers: KafkaHeaders
 ) -> None:
     nodes = Nodes(chain(processor), Outlet(limits={"out": 200}))
     columns = None if headers is None else [None, headers, None]

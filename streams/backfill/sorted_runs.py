@@ -1,4 +1,4 @@
-"""Runs: records of one topic partition in the order of one writer, as Arrow files.
+"""Sorted runs: records of one topic partition in the order of one writer, as Arrow files.
 
 If several tasks write to one partition, each makes its own runs. Reading the partition merges its
 runs by time. Records of one run keep their order, like those of one producer in Kafka, and the
