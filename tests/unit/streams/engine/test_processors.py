@@ -362,7 +362,7 @@ def test_count_that_was_rolled_back_counts_again_from_the_committed_state() -> N
     processor = started("count")
     processor.process(columns([(b"a", None)]))
     processor.context.store.commit(1)
-    processor.context.store.savepoint()
+    processor.context.store.mark()
     processor.process(columns([(b"a", None)] * 3))
     processor.context.store.undo()
     assert processor.process(columns([(b"a", None)])) == ([b"2"], None)

@@ -302,7 +302,7 @@ def test_stream_time_of_a_record_that_fails_is_undone(
     backend: Backend, counts: WindowStore[int, str]
 ) -> None:
     counts.put(1, "old", 5)
-    backend.store.savepoint()
+    backend.store.mark()
     counts.put(1, "far", 10 * RETENTION)
     assert counts.fetch_window(1, 5) is None
     backend.store.undo()
