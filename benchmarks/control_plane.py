@@ -25,7 +25,7 @@ from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, TaskId, Top
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tick import Tick
 from common.topic_names import TopicNames
-from jobmanager.events import Echoed, ReignBegan, Reported
+from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.load_balancer import balance, place_standbys
 from jobmanager.state import JobManagerState
 
@@ -141,7 +141,7 @@ class SimulatedCluster:
         self._beat = 0
         self._base = 0
         self._state.handle(Tick(0))
-        self._state.handle(ReignBegan(1))
+        self._state.handle(LeadershipBegan(1))
 
     @property
     def is_settled(self) -> bool:

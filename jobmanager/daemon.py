@@ -13,7 +13,7 @@ from common.config import Config
 from common.errors import SupersededError
 from common.kafka.admin import Admin
 from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
-from common.kafka.control import ControlReader, ReportWriter, RulingWriter
+from common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from common.messages import (
     ControlRecord,
     Heartbeat,
@@ -33,7 +33,7 @@ from common.stop_signals import StopSignals
 from common.tick import Tick
 from common.topics import control_topics, data_topics
 from jobmanager import leadership
-from jobmanager.events import Echoed, ReignBegan, Reported
+from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.input_watch import InputWatch
 from jobmanager.leadership import (
     Leadership,
@@ -82,7 +82,7 @@ class JobManagerDaemon:
         self._reports = ReportWriter(config)
         self._purger = ArcPurger(config, topology)
         self._inputs = InputWatch(topology, config, admin)
-        self._writer: RulingWriter | None = None
+        self._writer: CommandWriter | None = None
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
         self._rejected = 0
@@ -144,7 +144,7 @@ class JobManagerDaemon:
         """Write `sos`, with a new writer if `takes_over`; its offset is the new epoch."""
         try:
             if takes_over:
-                self._writer = RulingWriter(self._config, self._names.jobmanager_transactional_id)
+                self._writer = CommandWriter(self._config, self._names.jobmanager_transactional_id)
             assert self._writer is not None
             sos = Sos(-1, self._incarnation)
             epoch = self._writer.write(self._codec.encode(sos, wall_clock_ms()))
@@ -152,9 +152,9 @@ class JobManagerDaemon:
             self._lose_writer(error)
             return
         structlog.contextvars.bind_contextvars(epoch=epoch)
-        logger.info("JobManager rules")
+        logger.info("JobManager leads")
         self._lead(SosWritten(epoch))
-        self._send(self._state.handle(ReignBegan(epoch)))
+        self._send(self._state.handle(LeadershipBegan(epoch)))
 
     def _lose_writer(self, error: Exception) -> None:
         """Drop the writer; its lost commands are repeated once this JobManager leads again."""
@@ -184,17 +184,17 @@ class JobManagerDaemon:
                 self._send(self._state.handle(Reported(report)))
 
     def _send(self, commands: list[Message]) -> None:
-        decrees = []
+        fenced = []
         for command in commands:
             _log(command)
             if isinstance(command, JobManagerBeat | Refused | ReportRequest):
                 # Repeated anyway, and harmless from a JobManager that no longer leads.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))
             else:
-                decrees.append(command)
-        if not decrees or self._writer is None:
+                fenced.append(command)
+        if not fenced or self._writer is None:
             return
-        records = [r for decree in decrees for r in self._codec.encode(decree, wall_clock_ms())]
+        records = [r for command in fenced for r in self._codec.encode(command, wall_clock_ms())]
         try:
             self._writer.write(records)
         except (FencedError, TransactionFailedError, HopelessError) as error:

@@ -9,7 +9,7 @@ from common.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)
-class ReignBegan:
+class LeadershipBegan:
     """The JobManager's `sos` is in Kafka, at offset `epoch`."""
 
     epoch: int
@@ -27,4 +27,4 @@ class Echoed:
     """This JobManager read its own heartbeat back: Kafka accepts and delivers messages."""
 
 
-Event = ReignBegan | Reported | Tick | Echoed
+Event = LeadershipBegan | Reported | Tick | Echoed

@@ -21,7 +21,7 @@ from common.nodes import TaskId
 from common.picture import Picture
 from common.status import TaskState, TaskStatus
 from common.tick import Tick
-from jobmanager.events import Echoed, Event, ReignBegan, Reported
+from jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance, place_standbys
 
@@ -100,7 +100,7 @@ class JobManagerState:
     TaskManager that runs it, and a restarted JobManager needs no memory. Being wrong about which
     TaskManagers are alive costs time, never correctness: tasks fence each other in Kafka.
 
-    Reports are ignored until there has been both a `ReignBegan` and a `Tick`.
+    Reports are ignored until there has been both a `LeadershipBegan` and a `Tick`.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class JobManagerState:
     def handle(self, event: Event) -> list[Message]:
         """Handle an event; return the messages to send, in order."""
         match event:
-            case ReignBegan(epoch):
+            case LeadershipBegan(epoch):
                 self._epoch = epoch
                 # A write may have failed before: the last commands may be lost.
                 for tm_id in self._managers:

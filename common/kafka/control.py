@@ -197,7 +197,7 @@ class _LastOffset:
             self.offset = message.offset() or 0
 
 
-class RulingWriter:
+class CommandWriter:
     """Writes the commands of the JobManager that leads, in transactions.
 
     Making a writer fences every older one of the same job. After any error, make a new one.

@@ -35,7 +35,7 @@ def _wait_for_new_epoch(rig: Rig, before: ClusterStatus) -> ClusterStatus:
     epoch = before.job_manager.epoch
     assert epoch is not None
 
-    def rules(status: ClusterStatus) -> bool:
+    def leads(status: ClusterStatus) -> bool:
         info = status.job_manager
         return (
             info.presence is Presence.UP
@@ -44,7 +44,7 @@ def _wait_for_new_epoch(rig: Rig, before: ClusterStatus) -> ClusterStatus:
             and status.all_run
         )
 
-    return rig.engine.wait_until(rules, 60)
+    return rig.engine.wait_until(leads, 60)
 
 
 @fault("kill-jobmanager")

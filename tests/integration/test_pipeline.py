@@ -162,7 +162,7 @@ def test_tasks_go_on_without_a_job_manager_and_the_next_one_adopts_them(sample: 
 
 
 def test_the_second_job_manager_rules_and_the_first_one_ends(sample: Engine) -> None:
-    """Two never both rule: the older one finds itself fenced and says so."""
+    """Two never both lead: the older one finds itself fenced and says so."""
     first = sample.start_job_manager()
     sample.start_task_manager(0)
     sample.wait_until(all_run([0]))

@@ -431,8 +431,8 @@ class Cluster:
 
     def _complaint(self) -> str | None:
         """Return how the cluster differs from the state that it must reach, or None."""
-        if [process.rules for process in self.jobmanagers] != [True]:
-            return "there is not exactly one JobManager, and it rules"
+        if [process.leads for process in self.jobmanagers] != [True]:
+            return "there is not exactly one JobManager, and it leads"
         state = self.jobmanagers[0].state
         at = {process.tm_id: process for process in self.live_taskmanagers}
         present = at.keys() if self.present is None else self.present
@@ -477,13 +477,13 @@ class Cluster:
             case state:
                 return state in (TaskState.STANDBY, TaskState.FAILED)
 
-    def _stale(self, process: TaskManagerProcess, ruler: JobManagerProcess) -> list[TaskId]:
+    def _stale(self, process: TaskManagerProcess, leader: JobManagerProcess) -> list[TaskId]:
         """Return tasks of a version other than the JobManager's, or that failed before it began."""
-        first_ms = ruler.started_ms - LONGEST_DELAY_MS  # The report may be this much older.
+        first_ms = leader.started_ms - LONGEST_DELAY_MS  # The report may be this much older.
         return [
             instance.task
             for instance in process.running
-            if instance.fingerprint != ruler.replicas[instance.task].fingerprint
+            if instance.fingerprint != leader.replicas[instance.task].fingerprint
             or process.failed_ms.get(instance.task, first_ms) < first_ms
         ]
 

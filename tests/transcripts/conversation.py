@@ -166,7 +166,7 @@ class JobManager(Member):
         epoch = wire.write(Sos(-1, name))
         self._leadership = Leadership(name)
         self._leadership.handle(SosWritten(epoch))
-        self._handle(jobmanager.ReignBegan(epoch))
+        self._handle(jobmanager.LeadershipBegan(epoch))
 
     def step(self) -> None:
         """Do one turn of the daemon's loop."""

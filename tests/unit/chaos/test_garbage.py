@@ -29,7 +29,7 @@ from jobmanager.state import JobManagerState
 from taskmanager.events import ThreadConnected
 from taskmanager.state import TaskManagerState
 from tests.chaos.garbage import HUGE_BYTES, messages
-from tests.unit.jobmanager.reign import replica, settled
+from tests.unit.jobmanager.leader import replica, settled
 
 NAMES = TopicNames("job_1", "source", "sink")
 TASK_MANAGERS = 2

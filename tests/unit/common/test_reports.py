@@ -182,7 +182,7 @@ def test_report_that_decodes_can_do_no_harm(report: Report, data: st.DataObject)
     assert isinstance(message, Heartbeat)
     core = JobManagerState([REPLICA], 20_000, 1000)
     core.handle(Tick(0))
-    core.handle(jobmanager.ReignBegan(1))
+    core.handle(jobmanager.LeadershipBegan(1))
     said = [*core.handle(jobmanager.Reported(message.report)), *core.handle(Tick(3000))]
     for answer in said:
         encode(answer)

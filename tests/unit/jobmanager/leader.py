@@ -1,4 +1,4 @@
-"""A JobManager's core with TaskManagers that obey, for tests that go event by event."""
+"""A leading JobManager with TaskManagers that carry commands out, for tests event by event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from common.messages import JobManagerBeat, Message, ProcessorReplica, Processor
 from common.nodes import ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
 from common.tick import Tick
-from jobmanager.events import Echoed, ReignBegan, Reported
+from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.state import JobManagerState
 
 EPOCH = 40
@@ -37,8 +37,8 @@ def status(partition: int, state: TaskState = TaskState.RUNNING, number: int = 0
     return TaskStatus(runs.task, state, fingerprint=runs.fingerprint)
 
 
-class Reign:
-    """A JobManager's core and what its TaskManagers would tell it.
+class Leader:
+    """A leading JobManager's core, and the reports of its TaskManagers.
 
     TaskManagers carry commands out at once, unless a test says otherwise.
     """
@@ -52,7 +52,7 @@ class Reign:
         self.sequences: dict[int, int] = {}
         self.beats = 0
         self.tick(0)
-        self.state.handle(ReignBegan(epoch))
+        self.state.handle(LeadershipBegan(epoch))
 
     def tick(self, after_ms: int = 250) -> list[Message]:
         """Let time pass; the JobManager's own heartbeats are left out."""
@@ -147,8 +147,8 @@ def revoked(messages: list[Message], tm_id: int) -> list[int]:
     ]
 
 
-def settled(tasks: int, tm_number: int, present: Iterable[int] | None = None) -> Reign:
-    """Return a reign in which these TaskManagers (all, by default) run all tasks."""
-    reign = Reign(tasks, tm_number)
-    reign.settle(*(range(tm_number) if present is None else present))
-    return reign
+def settled(tasks: int, tm_number: int, present: Iterable[int] | None = None) -> Leader:
+    """Return a leader with these TaskManagers (all, by default), which run all tasks."""
+    leader = Leader(tasks, tm_number)
+    leader.settle(*(range(tm_number) if present is None else present))
+    return leader
