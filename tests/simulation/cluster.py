@@ -147,10 +147,10 @@ class Cluster:
         live = {process.name for process in self.live_taskmanagers}
         for jobmanager in self.jobmanagers:
             names = jobmanager.state.live
-            astray = [
+            missing = [
                 t for t, tm in jobmanager.owners.items() if tm is None or names[tm] not in live
             ]
-            assert not astray, f"still without an owner: {astray}"
+            assert not missing, f"still without an owner: {missing}"
             asked_back_ms = jobmanager.ledger.asked_back_ms
             waited_ms = self.now_ms - max(asked_back_ms or self.now_ms, self.fault_ms)
             assert waited_ms <= OWNED_WITHIN_BEATS * INTERVAL_MS, "a task is not given back"

@@ -54,7 +54,7 @@ class Ledger:
         self._pictures: dict[str, tuple[int, int, dict[TaskId, TaskStatus]]] = {}
         """By incarnation: the last beat and base that were read, and the tasks at that time."""
         self._compared: Mapping[TaskId, int | None] = {}
-        self._strays: dict[str, frozenset[TaskId]] = {}
+        self._unexpected: dict[str, frozenset[TaskId]] = {}
         """The tasks that each incarnation still ran while another one held them."""
         self._asked_back: dict[TaskId, tuple[int, int]] = {}
         """Tasks asked back from a TaskManager not known to hold them: its id, and the sequence."""
@@ -125,16 +125,16 @@ class Ledger:
     def _look_at_others(
         self, report: Report, tasks: Mapping[TaskId, TaskStatus], others: frozenset[TaskId]
     ) -> None:
-        """Record the strays that it runs; it becomes the owner of tasks that nobody holds."""
+        """Record its unexpected tasks; it becomes the owner of tasks that nobody holds."""
         incarnation = report.incarnation
-        former = self._strays.get(incarnation, frozenset())
-        strays = {task for task in others if task in former or task in self._holdings}
-        self._strays[incarnation] = frozenset(strays)
-        if len(strays) == len(others):
+        former = self._unexpected.get(incarnation, frozenset())
+        unexpected = {task for task in others if task in former or task in self._holdings}
+        self._unexpected[incarnation] = frozenset(unexpected)
+        if len(unexpected) == len(others):
             return
         for status in tasks.values():
             replica = self._replicas.get(status.task)
-            is_open = status.task in others and status.task not in strays
+            is_open = status.task in others and status.task not in unexpected
             if not is_open or replica is None or status.task.standby:
                 continue
             is_same = status.fingerprint == replica.fingerprint
@@ -149,16 +149,16 @@ class Ledger:
                 for task in self._held.pop(tm_id, ()):
                     del self._holdings[task]
                 self._compared = {}
-                # For the JobManager, a TaskManager that comes back is a new one, strays included.
+                # For the JobManager, a TaskManager that comes back is a new one in every way.
                 gone = self._live.pop(tm_id)
-                self._strays.pop(gone, None)
+                self._unexpected.pop(gone, None)
                 self._pictures[gone] = (self._beats.get(gone, 0), 0, {})
             case Refused(tm_id, incarnation):
                 for task in list(self._held.get(tm_id, ())):
                     if self._holdings[task].incarnation == incarnation:
                         self._drop(task)
                 # It takes no part. If it does so later, it counts as a new one.
-                self._strays.pop(incarnation, None)
+                self._unexpected.pop(incarnation, None)
             case Processors(tm_id, incarnation, _, sequence, assign, revoke):
                 self._live[tm_id] = incarnation
                 for task in revoke:

@@ -66,7 +66,7 @@ def test_task_that_a_report_says_is_closed_is_given_back() -> None:
     assert assigned(tm.adds(closed=(1,)), 0) == [1]
 
 
-def test_stray_that_a_report_adds_is_revoked() -> None:
+def test_unexpected_task_that_a_report_adds_is_revoked() -> None:
     tm = Reporting(settled(tasks=3, tm_number=1))
     tm.full(0, 1, 2)
     assert revoked(tm.adds(9), 0) == [9]

@@ -345,7 +345,7 @@ def test_unknown_task_is_revoked() -> None:
     assert revoked(leader.report(0, [0, 9]), 0) == [9]
 
 
-def test_stray_task_is_not_revoked_again_in_every_report_while_it_closes() -> None:
+def test_unexpected_task_is_not_revoked_again_in_every_report_while_it_closes() -> None:
     leader = settled(tasks=4, tm_number=2)
     leader.obey(leader.report(1, [0, 1, 3]))
     said = []

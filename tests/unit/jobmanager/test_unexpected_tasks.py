@@ -1,4 +1,4 @@
-"""Tasks that a TaskManager has but should not: told to close until it did; and who is forgotten."""
+"""Tasks that a TaskManager runs but should not: revoked until closed. Former TaskManagers."""
 
 from __future__ import annotations
 
