@@ -20,8 +20,8 @@ from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Operation, Pool
 from taskmanager.channel import WorkerChannel
 from taskmanager.clients import Reader
-from taskmanager.lanes import Lanes
 from taskmanager.running_task import RunningTask, TaskContext, Turn
+from taskmanager.shared_consumers import SharedConsumers
 from taskmanager.slot import Phase
 from taskmanager.task import REFRESH_INTERVAL_S
 from taskmanager.task_start import StartCancelledError, refresh_failed
@@ -92,7 +92,7 @@ class PipelineThread:
         )
         self._tasks: dict[TaskId, AssignedTask] = {}
         self._background = background or Background()
-        self._lanes = Lanes(context, self._dispose)
+        self._consumers = SharedConsumers(context, self._dispose)
         self._calling: set[TaskId] = set()
         """The tasks that have calls of an `AsyncProcessor` in flight."""
         self._update: Operation | None = None
@@ -134,10 +134,10 @@ class PipelineThread:
         # The driver, another thread or the brokers may have news, but the loop can only wait for
         # one of them at a time.
         is_busy = self._background.is_busy or bool(self._calling)
-        is_hungry, wait_s = self._lanes.are_hungry, self._wait_s()
-        self._obey(0 if is_busy or is_hungry else wait_s)
+        has_room, wait_s = self._consumers.have_room, self._wait_s()
+        self._obey(0 if is_busy or has_room else wait_s)
         if is_busy:
-            wait_s = min(wait_s, BUSY_WAIT_S) if is_hungry else wait_s
+            wait_s = min(wait_s, BUSY_WAIT_S) if has_room else wait_s
         self._background.settle(wait_s if is_busy else 0)
         self._fetch(0 if is_busy else wait_s)
         self._tick()
@@ -153,7 +153,7 @@ class PipelineThread:
         for task in self._tasks.values():
             if task.running is not None:
                 task.running.release()
-        self._lanes.close()
+        self._consumers.close()
 
     def _wait_s(self) -> float:
         due_ms = self._state.next_due_ms
@@ -187,7 +187,7 @@ class PipelineThread:
 
     def _fetch(self, wait_s: float) -> None:
         fed: dict[TaskId, RunningTask] = {}
-        for task_id, running, deliver in self._lanes.fetch(wait_s):
+        for task_id, running, deliver in self._consumers.fetch(wait_s):
             try:
                 deliver()
                 fed[task_id] = running
@@ -312,7 +312,7 @@ class PipelineThread:
         def then(result: Any) -> None:
             if isinstance(result, RunningTask):
                 task.running = result
-                self._lanes.add(task_id, result)
+                self._consumers.add(task_id, result)
                 self._handle(Started(task_id, result.wake_in_ms()))
             elif isinstance(result, StartCancelledError):
                 self._handle(StartFailed(task_id, None))
@@ -385,7 +385,7 @@ class PipelineThread:
 
     def _close(self, task: AssignedTask) -> None:
         running = _running(task)
-        self._lanes.remove(task.replica.task, running)
+        self._consumers.remove(task.replica.task, running)
         self._calling.discard(task.replica.task)
 
         def then(_: Any) -> None:
@@ -405,7 +405,7 @@ class PipelineThread:
         self._calling.discard(task.replica.task)
         task.start = None  # an abandoned start must not be cancelled: its call goes on
         if task.running is not None:
-            self._lanes.remove(task.replica.task, task.running)
+            self._consumers.remove(task.replica.task, task.running)
             task.running.abandon()
             if not goes_on:
                 task.running.end_abandoned()

@@ -67,7 +67,7 @@ class Progress:
 
 
 def consumers(thread: Thread) -> int:
-    return len(thread.thread._lanes._lanes)
+    return len(thread.thread._consumers._consumers)
 
 
 def test_a_slow_task_falls_behind_and_comes_back(job: Job) -> None:

@@ -107,11 +107,11 @@ def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) 
         thread.close()
         thread = Thread(job, 1)
     else:
-        thread.thread._lanes._lanes[0].reader.unassign([(job.config.source_topic, 0)])
+        thread.thread._consumers._consumers[0].reader.unassign([(job.config.source_topic, 0)])
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
     job.admin.delete_before({(job.config.source_topic, 0): 6})
     if has_started:
-        thread.thread._lanes._lanes[0].reader.assign({(job.config.source_topic, 0): 3})
+        thread.thread._consumers._consumers[0].reader.assign({(job.config.source_topic, 0): 3})
     else:
         for replica in replicas:
             thread.assign(replica)

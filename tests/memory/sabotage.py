@@ -16,7 +16,7 @@ from streams.engine.group_task import GroupTask
 from streams.engine.runtime import GroupRuntime
 from streams.stores.bytes_store import BytesStore
 from streams.timestamps import UNKNOWN_TIME
-from taskmanager.lanes import Lanes
+from taskmanager.shared_consumers import SharedConsumers
 from taskmanager.task import Task
 from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
 from taskmanager.task_stores import TaskStores
@@ -207,7 +207,7 @@ def forgotten_pause(patch: pytest.MonkeyPatch) -> None:
             deaf.setattr(MemoryReader, "resume", lambda *_: None)
             original(self, *args)
 
-    _instead_of(patch, Lanes, "remove", remove)
+    _instead_of(patch, SharedConsumers, "remove", remove)
 
 
 def forgotten_time(patch: pytest.MonkeyPatch) -> None:

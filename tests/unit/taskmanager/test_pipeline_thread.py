@@ -225,14 +225,14 @@ def test_what_came_before_a_record_that_fails_is_committed(rig: Rig) -> None:
 
 
 def test_partition_of_which_too_much_waits_is_paused_while_others_are_read(rig: Rig) -> None:
-    full, hungry = rig.run(0, 1)
+    full, other = rig.run(0, 1)
     full.fills_up = True
     feed(rig, full)
     rig.step()
     rig.step()
     assert rig.reader.paused == set(full.partitions)
-    hungry.fills_up = True
-    feed(rig, hungry)
+    other.fills_up = True
+    feed(rig, other)
     rig.step()
     assert rig.reader.batches, "nobody can take any"
     full.fills_up = False

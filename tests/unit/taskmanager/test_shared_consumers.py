@@ -15,8 +15,8 @@ from common.kafka.data import Fetched
 from common.nodes import TaskId
 from common.record_batch import RecordBatch
 from common.status import TaskState
-from taskmanager.lanes import Lanes
 from taskmanager.running_task import RunningTask
+from taskmanager.shared_consumers import SharedConsumers
 from tests.unit.taskmanager import fakes
 from tests.unit.taskmanager.fakes import FakeClients
 
@@ -154,13 +154,13 @@ class QueueTask(RunningTask):
 
 
 class Rig:
-    """Lanes over a topic, and the readers that they have made."""
+    """Shared consumers of a topic, and the readers that they have made."""
 
     def __init__(self) -> None:
         self.topic = Topic()
         self.readers: list[LogReader] = []
         context: Any = SimpleNamespace(config=CONFIG, clients=FakeClients(None, self._reader))
-        self.lanes = Lanes(context, lambda reader: reader.close())
+        self.consumers = SharedConsumers(context, lambda reader: reader.close())
 
     def _reader(self) -> LogReader:
         self.readers.append(LogReader(self.topic))
@@ -175,18 +175,18 @@ class Rig:
         """Add a task that goes on at these offsets of the partitions p and q."""
         places = {"p": P, "q": Q}
         task = QueueTask(name, {places[name]: at for name, at in positions.items()})
-        self.lanes.add(task.id, task)
+        self.consumers.add(task.id, task)
         return task
 
     def fetch(self) -> int:
         """Fetch once; return how many deliveries came. A task that loses its input is removed."""
         count = 0
-        for task_id, task, deliver in self.lanes.fetch(0):
+        for task_id, task, deliver in self.consumers.fetch(0):
             count += 1
             try:
                 deliver()
             except HopelessError:
-                self.lanes.remove(task_id, task)
+                self.consumers.remove(task_id, task)
                 raise
         return count
 
@@ -265,7 +265,7 @@ def test_a_task_that_nothing_is_read_for_at_the_moment_is_not_at_its_end(rig: Ri
         fast.process()
     rig.topic.write(P, 1)
     rig.fetch()
-    rig.lanes.remove(fast.id, fast)
+    rig.consumers.remove(fast.id, fast)
 
     slow.process()
 
@@ -355,7 +355,7 @@ def test_nothing_is_read_when_the_last_task_has_gone(rig: Rig) -> None:
     rig.fetch()
 
     for task in tasks:
-        rig.lanes.remove(task.id, task)
+        rig.consumers.remove(task.id, task)
 
     rig.fetch()
     assert rig.in_use == 0
@@ -381,11 +381,11 @@ def test_each_offset_comes_once_in_ascending_order_whatever_happens(seed: int) -
                 begins = {p: random.choice((0, rig.topic.ends[p])) for p in inputs}
                 task = QueueTask(f"t{number}", dict(begins))
                 paces[task.id] = random.choice((2, 10, 100))
-                rig.lanes.add(task.id, task)
+                rig.consumers.add(task.id, task)
                 tasks.append((task, begins))
             case "go" if tasks and random.random() < 0.2:
                 task, _ = tasks.pop(random.randrange(len(tasks)))
-                rig.lanes.remove(task.id, task)
+                rig.consumers.remove(task.id, task)
         assert all(task.most < 2 * FULL + MOST for task, _ in tasks)
         assert all(task.is_at_its_end in (True, False) for task, _ in tasks)
     rig.fetch_all(*(task for task, _ in tasks))
