@@ -17,7 +17,7 @@ from taskmanager.channel_messages import (
     Die,
     Dump,
     Hello,
-    Message,
+    ChannelMessage,
     Ping,
     Revoke,
     Status,
@@ -38,7 +38,7 @@ from tests.unit.common.wire import (
     texts,
 )
 
-messages: st.SearchStrategy[Message] = st.one_of(
+messages: st.SearchStrategy[ChannelMessage] = st.one_of(
     st.builds(Assign, replica_values, numbers),
     st.builds(Revoke, tasks),
     st.builds(Hello, numbers, st.integers(1, 2**22), texts),
@@ -46,7 +46,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Closed, tasks),
     st.sampled_from([Stop(), Die(), Ping(), Dump(), Stopped()]),
 )
-EXAMPLES: dict[str, Message] = {
+EXAMPLES: dict[str, ChannelMessage] = {
     "assign": Assign(REPLICA, 3),
     "revoke": Revoke(TaskId("Counter", 0)),
     "stop": Stop(),
@@ -68,7 +68,7 @@ def spoiled(kind: str, **fields: object) -> bytes:
 
 
 @given(messages)
-def test_every_message_comes_back_as_it_was(message: Message) -> None:
+def test_every_message_comes_back_as_it_was(message: ChannelMessage) -> None:
     assert decode(encode(message)) == message
 
 
@@ -80,7 +80,7 @@ def test_type_on_the_wire_is_the_name_of_the_message(kind: str) -> None:
 
 
 def test_there_is_an_example_of_each_message() -> None:
-    assert {type(message) for message in EXAMPLES.values()} == set(get_args(Message))
+    assert {type(message) for message in EXAMPLES.values()} == set(get_args(ChannelMessage))
 
 
 def test_signs_of_life_take_a_few_bytes() -> None:
@@ -154,7 +154,7 @@ def test_reason_is_short_whatever_was_in_the_message() -> None:
 
 
 @given(messages, st.data())
-def test_changed_message_is_read_or_malformed(message: Message, data: st.DataObject) -> None:
+def test_changed_message_is_read_or_malformed(message: ChannelMessage, data: st.DataObject) -> None:
     body = mutate(json.loads(encode(message)), data)
     try:
         decoded = decode(json.dumps(body).encode())
