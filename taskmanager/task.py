@@ -135,7 +135,7 @@ class Task(RunningTask):
     @property
     def has_records(self) -> bool:
         """Whether records wait for a turn."""
-        return any(map(self._waiting, self.partitions)) or self._nodes.is_gathering
+        return any(map(self._waiting, self.partitions)) or self._nodes.is_accumulating
 
     @property
     def has_calls(self) -> bool:

@@ -58,7 +58,7 @@ class RunWriter:
         self._size += len(table)
         self._bytes += table.nbytes
         self.records += len(table)
-        # Tables are gathered: if they are spread over many partitions, each one here is small.
+        # Tables are accumulated: if they are spread over many partitions, each one here is small.
         if self._size >= _SMALLEST_BATCH or self._bytes >= _RUN_BATCH_BYTES:
             self._flush()
 

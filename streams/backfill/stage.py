@@ -178,7 +178,7 @@ class StageTask:
             max_task_idle_ms=0,
             takes_inputs_as_they_come=settings.takes_inputs_as_they_come and len(self.inputs) == 1,
             # Batches are large already.
-            gathers=False,
+            accumulates=False,
         )
 
 

@@ -16,10 +16,10 @@ from common.record_size import record_size
 from streams.engine.async_calls import Entry
 from streams.engine.dead_letters import STACKTRACE, error_headers
 from streams.engine.event_loop import EventLoop
-from streams.engine.gathering import Gathering
 from streams.engine.intake import timed
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import Dropped, Outlet, OutputColumns
+from streams.engine.record_accumulator import RecordAccumulator
 from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
 from streams.engine.running import RunningSource
 from streams.engine.runtime import Call, GroupRuntime, Rejection
@@ -31,7 +31,7 @@ from streams.punctuation import PunctuationType
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import INVALID_TIMESTAMP
 
-_GATHERING_MS = 5
+_ACCUMULATING_MS = 5
 EXPIRED = "expired"
 """The reason under which entries that come too late for a store are counted as dropped."""
 
@@ -93,7 +93,7 @@ class GroupTask:
 
     The caller fills the task with `add`, calls `step` as long as it `has_more`, sends what `take`
     returns, and commits `position` and the stores. Only one thread at a time may use a task, but
-    any thread may read `call`, `waiting` and `is_gathering`.
+    any thread may read `call`, `waiting` and `is_accumulating`.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class GroupTask:
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
         is_ordered = not settings.takes_inputs_as_they_come
         self._queues = RecordQueues(partitions, idle_ms, is_ordered)
-        self._gathering = Gathering() if settings.gathers else None
+        self._accumulator = RecordAccumulator() if settings.accumulates else None
         self._figures = Figures()
         self._late: Counter[str] = Counter()
         """How many late entries the figures already include, by store."""
@@ -175,9 +175,9 @@ class GroupTask:
         return any(map(len, (node.calls for node in self._runtime.asynchronous)))
 
     @property
-    def is_gathering(self) -> bool:
+    def is_accumulating(self) -> bool:
         """Whether records are held back, which `step` processes as soon as no more come."""
-        return self._gathering is not None and len(self._gathering) > 0
+        return self._accumulator is not None and len(self._accumulator) > 0
 
     def wake_in_ms(self, now_ms: int) -> int | None:
         """Return in how many ms, 0 or more, `step` has something to do even if no record comes.
@@ -186,8 +186,8 @@ class GroupTask:
         by the wall clock.
         """
         waits = []
-        if self.is_gathering:
-            waits.append(_GATHERING_MS)
+        if self.is_accumulating:
+            waits.append(_ACCUMULATING_MS)
         if (deadline_ms := self._queues.next_deadline_ms) is not None:
             waits.append(deadline_ms - now_ms)
         if (due_ms := self._runtime.next_wall_clock_punctuation) is not None:
@@ -198,8 +198,8 @@ class GroupTask:
     def oldest_waiting_ms(self) -> int | None:
         """The timestamp of the oldest record that was added but not processed, or `None`."""
         waiting = [self._queues.oldest_ms]
-        if self._gathering is not None:
-            waiting.append(self._gathering.oldest_ms)
+        if self._accumulator is not None:
+            waiting.append(self._accumulator.oldest_ms)
         return min((ms for ms in waiting if ms is not None), default=None)
 
     def position(self, partition: Partition) -> int | None:
@@ -223,8 +223,8 @@ class GroupTask:
         Runs the timestamp extractor; raises if the extractor loses what it needs, such as a
         registry.
         """
-        if self._gathering is not None:
-            self._gathering.add(batch)
+        if self._accumulator is not None:
+            self._accumulator.add(batch)
         else:
             self._take_in(batch)
 
@@ -257,20 +257,20 @@ class GroupTask:
 
     def _process_all(self, now_ms: int, ends_reached: Container[Partition], until_s: float) -> bool:
         """Process records that are ready; return whether that ended early."""
-        queues, runtime, gathering = self._queues, self._runtime, self._gathering
-        if gathering is not None:
-            for batch in gathering.take(ends_reached):
+        queues, runtime, accumulator = self._queues, self._runtime, self._accumulator
+        if accumulator is not None:
+            for batch in accumulator.take(ends_reached):
                 self._take_in(batch)
         is_over = False
         while not is_over and queues.is_processable(now_ms, ends_reached):
-            most = None if gathering is None else gathering.limit
+            most = None if accumulator is None else accumulator.limit
             span = queues.next_span(most, runtime.next_stream_time_punctuation)
             assert span is not None, "what is processable has a next span"
-            if gathering is None:
+            if accumulator is None:
                 self._process(span, until_s)
                 is_over = time.monotonic() >= until_s
             else:
-                is_over = self._process_gathered(span, gathering)
+                is_over = self._process_accumulated(span, accumulator)
             self._punctuate_by_stream_time()
             is_over = is_over or runtime.commit_requested
         return is_over
@@ -393,11 +393,11 @@ class GroupTask:
         self._advance(batch, end.index, end.index + 1)
         return end.index + 1, False
 
-    def _process_gathered(self, span: RecordSpan, gathering: Gathering) -> bool:
+    def _process_accumulated(self, span: RecordSpan, accumulator: RecordAccumulator) -> bool:
         """Process up to the first record that is rejected; return whether that took long enough."""
         started_s = time.perf_counter()
         end, _ = self._process_from(span, span.start, inf)
-        return gathering.learn(end - span.start, time.perf_counter() - started_s)
+        return accumulator.learn(end - span.start, time.perf_counter() - started_s)
 
     def _punctuate_by_stream_time(self) -> None:
         self._punctuate(PunctuationType.STREAM_TIME, self._time.stream_time)

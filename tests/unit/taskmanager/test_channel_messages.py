@@ -13,11 +13,11 @@ from common.messages import MalformedMessageError
 from common.nodes import TaskId
 from taskmanager.channel_messages import (
     Assign,
+    ChannelMessage,
     Closed,
     Die,
     Dump,
     Hello,
-    ChannelMessage,
     Ping,
     Revoke,
     Status,

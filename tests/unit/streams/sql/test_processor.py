@@ -11,7 +11,7 @@ from streams.sql.processor import SparkProcessor
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from tests.unit.streams.nodes import Tasks, batch, chain
 
-SKIPS = GroupSettings(on_error=OnError.SKIP, takes_inputs_as_they_come=True, gathers=True)
+SKIPS = GroupSettings(on_error=OnError.SKIP, takes_inputs_as_they_come=True, accumulates=True)
 
 
 class Failing:
