@@ -25,7 +25,7 @@ from taskmanager.task_stores import TaskStores
 from taskmanager.user_errors import log_context
 
 REFRESH_INTERVAL_S = 12 * 3600
-DOUBT_INTERVAL_S = 5.0
+RECHECK_INTERVAL_S = 5.0
 BUFFERED_BYTES = 16 * 1024 * 1024
 """If this many bytes of a partition wait, no more is fetched for it."""
 _OVERFULL = 4
@@ -33,36 +33,36 @@ _OVERFULL = 4
 drop what it has fetched ahead and fetch it again later."""
 
 
-class Outlet:
-    """Information for nodes about their output topics; see `streams.engine.outputs.Outlet`."""
+class OutputTopics:
+    """What nodes must know about their output topics; see `streams.engine.outputs`."""
 
     def __init__(self, producer: TransactionalProducer, brokers: Brokers) -> None:
         self._producer = producer
         self._brokers = brokers
         self._partitions: dict[str, int] = {}
-        self._doubted_s: dict[str, float] = {}
+        self._rechecked_s: dict[str, float] = {}
 
     def num_partitions(self, topic: str) -> int:
-        """See `streams.engine.outputs.Outlet.num_partitions`."""
+        """See `streams.engine.outputs.OutputTopics.num_partitions`."""
         count = self._partitions.get(topic)
         if count is None:
             count = self._partitions[topic] = self._producer.num_partitions(topic)
         return count
 
     def size_limit(self, topic: str) -> int:
-        """See `streams.engine.outputs.Outlet.size_limit`."""
+        """See `streams.engine.outputs.OutputTopics.size_limit`."""
         try:
             return self._producer.size_limit(topic)
         except KeyError:
             self._producer.learn_size_limit(topic, self._brokers.size_limits([topic])[topic])
             return self._producer.size_limit(topic)
 
-    def doubt(self, topic: str) -> None:
-        """See `streams.engine.outputs.Outlet.doubt`."""
+    def recheck_size_limit(self, topic: str) -> None:
+        """See `streams.engine.outputs.OutputTopics.recheck_size_limit`."""
         now_s = time.monotonic()
-        if now_s - self._doubted_s.get(topic, float("-inf")) < DOUBT_INTERVAL_S:
+        if now_s - self._rechecked_s.get(topic, float("-inf")) < RECHECK_INTERVAL_S:
             return
-        self._doubted_s[topic] = now_s
+        self._rechecked_s[topic] = now_s
         limit = self._brokers.size_limits([topic])[topic]
         if not self._producer.knows_size_limit(topic, limit):
             raise TransactionFailedError(f"max.message.bytes of topic {topic} has changed")
@@ -184,7 +184,7 @@ class Task(RunningTask):
     @property
     def has_lost_connection(self) -> bool:
         """Whether a connection broke; False while a transaction is open, which may still commit."""
-        return self._opened_at_s is None and self._producer.is_doubtful
+        return self._opened_at_s is None and self._producer.is_suspect
 
     def require_connection(self) -> None:
         """Raise `FencedError` or `TransactionFailedError` if it `has_lost_connection`."""
@@ -332,7 +332,7 @@ class Task(RunningTask):
         memory.figures += self._figures
         memory.enforced_lately.add(self._figures.enforced, _monotonic_ms())
         self._figures = Figures()
-        if not self._stores.commit(state_offsets) or self._producer.is_doubtful:
+        if not self._stores.commit(state_offsets) or self._producer.is_suspect:
             raise TransactionFailedError("a connection broke during the commit")
 
     def _note_oldest(self) -> None:

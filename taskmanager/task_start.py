@@ -26,7 +26,7 @@ from streams.pipeline.units import group_of, settings_of, sharing_key
 from streams.stores.bytes_store import StoreBytes
 from taskmanager.clients import Reader, TransactionalProducer
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
-from taskmanager.task import Outlet, Task
+from taskmanager.task import OutputTopics, Task
 from taskmanager.task_stores import TaskStores, store_identity, task_directory
 from taskmanager.user_errors import UserCodeError, log_context
 
@@ -206,7 +206,7 @@ class ProcessorStart(TaskStart):
                 task_id=str(replica.task),
                 number=replica.task.partition,
                 stores=stores.stores,
-                outlet=Outlet(producer, self._context.clients.brokers),
+                output_topics=OutputTopics(producer, self._context.clients.brokers),
                 clock_ms=wall_clock_ms,
                 times={partition: at.time_ms for partition, at in positions.items()},
                 global_stores=global_stores,

@@ -51,7 +51,7 @@ class GuardedProducer:
         """The error that has ended the producer."""
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether a connection or the producer broke: replace the producer before further use."""
         with suppress(EngineError):
             self.poll()

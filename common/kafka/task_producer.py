@@ -95,12 +95,12 @@ class TaskProducer:
         self._producer.fence(timeout_s)
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether a connection or the producer broke: replace the producer before further use."""
-        return self._producer.is_doubtful
+        return self._producer.is_suspect
 
     def require_undisturbed(self) -> None:
-        """Raise, as `commit` does, the error that makes this producer doubtful, if any."""
+        """Raise, as `commit` does, the error that makes this producer suspect, if any."""
         self._producer.require_undisturbed()
 
     def begin(self) -> None:

@@ -37,7 +37,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The `Outlet` of tasks: what they must know about topics."""
+    """What tasks must know about their output topics."""
 
     default_partitions: int
     partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -51,7 +51,7 @@ class Topics:
         """Return how large a record may be; there is no limit if it goes into a file."""
         return self.size_limits.get(topic, NO_LIMIT)
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         """Confirm the limit of a topic: a bounded run does not follow changes."""
 
 
@@ -135,7 +135,7 @@ class StageTask:
             task_id=str(self.replica.task),
             number=number,
             stores=stores,
-            outlet=self.topics,
+            output_topics=self.topics,
             clock_ms=lambda: self.now_ms,
             global_stores={name: follower.view for name, follower in followers.items()},
         )

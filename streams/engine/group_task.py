@@ -18,7 +18,7 @@ from streams.engine.dead_letters import STACKTRACE, error_headers
 from streams.engine.event_loop import EventLoop
 from streams.engine.intake import timed
 from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import Dropped, Outlet, OutputColumns
+from streams.engine.outputs import Dropped, OutputColumns, OutputTopics
 from streams.engine.record_accumulator import RecordAccumulator
 from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
 from streams.engine.running import RunningSource
@@ -106,7 +106,7 @@ class GroupTask:
         task_id: str,
         number: int,
         stores: Mapping[str, BytesStore],
-        outlet: Outlet,
+        output_topics: OutputTopics,
         clock_ms: Callable[[], int],
         times: Mapping[Partition, int] = {},
         global_stores: Mapping[str, StoreBytes] = {},
@@ -121,7 +121,7 @@ class GroupTask:
         """
         self._settings = settings
         self._on_user_error = on_user_error
-        self._outlet = outlet
+        self._output_topics = output_topics
         self._clock_ms = clock_ms
         self._time = TaskTime(partitions, times)
         self._runtime = GroupRuntime(
@@ -130,7 +130,7 @@ class GroupTask:
             task_id=task_id,
             partition=number,
             stores=stores,
-            outlet=outlet,
+            output_topics=output_topics,
             clock_ms=clock_ms,
             task_time=self._time,
             global_stores=global_stores,
@@ -444,7 +444,7 @@ class GroupTask:
             *((batch.headers[index] if batch.headers else None) or []),
             *error_headers(batch, index, explained, source.name),
         ]
-        limit = self._outlet.size_limit(topic)
+        limit = self._output_topics.size_limit(topic)
         size = record_size(key, value, headers)
         if size > limit and headers[-1][0] == STACKTRACE:
             del headers[-1]
@@ -458,7 +458,7 @@ class GroupTask:
         # Inputs may have more partitions than the dead letter topic.
         partition = -1
         if key is None:
-            partition = batch.partition % self._outlet.num_partitions(topic)
+            partition = batch.partition % self._output_topics.num_partitions(topic)
         self._runtime.outputs.append(
             (topic, key, value, partition, batch.timestamps[index], headers)
         )

@@ -17,7 +17,7 @@ from streams.engine.context import RunningContext
 from streams.engine.event_loop import EventLoop
 from streams.engine.node_group import NodeGroup
 from streams.engine.nodes import ProcessorNode, Sink, Source
-from streams.engine.outputs import Outlet, Output
+from streams.engine.outputs import Output, OutputTopics
 from streams.engine.running import (
     RunningProcessor,
     RunningSink,
@@ -79,7 +79,7 @@ class GroupRuntime:
         task_id: str,
         partition: int,
         stores: Mapping[str, BytesStore],
-        outlet: Outlet,
+        output_topics: OutputTopics,
         clock_ms: Callable[[], int],
         task_time: TaskTime,
         global_stores: Mapping[str, StoreBytes] = {},
@@ -134,18 +134,20 @@ class GroupRuntime:
         self._owns_loop = loop is None
         self._wake = wake
         try:
-            self._make(group, outlet, partition)
+            self._make(group, output_topics, partition)
         except BaseException:
             with suppress(Exception):
                 self.close()
             raise
 
-    def _make(self, group: NodeGroup, outlet: Outlet, partition: int) -> None:
+    def _make(self, group: NodeGroup, output_topics: OutputTopics, partition: int) -> None:
         for node in reversed(group.nodes):
             children = {child.name: self._nodes[child.name] for child in group.children(node.name)}
             match node:
                 case Sink():
-                    self._nodes[node.name] = RunningSink(node, self.outputs, outlet, partition)
+                    self._nodes[node.name] = RunningSink(
+                        node, self.outputs, output_topics, partition
+                    )
                 case ProcessorNode():
                     self._nodes[node.name] = self._make_processor(node, children)
                 case Source():

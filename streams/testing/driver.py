@@ -397,7 +397,7 @@ class TopologyTestDriver:
         """Return the largest size that a record may have."""
         return NO_LIMIT
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         """Confirm the limit of a topic: it never changes."""
 
     def write(self, topic: str, records: Sequence[Piped]) -> None:

@@ -275,8 +275,8 @@ class Broker:
     ) -> int:
         log, topic = self.log(partition), self.topics[partition[0]]
         size = MAX_OVERHEAD + len(key or b"") + len(value or b"")
-        is_doubtful = headers is not None or size > topic.size_limit
-        if is_doubtful and record_size(key, value, headers) > topic.size_limit:
+        may_be_too_large = headers is not None or size > topic.size_limit
+        if may_be_too_large and record_size(key, value, headers) > topic.size_limit:
             raise refusal(KafkaError.MSG_SIZE_TOO_LARGE, f"too large for topic {partition[0]}")
         if topic.has_append_times:
             timestamp = self.clock.wall_clock_ms()

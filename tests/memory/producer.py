@@ -71,7 +71,7 @@ class MemoryProducer:
         self._is_disturbed = False
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether a connection broke or the producer has failed."""
         return self._is_disturbed or self._end is not None
 

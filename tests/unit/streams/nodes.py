@@ -142,7 +142,7 @@ def fork(parent: Any, **children: Any) -> NodeGroup:
 
 
 @dataclass
-class Outlet:
+class OutputTopics:
     """Topics that have a number of partitions and a limit of bytes."""
 
     partitions: Mapping[str, int] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Outlet:
     def size_limit(self, topic: str) -> int:
         return self.limits.get(topic, 1_000_000)
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         if self.outdated:
             raise EngineError(f"the limit of {topic} has changed")
 
@@ -184,7 +184,9 @@ def content(store: BytesStore) -> dict[bytes, bytes]:
 class Nodes:
     """A `GroupRuntime` with its surroundings."""
 
-    def __init__(self, group: NodeGroup, outlet: Outlet | None = None, partition: int = 0) -> None:
+    def __init__(
+        self, group: NodeGroup, output_topics: OutputTopics | None = None, partition: int = 0
+    ) -> None:
         self.clock = Clock()
         self.stores = in_memory(group)
         self.runtime = GroupRuntime(
@@ -193,7 +195,7 @@ class Nodes:
             task_id=f"{group.name}_{partition}",
             partition=partition,
             stores=self.stores,
-            outlet=outlet or Outlet(),
+            output_topics=output_topics or OutputTopics(),
             clock_ms=self.clock,
             task_time=TaskTime([]),
         )
@@ -229,7 +231,7 @@ class Tasks:
         self,
         group: NodeGroup,
         settings: GroupSettings,
-        outlet: Outlet | None = None,
+        output_topics: OutputTopics | None = None,
         topics: Sequence[str] | None = None,
         number: int = 0,
         on_user_error: Callable[[Exception], None] = lambda error: None,
@@ -248,7 +250,7 @@ class Tasks:
             task_id=f"{group.name}_{number}",
             number=number,
             stores=self.stores,
-            outlet=outlet or Outlet(),
+            output_topics=output_topics or OutputTopics(),
             clock_ms=self.clock,
             times=times,
             on_user_error=on_user_error,
