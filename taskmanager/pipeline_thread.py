@@ -138,7 +138,7 @@ class PipelineThread:
         self._obey(0 if is_busy or has_room else wait_s)
         if is_busy:
             wait_s = min(wait_s, BUSY_WAIT_S) if has_room else wait_s
-        self._background.settle(wait_s if is_busy else 0)
+        self._background.run_callbacks(wait_s if is_busy else 0)
         self._fetch(0 if is_busy else wait_s)
         self._tick()
         self._report()

@@ -324,7 +324,7 @@ class Task(RunningTask):
         self._stores.send(self._producer, self._replica.task.partition)
         state_offsets = self._producer.commit(self._positions, self._group_metadata)
         offsets = offsets_of(self._positions)
-        memory.settled.update(offsets)
+        memory.committed.update(offsets)
         self._context.lag_watch.done_up_to(self._replica.task, offsets)
         reach("after-commit")
         self._opened_at_s, self._committed_at_s = None, time.monotonic()

@@ -257,7 +257,7 @@ class ProcessorStart(TaskStart):
         """Return the positions at which to continue, in the order of the inputs."""
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         committed = reader.committed(partitions, START_TIMEOUT_S)
-        require_settled(self._memory, offsets_of(committed))
+        require_not_rewound(self._memory, offsets_of(committed))
         positions: dict[Partition, Committed] = {}
         from_end = False
         for partition in partitions:
@@ -275,22 +275,22 @@ class ProcessorStart(TaskStart):
         return positions
 
 
-def require_settled(memory: TaskMemory, committed: Mapping[Partition, int]) -> None:
+def require_not_rewound(memory: TaskMemory, committed: Mapping[Partition, int]) -> None:
     """Raise `TransactionFailedError` if a committed offset has gone back; else remember them all.
 
     A group coordinator that is elected, deposed and elected again while it loads offsets answers
     from those that it has read so far (seen with Kafka 4.2). To go on there would repeat records.
     """
-    for partition, settled in memory.settled.items():
+    for partition, known in memory.committed.items():
         found = committed.get(partition)
-        if found is None or found < settled:
+        if found is None or found < known:
             topic, number = partition
             raise TransactionFailedError(
-                f"the committed offset of {topic}[{number}] has gone from {settled} back to "
+                f"the committed offset of {topic}[{number}] has gone from {known} back to "
                 f"{found}: the broker has not loaded it yet, or has lost it. "
                 "If it was set back on purpose, start this TaskManager again"
             )
-    memory.settled.update(committed)
+    memory.committed.update(committed)
 
 
 def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: TaskMemory) -> None:
@@ -306,7 +306,7 @@ def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: Task
     ):
         producer.fence(START_TIMEOUT_S)
         positions = reader.committed(partitions, START_TIMEOUT_S)
-        require_settled(memory, offsets_of(positions))
+        require_not_rewound(memory, offsets_of(positions))
         if positions:
             producer.begin()
             producer.commit(positions, reader.group_metadata)

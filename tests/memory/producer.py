@@ -13,7 +13,7 @@ from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size
 from streams.partitioning import default_partition
 from tests.memory.broker import GroupMetadata, Session, refusal
-from tests.memory.faults import CALM, Fate
+from tests.memory.faults import CALM, CommitOutcome
 from tests.memory.link import Link
 from tests.memory.partition_log import Outcome
 
@@ -165,15 +165,15 @@ class MemoryProducer:
         if not self._is_open:
             raise self._fail(refusal(KafkaError._STATE, "no transaction is open"))
         self._travel()
-        fate = self._faults.commit_fate()
-        if fate is not Fate.DONE:
-            self._broker.tell(f"a commit of {self._id}: {fate.name}")
-        if fate is Fate.LOST_BEFORE_OFFSETS:
+        outcome = self._faults.commit_outcome()
+        if outcome is not CommitOutcome.DONE:
+            self._broker.tell(f"a commit of {self._id}: {outcome.name}")
+        if outcome is CommitOutcome.LOST_BEFORE_OFFSETS:
             raise self._fail(refusal(KafkaError._TIMED_OUT, "no answer"))
         self.send_now()
         self.send_offsets(positions, group_metadata)
         if self._has_begun:
-            self._decide(fate)
+            self._decide(outcome)
         self._is_open = False
         self._travel()
         if self._state_offsets and self._faults.happens(self._faults.weather.unknown_offset):
@@ -194,7 +194,7 @@ class MemoryProducer:
         if self._leave_behind in self._link.on_cut:
             self._link.on_cut.remove(self._leave_behind)
 
-    def _decide(self, fate: Fate) -> None:
+    def _decide(self, outcome: CommitOutcome) -> None:
         self._travel()
         session = self._require_session()
 
@@ -207,14 +207,14 @@ class MemoryProducer:
             except KafkaException as error:
                 self._broker.tell(f"a late commit of {self._id} is refused: {error}")
 
-        if fate is Fate.SLOW:
+        if outcome is CommitOutcome.SLOW:
             self._broker.clock.advance(self._faults.random.random() * _LONGEST_DELAY_S)
-        elif fate is Fate.LATE:
+        elif outcome is CommitOutcome.LATE:
             delay_s = self._faults.random.random() * _LONGEST_DELAY_S
             self._broker.clock.later(delay_s, end_if_not_fenced)
-        if fate not in (Fate.LOST, Fate.LATE):
+        if outcome not in (CommitOutcome.LOST, CommitOutcome.LATE):
             self._reach(end)
-        if fate in (Fate.LOST, Fate.LATE, Fate.ANSWER_LOST):
+        if outcome in (CommitOutcome.LOST, CommitOutcome.LATE, CommitOutcome.ANSWER_LOST):
             raise self._fail(refusal(KafkaError._TIMED_OUT, "no answer"))
 
     def _require_session(self) -> Session:

@@ -102,7 +102,7 @@ class World:
         self.broker.tell(f"{names}, {self._faults.weather}")
 
     def live(self) -> None:
-        """Let things happen, then end all trouble and check the result."""
+        """Let things happen, then end all faults and check the result."""
         with simulated(self._surroundings, self._disk):
             try:
                 for _ in range(ACTS):

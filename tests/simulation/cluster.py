@@ -81,7 +81,7 @@ def _node(number: int) -> ProcessorNode:
 
 
 class Cluster:
-    """Processes on one broker. `mishap` breaks something; `mend` ends all trouble."""
+    """Processes on one broker. `mishap` breaks something; `mend` ends all faults."""
 
     def __init__(self, random: Random, scale: Scale, pace: Pace | None = None) -> None:
         nodes = tuple(_node(number) for number in range(scale.processors))
@@ -98,7 +98,7 @@ class Cluster:
         self.taskmanagers: list[TaskManagerProcess] = []
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self.present: set[int] | None = None
-        """The TaskManagers that are kept running, along with a JobManager; None during trouble."""
+        """The TaskManagers that are kept running, along with a JobManager; None during faults."""
         self.fault_ms = 0
         """When the last fault occurred."""
         self.is_gentle = False
@@ -399,7 +399,7 @@ class Cluster:
                     process.stop(self.now_ms)
 
     def mend(self, present: Iterable[int]) -> None:
-        """End all trouble; from now on, exactly the TaskManagers in `present` run."""
+        """End all faults; from now on, exactly the TaskManagers in `present` run."""
         self.present, self.fault_ms = set(present), self.now_ms
         self.log(f"all is mended; TaskManagers {self.present} are there")
         self.broker.calm_down()

@@ -266,7 +266,7 @@ def test_a_task_that_committed_meanwhile_starts_again_at_once() -> None:
         host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)))
 
 
-def test_a_task_that_was_calm_for_a_minute_starts_again_at_once() -> None:
+def test_a_task_that_did_not_fail_for_a_minute_starts_again_at_once() -> None:
     host = running()
     assert [restart_delay_ms(host, TRANSIENT) for _ in range(2)] == [0, 500]
     host.wait(60_001)
