@@ -22,8 +22,8 @@ from streams.stores.rocksdb import (
 )
 from taskmanager.background import Operation
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
-from taskmanager.slot import Phase
 from taskmanager.standby_task import StandbyStart
+from taskmanager.task_entry import Phase
 from taskmanager.task_start import ProcessorStart, TaskStart
 from taskmanager.thread_events import DEFAULT_MAX_PROCESS_TIME_MS, Failure, Kind
 from taskmanager.user_errors import UserCodeError

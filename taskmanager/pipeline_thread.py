@@ -22,8 +22,8 @@ from taskmanager.channel import WorkerChannel
 from taskmanager.clients import Reader
 from taskmanager.running_task import RunningTask, TaskContext, Turn
 from taskmanager.shared_consumers import SharedConsumers
-from taskmanager.slot import Phase
 from taskmanager.task import REFRESH_INTERVAL_S
+from taskmanager.task_entry import Phase
 from taskmanager.task_start import StartCancelledError, refresh_failed
 from taskmanager.thread_events import (
     AbandonCall,

@@ -40,8 +40,8 @@ from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import TaskContext
-from taskmanager.slot import Phase
 from taskmanager.task import Task
+from taskmanager.task_entry import Phase
 
 # The records of tests are from 1970, which brokers would delete with their next round of retention.
 KEEP = {"retention.ms": "-1"}

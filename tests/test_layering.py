@@ -80,7 +80,7 @@ CORES = (
     "jobmanager/heartbeat_controller.py",
     "taskmanager/state.py",
     "taskmanager/thread_state.py",
-    "taskmanager/slot.py",
+    "taskmanager/task_entry.py",
 )
 VALUES = (
     "common/messages.py",

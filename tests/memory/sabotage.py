@@ -213,9 +213,9 @@ def forgotten_pause(patch: pytest.MonkeyPatch) -> None:
 def forgotten_time(patch: pytest.MonkeyPatch) -> None:
     """A task whose time to wake comes after a commit is not woken."""
 
-    def on_commit_ended(original: Any, self: Any, slot: Any, *args: Any) -> None:
-        original(self, slot, *args)
-        self._timed.pop(slot.task, None)
+    def on_commit_ended(original: Any, self: Any, entry: Any, *args: Any) -> None:
+        original(self, entry, *args)
+        self._timed.pop(entry.task, None)
 
     _instead_of(patch, PipelineThreadState, "_on_commit_ended", on_commit_ended)
 

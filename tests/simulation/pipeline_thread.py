@@ -21,7 +21,7 @@ from taskmanager.events import (
     ThreadStopped,
 )
 from taskmanager.events import Event as DriverEvent
-from taskmanager.slot import Phase
+from taskmanager.task_entry import Phase
 from taskmanager.thread_events import (
     AbandonCall,
     Assigned,

@@ -43,8 +43,8 @@ from taskmanager.assigned_task import AssignedTask
 from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.running_task import TaskContext, TaskMemory
-from taskmanager.slot import Phase
 from taskmanager.task import BUFFERED_BYTES, Task
+from taskmanager.task_entry import Phase
 from taskmanager.task_start import ProcessorStart, StartCancelledError
 from taskmanager.task_stores import store_identity
 from taskmanager.thread_events import Kind

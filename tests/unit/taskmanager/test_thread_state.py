@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskmanager.slot import Phase
+from taskmanager.task_entry import Phase
 from taskmanager.thread_events import (
     AbandonCall,
     Assigned,

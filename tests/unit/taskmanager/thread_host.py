@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from common.nodes import TaskId
-from taskmanager.slot import Phase
+from taskmanager.task_entry import Phase
 from taskmanager.thread_events import (
     Assigned,
     Call,

@@ -78,7 +78,7 @@ class Release:
 
 
 @dataclass(slots=True)
-class Slot:
+class TaskEntry:
     """A task as the driver gave it to this thread, across all its starts."""
 
     task: TaskId
