@@ -35,7 +35,7 @@ from taskmanager.thread_events import (
     Command,
     CommitEnded,
     CommitTask,
-    Disturbed,
+    DependencyFailed,
     EndProcess,
     EndThread,
     Event,
@@ -192,7 +192,7 @@ class PipelineThread:
                 deliver()
                 fed[task_id] = running
             except Exception as error:
-                self._disturb(task_id, error)
+                self._dependency_failed(task_id, error)
         for task_id, running in fed.items():
             if task_id in self._tasks and self._tasks[task_id].running is running:
                 self._handle(Fed(task_id, running.has_records, running.is_at_its_end))
@@ -231,7 +231,7 @@ class PipelineThread:
                 if task.running.has_lost_connection:
                     error = _attempt(task.running.require_connection)
                     if isinstance(error, Exception):
-                        self._disturb(task_id, error)
+                        self._dependency_failed(task_id, error)
                 elif task.running.needs_refresh:
                     self._handle(RefreshDue(task_id))
             elif phase is Phase.FAILED and now_s - task.refreshed_s > REFRESH_INTERVAL_S:
@@ -251,10 +251,10 @@ class PipelineThread:
         self._update = None
         for task_id, error in failed.items():
             if task_id in self._tasks:
-                self._disturb(task_id, error)
+                self._dependency_failed(task_id, error)
 
-    def _disturb(self, task_id: TaskId, error: Exception) -> None:
-        self._handle(Disturbed(task_id, self._tasks[task_id].failure_of(error)))
+    def _dependency_failed(self, task_id: TaskId, error: Exception) -> None:
+        self._handle(DependencyFailed(task_id, self._tasks[task_id].failure_of(error)))
 
     # Decisions of the core
 

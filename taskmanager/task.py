@@ -188,7 +188,7 @@ class Task(RunningTask):
 
     def require_connection(self) -> None:
         """Raise `FencedError` or `TransactionFailedError` if it `has_lost_connection`."""
-        self._producer.require_undisturbed()
+        self._producer.require_connected()
 
     def wake_in_ms(self) -> int | None:
         """Return after how many ms a turn has work even if no record comes, or `None`."""

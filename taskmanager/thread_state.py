@@ -21,14 +21,14 @@ from taskmanager.thread_events import (
     Command,
     CommitEnded,
     CommitTask,
-    Disturbed,
+    DependencyFailed,
     EndProcess,
     EndThread,
     Event,
     Failure,
+    FailureKind,
     Fed,
     ForgetTask,
-    Kind,
     RefreshDue,
     RefreshTask,
     ReportFailed,
@@ -141,8 +141,8 @@ class PipelineThreadState:
                 self._on_started(self._entries[task], wake_in_ms)
             case StartFailed(task, failure):
                 self._on_start_failed(self._entries[task], failure)
-            case Disturbed(task, failure):
-                self._on_disturbed(self._entries[task], failure)
+            case DependencyFailed(task, failure):
+                self._on_dependency_failed(self._entries[task], failure)
             case RefreshDue(task):
                 self._on_refresh_due(self._entries[task])
             case Closed(task):
@@ -272,7 +272,7 @@ class PipelineThreadState:
         match entry.end:
             case Release(reason):
                 self._forget(entry, reason)
-            case Failure(Kind.FATAL, reason):
+            case Failure(FailureKind.FATAL, reason):
                 self._fail(entry, reason)
             case Failure():
                 self._start_again(entry, entry.end)
@@ -283,13 +283,13 @@ class PipelineThreadState:
 
     def _start_again(self, entry: TaskEntry, failure: Failure) -> None:
         """Begin again from what Kafka has, after a pause if the task keeps failing."""
-        is_fenced = failure.kind is Kind.FENCED
+        is_fenced = failure.kind is FailureKind.FENCED
         entry.backoff.count(self._now_ms, is_fenced, entry.has_committed)
         if entry.backoff.fenced >= FENCED_FOR_GOOD:
             self._forget(entry, failure.reason)
             return
         delay_ms = entry.backoff.delay_ms
-        if is_fenced or failure.kind is Kind.EXPIRED:
+        if is_fenced or failure.kind is FailureKind.EXPIRED:
             # If another TaskManager owns the task, the JobManager revokes it here in the meantime.
             delay_ms = max(delay_ms, self._fenced_wait_ms)
         entry.phase, entry.reason, entry.end = Phase.WAITING, failure.reason, None
@@ -349,7 +349,7 @@ class PipelineThreadState:
         entry.needs_refresh = True
         self._consider(entry)
 
-    def _on_disturbed(self, entry: TaskEntry, failure: Failure) -> None:
+    def _on_dependency_failed(self, entry: TaskEntry, failure: Failure) -> None:
         if entry.phase in (Phase.IDLE, Phase.TURNING, Phase.COMMITTING):
             self._end_by(entry, failure)
             self._consider(entry)

@@ -99,9 +99,9 @@ class TaskProducer:
         """Whether a connection or the producer broke: replace the producer before further use."""
         return self._producer.is_suspect
 
-    def require_undisturbed(self) -> None:
+    def require_connected(self) -> None:
         """Raise, as `commit` does, the error that makes this producer suspect, if any."""
-        self._producer.require_undisturbed()
+        self._producer.require_connected()
 
     def begin(self) -> None:
         """Open a transaction. Raises as `commit` does."""
@@ -266,7 +266,7 @@ class TaskProducer:
         `HopelessError` or `TransactionFailedError`. If the outcome is in doubt, the committed
         offsets show it after the next `fence`.
         """
-        self.require_undisturbed()
+        self.require_connected()
         places = [TopicPartition(*p, at.offset, at.metadata) for p, at in positions.items()]
         reach("before-offsets")
         started = time.monotonic()

@@ -49,7 +49,7 @@ FIRST = 0
 """The TaskManager with `Rig.link` and `Rig.small_disk`."""
 
 
-def require_undisturbed(before: ClusterStatus, after: ClusterStatus, processor: str = "") -> None:
+def require_unaffected(before: ClusterStatus, after: ClusterStatus, processor: str = "") -> None:
     """Raise AssertionError if a task, of one processor or of all, moved or started again.
 
     Its figures must not be smaller than before either: they begin again at zero when a task is

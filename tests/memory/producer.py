@@ -59,7 +59,7 @@ class MemoryProducer:
         self._is_open = self._has_begun = False
         self._queue: list[_Waiting] = []
         self._state_offsets: dict[str, int] = {}
-        self._is_disturbed = False
+        self._connection_broke = False
         self._end: Exception | None = None
         link.on_cut.append(self._leave_behind)
 
@@ -68,12 +68,12 @@ class MemoryProducer:
         init = lambda: self._broker.init_producer(self._id, self._timeout_s)  # noqa: E731
         self._session = self._link.ask(init, timeout_s)
         self._travel()
-        self._is_disturbed = False
+        self._connection_broke = False
 
     @property
     def is_suspect(self) -> bool:
         """Whether a connection broke or the producer has failed."""
-        return self._is_disturbed or self._end is not None
+        return self._connection_broke or self._end is not None
 
     @property
     def is_fenced(self) -> bool:
@@ -82,7 +82,7 @@ class MemoryProducer:
 
     def begin(self) -> None:
         """Open a transaction; the brokers learn of it only when it contains something."""
-        self.require_undisturbed()
+        self.require_connected()
         if self._session is None or self._is_open:
             raise self._fail(refusal(KafkaError._STATE, "not the moment to begin"))
         self._state_offsets = {}
@@ -161,7 +161,7 @@ class MemoryProducer:
         self, positions: Mapping[Partition, Committed], group_metadata: Any
     ) -> dict[str, int]:
         """Commit the transaction together with positions; return the end of the state, by topic."""
-        self.require_undisturbed()
+        self.require_connected()
         if not self._is_open:
             raise self._fail(refusal(KafkaError._STATE, "no transaction is open"))
         self._travel()
@@ -180,11 +180,11 @@ class MemoryProducer:
             return {}
         return self._state_offsets
 
-    def require_undisturbed(self) -> None:
+    def require_connected(self) -> None:
         """Raise if a connection broke, or raise the error that has ended the producer."""
         if self._end is not None:
             raise self._end
-        if self._is_disturbed:
+        if self._connection_broke:
             raise TransactionFailedError("the connection to a broker broke")
 
     def close(self) -> None:
@@ -280,7 +280,7 @@ class MemoryProducer:
         self._link.travel()
         if self._faults.happens(self._faults.weather.broken_connection):
             self._broker.tell(f"a connection of {self._id} breaks")
-            self._is_disturbed = True
+            self._connection_broke = True
 
     def _fail(self, exception: KafkaException) -> Exception:
         self._end = translate(exception)

@@ -225,7 +225,7 @@ class Cluster:
             self.stop_taskmanager,
             self.crash_thread,
             self.fail_task,
-            self.disturb_task,
+            self.fail_dependency,
             self.pause_jobmanager,
         )
         rough = (
@@ -295,10 +295,10 @@ class Cluster:
             for thread in self._one_of(self._threads()):
                 thread.fail_a_task()
 
-    def disturb_task(self) -> None:
+    def fail_dependency(self) -> None:
         """A connection of a task breaks."""
         for thread in self._one_of(self._threads()):
-            thread.disturb_a_task()
+            thread.fail_a_dependency()
 
     def hold_task(self) -> None:
         """A call of user code, or a commit, hangs."""

@@ -32,14 +32,14 @@ from taskmanager.thread_events import (
     Command,
     CommitEnded,
     CommitTask,
-    Disturbed,
+    DependencyFailed,
     EndProcess,
     EndThread,
     Event,
     Failure,
+    FailureKind,
     Fed,
     ForgetTask,
-    Kind,
     ReportFailed,
     RestartTask,
     Revoked,
@@ -68,10 +68,10 @@ SLOW = 0.125
 SLOW_CALLS = 0.02
 """The same share for user code, whose tasks wait for each other."""
 
-FENCED = Failure(Kind.FENCED, "fenced by a newer producer")
-EXPIRED = Failure(Kind.EXPIRED, "fenced as its transaction took too long")
-BROKEN = Failure(Kind.TRANSIENT, "a connection broke")
-REJECTED = Failure(Kind.FATAL, "a record cannot be processed", commits=True)
+FENCED = Failure(FailureKind.FENCED, "fenced by a newer producer")
+EXPIRED = Failure(FailureKind.EXPIRED, "fenced as its transaction took too long")
+BROKEN = Failure(FailureKind.TRANSIENT, "a connection broke")
+REJECTED = Failure(FailureKind.FATAL, "a record cannot be processed", commits=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +203,10 @@ class FakePipelineThread:
         for instance in self._any_that_runs():
             instance.is_stuck = True
 
-    def disturb_a_task(self) -> None:
+    def fail_a_dependency(self) -> None:
         """Make a task lose a connection."""
         for instance in self._any_that_runs():
-            self._operations.append(_Operation(instance, 0, 0, self._disturb))
+            self._operations.append(_Operation(instance, 0, 0, self._dependency_failed))
 
     def mend(self, now_ms: int) -> None:
         """Make everything that takes long end soon, except user code calls that never end."""
@@ -248,10 +248,10 @@ class FakePipelineThread:
                 self._operations.remove(operation)
                 operation.end(operation)
 
-    def _disturb(self, operation: _Operation) -> None:
+    def _dependency_failed(self, operation: _Operation) -> None:
         instance = operation.instance
         if self.tasks.get(instance.task) is instance:
-            self._handle(Disturbed(instance.task, BROKEN))
+            self._handle(DependencyFailed(instance.task, BROKEN))
 
     def _handle(self, event: Event) -> None:
         """Pass an event to the core, execute its commands, and handle the events that follow."""

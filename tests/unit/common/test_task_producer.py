@@ -129,7 +129,7 @@ def test_producer_that_was_fenced_says_so_however_that_is_noticed_first(
     fake.fatal = KafkaError(KafkaError._FENCED, "fenced", fatal=True)
     assert producer.is_suspect
     with pytest.raises(FencedError, match="fenced"):
-        producer.require_undisturbed()
+        producer.require_connected()
     with pytest.raises(FencedError, match="fenced"):
         producer.commit({}, None)
 

@@ -47,7 +47,7 @@ from taskmanager.task import BUFFERED_BYTES, Task
 from taskmanager.task_entry import Phase
 from taskmanager.task_start import ProcessorStart, StartCancelledError
 from taskmanager.task_stores import store_identity
-from taskmanager.thread_events import Kind
+from taskmanager.thread_events import FailureKind
 from taskmanager.user_errors import UserCodeError
 from tests.unit.taskmanager.fakes import (
     CONFIG,
@@ -355,7 +355,7 @@ def test_a_supplier_that_fails_may_succeed_later(monkeypatch: pytest.MonkeyPatch
     assigned = assigned_to([], 0, monkeypatch, group)
     with pytest.raises(UserCodeError) as raised:
         start(assigned)
-    assert assigned.failure_of(raised.value).kind is Kind.TRANSIENT
+    assert assigned.failure_of(raised.value).kind is FailureKind.TRANSIENT
 
 
 @pytest.mark.parametrize(("partition", "position"), [(0, 0), (1, -5)])

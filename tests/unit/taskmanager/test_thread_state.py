@@ -13,7 +13,7 @@ from taskmanager.thread_events import (
     CloseTask,
     CommitEnded,
     CommitTask,
-    Disturbed,
+    DependencyFailed,
     EndProcess,
     ForgetTask,
     RefreshDue,
@@ -279,7 +279,7 @@ def test_a_start_that_fails_waits_too() -> None:
     host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)))
     assert restart_delay_ms(host, TRANSIENT) == 0
     restart_delay_ms(host, TRANSIENT)
-    host.take(Disturbed(task(0), TRANSIENT), Closed(task(0)))
+    host.take(DependencyFailed(task(0), TRANSIENT), Closed(task(0)))
     host.wait(1000)
     (again,) = host.take(StartFailed(task(0), TRANSIENT))
     assert again == RestartTask(task(0), TRANSIENT.reason, 2000)
@@ -309,15 +309,15 @@ def test_a_task_whose_transactions_expire_is_never_given_up() -> None:
 def test_what_a_task_needs_may_fail_while_it_does_something() -> None:
     host = running()
     host.take(fed())
-    assert host.take(Disturbed(task(0), FATAL)) == []
+    assert host.take(DependencyFailed(task(0), FATAL)) == []
     assert host.take(ended(is_at_its_end=True)) == [CloseTask(task(0))]
     assert host.take(Closed(task(0))) == [ReportFailed(task(0), FATAL.reason)]
-    assert host.take(Disturbed(task(0), TRANSIENT)) == []
+    assert host.take(DependencyFailed(task(0), TRANSIENT)) == []
 
 
 def test_a_task_that_failed_can_have_its_offsets_committed_again() -> None:
     host = running()
-    host.take(Disturbed(task(0), FATAL), Closed(task(0)))
+    host.take(DependencyFailed(task(0), FATAL), Closed(task(0)))
     assert host.take(RefreshDue(task(0))) == [RefreshTask(task(0))]
     assert host.take(CommitEnded(task(0), TRANSIENT)) == []
     assert host.phase() is Phase.FAILED

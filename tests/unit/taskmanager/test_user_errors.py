@@ -22,7 +22,7 @@ from streams.engine.node_group import NodeGroup
 from streams.group_settings import GroupSettings
 from taskmanager import task_start
 from taskmanager.assigned_task import AssignedTask
-from taskmanager.thread_events import Kind
+from taskmanager.thread_events import FailureKind
 from taskmanager.user_errors import REPORT_INTERVAL_S, UserCodeError, UserErrorLog, log_context
 from tests.unit.taskmanager.fakes import Clock, Rig
 from tests.unit.taskmanager.test_task import assigned_to, start
@@ -226,7 +226,7 @@ def test_init_that_raises_starts_the_task_again_with_one_traceback_and_its_place
         with pytest.raises(UserCodeError) as caught:
             start(assigned)
     failure = assigned.failure_of(caught.value)
-    assert failure.kind is Kind.TRANSIENT
+    assert failure.kind is FailureKind.TRANSIENT
     assert said in failure.reason
     assert f"({SHOP}:{shop.line_of(mark)} in " in failure.reason
     assert failure.reason.endswith(', processor "Enrich")')

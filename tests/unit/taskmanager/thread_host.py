@@ -15,8 +15,8 @@ from taskmanager.thread_events import (
     CommitEnded,
     Event,
     Failure,
+    FailureKind,
     Fed,
-    Kind,
     RestartTask,
     Started,
     StartTask,
@@ -28,11 +28,11 @@ from taskmanager.thread_state import PipelineThreadState
 HEARTBEAT_MS, COMMIT_MS, BUDGET_MS = 1000, 100, 80
 MAX_PROCESS_MS = 5000
 TIMEOUT_MS = 15_000
-TRANSIENT = Failure(Kind.TRANSIENT, "a broker is away")
-FENCED = Failure(Kind.FENCED, "fenced: newer")
-EXPIRED = Failure(Kind.EXPIRED, "fenced: too old")
-FATAL = Failure(Kind.FATAL, "a right is missing")
-REJECTED = Failure(Kind.FATAL, "record in[0]@2: no good", commits=True)
+TRANSIENT = Failure(FailureKind.TRANSIENT, "a broker is away")
+FENCED = Failure(FailureKind.FENCED, "fenced: newer")
+EXPIRED = Failure(FailureKind.EXPIRED, "fenced: too old")
+FATAL = Failure(FailureKind.FATAL, "a right is missing")
+REJECTED = Failure(FailureKind.FATAL, "record in[0]@2: no good", commits=True)
 
 
 def task(number: int) -> TaskId:
