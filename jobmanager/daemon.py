@@ -86,7 +86,7 @@ class JobManagerDaemon:
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
         self._rejected = 0
-        self._was_deaf = False
+        self._was_isolated = False
         self._state = JobManagerState(
             replicas(topology, names, config.parallelism, config.num_standby_replicas),
             config.tm_number,
@@ -106,7 +106,7 @@ class JobManagerDaemon:
                 tick = Tick(int(time.monotonic() * 1000))
                 if self._leadership.state is not LeaderState.YIELDING:
                     self._send(self._state.handle(tick))
-                    self._tell_if_deaf()
+                    self._log_isolation()
                 self._lead(tick)
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
@@ -117,11 +117,11 @@ class JobManagerDaemon:
             self._reader.close()
         logger.info("JobManager stopped; the pipeline goes on")
 
-    def _tell_if_deaf(self) -> None:
-        if self._state.is_deaf is self._was_deaf:
+    def _log_isolation(self) -> None:
+        if self._state.is_isolated is self._was_isolated:
             return
-        self._was_deaf = self._state.is_deaf
-        if self._was_deaf:
+        self._was_isolated = self._state.is_isolated
+        if self._was_isolated:
             logger.warning("Kafka brings nothing back: no TaskManager is taken for dead")
         else:
             logger.info("Kafka brings heartbeats again")

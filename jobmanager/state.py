@@ -18,14 +18,14 @@ from common.messages import (
     ReportRequest,
 )
 from common.nodes import TaskId
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 from common.status import TaskState, TaskStatus
 from common.tick import Tick
 from jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance, place_standbys
 
-REVOKE_PATIENCE_BEATS = 20
+REVOKE_TIMEOUT_BEATS = 20
 MOST_MOVES = 32
 """How many tasks a TaskManager is asked to give back at a time, to be moved to others."""
 MOST_FORMER = 1000
@@ -38,7 +38,7 @@ class TaskPhase(StrEnum):
     ::
 
         UNASSIGNED ──▶ ASSIGNED ──▶ REVOKING ──▶ UNASSIGNED
-             ▲            │             │    (given back, owner down, or out of patience)
+             ▲            │             │    (given back, owner down, or too slow)
              └────────────┴─────────────┘    owner down
     """
 
@@ -78,7 +78,7 @@ class _TaskManager:
     """The tasks that it was asked to give back, in this order."""
     misplaced: dict[TaskId, None] = field(default_factory=dict)
     """The tasks that it will be asked to give back, once it has given others back."""
-    runs: Picture = field(default_factory=Picture)
+    runs: ReportedTasks = field(default_factory=ReportedTasks)
     """The tasks that it runs, according to its reports."""
     unexpected: dict[TaskId, int | None] = field(default_factory=dict)
     """The tasks that it reported and has to close, and when each was last revoked."""
@@ -140,9 +140,9 @@ class JobManagerState:
         }
 
     @property
-    def is_deaf(self) -> bool:
+    def is_isolated(self) -> bool:
         """Whether the JobManager's own beats do not come back, so no TaskManager counts as gone."""
-        return self._controller.is_deaf
+        return self._controller.is_isolated
 
     @property
     def live(self) -> dict[int, str]:
@@ -184,7 +184,7 @@ class JobManagerState:
         if not self._settled and self._may_settle():
             self._settled = True
             self._rebalance()
-        self._lose_patience()
+        self._time_out_revocations()
         if self._now_ms >= self._beat_at_ms:
             self._beat_at_ms = self._now_ms + self._interval_ms
             self._commands.append(JobManagerBeat(self._epoch, 0, self.owners))
@@ -465,13 +465,13 @@ class JobManagerState:
         else:
             self._is_rebalance_due = True
 
-    def _lose_patience(self) -> None:
+    def _time_out_revocations(self) -> None:
         """Take tasks from an owner that does not give them back in time: fencing makes it safe."""
-        patience_ms = REVOKE_PATIENCE_BEATS * self._interval_ms
+        timeout_ms = REVOKE_TIMEOUT_BEATS * self._interval_ms
         for manager in self._managers.values():
             for task_id in list(manager.revoking):
                 task = manager.tasks[task_id]
-                if self._now_ms - task.revoked_at_ms <= patience_ms:
+                if self._now_ms - task.revoked_at_ms <= timeout_ms:
                     break  # The tasks after it were asked back later.
                 self._free(task)
             self._go_on_moving(manager)

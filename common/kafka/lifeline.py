@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from common.kafka.clients import connect
 
-PATIENCE_S = 5.0
+LOSS_TIMEOUT_S = 5.0
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Lifeline:
     @property
     def is_lost(self) -> bool:
         """Whether the client must be replaced."""
-        return self._lost_s is not None and time.monotonic() - self._lost_s >= PATIENCE_S
+        return self._lost_s is not None and time.monotonic() - self._lost_s >= LOSS_TIMEOUT_S
 
 
 def connect_with_lifeline(

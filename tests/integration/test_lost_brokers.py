@@ -14,7 +14,7 @@ from common.kafka.admin import Admin
 from common.kafka.clients import TransactionFailedError
 from common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from common.kafka.data import PartitionReader
-from common.kafka.lifeline import PATIENCE_S
+from common.kafka.lifeline import LOSS_TIMEOUT_S
 from common.messages import ControlRecord
 from common.topics import TopicSpec
 from tests.small_config import SMALL_CONFIG
@@ -69,7 +69,7 @@ def test_all_go_on_with_other_clients_where_they_were(
     clients = (control._consumer.client, data._consumer.client, reports._producer, admin._client)
 
     cluster.kill(1)
-    away_until_s = time.monotonic() + PATIENCE_S + 2
+    away_until_s = time.monotonic() + LOSS_TIMEOUT_S + 2
     while time.monotonic() < away_until_s:
         take()
         reports.write([])

@@ -34,7 +34,7 @@ AUTHORIZER = {
 
 
 @pytest.fixture
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic is taken for deleted after two seconds instead of ten."""
     monkeypatch.setattr(admin, "GONE_AFTER_S", 2.0)
     monkeypatch.setattr(topic_watch, "GONE_AFTER_S", 2.0)
@@ -140,7 +140,7 @@ def test_committed_offset_behind_the_end(job: Job) -> None:
 # Topics.
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 def test_deleted_input_topic(job: Job) -> None:
     """librdkafka tells a consumer nothing about it."""
     other = job.make_topic("other")
@@ -151,7 +151,7 @@ def test_deleted_input_topic(job: Job) -> None:
     step_until(lambda: status(thread, 1).state is TaskState.RUNNING, thread)
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 def test_input_topic_that_was_made_anew(job: Job) -> None:
     """librdkafka goes on at the old offset, and so may skip records: the user is told."""
     thread = started(job, job.replica(ProcessorType.FORWARD))
@@ -164,7 +164,7 @@ def test_input_topic_that_was_made_anew(job: Job) -> None:
     assert "made anew" in reason or "the topic has lost its end" in reason
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 @pytest.mark.parametrize("which", ["sink", "state", "dead letters"])
 def test_deleted_topic_that_the_task_writes(job: Job, which: str) -> None:
     thread = started(job, job.replica(ProcessorType.COUNT, OnError.DEAD_LETTER))

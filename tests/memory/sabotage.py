@@ -203,8 +203,8 @@ def forgotten_pause(patch: pytest.MonkeyPatch) -> None:
     """A thread that gives a task up does not resume the partitions that it has paused for it."""
 
     def remove(original: Any, self: Any, *args: Any) -> None:
-        with pytest.MonkeyPatch.context() as deaf:
-            deaf.setattr(MemoryReader, "resume", lambda *_: None)
+        with pytest.MonkeyPatch.context() as never_resumed:
+            never_resumed.setattr(MemoryReader, "resume", lambda *_: None)
             original(self, *args)
 
     _instead_of(patch, SharedConsumers, "remove", remove)

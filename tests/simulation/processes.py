@@ -17,7 +17,7 @@ from common.messages import (
     Threads,
 )
 from common.nodes import TaskId
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 from common.status import TaskState
 from common.tick import Tick
 from jobmanager import events as jobmanager
@@ -257,7 +257,7 @@ class TaskManagerProcess(Process):
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences
         self._pace = pace
-        self._reported = Picture()
+        self._reported = ReportedTasks()
         """The combined content of its reports."""
         self._alive_ms = broker.now_ms
         """When the main loop last showed life."""

@@ -22,7 +22,7 @@ from common.messages import (
     replicas,
 )
 from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, Topology
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 from common.reports import decode_report
 from common.status import TaskState, TaskStatus
 from common.tick import Tick
@@ -53,7 +53,7 @@ class Wire:
         self.now_ms = 0
         self.lines: list[str] = []
         self._logs: defaultdict[str, list[ControlRecord]] = defaultdict(list)
-        self._pictures: defaultdict[str, Picture] = defaultdict(Picture)
+        self._reported: defaultdict[str, ReportedTasks] = defaultdict(ReportedTasks)
         self._known: dict[str, str] = {}
 
     def say(self, text: str) -> None:
@@ -95,9 +95,9 @@ class Wire:
         if "figures" in headers:
             report = decode_report(headers["report"], headers["figures"])
             who = report.incarnation
-            picture = self._pictures[who]
-            assert picture.take(report), "nothing gets lost here"
-            known = f"{_facts(report)} {_list(picture.tasks.values())}"
+            reported = self._reported[who]
+            assert reported.take(report), "nothing gets lost here"
+            known = f"{_facts(report)} {_list(reported.tasks.values())}"
         is_news = self._known.get(who) != known
         self._known[who] = known
         return is_news

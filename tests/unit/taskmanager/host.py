@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
 from common.nodes import ProcessorType, TaskId
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 from common.status import TaskState, TaskStatus
 from common.tick import Tick
 from taskmanager.events import (
@@ -41,7 +41,7 @@ class Host:
         )
         self.now_ms = START_MS
         self.sequence = 0
-        self.picture = Picture()
+        self.reported = ReportedTasks()
         """What somebody knows who reads all reports."""
 
     def take(self, *events: Event) -> list[Command]:
@@ -52,8 +52,8 @@ class Host:
     def _completed(self, command: Command) -> Command:
         if not isinstance(command, Threads | Heartbeat):
             return command
-        assert self.picture.take(command.report)
-        tasks = tuple(self.picture.tasks.values())
+        assert self.reported.take(command.report)
+        tasks = tuple(self.reported.tasks.values())
         report = replace(command.report, tasks=tasks, base=None, closed=())
         return replace(command, report=report)
 
