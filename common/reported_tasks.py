@@ -10,13 +10,13 @@ from common.status import TaskStatus
 class ReportedTasks:
     """The tasks of one TaskManager process, as its reports describe them.
 
-    A reader that has missed a full report cannot read the reports that add to it. They then
-    stay as they were at `beat`, until the next full report.
+    A reader that has missed a full report cannot read the reports that add to it. The tasks
+    then stay as they were at `beat`, until the next full report.
     """
 
     def __init__(self) -> None:
         self.beat = -1
-        """The number of the report that it shows; -1 before the first one."""
+        """The number of the newest report that was taken; -1 before the first one."""
         self.tasks: dict[TaskId, TaskStatus] = {}
         self._base = -1
 

@@ -12,7 +12,7 @@ from common.codec import Codec
 from common.config import Config
 from common.errors import SupersededError
 from common.kafka.admin import Admin
-from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
+from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from common.messages import (
     ControlRecord,
@@ -148,7 +148,7 @@ class JobManagerDaemon:
             assert self._writer is not None
             sos = Sos(-1, self._incarnation)
             epoch = self._writer.write(self._codec.encode(sos, wall_clock_ms()))
-        except (FencedError, TransactionFailedError, HopelessError) as error:
+        except (FencedError, TransactionFailedError, NonRetriableError) as error:
             self._lose_writer(error)
             return
         structlog.contextvars.bind_contextvars(epoch=epoch)
@@ -197,7 +197,7 @@ class JobManagerDaemon:
         records = [r for command in fenced for r in self._codec.encode(command, wall_clock_ms())]
         try:
             self._writer.write(records)
-        except (FencedError, TransactionFailedError, HopelessError) as error:
+        except (FencedError, TransactionFailedError, NonRetriableError) as error:
             self._lose_writer(error)
 
 

@@ -9,7 +9,7 @@ import structlog
 
 from common.config import Config
 from common.kafka.admin import Admin
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 from common.nodes import Topology
@@ -56,7 +56,7 @@ class ArcPurger:
                 offsets = self._find_offsets()
                 if offsets:
                     self._admin.delete_before(offsets)
-            except (HopelessError, TransactionFailedError) as error:
+            except (NonRetriableError, TransactionFailedError) as error:
                 logger.warning("processed records stay in the arcs for now", reason=str(error))
 
     def _find_offsets(self) -> dict[Partition, int]:

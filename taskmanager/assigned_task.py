@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
+from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.messages import ProcessorReplica
 from common.nodes import BUILT_IN
 from common.status import TaskState, TaskStatus
@@ -93,7 +93,7 @@ class AssignedTask:
         match error:
             case ProcessingFailedError():
                 return Failure(FailureKind.FATAL, str(error), commits=True)
-            case HopelessError():
+            case NonRetriableError():
                 return Failure(FailureKind.FATAL, str(error))
             case FencedError():
                 # The broker itself fences a transaction that outlives its timeout.

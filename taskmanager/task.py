@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from common.fault_points import reach
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.nodes import BUILT_IN
@@ -155,8 +155,8 @@ class Task(RunningTask):
         watch.nothing_between(task, partition, self.read[partition], offset)
 
     def lose_input(self, reason: str) -> None:
-        """Raise `HopelessError`: no records are skipped."""
-        raise HopelessError(reason)
+        """Raise `NonRetriableError`: no records are skipped."""
+        raise NonRetriableError(reason)
 
     def is_full(self, partition: Partition) -> bool:
         """Whether so many of a partition's records wait that no more should be fetched."""
@@ -199,9 +199,9 @@ class Task(RunningTask):
     def turn(self, until_s: float) -> Turn:
         """Process waiting records, at least one, until `time.monotonic()` reaches `until_s`.
 
-        Raises `TransactionFailedError`, `FencedError`, `HopelessError`, or `StoreCorruptedError`.
-        Raises `ProcessingFailedError` for a record that is rejected while `on_error` is `fail`; the
-        records before it are processed, and may be committed.
+        Raises `TransactionFailedError`, `FencedError`, `NonRetriableError`, or
+        `StoreCorruptedError`. Raises `ProcessingFailedError` for a record that is rejected while
+        `on_error` is `fail`; the records before it are processed, and may be committed.
         """
         try:
             with log_context(self._replica.task):
@@ -238,8 +238,8 @@ class Task(RunningTask):
         """Commit outputs, dead letters, state and input positions in one transaction.
 
         Local state follows once Kafka has it. Blocks for some ms, at most the transaction timeout.
-        Raises `TransactionFailedError`, `FencedError`, `HopelessError`, or `StoreCorruptedError`;
-        the transaction may be committed all the same.
+        Raises `TransactionFailedError`, `FencedError`, `NonRetriableError`, or
+        `StoreCorruptedError`; the transaction may be committed all the same.
         """
         self._send()
         self._commit()

@@ -11,7 +11,7 @@ from typing import Any
 from common.clock import wall_clock_ms
 from common.errors import ConfigError, EngineError, PipelineError
 from common.fault_points import reach
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.nodes import OnError
@@ -67,7 +67,7 @@ class TaskStart(ABC):
     def run(self) -> RunningTask:
         """Return the started task. If this raises, nothing is left open.
 
-        `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError`,
+        `FencedError`, `NonRetriableError`, `TransactionFailedError`, `StoreLockedError`,
         `StoreUnavailableError`, `OSError` (the state directory), `StartCancelledError`,
         `UserCodeError` for what users' processors raise in `init`, or the error that has stopped a
         global store.
@@ -100,7 +100,7 @@ class TaskStart(ABC):
                     queries and queries.while_waiting(self._require_wanted),
                 )
         except (ConfigError, StreamsError) as error:
-            raise HopelessError(str(error)) from error
+            raise NonRetriableError(str(error)) from error
 
     def _restore(self, stores: TaskStores, reader: Reader) -> int:
         """Open the stores and bring them up to their state topics; return the records read."""
@@ -228,7 +228,7 @@ class ProcessorStart(TaskStart):
 
     @contextmanager
     def _making_processors(self) -> Iterator[None]:
-        """Run suppliers and `init`; raises `UserCodeError` or `HopelessError` if one fails."""
+        """Run suppliers and `init`; raises `UserCodeError` or `NonRetriableError` if one fails."""
         try:
             with log_context(self._replica.task):
                 yield
@@ -238,8 +238,8 @@ class ProcessorStart(TaskStart):
             is_user_error = self._context.user_errors.record(error, self._log)
             if is_user_error or isinstance(error, StreamsError):
                 # What the engine itself refuses to run now, it would refuse at the next start too.
-                is_hopeless = isinstance(error, StreamsError) and type(error) is not SupplierError
-                kind = HopelessError if is_hopeless else UserCodeError
+                is_final = isinstance(error, StreamsError) and type(error) is not SupplierError
+                kind = NonRetriableError if is_final else UserCodeError
                 raise kind(reason(error)) from error
             raise
 

@@ -30,7 +30,7 @@ class GuardedProducer:
 
     This is so once a connection broke, since librdkafka may hang then, or once librdkafka itself
     has given the producer up.
-    Calls raise `FencedError`, `HopelessError` or `TransactionFailedError`.
+    Calls raise `FencedError`, `NonRetriableError` or `TransactionFailedError`.
     """
 
     def __init__(self, settings: dict[str, Any], timeout_s: float, threads: SpareThreads) -> None:
@@ -41,8 +41,8 @@ class GuardedProducer:
         # The error callback does not report that a connection was closed; the log does.
         logger = logging.Logger("librdkafka")
         logger.parent = settings["logger"]
-        for news in (self._connections.on_log, *settings["logger"].filters):
-            logger.addFilter(news)
+        for keep in (self._connections.on_log, *settings["logger"].filters):
+            logger.addFilter(keep)
         self.client = connect(
             Producer, settings | {"error_cb": self._connections.on_error, "logger": logger}
         )

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from common.config import Config
 from common.fault_points import reach
 from common.kafka.clients import (
-    HopelessError,
+    NonRetriableError,
     Partition,
     TransactionFailedError,
     client_config,
@@ -118,10 +118,10 @@ class TaskProducer:
     def learn_size_limit(self, topic: str, limit: int) -> None:
         """Record the `max.message.bytes` of one more topic to write to.
 
-        Raises `HopelessError` if batches may be larger than the topic accepts.
+        Raises `NonRetriableError` if batches may be larger than the topic accepts.
         """
         if limit < self._batch_bytes:
-            raise HopelessError(
+            raise NonRetriableError(
                 f"topic {topic} takes batches of {limit} bytes (max.message.bytes), and a topic "
                 f"that is found while records are sent must take {self._batch_bytes}"
             )
@@ -225,15 +225,15 @@ class TaskProducer:
     def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
         """Send state changes to a partition of a state topic; `commit` returns where they end.
 
-        Raises `HopelessError` for a change that is too large: the outputs that depend on it have
-        already been sent.
+        Raises `NonRetriableError` for a change that is too large: the outputs that depend on it
+        have already been sent.
         """
         limit = self._limits[topic]
         keys, values = list(changes), list(changes.values())
         if size_bound(keys, values, None) > limit:
             for key, value in changes.items():
                 if record_size(key, value, None) > limit:
-                    raise HopelessError(
+                    raise NonRetriableError(
                         f"the state of a key of {len(key)} bytes is larger than the "
                         f"{limit} bytes that topic {topic} takes (max.message.bytes)"
                     )
@@ -263,7 +263,7 @@ class TaskProducer:
 
         Returns the offsets after the last records of `send_state`, by topic.
         Usually blocks for a few ms, at most for the transaction timeout. Raises `FencedError`,
-        `HopelessError` or `TransactionFailedError`. If the outcome is in doubt, the committed
+        `NonRetriableError` or `TransactionFailedError`. If the outcome is in doubt, the committed
         offsets show it after the next `fence`.
         """
         self.require_connected()

@@ -50,7 +50,7 @@ class ReadPartition:
     def work(self, workspace: Workspace) -> Done:
         """See `BackfillTask.work`.
 
-        Raises `UnavailableError`, or `HopelessError` for lost offsets.
+        Raises `UnavailableError`, or `NonRetriableError` for lost offsets.
         """
         done, runs = Done(), SortedRuns(workspace.path)
         for batch in read_range(self.config, self.read_topic, self.partition, self.start, self.end):
@@ -100,7 +100,7 @@ class WritePartition:
     def work(self, workspace: Workspace) -> Done:
         """See `BackfillTask.work`.
 
-        Raises `FencedError`, `HopelessError` or `TransactionFailedError`.
+        Raises `FencedError`, `NonRetriableError` or `TransactionFailedError`.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.kafka.clients import HopelessError, TransactionFailedError
+from common.kafka.clients import NonRetriableError, TransactionFailedError
 from common.nodes import OnError, ProcessorType
 from common.record_size import record_size
 from streams.engine.group_task import ProcessingFailedError
@@ -164,7 +164,9 @@ def test_state_that_does_not_fit_fails_the_task_with_the_reason(job: Job) -> Non
     state = job.names.state("P")
     job.set_size_limit(state, LIMIT)
     job.write(Record(b"k" * LIMIT, b"", 1))
-    with pytest.raises(HopelessError, match=f"key of 2000 bytes is larger .* topic {state} takes"):
+    with pytest.raises(
+        NonRetriableError, match=f"key of 2000 bytes is larger .* topic {state} takes"
+    ):
         run_once(job.task(job.replica(ProcessorType.COUNT)))
     assert (values(job), job.committed()) == ([], None)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError, translate
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError, translate
 from common.kafka.committed import Committed
 from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size
@@ -95,7 +95,7 @@ class MemoryProducer:
     def learn_size_limit(self, topic: str, limit: int) -> None:
         """Add an output topic with its size limit."""
         if limit < self._batch_bytes:
-            raise HopelessError(f"topic {topic} takes batches of {limit} bytes")
+            raise NonRetriableError(f"topic {topic} takes batches of {limit} bytes")
         self._told[topic] = limit
 
     def knows_size_limit(self, topic: str, limit: int) -> bool:
@@ -133,7 +133,7 @@ class MemoryProducer:
         limit = self.size_limit(topic)
         for key, value in changes.items():
             if record_size(key, value, None) > limit:
-                raise HopelessError(f"the state of a key of {len(key)} bytes is too large")
+                raise NonRetriableError(f"the state of a key of {len(key)} bytes is too large")
         now_ms = self._broker.clock.wall_clock_ms()
         for key, value in changes.items():
             self._add(topic, key, value, partition, now_ms, None)

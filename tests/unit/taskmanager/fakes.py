@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from common.config import Config
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
 from common.kafka.offsets import FirstRecord
 from common.kafka.task_producer import TaskProducer
@@ -197,7 +197,7 @@ class FakeTask(RunningTask):
         self.records.append(batch)
 
     def lose_input(self, reason: str) -> None:
-        raise HopelessError(reason)
+        raise NonRetriableError(reason)
 
     @property
     def has_records(self) -> bool:

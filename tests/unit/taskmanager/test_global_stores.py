@@ -13,7 +13,7 @@ import pytest
 
 from common.errors import UnavailableError
 from common.kafka import read_to_end
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
 from common.record_batch import RecordBatch
 from streams import serdes
@@ -209,14 +209,14 @@ def test_a_record_that_fails_stops_all_who_use_the_store_with_the_reason(
     topic.write("a", "bad")
     failed = kept.update(100)
     assert failed.keys() == {"first", "second"}
-    assert all(isinstance(error, HopelessError) for error in failed.values())
+    assert all(isinstance(error, NonRetriableError) for error in failed.values())
     assert str(failed["first"]) == (
         'global store "Names": record names[0]@0: ValueError: no name '
         '(tests/user_code/lookups.py:22 in process, processor "Keeper")'
     )
     kept.release("first")
     assert kept.update(100).keys() == {"second"}
-    with pytest.raises(HopelessError, match="no name"):
+    with pytest.raises(NonRetriableError, match="no name"):
         kept.open("third", group(), "", ignore)
     kept.release("second")
     kept.release("third")
@@ -227,7 +227,7 @@ def test_a_record_that_fails_at_the_start_stops_that_start(
 ) -> None:
     topic.write("a", "bad")
     for _ in range(2):
-        with pytest.raises(HopelessError, match=r'"Names": record names\[0\]@0: ValueError'):
+        with pytest.raises(NonRetriableError, match=r'"Names": record names\[0\]@0: ValueError'):
             kept.open("task", group(), "", ignore)
     assert topic.open_readers == 0
     kept.release("task")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
+from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.nodes import ProcessorType
 from common.status import TaskState
 from streams.engine.group_task import ProcessingFailedError
@@ -279,7 +279,7 @@ def test_tasks_that_lost_their_connection_start_again_all_at_once(rig: Rig) -> N
         (TransactionFailedError("no"), TaskState.RUNNING, ""),
         (FencedError("newer"), TaskState.RESTARTING, "fenced: newer"),
         (ZeroDivisionError("a bug"), TaskState.RUNNING, ""),
-        (HopelessError("a right is missing"), TaskState.FAILED, "a right is missing"),
+        (NonRetriableError("a right is missing"), TaskState.FAILED, "a right is missing"),
     ],
 )
 def test_a_commit_that_fails_ends_the_run_of_the_task(
@@ -348,7 +348,7 @@ def test_a_global_store_that_cannot_go_on_fails_the_tasks_that_use_it_and_no_oth
 ) -> None:
     rig.stores.are_used = True
     user, other = rig.run(0, 1, type_=USER)
-    rig.failed_stores[user.task_id] = HopelessError('global store "Names": no name')
+    rig.failed_stores[user.task_id] = NonRetriableError('global store "Names": no name')
     rig.clock.now_s += 1
     rig.step_until(lambda: rig.status(user).state is TaskState.FAILED)
     assert rig.status(user).reason == 'global store "Names": no name'

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from common.kafka.clients import HopelessError, Partition
+from common.kafka.clients import NonRetriableError, Partition
 from common.kafka.data import Fetched
 from common.nodes import TaskId
 from common.record_batch import RecordBatch
@@ -133,7 +133,7 @@ class QueueTask(RunningTask):
         self.ends.append((partition, offset))
 
     def lose_input(self, reason: str) -> None:
-        raise HopelessError(reason)
+        raise NonRetriableError(reason)
 
     @property
     def has_records(self) -> bool:
@@ -185,7 +185,7 @@ class Rig:
             count += 1
             try:
                 deliver()
-            except HopelessError:
+            except NonRetriableError:
                 self.consumers.remove(task_id, task)
                 raise
         return count
@@ -310,7 +310,7 @@ def test_a_wrong_offset_of_one_task_is_not_that_of_another(rig: Rig) -> None:
     rig.fetch()
     rig.task("bad", p=3)
 
-    with pytest.raises(HopelessError, match=r"in\[0\]: offset out of range"):
+    with pytest.raises(NonRetriableError, match=r"in\[0\]: offset out of range"):
         rig.fetch()
 
     rig.fetch_all(good)
@@ -324,7 +324,7 @@ def test_a_task_beyond_the_end_fails_though_others_share_the_partition(rig: Rig)
     rig.fetch_all(good)
     rig.task("beyond", p=23)
 
-    with pytest.raises(HopelessError, match="offset out of range"):
+    with pytest.raises(NonRetriableError, match="offset out of range"):
         rig.fetch()
 
     rig.topic.write(P, 5)
@@ -341,7 +341,7 @@ def test_records_that_are_deleted_fail_only_the_task_that_needs_them(rig: Rig) -
     assert (ahead.read[P], behind.read[P]) == (30, 20)
 
     rig.topic.starts[P] = 25
-    with pytest.raises(HopelessError, match="offset out of range"):
+    with pytest.raises(NonRetriableError, match="offset out of range"):
         rig.fetch()
 
     rig.topic.write(P, 5)

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from common import logs
-from common.kafka.clients import HopelessError
+from common.kafka.clients import NonRetriableError
 from common.nodes import OnError, TaskId
 from common.record_batch import RecordBatch
 from streams import TopologyBuilder, serdes
@@ -234,7 +234,7 @@ def test_init_that_raises_starts_the_task_again_with_one_traceback_and_its_place
 
 
 def test_init_that_asks_for_what_cannot_be_stops_the_task_with_its_place(assign: Assign) -> None:
-    with pytest.raises(HopelessError) as caught:
+    with pytest.raises(NonRetriableError) as caught:
         start(assign(shop.Storeless))
     assert str(caught.value).endswith(
         f'({SHOP}:{shop.line_of("store")} in init, processor "Enrich")'

@@ -132,7 +132,7 @@ def test_a_run_is_no_longer_than_asked() -> None:
     ]
 
 
-def test_a_run_takes_nothing_until_told_so() -> None:
+def test_next_span_removes_nothing() -> None:
     queues = filled([1, 2], [3])
     assert queues.next_span() == queues.next_span()
     assert len(queues) == 3
