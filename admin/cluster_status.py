@@ -279,7 +279,7 @@ def _task(
         return TaskInfo(task, owner, None, "its TaskManager is not there")
     status = statuses.get((owner, task))
     if status is None and owner in incomplete:
-        return TaskInfo(task, owner, None, "its TaskManager's next full report tells")
+        return TaskInfo(task, owner, None, "unknown until its TaskManager's next full report")
     if status is None:
         return TaskInfo(task, owner, None, "assigned, not started yet")
     return TaskInfo(task, owner, status, status.reason)

@@ -51,7 +51,7 @@ def _beside(seconds: float) -> Case:
         f"config: {{seconds: {seconds}}}}}\n"
     )
     limit_ms = 2 * MOST_TURN_MS + 1000 * seconds
-    return Case(f"beside {1000 * seconds:g} ms", pipeline, 250, 1, 1, 1, limit_ms)
+    return Case(f"next to {1000 * seconds:g} ms", pipeline, 250, 1, 1, 1, limit_ms)
 
 
 def cases() -> list[Case]:

@@ -74,7 +74,7 @@ class JobManagerDaemon:
         topology = with_partitions(topology, config, admin)
         check_state_topics(topology, config, admin)
         created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))
-        logger.info("topics are there", created=created)
+        logger.info("topics are ready", created=created)
         self._codec = Codec(self._names, reads_figures=False)
         names = self._names
         topics = [names.threads_jm, names.threads_tm, names.heartbeat]
@@ -122,9 +122,11 @@ class JobManagerDaemon:
             return
         self._was_isolated = self._state.is_isolated
         if self._was_isolated:
-            logger.warning("Kafka brings nothing back: no TaskManager is taken for dead")
+            logger.warning(
+                "own heartbeats do not come back from Kafka: no TaskManager counts as down"
+            )
         else:
-            logger.info("Kafka brings heartbeats again")
+            logger.info("own heartbeats come back from Kafka again")
 
     def _lead(self, event: leadership.Event) -> None:
         """Carry out the commands of `Leadership`. Raises `SupersededError` if another one leads."""
@@ -160,10 +162,10 @@ class JobManagerDaemon:
         """Drop the writer; its lost commands are repeated once this JobManager leads again."""
         self._writer = None
         if isinstance(error, FencedError):
-            logger.warning("Kafka takes commands of another JobManager, or timed this one out")
+            logger.warning("fenced: another JobManager took over, or Kafka timed this one out")
             self._lead(WriteFenced())
         else:
-            logger.warning("Kafka does not take commands", reason=str(error))
+            logger.warning("Kafka does not accept commands", reason=str(error))
             self._lead(WriteFailed())
 
     def _receive(self, record: ControlRecord) -> None:

@@ -80,4 +80,4 @@ class InputWatch:
             try:
                 self.look()
             except UnavailableError as error:
-                logger.warning("cannot look at the inputs now", reason=str(error))
+                logger.warning("the inputs cannot be checked now", reason=str(error))

@@ -311,7 +311,7 @@ def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: 
     if type(timestamp) is not int or timestamp > _MAX_TIME:
         raise StreamsError(
             f"the timestamp extractor returned a {type(timestamp).__name__} for {_place(record)} "
-            "that is no integer below 2**63"
+            "that is not an integer below 2**63"
         )
     return timestamp
 

@@ -213,7 +213,7 @@ class _Copy:
         for fetched, left in read_to_end(reader, ends, fetch, STALL_TIMEOUT_S):
             self._take(fetched)
             progress(total - left, total)
-        self._log.info("global store is there", offsets_read=total, partitions=count)
+        self._log.info("global store is ready", offsets_read=total, partitions=count)
 
     def _count_partitions(self, topic: str) -> int:
         try:

@@ -41,7 +41,7 @@ def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
             f"{cure}"
         )
     no_queries = (
-        f"spark.master {config.master} of config.yaml leaves no slot for queries beside "
+        f"spark.master {config.master} of config.yaml leaves no slot for queries next to "
         f"{threads} threads: {cure}"
         if slots == threads
         else ""

@@ -260,7 +260,7 @@ def drain(task: SteppedTask) -> None:
 
 
 def run_once(task: SteppedTask) -> None:
-    """Start a task, let it process all that is there, commit, and let go of it.
+    """Start a task, let it process all that is there, commit, and release it.
 
     What came before a record that fails is committed too.
     """

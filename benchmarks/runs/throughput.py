@@ -113,7 +113,7 @@ def _wait_for(run: JobRun, progress: Callable[[], float], records: int) -> tuple
     """Wait until so many records are processed; return when this was seen, and the number."""
     before, moved_s = progress(), time.monotonic()
     if before >= records:
-        raise PipelineError("the backlog was worked off before it was measured: raise --records")
+        raise PipelineError("the backlog was processed before it was measured: raise --records")
     while True:
         time.sleep(_POLL_S)
         now, now_s = progress(), time.monotonic()

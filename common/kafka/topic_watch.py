@@ -15,7 +15,7 @@ INTERVAL_S = 5.0
 
 DELETED = "the topic was deleted"
 MADE_ANEW = (
-    "the topic was deleted and made anew: some records of the new one may have been left out"
+    "the topic was deleted and created again: some records of the new one may have been left out"
 )
 
 

@@ -292,5 +292,5 @@ def _headers(table: pa.Table, path: Path) -> pa.ChunkedArray | pa.Array:
     except pa.ArrowException as error:
         raise ConfigError(
             f'{path}: column "headers" is of the type {table["headers"].type}, and must be a list '
-            "of structs with a key, a text, and a value, binary"
+            "of structs with a key, a string, and a value, binary"
         ) from error

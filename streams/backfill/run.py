@@ -92,7 +92,7 @@ def run_backfill(
     target = plan.target if isinstance(plan.target, Path) else None
     with _translated(), opened(work, plan.identity, partial(_ranges, plan), target) as place:
         if place.result is not None:
-            text = f"done before; remove {work} to do it anew"
+            text = f"done before; remove {work} to do it again"
             console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
             return Result(**place.result)
         jobs = start_jobs(plan.config)

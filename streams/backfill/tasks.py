@@ -24,9 +24,7 @@ _FIGURES = "figures.json"
 _PROGRESS = "progress"
 _KNOWN = (StreamsError, EngineError, OSError)
 _UNFINISHED = ".unfinished-"
-_WHAT_NEXT = (
-    "Mend the code of the processor and start again, or choose another on_error and begin anew"
-)
+_WHAT_NEXT = "Fix the processor and start again, or choose another on_error and start over"
 
 
 @dataclass(slots=True)
@@ -143,7 +141,7 @@ def require_runs(folder: Path) -> None:
         raise ConfigError(
             f"{folder} {lost}, though its task is done: the work folder must be on a storage that "
             "all executors of Spark see under the same path, and nobody else may change it. Start "
-            f"again; if that does not help, remove {folder.parent.parent} to begin anew"
+            f"again; if that does not help, remove {folder.parent.parent} to start over"
         )
 
 

@@ -98,7 +98,7 @@ def kill_jobmanager_in_move(rig: Rig) -> None:
 
 @fault("two-jobmanagers")
 def two_jobmanagers(rig: Rig) -> None:
-    """A second JobManager is started beside the first: the first one ends, no task moves."""
+    """A second JobManager is started next to the first: the first one ends, no task moves."""
     before = rig.wait_until_whole()
     former = rig.job_manager
     rig.job_manager = rig.start_job_manager()

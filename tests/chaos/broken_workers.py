@@ -67,7 +67,7 @@ def hang_past_transaction_timeout(rig: Rig) -> None:
 
 @fault("hang-for-ever")
 def hang_for_ever(rig: Rig) -> None:
-    """A PipelineThread hangs for ever: its TaskManager kills it and starts another one."""
+    """A PipelineThread hangs forever: its TaskManager kills it and starts another one."""
     victim = rig.some_task_manager()
     pid = rig.worker_pid(victim)
     sign = rig.set_fault(victim, "before-produce", "stop")

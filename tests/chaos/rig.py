@@ -60,7 +60,7 @@ def require_unaffected(before: ClusterStatus, after: ClusterStatus, processor: s
     moved = [task for task in then if then[task][:2] != now[task][:2]]
     assert not moved, f"moved or started again: {[(t, then[t], now[t]) for t in moved]}"
     anew = [task for task in then if now[task][2] < then[task][2]]
-    assert not anew, f"given up and begun anew: {[(t, then[t], now[t]) for t in anew]}"
+    assert not anew, f"given up and begun again: {[(t, then[t], now[t]) for t in anew]}"
 
 
 def _placement(status: ClusterStatus, processor: str) -> dict[str, tuple[int | None, int, int]]:

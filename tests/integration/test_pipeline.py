@@ -46,7 +46,7 @@ def sample(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
 
 
 class Load:
-    """Records at a steady rate in the background; every 40th has a value that is no number."""
+    """Records at a steady rate in the background; every 40th has a value that is not a number."""
 
     def __init__(self, engine: Engine, records: int, seconds: float) -> None:
         self.rows: list[Row] = [
@@ -270,7 +270,7 @@ def test_a_poison_record_stops_its_task_with_the_reason_and_nothing_else(
         status = adder.wait_until(
             lambda s: any(t.status and t.status.state is TaskState.FAILED for t in s.tasks)
         )
-        assert status.tasks[0].reason == f"record source_{name}[0]@2: the value is no integer"
+        assert status.tasks[0].reason == f"record source_{name}[0]@2: the value is not an integer"
         assert adder.read(adder.config.sink_topic) == [(b"a", b"2"), (b"a", b"42")]
         assert "poison" not in adder.logs().replace(name, "")
 

@@ -148,8 +148,8 @@ def test_dead_letter_that_does_not_fit_fails_the_task_with_both_reasons(job: Job
     assert write_raw(job, [(b"k", large, [])]) == 0
     replica = job.replica(ProcessorType.SUM, OnError.DEAD_LETTER)
     reason = (
-        r"@0: the value is no integer; and as a dead letter it is larger than the 1048588 bytes "
-        rf"that topic {letters} takes \(max.message.bytes\)$"
+        r"@0: the value is not an integer; and as a dead letter it is larger than the 1048588 "
+        rf"bytes that topic {letters} takes \(max.message.bytes\)$"
     )
     with pytest.raises(ProcessingFailedError, match=reason):
         run_once(job.task(replica))

@@ -216,7 +216,7 @@ def test_query_that_uses_nothing_of_its_input_has_a_result_for_each_record(
 def test_random_numbers_and_times_differ_from_batch_to_batch(
     queries: Queries, expression: str
 ) -> None:
-    """Their plans are made anew; the seed and the time are fixed in a plan."""
+    """Their plans are created again; the seed and the time are fixed in a plan."""
     query = queries.open(QuerySpec(f"SELECT {expression} AS value FROM input"))
     assert run(query, ROWS[:1]).values != run(query, ROWS[:1]).values
     query.close()

@@ -152,7 +152,7 @@ def test_former_owner_is_fenced_and_commits_nothing(job: Job) -> None:
 def test_rejected_record_fails_the_task_after_committing_what_came_before(job: Job) -> None:
     job.write(*(Record(b"k", value, 1) for value in (b"1", b"2", b"x", b"4")))
     task = job.task(job.replica(ProcessorType.SUM, OnError.FAIL))
-    with pytest.raises(ProcessingFailedError, match=r"\[0\]@2: the value is no integer"):
+    with pytest.raises(ProcessingFailedError, match=r"\[0\]@2: the value is not an integer"):
         run_once(task)
     assert [r.value for r in job.read(job.config.sink_topic)] == [b"2", b"3"]
     assert job.committed() == 2
@@ -177,7 +177,7 @@ def test_dead_letter_is_the_record_with_the_reason_in_headers(job: Job) -> None:
     assert letter.headers == [
         ("own", b"h"),
         ("__streams.errors.exception", b"RecordRejected"),
-        ("__streams.errors.message", b"the value is no integer"),
+        ("__streams.errors.message", b"the value is not an integer"),
         ("__streams.errors.topic", job.config.source_topic.encode()),
         ("__streams.errors.partition", b"0"),
         ("__streams.errors.offset", b"1"),

@@ -123,7 +123,7 @@ def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) 
 
 
 def test_committed_offset_behind_the_end(job: Job) -> None:
-    """As after the loss of the newest records, or in a topic made anew."""
+    """As after the loss of the newest records, or in a topic created again."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(3)))
     offset = TopicPartition(job.config.source_topic, 0, 1_000)
     wanted = [ConsumerGroupTopicPartitions(job.names.consumer_group("P"), [offset])]
@@ -161,7 +161,7 @@ def test_input_topic_that_was_made_anew(job: Job) -> None:
     job.make_topic_again(job.config.source_topic)
     job.write(*(Record(b"k", b"2", n + 1) for n in range(5)))
     reason = run_until_failed(thread)
-    assert "made anew" in reason or "the topic has lost its end" in reason
+    assert "created again" in reason or "the topic has lost its end" in reason
 
 
 @pytest.mark.usefixtures("short_timeout")

@@ -98,7 +98,7 @@ class World:
         self._all_owners: list[Owner] = []
         self._started = 0
         self._judged = 0
-        names = " beside ".join(each.name for each in chosen)
+        names = " next to ".join(each.name for each in chosen)
         self.broker.tell(f"{names}, {self._faults.weather}")
 
     def live(self) -> None:

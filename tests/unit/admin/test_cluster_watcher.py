@@ -232,7 +232,7 @@ def test_tasks_of_a_report_without_its_full_one_are_not_taken_for_all(
     follow(watcher, beat(1, 0, LEADER), beat(2, 0, report(7, running(1, 6), base=3)))
     watcher.read(0)
     assert presence(watcher) is Presence.UP
-    assert shown(watcher) == {0: "its TaskManager's next full report tells", 1: 6}
+    assert shown(watcher) == {0: "unknown until its TaskManager's next full report", 1: 6}
 
 
 def test_full_report_is_waited_for(watcher: ClusterWatcher, clock: FakeClock) -> None:

@@ -273,7 +273,7 @@ def test_a_long_name_is_folded_and_complete() -> None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_reason_is_below_the_tables_and_complete(width: int) -> None:
-    reason = "record flights[0]@12: the value is no integer, nor anything like it"
+    reason = "record flights[0]@12: the value is not an integer, nor anything like it"
     shown = " ".join(text(large_figures(reason), width).split())
     assert shown.endswith(f"{LONG_NAME}: {reason}")
 

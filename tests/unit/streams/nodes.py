@@ -1,4 +1,4 @@
-"""Small processors and a node group in a task of its own, for the tests beside this file."""
+"""Small processors and a node group in a task of its own, for the tests next to this file."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ while not worker.is_lost:
 
 
 class Driver:
-    """A driver channel that takes note of who comes and goes."""
+    """A driver channel that records who comes and goes."""
 
     def __init__(self) -> None:
         self.came: SimpleQueue[int] = SimpleQueue()
@@ -154,7 +154,7 @@ def test_worker_that_does_not_introduce_itself_is_hung_up_on(
         with pytest.raises(EOFError):
             connection.recv_bytes()
     assert driver.channel.threads == []
-    assert "hello: pid is no integer from 1 up" in capsys.readouterr().out
+    assert "hello: pid is not an integer from 1 up" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("data", [b'{"type":"riddle"}', encode(Stopped())])
@@ -183,7 +183,7 @@ def test_ping_reaches_the_worker(driver: Driver) -> None:
 def test_ping_leaves_out_a_worker_that_is_being_sent_something(driver: Driver) -> None:
     with driver.worker(ECHO):
         with driver.channel._workers[7].sending:
-            driver.channel.ping()  # would wait for ever for the lock
+            driver.channel.ping()  # would wait forever for the lock
         driver.channel.send(7, Stop())
         assert driver.heard.get(timeout=TIMEOUT_S) == Stopped()
 

@@ -102,7 +102,7 @@ def topic() -> Topic:
 @pytest.fixture
 def kept(topic: Topic, tmp_path: Path) -> Iterator[GlobalStores]:
     yield GlobalStores(replace(CONFIG, state_dir=tmp_path), 0, 0, clients_of(topic))
-    assert topic.open_readers == 0, "a test lets go of all that it opens"
+    assert topic.open_readers == 0, "a test releases all that it opens"
 
 
 def clients_of(topic: Topic) -> FakeClients:

@@ -1,4 +1,4 @@
-"""Connections of strangers, and of workers beside them."""
+"""Connections of strangers, and of workers next to them."""
 
 from __future__ import annotations
 

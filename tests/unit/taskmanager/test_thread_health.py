@@ -327,7 +327,7 @@ TIMEOUT_S = 20
 
 
 def waiting(threads: int = 1) -> Host:
-    """Return a host whose last thread is launched anew and has not come up for long."""
+    """Return a host whose last thread is launched again and has not come up for long."""
     host = running_host(threads, assign=range(threads))
     last = threads - 1
     host.take(ThreadLost(last))

@@ -320,7 +320,7 @@ def test_folders_are_told_as_they_are_called(tmp_path: Path) -> None:
     history.run(console=console)
     assert isinstance(console.file, io.StringIO)
     work = folder / "results.backfill"
-    assert console.file.getvalue() == f"done before; remove {work} to do it anew\n"
+    assert console.file.getvalue() == f"done before; remove {work} to do it again\n"
 
 
 def test_a_backfill_whose_first_start_was_interrupted_begins(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_work_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> N
     history.write(number_rows(5))
     (tmp_path / "results.backfill").mkdir()
     (tmp_path / "results.backfill" / "mine").touch()
-    with pytest.raises(ConfigError, match="has mine in it, and is no work folder"):
+    with pytest.raises(ConfigError, match="has mine in it, and is not a work folder"):
         history.run()
 
 
@@ -345,7 +345,7 @@ def test_a_damaged_work_folder_is_refused(tmp_path: Path) -> None:
     history.write(number_rows(5))
     (tmp_path / "results.backfill").mkdir()
     (tmp_path / "results.backfill" / "backfill.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"backfill\.json is damaged .*: remove .* to begin anew"):
+    with pytest.raises(ConfigError, match=r"backfill\.json is damaged .*: remove .* to start over"):
         history.run()
 
 
@@ -360,7 +360,9 @@ def test_a_work_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_a_record_that_fails_ends_it_and_what_is_done_stays(tmp_path: Path) -> None:
     history = History(tmp_path, CHAIN)
     history.write([(b"a", b"1", 0, []), (b"a", b"bad", 1, [])])
-    with pytest.raises(PipelineError, match=r"Adder_0: record in\[0\]@1: the value is no integer"):
+    with pytest.raises(
+        PipelineError, match=r"Adder_0: record in\[0\]@1: the value is not an integer"
+    ):
         history.run()
     again = Here()
     with pytest.raises(PipelineError):

@@ -227,7 +227,7 @@ def test_sum_takes_integers_of_more_digits_than_python_does_by_default(digits: i
 
 @pytest.mark.parametrize("end", [b"_0", b".0", b"e1", b"x", "\u0661".encode()], ids=repr)
 def test_sum_rejects_what_is_long_and_no_integer(end: bytes) -> None:
-    assert sums(b"1", b"9" * 5_000 + end) == ([b"2"], "the value is no integer")
+    assert sums(b"1", b"9" * 5_000 + end) == ([b"2"], "the value is not an integer")
 
 
 @given(
@@ -256,7 +256,7 @@ def test_sum_of_a_long_batch_goes_up_to_what_is_no_integer(at: int, value: bytes
         assert (emitted, rejection) == (wanted, None)
     else:
         assert emitted == wanted[:at]
-        assert rejection == ("the value is no integer" if value else "the value is empty")
+        assert rejection == ("the value is not an integer" if value else "the value is empty")
 
 
 def test_sum_of_minus_zero_is_canonical() -> None:

@@ -384,7 +384,7 @@ def test_partitions_take_turns_where_timestamps_decide_nothing() -> None:
     assert spans == [(A, 2), (B, 1), (A, 1)]
 
 
-# Starting anew
+# Starting again
 
 
 def test_cleared_queues_know_nothing_and_can_be_filled_again() -> None:

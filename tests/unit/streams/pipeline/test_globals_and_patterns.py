@@ -1,4 +1,4 @@
-"""Topologies of the user's with global stores and with sources that read a pattern."""
+"""User topologies with global stores and with sources that read a pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topologies of the user's in pipeline.yaml: their node groups become processors."""
+"""User topologies in pipeline.yaml: their node groups become processors."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         ),
         (
             "- {id: W, type: topology, builder: 1}",
-            "1:36: builder must be a text, got the number 1: put it in quotes",
+            "1:36: builder must be a string, got the number 1: put it in quotes",
         ),
         (
             entry("join", "left: l, right: r, joined: j", ", max_task_idle_ms: -7"),

@@ -21,7 +21,7 @@ def make(folder: Path, *names: str) -> None:
 
 
 def shipped(tmp_path: Path, *python_path: Path, modules: tuple[str, ...] = ()) -> set[str]:
-    """Return what is in the archive besides the engine."""
+    """Return what is in the archive in addition to the engine."""
     file = tmp_path / "archive.zip"
     count = write_archive(file, python_path, modules)
     names = ZipFile(file).namelist()

@@ -37,7 +37,7 @@ class Failing:
         return pa.table({"value": pa.array(values, pa.binary()), "timestamp": [0] * len(values)})
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
 
 def processed(query: Failing, *values: bytes) -> list[bytes | None]:
