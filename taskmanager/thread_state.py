@@ -45,8 +45,8 @@ from taskmanager.thread_events import (
 
 FENCED_FOR_GOOD = 2
 LEAST_COMMIT_INTERVAL_MS = 30
-"""A task whose input has been processed commits no more often, because each transaction costs the broker
-about 5 ms of CPU time and holds up the next one. docs/performance.md has the figures."""
+"""A task whose input has been processed commits no more often, because each transaction costs the
+broker about 5 ms of CPU time and holds up the next one. docs/performance.md has the figures."""
 HANG_TIMEOUTS = 2
 """A transaction is lost when it is open for longer than its timeout, and a commit that began just
 before may take as long again."""

@@ -43,7 +43,7 @@ class Interrupted(BaseException):
 
 @dataclass
 class Here:
-    """Runs tasks one by one; `interrupts` tells before each of them whether to end it all."""
+    """Runs tasks one by one; before each one, `interrupts` decides whether to end the run."""
 
     interrupts: Callable[[BackfillTask], bool] = lambda task: False
     ran: list[str] = field(default_factory=list)

@@ -203,7 +203,7 @@ class Job:
 
 
 class SteppedTask:
-    """A task that is started, worked off and committed by hand."""
+    """A task that a test starts, runs and commits step by step."""
 
     def __init__(self, replica: ProcessorReplica, context: TaskContext) -> None:
         self.assigned = AssignedTask(replica, context, epoch=0)

@@ -262,8 +262,8 @@ def _bytes(table: pa.Table, name: str, path: Path) -> pa.Array:
         or pa.types.is_large_string(type_)
     ):
         raise ConfigError(
-            f'{path}: column "{name}" is of the type {type_}: make it binary or text, as it is to '
-            "stand in Kafka"
+            f'{path}: column "{name}" is of the type {type_}: make it binary or text, as '
+            "Kafka is to get it"
         )
     joined = column.cast(pa.binary()).combine_chunks()
     return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined

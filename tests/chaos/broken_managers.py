@@ -165,7 +165,7 @@ def _expect_refusal(second: Daemon, tm_id: int) -> None:
 
 @fault("control-garbage")
 def control_garbage(rig: Rig) -> None:
-    """Garbage on every control topic: rejected and counted, nobody dies, nothing moves."""
+    """Garbage on every control topic: rejected and counted; no process ends, no task moves."""
     before = rig.wait_until_whole()
     daemons = [rig.job_manager, *rig.task_managers.values()]
     counts_before = _rejections(daemons)

@@ -92,7 +92,7 @@ def _acts(detail: str = "") -> None:
 
 @_sabotage("random-ids", "pause-past-detection")
 def random_ids() -> None:
-    """Transactional ids are random, so nobody fences a former owner."""
+    """Transactional ids are random, so a new owner does not fence the former one."""
 
     @_instead_of(TaskProducer, "__init__")
     def init(original: Any, self: Any, config: Any, transactional_id: str, *rest: Any) -> None:

@@ -33,7 +33,7 @@ def close_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def figures(thread: Thread) -> Mapping[str, int]:
-    """Let the brokers be asked; return what the task tells then."""
+    """Let the brokers be asked; return what the task reports then."""
     thread.thread._context.lag_watch.look()
     return thread.status(TASK).figures
 
@@ -200,7 +200,7 @@ def test_lag_is_told_while_records_wait_behind_slow_code_and_is_0_after(
 
 
 def of(status: ClusterStatus, processor: str, state: TaskState) -> list[TaskStatus]:
-    """Return what is told of the tasks of a processor that are in a state."""
+    """Return the reports about a processor's tasks that are in a state."""
     tasks = [task.status for task in status.tasks if task.task.processor == processor]
     return [task for task in tasks if task is not None and task.state is state]
 

@@ -218,7 +218,7 @@ def use(producer: TransactionalProducer, partition: Partition, metadata: Any) ->
 def test_offsets_are_committed_with_the_transaction_only(
     cluster: Cluster, partition: Partition, connect: Any, reader: Reader, metadata: Any
 ) -> None:
-    """And whoever asks while that is undecided gets no answer."""
+    """A request for them gets no answer while the transaction is open."""
     producer = connect()
     assert reader.committed([partition], 30) == {}
     producer.begin()

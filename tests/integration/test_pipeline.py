@@ -162,7 +162,7 @@ def test_tasks_go_on_without_a_job_manager_and_the_next_one_adopts_them(sample: 
 
 
 def test_the_second_job_manager_rules_and_the_first_one_ends(sample: Engine) -> None:
-    """Two never both lead: the older one finds itself fenced and says so."""
+    """Two never both lead: the older one is fenced, and reports that."""
     first = sample.start_job_manager()
     sample.start_task_manager(0)
     sample.wait_until(all_run([0]))
@@ -174,7 +174,7 @@ def test_the_second_job_manager_rules_and_the_first_one_ends(sample: Engine) -> 
 
 
 def test_a_task_manager_with_a_taken_id_is_refused(sample: Engine) -> None:
-    """The one that lives keeps its tasks; the other one is told why and ends."""
+    """The one that is alive keeps its tasks; the other one gets the reason and ends."""
     sample.start_job_manager()
     sample.start_task_manager(0)
     sample.wait_until(all_run([0]))
@@ -292,7 +292,7 @@ def _wait_for_end(daemon: Daemon) -> None:
 
 
 def test_a_processor_that_is_added_leaves_the_others_as_they_were(sample: Engine) -> None:
-    """Ids, owners and state of the other tasks stay, as `pipeline status` says."""
+    """Ids, owners and state of the other tasks stay, as `pipeline status` shows."""
     rows = [(b"k%d" % (i % KEYS), b"%d" % i) for i in range(10_000)]
     job_manager = sample.start_job_manager()
     sample.start_task_manager(0)

@@ -196,7 +196,7 @@ BROKEN: RawRecord = (b"k", b"broken", [(b"fine", b"1"), (b"\xff\xfe", b"2"), (b"
 def test_record_with_a_broken_header_follows_on_error(
     job: Job, on_error: OnError, type_: ProcessorType
 ) -> None:
-    """Python cannot decode its name, so nobody could pass it on as it is."""
+    """Python cannot decode its name, so it cannot be passed on unchanged."""
     fine: list[RawRecord] = [(b"k", b"%d" % n, [(b"n", b"%d" % n)]) for n in (1, 2)]
     assert write_raw(job, [fine[0], BROKEN, fine[1]]) == 0
     expected = [b"1", b"2"]

@@ -58,7 +58,7 @@ def test_task_goes_on_where_its_copy_is_and_reads_next_to_nothing(job: Job) -> N
         second,
     )
     first.close()
-    # As the JobManager says it: in one command, the revocation first.
+    # As the JobManager sends it: in one command, the revocation first.
     second.revoke(copy_of(count).task)
     second.assign(count)
     step_until(lambda: second.state() is TaskState.RUNNING, second)

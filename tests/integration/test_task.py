@@ -60,7 +60,7 @@ def test_committed_offset_is_that_of_the_last_record_plus_one(job: Job) -> None:
 
 
 def test_task_does_not_go_back_to_where_it_has_been(job: Job) -> None:
-    """A broker that says so has not loaded all offsets, or has lost some."""
+    """The broker has not loaded all offsets, or has lost some."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(7)))
     task = job.task(job.replica(ProcessorType.SUM))
     run_once(task)
@@ -111,7 +111,7 @@ def test_nothing_of_a_dropped_transaction_is_seen_and_it_is_replayed(job: Job) -
 
 
 def test_task_that_is_dropped_leaves_no_producer_behind(job: Job) -> None:
-    """Not even where nobody knows yet whether its state was delivered."""
+    """Not even if it is unknown whether its state was delivered."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
     task = job.task(job.replica(ProcessorType.COUNT))
 
@@ -307,7 +307,7 @@ def test_task_that_starts_again_knows_what_time_it_was(job: Job) -> None:
     run_once(job.task(replica, tm_id=1))
     assert found() == [b"1 at 2000 of 2000", b"2 at 1000 of 2000", b"3 at 500 of 2000"]
     assert job.committed_position() == Committed(3, 2_000)
-    # An operator who sets an offset says nothing of the time.
+    # An operator who sets an offset gives no time.
     job.set_committed(2)
     assert job.committed_position() == Committed(2)
     run_once(job.task(replica))

@@ -100,7 +100,7 @@ def assert_goes_on(job: Job, thread: Thread, partition: int = 1) -> None:
 
 @pytest.mark.parametrize("has_started", [True, False], ids=["running", "new"])
 def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) -> None:
-    """Retention that passed a task is a loss: it says so instead of skipping."""
+    """If retention overtook a task, records are lost: the task fails instead of skipping."""
     replicas = [job.replica(ProcessorType.FORWARD, partition=number) for number in (0, 1)]
     thread = started(job, *replicas)
     if not has_started:
@@ -142,7 +142,7 @@ def test_committed_offset_behind_the_end(job: Job) -> None:
 
 @pytest.mark.usefixtures("short_timeout")
 def test_deleted_input_topic(job: Job) -> None:
-    """librdkafka tells a consumer nothing about it."""
+    """librdkafka does not report it to a consumer."""
     other = job.make_topic("other")
     replica = job.replica(ProcessorType.FORWARD, partition=1)
     thread = started(job, job.replica(ProcessorType.FORWARD), replace(replica, in_topics=(other,)))
@@ -153,7 +153,7 @@ def test_deleted_input_topic(job: Job) -> None:
 
 @pytest.mark.usefixtures("short_timeout")
 def test_input_topic_that_was_made_anew(job: Job) -> None:
-    """librdkafka goes on at the old offset, and so may skip records: the user is told."""
+    """librdkafka goes on at the old offset, and so may skip records: the task reports it."""
     thread = started(job, job.replica(ProcessorType.FORWARD))
     for _ in range(100):
         thread.step()
@@ -252,7 +252,7 @@ def _only(binding: AclBinding) -> AclBindingFilter:
 
 @pytest.mark.parametrize("which", ["input", "output", "state", "group", "transactions"])
 def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) -> None:
-    """The task says so at once; with the right, it goes on where it was."""
+    """The task reports it at once; once it has the right, it goes on where it was."""
     thread = started(guarded, guarded.replica(ProcessorType.COUNT))
     denied = deny(guarded, rights(guarded)[which])
     guarded.write(*(Record(b"k", b"", n + 1) for n in range(3)))

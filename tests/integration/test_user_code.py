@@ -152,7 +152,7 @@ def test_topic_with_other_partitions_than_its_input_is_never_to_be_deleted(
 def test_code_that_is_not_there_stops_the_task_manager_before_anything_moves(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
-    """It says which module it looked for, and where."""
+    """It names the missing module, and where it looked."""
     with running(
         tmp_path, bootstrap_servers, "missing", "[{id: F, type: forward, to: [sink]}]"
     ) as made:

@@ -462,7 +462,7 @@ class ThreadOwner(Owner):
 
 
 class _Channel:
-    """A driver's channel whose other end sends only what a test tells it to."""
+    """A driver's channel whose other end sends only what a test asks for."""
 
     def __init__(self, clock: Clock) -> None:
         self.commands: list[channel_messages.Command] = []

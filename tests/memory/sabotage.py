@@ -30,7 +30,7 @@ Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 
 def random_ids(patch: pytest.MonkeyPatch) -> None:
-    """Each producer has an id of its own, so nobody fences a former owner."""
+    """Each producer has an id of its own, so a new owner does not fence the former one."""
     original, numbers = MemoryProducer.__init__, itertools.count()
 
     def init(self: Any, link: Any, transactional_id: str, *rest: Any) -> None:

@@ -78,7 +78,7 @@ class TaskInstance:
 class Fences:
     """Kafka's transaction coordinator, which lets only the newest producer of each task commit.
 
-    While Kafka is away, nobody can take a task or commit. Standbys, which Kafka does not guard,
+    While Kafka is away, no process can take a task or commit. Standbys, which Kafka does not guard,
     are counted like tasks.
     """
 

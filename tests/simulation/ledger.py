@@ -110,7 +110,7 @@ class Ledger:
         self._look_at_others(report, tasks, listed - held)
 
     def _read(self, report: Report) -> Mapping[TaskId, TaskStatus] | None:
-        """Return the tasks that a TaskManager runs; None if this report does not tell."""
+        """Return the tasks that a TaskManager runs; None if this report does not show them."""
         incarnation = report.incarnation
         last, base, tasks = self._reported.get(incarnation, (0, 0, {}))
         if report.beat <= last or (report.base is not None and report.base != base):
@@ -125,7 +125,7 @@ class Ledger:
     def _look_at_others(
         self, report: Report, tasks: Mapping[TaskId, TaskStatus], others: frozenset[TaskId]
     ) -> None:
-        """Record its unexpected tasks; it becomes the owner of tasks that nobody holds."""
+        """Record its unexpected tasks; it becomes the owner of tasks without an owner."""
         incarnation = report.incarnation
         former = self._unexpected.get(incarnation, frozenset())
         unexpected = {task for task in others if task in former or task in self._holdings}

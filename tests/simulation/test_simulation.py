@@ -54,7 +54,7 @@ def draw_weather(random: Random) -> Weather:
 
 
 def live_through_faults(cluster: Cluster, random: Random) -> None:
-    """Run a cluster with mishaps, mend it, and check that it converges to one settled state."""
+    """Run a cluster with faults, repair it, and check that it converges to one settled state."""
     everybody = range(cluster.tm_number)
     cluster.later(random.choice((1, 5_000)), cluster.start_jobmanager)
     for tm_id in everybody:

@@ -257,7 +257,7 @@ class Conversation:
         self.wire.say(text)
 
     def start_jobmanager(self, name: str = "jm") -> JobManager:
-        """Start a JobManager; it is heard first in each step."""
+        """Start a JobManager; it takes part first in each step."""
         member = JobManager(name, self.wire, self._tm_number)
         self.members.insert(0, member)
         return member

@@ -1,4 +1,4 @@
-"""Who is there is told by the brokers' clock, whatever this host's or a daemon's says."""
+"""Presence goes by the brokers' clock, not by this host's or a daemon's."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def running(partition: int, records_in: int = 0) -> TaskStatus:
 
 
 def shown(watcher: ClusterWatcher) -> dict[int, int | str]:
-    """Return what each task has taken in, or what is said instead."""
+    """Return how many records each task has taken in, or the text shown instead."""
     return {
         info.task.partition: info.status.count("records_in") if info.status else info.reason
         for info in watcher.status().tasks

@@ -78,7 +78,7 @@ def running_task_manager() -> TaskManagerState:
 
 
 def heartbeat() -> Heartbeat:
-    """Return what this TaskManager tells."""
+    """Return the messages of this TaskManager."""
     (beat,) = (c for c in running_task_manager().handle(Tick(1000)) if isinstance(c, Heartbeat))
     return beat
 
@@ -95,7 +95,7 @@ class Victims:
         self.job_manager = settled_job_manager()
         self.task_manager = running_task_manager()
         self.obeyed: list[object] = []
-        """Commands that are more than an answer to whoever wrote."""
+        """Commands that are more than an answer to the sender."""
 
     def take(self, record: ControlRecord) -> None:
         """Do what the daemons do with a record."""

@@ -209,7 +209,7 @@ def test_batches_of_others_neither_end_nor_outgrow_the_one_that_goes_on() -> Non
     assert len(codec._batches) < 10
 
 
-# Whatever else stands on a topic.
+# Whatever else is on a topic.
 
 
 topics = st.sampled_from(

@@ -1,4 +1,4 @@
-"""How config.yaml is read, and what is said about each mistake in it."""
+"""How config.yaml is read, and the error for each mistake in it."""
 
 from __future__ import annotations
 

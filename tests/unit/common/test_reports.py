@@ -69,7 +69,7 @@ def decoded(records: list[ControlRecord], codec: Codec | None = None) -> list[ob
     return [message for message in found if message is not None]
 
 
-# What stands in a report.
+# The content of a report.
 
 
 @pytest.mark.parametrize(

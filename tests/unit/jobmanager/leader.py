@@ -32,7 +32,7 @@ def standby(partition: int, number: int) -> ProcessorReplica:
 
 
 def status(partition: int, state: TaskState = TaskState.RUNNING, number: int = 0) -> TaskStatus:
-    """Return what a TaskManager tells of a task, or a standby, that it runs as it should."""
+    """Return a TaskManager's status of a task, or a standby, that it runs as it should."""
     runs = standby(partition, number)
     return TaskStatus(runs.task, state, fingerprint=runs.fingerprint)
 

@@ -7,7 +7,7 @@ from tests.unit.jobmanager.leader import Leader, assigned, settled
 
 def test_reports_read_long_after_the_last_tick_do_not_shorten_the_wait_for_the_others() -> None:
     leader = settled(6, 3)
-    # Nobody is heard of, then the JobManager is busy for long, with sending that they are down.
+    # No TaskManager reports; then the JobManager is busy for long, reporting that they are down.
     while leader.state.live:
         leader.tick(1000)
     leader.report(0, range(2), sequence=0)

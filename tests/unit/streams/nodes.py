@@ -78,7 +78,7 @@ class CountSeenWhole(BatchProcessor):
 
 
 def calling(process: Callable[[ProcessorContext, Record], None]) -> type[Processor]:
-    """Return a processor that does what a function says."""
+    """Return a processor that calls a function."""
 
     class Calling(Processor):
         def process(self, record: Record) -> None:
@@ -88,7 +88,7 @@ def calling(process: Callable[[ProcessorContext, Record], None]) -> type[Process
 
 
 def calling_whole(process: Callable[[ProcessorContext, Batch], None]) -> type[BatchProcessor]:
-    """Return a processor of batches that does what a function says."""
+    """Return a processor of batches that calls a function."""
 
     class Calling(BatchProcessor):
         def process(self, batch: Batch) -> None:
@@ -98,7 +98,7 @@ def calling_whole(process: Callable[[ProcessorContext, Batch], None]) -> type[Ba
 
 
 def starting(init: Callable[[ProcessorContext], object]) -> type[Processor]:
-    """Return a processor that does in `init` what a function says, and forwards records."""
+    """Return a processor that calls a function in `init`, and forwards records."""
 
     class Starting(Processor):
         def init(self, context: ProcessorContext) -> None:
@@ -307,7 +307,7 @@ def batch(
     offset: int = 0,
     headers: Sequence[KafkaHeaders] | None = None,
 ) -> RecordBatch:
-    """Return records with these values; without keys and at time 0, unless it says otherwise."""
+    """Return records with these values; without keys and at time 0 by default."""
     size = len(values)
     return RecordBatch(
         topic,

@@ -40,7 +40,7 @@ CONFIG = Config(
 
 
 def replica(partition: int, type_: ProcessorType | None = None) -> ProcessorReplica:
-    """Return a replica of the processor P; of the type `forward`, unless it says otherwise."""
+    """Return a replica of the processor P; of the type `forward` by default."""
     type_ = type_ or ProcessorType.FORWARD
     return ProcessorReplica(
         TaskId("P", partition), type_, ("source",), ("sink",), ("in",), ("out",)
@@ -52,7 +52,7 @@ def batch(partition: int, offset: int = 0) -> RecordBatch:
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes only when a test advances it."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0

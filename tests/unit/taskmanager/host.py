@@ -90,7 +90,7 @@ class Host:
         )
 
     def report(self) -> Report:
-        """Return what the next heartbeat says."""
+        """Return the report of the next heartbeat."""
         return reports(self.tick(1000))[-1]
 
 

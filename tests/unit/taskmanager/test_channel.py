@@ -85,7 +85,7 @@ class Driver:
 
     @contextmanager
     def worker(self, what: str, *place: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the worker of thread 7, which says hello and then does something."""
+        """Run the worker of thread 7, which sends `hello` and then does something."""
         arguments = [str(self.channel.port), self.channel.authkey.hex(), *place]
         command = [sys.executable, "-c", CONNECT + what, *arguments]
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
@@ -228,7 +228,7 @@ def test_worker_that_is_gone_already_is_not_killed_again(driver: Driver) -> None
 
 
 def test_worker_whose_thread_has_another_one_is_hung_up_on(driver: Driver) -> None:
-    """Spark took its executor for lost; what it says must not pass for its successor's word."""
+    """Spark took its executor for lost; its messages must not count as its successor's."""
     with driver.worker(TALK) as former, driver.worker(HANG) as successor:
         assert former.wait(TIMEOUT_S) == 3
         driver.channel.kill(7)

@@ -36,7 +36,7 @@ class Topic:
 
     partitions: list[list[Row]] = field(default_factory=lambda: [[], []])
     hidden: int = 0
-    """How many offsets the high watermarks show that nobody can read."""
+    """How many offsets the high watermarks include that cannot be read."""
 
     readers: list[FakeReader] = field(default_factory=list)
     is_known: bool = True

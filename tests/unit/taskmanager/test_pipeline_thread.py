@@ -1,4 +1,4 @@
-"""A PipelineThread's loop with fake tasks: what it lets wait for what, and what it tells."""
+"""A PipelineThread's loop with fake tasks: what waits for what, and what it reports."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def test_a_global_store_that_was_lost_lets_the_tasks_that_use_it_start_again(rig
 
 
 def test_only_what_has_changed_is_reported_and_that_nothing_has_too(rig: Rig) -> None:
-    """The driver takes a thread that says nothing for hung."""
+    """The driver takes a silent thread for hung."""
     first, _ = rig.run(0, 1)
     rig.clock.now_s += 1
     rig.step()

@@ -75,7 +75,7 @@ class StateTopic:
         return Changes(last, len(records))
 
     def restore(self, store: RocksDBStore) -> tuple[int, list[tuple[int, int]]]:
-        """Restore; return how many records were read, and what progress told."""
+        """Restore; return how many records were read, and the reported progress."""
         self.store = store
         told: list[tuple[int, int]] = []
         reader, admin = cast(PartitionReader, self), cast(Admin, self)

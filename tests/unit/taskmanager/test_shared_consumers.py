@@ -1,4 +1,4 @@
-"""Tasks of a PipelineThread that read the same partitions share consumers, and wait for nobody."""
+"""Tasks of a PipelineThread that read the same partitions share consumers, without waiting."""
 
 from __future__ import annotations
 

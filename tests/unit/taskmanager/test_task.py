@@ -63,7 +63,7 @@ TASK = replica(0).task
 
 
 class NotingProducer:
-    """A librdkafka producer that records what it is told."""
+    """A librdkafka producer that records its calls."""
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes

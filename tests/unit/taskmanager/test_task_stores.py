@@ -51,7 +51,7 @@ def test_a_folder_is_directly_in_its_directory_or_refused(name: str) -> None:
 
 
 def test_a_store_whose_name_is_a_path_is_not_opened(tmp_path: Path) -> None:
-    """No builder of a store takes such a name: it would have to come another way."""
+    """No store builder accepts such a name: it would have to come from elsewhere."""
     opened: list[object] = []
     builder: Any = SimpleNamespace(
         name="../precious", logged=False, open=lambda *given: opened.append(given)

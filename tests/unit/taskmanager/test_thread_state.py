@@ -300,7 +300,7 @@ def test_a_task_that_is_fenced_twice_in_a_minute_is_given_up() -> None:
 
 
 def test_a_task_whose_transactions_expire_is_never_given_up() -> None:
-    """The brokers fenced it, and nobody else wants it."""
+    """The brokers fenced it, and no other owner has it."""
     host = running()
     assert [restart_delay_ms(host, EXPIRED) for _ in range(4)] == [1500, 1500, 1500, 2000]
     assert restart_delay_ms(host, FENCED) == 4000
@@ -358,7 +358,7 @@ def test_each_call_has_the_whole_time() -> None:
 
 
 def test_a_commit_that_never_ends_ends_the_process() -> None:
-    """Nothing else would tell that librdkafka hangs: the loop goes on."""
+    """Nothing else would show that librdkafka hangs: the loop goes on."""
     host = running()
     host.take(fed(), ended(is_at_its_end=True))
     assert host.take(host.tick(1000 * TIMEOUT_MS)) == []
@@ -367,7 +367,7 @@ def test_a_commit_that_never_ends_ends_the_process() -> None:
 
 
 def test_each_commit_has_the_whole_time() -> None:
-    """Even if each look at the commits finds another one of the same task under way."""
+    """Even if each look at the commits finds another one of the same task in progress."""
     host = running()
     for _ in range(3):
         host.take(fed(), ended(is_at_its_end=True))

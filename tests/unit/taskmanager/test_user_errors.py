@@ -1,4 +1,4 @@
-"""What the log says about user code that fails: one traceback for each error, then counts."""
+"""The log of user code that fails: one traceback for each error, then counts."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def task(number: int) -> TaskId:
 
 
 class Host:
-    """A core, and the time; the driver is heard all the time."""
+    """A core and a clock; the driver is never silent."""
 
     def __init__(self) -> None:
         self.core = PipelineThreadState(HEARTBEAT_MS, COMMIT_MS, BUDGET_MS, TIMEOUT_MS)
@@ -54,7 +54,7 @@ class Host:
         return ThreadTick(self.now_ms, heard_ms, calls)
 
     def work(self, ms: int, *calls: Call) -> list[Command]:
-        """Let time pass while the process runs and calls go on; return what is said at the end."""
+        """Let time pass while the process runs and calls go on; return the commands at the end."""
         said: list[Command] = []
         for step in [1000] * (ms // 1000) + [ms % 1000] * (ms % 1000 > 0):
             said = self.take(self.tick(step, *calls))

@@ -79,7 +79,7 @@ def test_the_results_are_those_of_the_streaming_run_record_for_record(tmp_path: 
     expected = history.streamed({"in": rows}, *topics)
     assert [history.results(topic)[0] for topic in topics] == expected
     assert all(expected)
-    # The order in which two processors write to one partition is nobody's promise.
+    # The order in which two processors write to one partition is not guaranteed.
     (sink,) = history.streamed({"in": rows}, "out")
     (found,) = history.results("out")
     assert sorted(found, key=repr) == sorted(sink, key=repr)

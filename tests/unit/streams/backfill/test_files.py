@@ -1,4 +1,4 @@
-"""Columns of files become records, or a sentence that says why they cannot."""
+"""Columns of files become records, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_records_come_in_the_order_of_time_and_then_of_the_files(tmp_path: Path)
 def test_large_values_are_read_and_sorted_by_their_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dictionary: bool
 ) -> None:
-    """Neither how many records a row group has, nor its size in the file, says how large it is."""
+    """Neither its number of records nor its size in the file shows how large a row group is."""
     monkeypatch.setattr(files, "_CHUNK_BYTES", 100_000)
     monkeypatch.setattr(files, "_BATCH_RECORDS", 4)
     values = pa.array([b"%d" % (n % 7) * 9_000 for n in range(60)])

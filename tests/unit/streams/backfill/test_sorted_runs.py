@@ -101,7 +101,7 @@ def test_a_merge_is_a_sort_by_time_so_far_position_and_run_however_many_at_once(
 
 @contextmanager
 def few_descriptors(count: int) -> Iterator[None]:
-    """Let this process open no more than so many files besides those that it has."""
+    """Let this process open at most so many more files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + count, hard))

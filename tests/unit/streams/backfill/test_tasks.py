@@ -16,7 +16,7 @@ from streams.engine.group_task import ProcessingFailedError
 
 @dataclass
 class Work:
-    """Writes a file, tells its progress, and raises `error` if there is one."""
+    """Writes a file, reports its progress, and raises `error` if there is one."""
 
     folder: Path
     error: BaseException | None = None

@@ -217,7 +217,7 @@ def test_sum_does_not_wrap_at_32_bits() -> None:
 
 @pytest.mark.parametrize("digits", [4_299, 4_300, 4_301, 1_000_000])
 def test_sum_takes_integers_of_more_digits_than_python_does_by_default(digits: int) -> None:
-    """Python takes half a minute for the longest one; a thread that stands still is replaced."""
+    """Python takes half a minute for the longest one; a thread that hangs is replaced."""
     nines, zeros = b"9" * digits, b"0" * digits
     assert sums(nines, b"1") == ([b"1" + zeros, b"2"], None)
     assert sums(b" -00" + nines + b"\n") == ([b"-" + nines[:-1] + b"8"], None)

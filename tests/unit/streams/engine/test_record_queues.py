@@ -172,7 +172,7 @@ def test_stream_time_punctuation_fires_behind_the_record_that_makes_it_due() -> 
 
 
 def one_at_a_time(columns: dict[Partition, list[int]]) -> list[tuple[str, int]]:
-    """Order records as the rule says it, by looking at all heads before each."""
+    """Order records by the rule itself, by looking at all heads before each."""
     left = {partition: list(column) for partition, column in columns.items()}
     ordered = []
     while any(left.values()):

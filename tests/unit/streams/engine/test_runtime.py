@@ -303,7 +303,7 @@ def test_a_commit_can_be_asked_for() -> None:
 
 
 class Told(Processor):
-    """Tells when it begins and ends; raises where its name says so."""
+    """Records when it begins and ends; raises where its name asks for it."""
 
     def __init__(self, name: str, steps: list[str], fails: tuple[str, ...] = ()) -> None:
         self._name, self._steps, self._fails = name, steps, fails

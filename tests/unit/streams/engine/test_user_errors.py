@@ -348,7 +348,7 @@ def test_recursion_has_each_line_once() -> None:
     assert trace.count("in _down") == 1
 
 
-# Whoever wants to know
+# Callers that want to know
 
 
 @pytest.mark.parametrize(

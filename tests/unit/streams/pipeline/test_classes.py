@@ -1,4 +1,4 @@
-"""User classes in pipeline.yaml: what is read, and what is said about mistakes."""
+"""User classes in pipeline.yaml: what is read, and the errors for mistakes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ processors:
 
 
 def with_key(key: str) -> str:
-    """Return a processor of a class with something besides, on line 1 from column 36 on."""
+    """Return a processor of a class with other keys, on line 1 from column 36 on."""
     return f'- {{id: A, type: "shop:A", to: [sink], {key}}}'
 
 

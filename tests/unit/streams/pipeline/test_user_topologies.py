@@ -22,7 +22,7 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
 
 
 def entry(builder: str, config: str = "", more: str = "", id_: str = "W") -> str:
-    """Return a line with a topology; its id stands in column 8."""
+    """Return a line with a topology; its id begins in column 8."""
     keys = f'id: {id_}, type: topology, builder: "{MODULE}:{builder}", config: {{{config}}}'
     return f"- {{{keys}{more}}}"
 

@@ -134,7 +134,7 @@ def test_window_store_behaves_as_a_dict_of_what_has_not_expired(
     )
     backend = Backend(kind, tmp_path_factory.mktemp("model"))
     store: Any = backend.build(definition)
-    # Stream time stands in the model as a window of its own, with a key that nobody has.
+    # Stream time is in the model as a window of its own, with a key that is not used.
     states: dict[str, dict[Any, int]] = {name: {} for name in ("now", "saved", "committed")}
     for number, (action, put_key, time, value) in enumerate(steps):
         now = states["now"]

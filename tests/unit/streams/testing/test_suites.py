@@ -1,4 +1,4 @@
-"""`pipeline test`: what YAML suites can say, and what is said about their mistakes."""
+"""`pipeline test`: what YAML suites can contain, and the errors for their mistakes."""
 
 from __future__ import annotations
 
