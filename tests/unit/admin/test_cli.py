@@ -135,6 +135,11 @@ def test_validate_says_ok_with_counts(files: tuple[Path, Path]) -> None:
     assert result.stdout == "ok: 3 processors, 6 tasks, 12 topics\n"
 
 
+def test_validate_says_one_processor_of_one(files: tuple[Path, Path]) -> None:
+    files[1].write_text("- {id: A, type: forward, to: [sink]}")
+    assert pipeline("validate", *files).stdout.startswith("ok: 1 processor, 2 tasks, ")
+
+
 def test_validate_reports_mistakes_on_stderr_and_exits_with_2(files: tuple[Path, Path]) -> None:
     config, path = files
     path.write_text("- {id: A, type: cuont, to: [snik]}")
