@@ -29,7 +29,7 @@ from pyspark.util import _load_from_socket
 
 from common.errors import ConfigError
 from common.table_settings import TableSettings
-from streams.spark.access import require_readable
+from streams.spark.access import located, require_readable
 from streams.spark.columns import schema_of
 from streams.spark.messages import may_be_a_records_fault, one_line
 from streams.spark.output import require_plain_types, shaped
@@ -103,7 +103,7 @@ class SparkQueries:
             raise QueryError(self._refusal)
         require_readable(self._readable, spec.tables)
         with _translated():
-            tables = self._tables.take(spec.tables)
+            tables = self._tables.take(located(self._readable, spec.tables))
             try:
                 return RunningQuery(self._session, spec, tables, self._code, self._tables)
             except BaseException:
