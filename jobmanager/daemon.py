@@ -111,6 +111,7 @@ class JobManagerDaemon:
                 self._lead(tick)
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
+                self._reports.poll()
             self._lead(StopRequested())
         finally:
             self._purger.stop()

@@ -78,7 +78,8 @@ class Admin:
     def _client(self) -> AdminClient:
         """The client, replaced if it lost all brokers or if a recent request got no answer."""
         with self._changing:
-            self._latest.poll(0)
+            with self._lifeline.log.polling():
+                self._latest.poll(0)
             # At once: the loss may have been long ago, as nobody else polls.
             if self._lifeline.is_cut or any(map(_is_unanswered, self._asked)):
                 self._replace()

@@ -10,6 +10,7 @@ import pytest
 
 from common.codec import Codec
 from common.config import Config
+from common.kafka.clients import TransactionFailedError
 from common.messages import ControlRecord, JobManagerBeat
 from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, TaskId, Topology
 from common.topics import TopicNames
@@ -46,6 +47,7 @@ class Kafka:
             read=lambda _: [],
             close=nothing,
             write=self.take,
+            poll=nothing,
         )
 
     def take(self, records: Sequence[ControlRecord]) -> None:
@@ -53,7 +55,7 @@ class Kafka:
 
     def ruling_writer(self, *_: object) -> SimpleNamespace:
         if not self.answers:
-            raise daemon.TransactionFailedError("Kafka is away")
+            raise TransactionFailedError("Kafka is away")
         return SimpleNamespace(write=lambda _: EPOCH)
 
 
