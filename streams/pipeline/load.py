@@ -32,7 +32,7 @@ from streams.pipeline.user_topology import build_topology
 from streams.spark.access import table_problems
 from streams.spark.spec import Queries, QueryError, QuerySpec, SparkLostError
 from streams.topology import NodeGroup
-from streams.user_code import UserCode, form_problem
+from streams.user_code import UserCode, form_problem, require_other_names
 
 
 def load_pipeline(
@@ -44,6 +44,7 @@ def load_pipeline(
     the queries that it will run. `with_classes` imports users' classes and checks that they accept
     their config. Raises ConfigError with every problem found.
     """
+    require_other_names(config.modules, config.python_path)
     problems = Problems(path)
     pipeline = read_pipeline(read_yaml(path, problems), problems)
     check_graph(pipeline, problems)
