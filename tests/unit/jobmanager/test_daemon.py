@@ -36,6 +36,7 @@ class Kafka:
     def __init__(self) -> None:
         self.reports: list[ControlRecord] = []
         self.answers = True
+        self.polls = 0
 
     def client(self, *_: object, **__: object) -> SimpleNamespace:
         nothing: Any = lambda *_: None  # noqa: E731
@@ -47,11 +48,14 @@ class Kafka:
             read=lambda _: [],
             close=nothing,
             write=self.take,
-            poll=nothing,
+            poll=self.poll,
         )
 
     def take(self, records: Sequence[ControlRecord]) -> None:
         self.reports += records
+
+    def poll(self) -> None:
+        self.polls += 1
 
     def ruling_writer(self, *_: object) -> SimpleNamespace:
         if not self.answers:
@@ -102,3 +106,8 @@ def test_job_manager_that_is_stopped_says_so_in_its_last_heartbeat(kafka: Kafka)
 def test_job_manager_that_never_led_stops_without_a_word(kafka: Kafka) -> None:
     kafka.answers = False
     assert beats(kafka, looks=3) == []
+
+
+def test_errors_of_reports_are_looked_for_in_each_turn(kafka: Kafka) -> None:
+    beats(kafka, looks=3)
+    assert kafka.polls == 3
