@@ -18,6 +18,7 @@ from common.cli import run_command
 from common.config import Config, load_config
 from common.errors import ConfigError
 from common.nodes import ON_SPARK, Topology
+from common.suggest import counted
 from common.topics import control_topics, data_topics
 from streams.engine.user_code import UserCode
 from streams.pipeline.load import check_pipeline_file, load_pipeline
@@ -73,7 +74,8 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
         )
     topics = (*data_topics(settings, topology), *control_topics(settings))
     tasks = settings.topic_names.tasks(topology, settings.parallelism)
-    typer.echo(f"ok: {len(topology.nodes)} processors, {len(tasks)} tasks, {len(topics)} topics")
+    counts = {"processor": len(topology.nodes), "task": len(tasks), "topic": len(topics)}
+    typer.echo(f"ok: {', '.join(counted(count, noun) for noun, count in counts.items())}")
 
 
 @app.command()
@@ -173,7 +175,7 @@ def backfill(
     plan = make_plan(config, pipeline, from_, to)
     result = run_backfill(plan, work or default_work(plan), Console(stderr=True), BoundedJobs)
     written = ", ".join(f"{count:,} to {topic}" for topic, count in result.written.items())
-    typer.echo(f"{result.read:,} records read; written: {written or 'none'}")
+    typer.echo(f"{counted(result.read, 'record')} read; written: {written or 'none'}")
     if result.skipped or result.dropped:
         typer.echo(f"{result.skipped:,} skipped, {result.dropped:,} dropped")
 

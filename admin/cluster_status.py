@@ -158,7 +158,9 @@ def newest(beats: Iterable[Beat]) -> list[Beat]:
     """
     last: dict[str, Beat] = {}
     for beat in beats:
-        last[_sender(beat.content)] = beat
+        sender = _sender(beat.content)
+        if sender not in last or not _is_outdated(beat.content, last[sender].content):
+            last[sender] = beat
     return list(last.values())
 
 
@@ -203,6 +205,16 @@ def _sender(content: Report | JobManagerBeat) -> str:
     return f"{content.tm_id} {content.incarnation}"
 
 
+def _is_outdated(content: Report | JobManagerBeat, former: Report | JobManagerBeat) -> bool:
+    """Whether a JobManager says that it stops after a newer one has begun to lead."""
+    return (
+        isinstance(content, JobManagerBeat)
+        and isinstance(former, JobManagerBeat)
+        and content.leaving
+        and content.epoch < former.epoch
+    )
+
+
 def _participants(
     beats: Iterable[Beat], now_ms: int, overdue_ms: int
 ) -> dict[int, tuple[int, Report]]:
@@ -231,6 +243,8 @@ def _job_manager(beat: Beat | None, now_ms: int, overdue_ms: int) -> JobManagerI
     assert isinstance(beat.content, JobManagerBeat)
     age_ms = max(now_ms - beat.sent_at_ms, 0)
     presence = Presence.UP if age_ms <= overdue_ms else Presence.DOWN
+    if beat.content.leaving:
+        presence = Presence.LEFT
     return JobManagerInfo(presence, beat.content.epoch, age_ms)
 
 

@@ -13,6 +13,7 @@ from common.expansion import expand
 from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
 from common.names import MAX_NAME_LENGTH, name_problem
+from common.suggest import counted
 from common.table_settings import TableSettings, read_table_settings
 from common.topic_names import TopicNames, collision_key
 from common.yaml_positions import (
@@ -189,7 +190,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
-        tables=read_table_settings(fields, problems),
+        tables=read_table_settings(fields, folder, problems),
         kafka=read_kafka_settings(fields.pairs("kafka"), problems),
     )
     if config.commit_interval_ms >= config.transaction_timeout_ms:
@@ -282,8 +283,8 @@ def _check_names(config: Config, fields: Fields, problems: Problems) -> None:
     if longest > MAX_NAME_LENGTH and not problems.found_at(fields.at("job_name")):
         problems.add(
             fields.at("job_name"),
-            f"job_name is {longest - MAX_NAME_LENGTH} characters too long: with it, the topic "
-            f'"heartbeat_events_topic" gets a name that Kafka refuses',
+            f"job_name is {counted(longest - MAX_NAME_LENGTH, 'character')} too long: with it, the "
+            'topic "heartbeat_events_topic" gets a name that Kafka refuses',
         )
     for key, name in topics.items():
         owner = names.reserved_for(name)

@@ -278,11 +278,15 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class JobManagerBeat:
-    """JobManager to any observer: the owner of each task (`None`: no owner right now)."""
+    """JobManager to any observer: the owner of each task (`None`: no owner right now).
+
+    `leaving` marks the last heartbeat of a JobManager that stops on purpose.
+    """
 
     epoch: int
     sent_at_ms: int
     owners: Mapping[TaskId, int | None] = field(hash=False)
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

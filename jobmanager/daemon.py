@@ -38,9 +38,11 @@ from jobmanager.input_watch import InputWatch
 from jobmanager.leadership import (
     Leadership,
     LeaderState,
+    SayGoodbye,
     SosRead,
     SosWritten,
     StepDown,
+    StopRequested,
     TakeOver,
     WriteFailed,
     WriteFenced,
@@ -110,6 +112,8 @@ class JobManagerDaemon:
                 self._lead(tick)
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
+                self._reports.poll()
+            self._lead(StopRequested())
         finally:
             self._purger.stop()
             self._inputs.stop()
@@ -141,6 +145,9 @@ class JobManagerDaemon:
                         f"another JobManager of this job took over (epoch {rival_epoch}, this "
                         f"one's is {self._leadership.epoch}). This one ends; the pipeline goes on."
                     )
+                case SayGoodbye(epoch):
+                    last = JobManagerBeat(epoch, 0, self._state.owners, leaving=True)
+                    self._reports.write(self._codec.encode(last, wall_clock_ms()))
 
     def _write_sos(self, takes_over: bool) -> None:
         """Write `sos`, with a new writer if `takes_over`; its offset is the new epoch."""

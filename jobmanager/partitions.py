@@ -6,6 +6,7 @@ from common.config import Config
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.nodes import Topology
+from common.suggest import counted
 from common.topics import user_topics
 from streams.pipeline.partitions import with_counts
 
@@ -41,8 +42,9 @@ def check_state_topics(topology: Topology, config: Config, admin: Admin) -> None
             has = existing.get(topic, needed)
             if has != needed and largest:
                 raise ConfigError(
-                    f'the input {" and ".join(largest)} of "{node.id}" has {needed} partitions, '
-                    f"and had {has} when its state began: keys have moved to other partitions "
-                    f"than their state. Keep the topic {topic}, it is the state; what to do: "
+                    f'the input {" and ".join(largest)} of "{node.id}" has '
+                    f"{counted(needed, 'partition')}, and had {has} when its state began: keys "
+                    "have moved to other partitions than their state. Keep the topic "
+                    f"{topic}, it is the state; what to do: "
                     'docs/operations.md, "Changing a pipeline"'
                 )

@@ -146,6 +146,7 @@ class TaskManagerDaemon:
         self._log.info("TaskManager stopped")
 
     def _tick(self) -> None:
+        self._writer.poll()
         for record in self._reader.read(POLL_S):
             try:
                 message = self._codec.decode(record)

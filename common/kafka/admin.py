@@ -37,6 +37,7 @@ from common.kafka.clients import (
     retry,
 )
 from common.kafka.lifeline import connect_with_lifeline
+from common.suggest import counted
 from common.topics import TopicSpec
 
 REQUEST_TIMEOUT_S = 30
@@ -77,7 +78,8 @@ class Admin:
     def _client(self) -> AdminClient:
         """The client, replaced if it lost all brokers or if a recent request got no answer."""
         with self._changing:
-            self._latest.poll(0)
+            with self._lifeline.log.polling():
+                self._latest.poll(0)
             # At once: the loss may have been long ago, as nobody else polls.
             if self._lifeline.is_cut or any(map(_is_unanswered, self._asked)):
                 self._replace()
@@ -124,8 +126,8 @@ class Admin:
         """
         existing = self.partition_counts(spec.name for spec in specs)
         misfits = [
-            f"topic {spec.name} has {existing[spec.name]} partitions, the pipeline needs "
-            f"{spec.partitions}; what to do: docs/operations.md, "
+            f"topic {spec.name} has {counted(existing[spec.name], 'partition')}, the pipeline "
+            f"needs {spec.partitions}; what to do: docs/operations.md, "
             '"A topic has the wrong number of partitions"'
             for spec in specs
             if existing.get(spec.name, spec.partitions) != spec.partitions

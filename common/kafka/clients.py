@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -49,6 +49,8 @@ _PASSING = frozenset(
 _UNCLEAR = frozenset({KafkaError.UNKNOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
 _ANSWER_MS = 10_000
 _CONNECT_LOG_INTERVAL_S = 10.0
+_PROMPT_S = 2.0
+_ABOUT_CONNECTIONS = ("FAIL", "ERROR", "REQTMOUT")
 _RIGHT = "a right is missing: grant it, then start the JobManager again"
 _OFFSET = (
     "the offset to go on at is not in the topic: its record was deleted before it was processed, "
@@ -140,6 +142,42 @@ class _LogFilter(logging.Filter):
 
 
 _LOG_FILTER = _LogFilter()
+
+
+class PromptLog:
+    """Leaves out of a client's log what may be long past.
+
+    librdkafka keeps its messages until the client is polled. A client that is polled only now and
+    then would report lost connections long after it has connected again. So when a client was not
+    polled for two seconds, what it kept about connections is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._polled_s = time.monotonic()
+        self._is_late = False
+
+    def logger(
+        self, settings: dict[str, Any], *first: Callable[[logging.LogRecord], bool]
+    ) -> logging.Logger:
+        """Return a logger for one client; the filters `first` see everything."""
+        logger = logging.Logger("librdkafka")
+        logger.parent = settings["logger"]
+        for each in (*first, self._is_news, *settings["logger"].filters):
+            logger.addFilter(each)
+        return logger
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Wrap each poll of the client."""
+        self._is_late = time.monotonic() - self._polled_s > _PROMPT_S
+        try:
+            yield
+        finally:
+            self._is_late = False
+            self._polled_s = time.monotonic()
+
+    def _is_news(self, record: logging.LogRecord) -> bool:
+        return not (self._is_late and record.getMessage().startswith(_ABOUT_CONNECTIONS))
 
 
 def lower(settings: dict[str, Any], name: str, most: int) -> None:

@@ -175,7 +175,12 @@ class ReportWriter:
                 if error.fatal() or error.code() == KafkaError._FATAL:
                     # This producer can never send again.
                     self._connect()
-        self._producer.poll(0)
+        self.poll()
+
+    def poll(self) -> None:
+        """Log the errors of reports that were not sent; does not block. Call it often."""
+        with self._lifeline.log.polling():
+            self._producer.poll(0)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -236,15 +241,19 @@ class CommandWriter:
         except KafkaException as exception:
             raise translate(exception) from exception
         retry(self._producer.commit_transaction, self._timeout_s)
-        self._producer.poll(0)
+        self._poll()
         return self._last.offset
 
     def _require_brokers(self) -> None:
         """Raise if all brokers were lost and none answers now, before a whole transaction fails."""
-        self._producer.poll(0)
+        self._poll()
         if self._lifeline.is_cut:
             try:
                 self._producer.list_topics(timeout=_PROBE_S)
             except KafkaException as exception:
                 raise TransactionFailedError("all brokers were lost") from exception
             self._lifeline.mend()
+
+    def _poll(self) -> None:
+        with self._lifeline.log.polling():
+            self._producer.poll(0)

@@ -13,7 +13,14 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from common.errors import EngineError
-from common.kafka.clients import T, TransactionFailedError, connect, retry, translate
+from common.kafka.clients import (
+    PromptLog,
+    T,
+    TransactionFailedError,
+    connect,
+    retry,
+    translate,
+)
 from common.spare_threads import SpareThreads
 
 _WAIT_S = 0.1
@@ -38,11 +45,9 @@ class GuardedProducer:
         self._timeout_s = timeout_s
         self._threads = threads
         self._connections = _Connections()
+        self._log = PromptLog()
         # The error callback does not report that a connection was closed; the log does.
-        logger = logging.Logger("librdkafka")
-        logger.parent = settings["logger"]
-        for keep in (self._connections.on_log, *settings["logger"].filters):
-            logger.addFilter(keep)
+        logger = self._log.logger(settings, self._connections.on_log)
         self.client = connect(
             Producer, settings | {"error_cb": self._connections.on_error, "logger": logger}
         )
@@ -71,7 +76,8 @@ class GuardedProducer:
     def poll(self, timeout_s: float = 0) -> None:
         """Let librdkafka call back. An error that is fatal to the producer is raised here, once."""
         try:
-            self.client.poll(timeout_s)
+            with self._log.polling():
+                self.client.poll(timeout_s)
         except KafkaException as exception:
             self._end = self.cause(exception)
             raise self._end from exception

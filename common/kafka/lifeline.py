@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
 
-from common.kafka.clients import connect
+from common.kafka.clients import PromptLog, connect
 
 LOSS_TIMEOUT_S = 5.0
 
@@ -27,6 +27,8 @@ class Lifeline:
 
     def __init__(self) -> None:
         self._lost_s: float | None = None
+        self.log = PromptLog()
+        """The log of the client; a client that is polled only now and then needs its `polling`."""
 
     def on_error(self, error: KafkaError) -> None:
         """Record an error; the client calls this while it is polled."""
@@ -53,4 +55,5 @@ def connect_with_lifeline(
 ) -> tuple[T, Lifeline]:
     """Make a client, and the lifeline that says when to replace it. Raises as `connect`."""
     lifeline = Lifeline()
-    return connect(client, settings | {"error_cb": lifeline.on_error}), lifeline
+    logger = lifeline.log.logger(settings)
+    return connect(client, settings | {"error_cb": lifeline.on_error, "logger": logger}), lifeline

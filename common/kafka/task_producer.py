@@ -26,6 +26,7 @@ from common.kafka.guarded_producer import GuardedProducer
 from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size, size_bound
 from common.spare_threads import SpareThreads
+from common.suggest import counted
 
 # librdkafka takes 0 for the current time, so a record with timestamp 0 becomes 1 ms younger.
 _FIRST_MS = 1
@@ -234,7 +235,7 @@ class TaskProducer:
             for key, value in changes.items():
                 if record_size(key, value, None) > limit:
                     raise NonRetriableError(
-                        f"the state of a key of {len(key)} bytes is larger than the "
+                        f"the state of a key of {counted(len(key), 'byte')} is larger than the "
                         f"{limit} bytes that topic {topic} takes (max.message.bytes)"
                     )
         last = len(keys) - 1

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from common.errors import ConfigError, EngineError, PipelineError
+from common.suggest import counted
 from streams.backfill.outputs import count_runs
 from streams.engine.group_task import Figures, ProcessingFailedError
 from streams.errors import StreamsError, SupplierError
@@ -137,7 +138,7 @@ def require_runs(folder: Path) -> None:
     done = result_of(folder)
     found = count_runs(folder)
     if done is None or found != done.runs:
-        lost = "is not there" if done is None else f"has {found} of its {done.runs} runs"
+        lost = "is not there" if done is None else f"has {counted(found, 'run')}, not {done.runs}"
         raise ConfigError(
             f"{folder} {lost}, though its task is done: the work folder must be on a storage that "
             "all executors of Spark see under the same path, and nobody else may change it. Start "

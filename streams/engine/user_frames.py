@@ -13,11 +13,11 @@ from types import CodeType, FrameType
 
 from common.errors import shorten
 
-_ROOT = Path(__file__).parents[2]
-_ENGINE = tuple(
-    f"{_ROOT / package}{os.sep}"
-    for package in ("admin", "common", "jobmanager", "streams", "taskmanager")
-)
+ENGINE_PACKAGES = ("admin", "common", "jobmanager", "streams", "taskmanager")
+ENGINE_FOLDER = Path(__file__).parents[2]
+"""The folder that the engine's packages are in."""
+
+_ENGINE = tuple(f"{ENGINE_FOLDER / package}{os.sep}" for package in ENGINE_PACKAGES)
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CALLED_BY_THE_ENGINE = ("confluent_kafka", "py4j", "pyarrow", "pyspark")

@@ -22,7 +22,7 @@ from common.nodes import (
 from common.topic_names import TopicNames
 from common.yaml_positions import Problems, read_yaml
 from streams.engine.node_group import NodeGroup
-from streams.engine.user_code import UserCode, form_problem
+from streams.engine.user_code import UserCode, form_problem, require_other_names
 from streams.errors import StreamsError
 from streams.pipeline.entries import Entry
 from streams.pipeline.file import NEEDS_JSON, PipelineFile, read_pipeline
@@ -44,6 +44,7 @@ def load_pipeline(
     the queries that it will run. `with_classes` imports users' classes and checks that they accept
     their config. Raises ConfigError with every problem found.
     """
+    require_other_names(config.modules, config.python_path)
     problems = Problems(path)
     pipeline = read_pipeline(read_yaml(path, problems), problems)
     check_graph(pipeline, problems)

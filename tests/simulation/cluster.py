@@ -306,10 +306,9 @@ class Cluster:
             thread.hold_a_task()
 
     def crash_jobmanager(self) -> None:
-        """`kill -9` of a JobManager."""
+        """End a JobManager, by a clean shutdown or by `kill -9`."""
         for process in self._one_of(self.jobmanagers):
-            self.log(f"{process.name} is killed")
-            process.alive = False
+            process.end(self.now_ms, crash=self.random.random() < 0.5)
             self.later(20_000, self._replace_jobmanager)
 
     def edit_pipeline(self) -> None:

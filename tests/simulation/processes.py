@@ -25,9 +25,11 @@ from jobmanager.leadership import Event as LeadershipEvent
 from jobmanager.leadership import (
     Leadership,
     LeaderState,
+    SayGoodbye,
     SosRead,
     SosWritten,
     StepDown,
+    StopRequested,
     TakeOver,
     WriteFailed,
     WriteFenced,
@@ -118,6 +120,13 @@ class JobManagerProcess(Process):
         self.owners = self.state.owners
         self.ledger.compare(self.owners, self.state.live, self._ticked_ms)
 
+    def end(self, now_ms: int, *, crash: bool) -> None:
+        """End for good, by `kill -9` or by SIGTERM."""
+        self.trace(f"{self.name} is {'killed' if crash else 'stopped'}")
+        if not crash:
+            self._lead(StopRequested(), now_ms)
+        self.alive = False
+
     def _take_turn(self, now_ms: int) -> None:
         if self._takes_over_at_ms is None:
             tick = Tick(self.tick_ms(now_ms))
@@ -156,6 +165,9 @@ class JobManagerProcess(Process):
                 case StepDown(rival_epoch):
                     self.trace(f"{self.name} superseded by epoch {rival_epoch}")
                     self.alive = False
+                case SayGoodbye(epoch):
+                    last = JobManagerBeat(epoch, 0, self.state.owners, leaving=True)
+                    self._broker.report(last)
 
     def _write_sos(self, now_ms: int, *, takes_over: bool) -> None:
         try:

@@ -28,7 +28,14 @@ from common.status import TaskState, TaskStatus
 from common.tick import Tick
 from common.topic_names import TopicNames
 from jobmanager import events as jobmanager
-from jobmanager.leadership import Leadership, SosRead, SosWritten, WriteFenced
+from jobmanager.leadership import (
+    Leadership,
+    SayGoodbye,
+    SosRead,
+    SosWritten,
+    StopRequested,
+    WriteFenced,
+)
 from jobmanager.state import JobManagerState
 from taskmanager import events as taskmanager
 from taskmanager.state import TaskManagerState
@@ -184,6 +191,15 @@ class JobManager(Member):
                     self._handle(jobmanager.Echoed())
                 case Threads(report) | Heartbeat(report):
                     self._handle(jobmanager.Reported(report))
+
+    def stop(self) -> None:
+        """Ask for a graceful end, as SIGTERM does."""
+        for command in self._leadership.handle(StopRequested()):
+            assert isinstance(command, SayGoodbye)
+            last = JobManagerBeat(command.epoch, self.wire.now_ms, self.state.owners, leaving=True)
+            self.wire.write(last)
+        self.wire.lines.append(f"{'':8}{self.name} exits")
+        self.alive = False
 
     def _handle(self, event: jobmanager.Event) -> None:
         for message in self.state.handle(event):

@@ -117,7 +117,7 @@ def test_start_with_something_else_than_what_runs_is_refused(
     result = cli.run("start", *arguments)
 
     assert result.exit_code == 3
-    assert f"already runs in {cli.folder} with 1 broker(s) from port {cli.port}" in result.stderr
+    assert f"already runs in {cli.folder} with 1 broker from port {cli.port}" in result.stderr
 
 
 def test_a_port_in_use_is_its_own_error(cli: Cli) -> None:
@@ -277,7 +277,7 @@ def test_another_number_of_brokers_than_the_data_is_for_is_refused(cli: Cli) -> 
     result = cli.start()
 
     assert result.exit_code == 3
-    assert "holds the data of 2 broker(s), not of 1" in result.stderr
+    assert "holds the data of 2 brokers, not of 1" in result.stderr
 
 
 def test_a_folder_of_somebody_elses_files_is_not_taken_for_data(cli: Cli) -> None:

@@ -135,6 +135,23 @@ def test_validate_says_ok_with_counts(files: tuple[Path, Path]) -> None:
     assert result.stdout == "ok: 3 processors, 6 tasks, 12 topics\n"
 
 
+def test_validate_says_one_processor_of_one(files: tuple[Path, Path]) -> None:
+    files[1].write_text("- {id: A, type: forward, to: [sink]}")
+    assert pipeline("validate", *files).stdout.startswith("ok: 1 processor, 2 tasks, ")
+
+
+@pytest.mark.parametrize("command", ["validate", "describe"])
+def test_module_with_a_name_of_the_engine_is_refused(
+    command: str, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with files[0].open("a") as out:
+        out.write("python_path: [.]\n")
+    (tmp_path / "common.py").write_text("")
+    result = pipeline(command, *files)
+    assert result.exit_code == 2
+    assert f'the module "common" in {tmp_path / "common.py"} has the name' in result.stderr
+
+
 def test_validate_reports_mistakes_on_stderr_and_exits_with_2(files: tuple[Path, Path]) -> None:
     config, path = files
     path.write_text("- {id: A, type: cuont, to: [snik]}")

@@ -53,8 +53,10 @@ def report(
     return Beat(NOW_MS - age_ms, content)
 
 
-def leader(owners: dict[TaskId, int | None], age_ms: int = 100, epoch: int = 7) -> Beat:
-    return Beat(NOW_MS - age_ms, JobManagerBeat(epoch, NOW_MS - age_ms, owners))
+def leader(
+    owners: dict[TaskId, int | None], age_ms: int = 100, epoch: int = 7, *, leaving: bool = False
+) -> Beat:
+    return Beat(NOW_MS - age_ms, JobManagerBeat(epoch, NOW_MS - age_ms, owners, leaving))
 
 
 def running(task: TaskId, **figures: int) -> TaskStatus:
@@ -371,6 +373,27 @@ def test_missing_job_manager_and_owners_are_said() -> None:
     silent = text(look(leader({COUNT: None}, age_ms=5000)))
     assert "no JobManager: the last one, of epoch 7, fell silent 5.0 s ago." in silent
     assert "Nobody runs Count_0" in silent
+
+
+@pytest.mark.parametrize("age_ms", [100, 5000])
+def test_stopped_job_manager_is_said_to_have_been_stopped(age_ms: int) -> None:
+    found = look(leader({COUNT: 0}, age_ms + 100), leader({COUNT: 0}, age_ms, leaving=True))
+    assert found.job_manager.presence is Presence.LEFT
+    assert found.to_json()["job_manager"]["state"] == "LEFT"
+    assert f"the last one, of epoch 7, was stopped {age_ms / 1000:.1f} s ago." in text(found)
+
+
+def test_task_of_a_stopped_job_manager_goes_on_where_it_is_reported() -> None:
+    found = look(leader({COUNT: 0}, leaving=True), report(0, running(COUNT)))
+    assert found.tasks[0].owner == 0
+    assert found.all_run
+    assert look(leader({COUNT: 0}, leaving=True)).without_owner == (COUNT,)
+
+
+def test_successor_of_a_stopped_job_manager_is_shown_even_if_it_began_before_the_end() -> None:
+    stopped, leads = leader({}, 50, epoch=7, leaving=True), leader({}, 100, epoch=8)
+    for beats in ((stopped, leads), (leads, stopped)):
+        assert look(*beats).job_manager.presence is Presence.UP
 
 
 def test_the_json_has_every_key_whatever_the_state() -> None:

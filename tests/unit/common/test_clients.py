@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+import common.kafka.admin
+import common.kafka.control
+import common.kafka.guarded_producer
 from common.kafka import clients
+from common.kafka.admin import Admin
+from common.kafka.control import CommandWriter, ReportWriter
+from common.kafka.guarded_producer import GuardedProducer
+from common.spare_threads import SpareThreads
+from tests.unit.common.config_texts import BASE, load
+
+CONFIG = load(BASE)
 
 
 def record(message: str) -> logging.LogRecord:
@@ -32,3 +44,86 @@ def test_other_messages_are_logged_except_those_that_the_caller_gets_as_exceptio
     log_filter = clients._LogFilter()
     assert log_filter.filter(record("FAIL 127.0.0.1:1/1: Disconnected (after 5 ms in state UP)"))
     assert not log_filter.filter(record("TXNERR Current transaction failed in state InTransaction"))
+
+
+LOST = "FAIL [rdkafka#producer-1] [thrd:…]: localhost:9092/1: Disconnected (after 5 ms in state UP)"
+WRONG = "CONFWARN [rdkafka#producer-1] [thrd:app]: Configuration property x is deprecated"
+
+
+class Client:
+    """A client of librdkafka, which keeps its messages until it is polled."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.logger = settings["logger"]
+        self.kept: list[str] = []
+
+    def poll(self, _timeout_s: float) -> None:
+        for message in self.kept:
+            self.logger.error(message)
+        self.kept = []
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def commit_transaction(self, timeout: float) -> None:
+        # A flush serves the log as well.
+        self.poll(timeout)
+
+    def list_topics(self, timeout: float) -> None:
+        pass
+
+    init_transactions = list_topics
+
+
+def admin() -> tuple[Client, Callable[[], object]]:
+    made = Admin(CONFIG)
+    return made._latest, lambda: made._client  # type: ignore[return-value]
+
+
+def command_writer() -> tuple[Client, Callable[[], object]]:
+    made = CommandWriter(CONFIG, "jobmanager")
+    return made._producer, lambda: made.write([])  # type: ignore[return-value]
+
+
+def report_writer() -> tuple[Client, Callable[[], object]]:
+    made = ReportWriter(CONFIG)
+    return made._producer, made.poll  # type: ignore[return-value]
+
+
+def task_producer() -> tuple[Client, Callable[[], object]]:
+    settings = clients.client_config(CONFIG, "producer")
+    made = GuardedProducer(settings, 1, SpareThreads("test"))
+    return made.client, made.poll  # type: ignore[return-value]
+
+
+@pytest.fixture
+def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, as the only element."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    for module in (common.kafka.control, common.kafka.guarded_producer):
+        monkeypatch.setattr(module, "Producer", Client)
+    monkeypatch.setattr(common.kafka.admin, "AdminClient", Client)
+    return now
+
+
+@pytest.mark.parametrize("make", [admin, command_writer, report_writer, task_producer])
+def test_lost_connection_is_logged_when_it_happens_or_not_at_all(
+    make: Callable[[], tuple[Client, Callable[[], object]]],
+    now_s: list[float],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client, use = make()
+    use()
+    client.kept = [LOST]
+    now_s[0] += 1
+    use()
+    assert caplog.messages == [LOST]
+    client.kept = [LOST, WRONG]
+    now_s[0] += 60
+    use()
+    assert caplog.messages == [LOST, WRONG], "a minute is too late for a lost connection"
+    client.kept = [LOST]
+    now_s[0] += 1
+    use()
+    assert caplog.messages == [LOST, WRONG, LOST]

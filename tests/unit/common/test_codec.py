@@ -335,3 +335,12 @@ def test_command_that_decodes_can_do_no_harm(
     for command in core.handle(decoded):
         if isinstance(command, Heartbeat):
             assert decode(encode(command)) == command
+
+
+def test_only_the_last_heartbeat_of_a_job_manager_differs_from_those_of_earlier_versions() -> None:
+    (beat,), (last,) = (
+        Codec(NAMES).encode(JobManagerBeat(2, 0, {}, leaving=leaving), 0)
+        for leaving in (False, True)
+    )
+    assert dict(beat.headers)["report"] == b'{"epoch":2,"owners":{}}'
+    assert dict(last.headers)["report"] == b'{"epoch":2,"leaving":true,"owners":{}}'

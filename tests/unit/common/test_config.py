@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from common.config import Config, SparkConfig, load_config
 from common.errors import ConfigError
+from common.table_settings import TableSettings
 from tests.unit.common.config_texts import BASE, REQUIRED, load, problems_in, with_value
 
 ALIASES = b"a0: &a0 [x, x]\n" + b"".join(
@@ -43,6 +44,7 @@ def test_required_keys_are_enough_and_the_rest_has_defaults(tmp_path: Path) -> N
         log_format="console",
         log_level="info",
         spark=SparkConfig(master="local[*]", conf={}),
+        tables=TableSettings(folder=tmp_path.resolve()),
         kafka={},
     )
 
@@ -381,6 +383,11 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         (
             BASE + f"job_name: {'x' * 240}",
             "8:11: job_name is 14 characters too long: with it, the topic "
+            '"heartbeat_events_topic" gets a name that Kafka refuses',
+        ),
+        (
+            BASE + f"job_name: {'x' * 227}",
+            "8:11: job_name is 1 character too long: with it, the topic "
             '"heartbeat_events_topic" gets a name that Kafka refuses',
         ),
         (

@@ -106,6 +106,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         numbers,
         st.just(SENT_AT_MS),
         st.dictionaries(tasks, st.none() | tm_ids, max_size=4),
+        st.booleans(),
     ),
     st.builds(
         Processors,

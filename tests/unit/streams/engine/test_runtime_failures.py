@@ -138,7 +138,7 @@ def test_columns_of_different_lengths_reject_the_record() -> None:
     nodes = Nodes(chain(calling_whole(send)))
     (rejection,) = nodes.process(batch([b"1"]))
     assert str(rejection.error) == (
-        "the columns of a batch differ in length: 1 keys, 0 values, 1 timestamps, 1 headers"
+        "the columns of a batch differ in length: 1 key, 0 values, 1 timestamp, 1 header"
     )
     assert nodes.sent == []
 
