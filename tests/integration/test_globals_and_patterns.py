@@ -74,7 +74,7 @@ def write_until(made: Engine, orders: list[Row], wanted: set[Row]) -> None:
 def test_all_tasks_read_all_partitions_of_a_global_topic_and_see_what_comes(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
-    """What was there before is seen by the first record, with three partitions and two threads."""
+    """The first record sees what was there before, with three partitions and two threads."""
     ids = [b"%d" % number for number in range(30)]
     orders: list[Row] = [(b"k" + id_, id_) for id_ in ids]
     with running(tmp_path, bootstrap_servers, "lookup", LOOKUP) as made:

@@ -74,7 +74,7 @@ def connect(cluster: Cluster, partition: Partition) -> Iterator[Callable[[], Any
 
 
 class Log:
-    """What a reader has brought."""
+    """The records that a reader has fetched."""
 
     def __init__(self, cluster: Cluster, reader: Reader) -> None:
         self._clock = cluster.clock

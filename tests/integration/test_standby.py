@@ -118,7 +118,7 @@ def test_copy_that_comes_back_reads_the_difference_alone(job: Job) -> None:
 def test_copy_whose_restore_fails_does_not_say_that_a_wiped_store_is_complete(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it was before, its store is not, if that had to be wiped."""
+    """If its store was wiped, it is no longer at the position that it had before."""
     count = job.replica(ProcessorType.COUNT)
     write(job, 3)
     run_once(job.task(count))

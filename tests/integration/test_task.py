@@ -97,7 +97,7 @@ def test_two_processors_that_read_one_topic_go_on_each_where_it_was(job: Job) ->
 
 
 def test_nothing_of_a_dropped_transaction_is_seen_and_it_is_replayed(job: Job) -> None:
-    """What is not committed did not happen; the next owner does it once."""
+    """Uncommitted work did not happen; the next owner does it once."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
     replica = job.replica(ProcessorType.COUNT)
     lost = job.task(replica)
@@ -111,7 +111,7 @@ def test_nothing_of_a_dropped_transaction_is_seen_and_it_is_replayed(job: Job) -
 
 
 def test_task_that_is_dropped_leaves_no_producer_behind(job: Job) -> None:
-    """Not even if it is unknown whether its state was delivered."""
+    """This holds even if it is unknown whether its state was delivered."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
     task = job.task(job.replica(ProcessorType.COUNT))
 
@@ -187,7 +187,7 @@ def test_dead_letter_is_the_record_with_the_reason_in_headers(job: Job) -> None:
 
 @pytest.mark.parametrize("on_error", [OnError.FAIL, OnError.SKIP])
 def test_output_that_is_too_large_follows_on_error(job: Job, on_error: OnError) -> None:
-    """With `fail`, what came before it comes out, and nothing of what came behind."""
+    """With `fail`, the records before it are processed, and none after it."""
     job.config = replace(job.config, kafka={"producer.message.max.bytes": "2000"})
     job.write(Record(b"k", b"1", 1), Record(b"k", b"7" * 2500, 1), Record(b"k", b"3", 1))
     task = job.task(job.replica(ProcessorType.SUM, on_error))

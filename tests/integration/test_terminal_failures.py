@@ -1,4 +1,4 @@
-"""What ends a task for good, on a real Kafka: FAILED, with a reason, and nothing is skipped."""
+"""Errors that end a task for good, on a real Kafka: FAILED, with a reason, without skipping."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def job(job: Job) -> Job:
-    """As elsewhere, but the transaction that a failed task leaves open is soon aborted."""
+    """The usual configuration, but the open transaction of a failed task is soon aborted."""
     job.config = replace(job.config, transaction_timeout_ms=2_000)
     return job
 
@@ -123,7 +123,7 @@ def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) 
 
 
 def test_committed_offset_behind_the_end(job: Job) -> None:
-    """As after the loss of the newest records, or in a topic created again."""
+    """This happens after the loss of the newest records, or in a topic created again."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(3)))
     offset = TopicPartition(job.config.source_topic, 0, 1_000)
     wanted = [ConsumerGroupTopicPartitions(job.names.consumer_group("P"), [offset])]

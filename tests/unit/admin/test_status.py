@@ -1,4 +1,4 @@
-"""What `pipeline status` makes of heartbeats."""
+"""`pipeline status`, computed from heartbeats."""
 
 from __future__ import annotations
 

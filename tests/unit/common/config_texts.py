@@ -1,4 +1,4 @@
-"""Texts of a config.yaml, and what loading them gives."""
+"""Contents of a config.yaml, and the configuration loaded from them."""
 
 from __future__ import annotations
 

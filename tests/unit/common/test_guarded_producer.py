@@ -1,4 +1,4 @@
-"""A producer whose calls hang, and what becomes of its threads and of itself."""
+"""A producer whose calls hang: the end of its threads and of itself."""
 
 from __future__ import annotations
 

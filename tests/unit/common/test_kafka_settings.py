@@ -1,4 +1,4 @@
-"""What `kafka:` of config.yaml may hold."""
+"""The settings that `kafka:` of config.yaml accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that lost all brokers are replaced; here, there never were any."""
+"""Clients that lost all brokers are replaced; here, no broker ever existed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a managed consumer hands on, and what its successor begins with."""
+"""The records that a managed consumer hands on, and the state that its successor starts with."""
 
 from __future__ import annotations
 

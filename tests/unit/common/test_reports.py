@@ -1,4 +1,4 @@
-"""Reports on the wire: full and partial ones, in parts, and what is left unread of them."""
+"""Reports on the wire: full, partial, in parts, and with parts that are not read."""
 
 from __future__ import annotations
 

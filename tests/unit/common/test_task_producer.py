@@ -1,4 +1,4 @@
-"""Tests of what a producer of a task hands to librdkafka; the rest is in integration tests."""
+"""What a task's producer hands to librdkafka; the rest is in the integration tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the JobManager warns of when inputs change under a pipeline that runs."""
+"""The JobManager's warnings when inputs change while a pipeline runs."""
 
 from __future__ import annotations
 

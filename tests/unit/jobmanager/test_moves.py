@@ -1,4 +1,4 @@
-"""Tasks move in waves: no TaskManager is asked for more than so many at a time."""
+"""Tasks move in waves: a TaskManager gives back a limited number at a time."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_report_that_adds_to_a_missed_one_gives_nothing_back_and_a_full_one_is_a
 
 
 def test_report_that_cannot_be_read_confirms_no_command() -> None:
-    """What it knew when it was written would be judged by what an older one listed."""
+    """Its sequence would be compared with the tasks of an older report."""
     leader = settled(tasks=4, tm_number=2, present=[0])
     tm = Reporting(leader)
     tm.full(0, 1, 2, 3)

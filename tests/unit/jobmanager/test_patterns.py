@@ -1,4 +1,4 @@
-"""Which topics of a cluster the patterns of sources find: those of users, not those of jobs."""
+"""The patterns of sources find the topics of users, not those of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a JobManager takes those for absent who have not reported."""
+"""When a JobManager stops waiting for TaskManagers that have not reported."""
 
 from __future__ import annotations
 

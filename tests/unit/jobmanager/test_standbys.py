@@ -1,4 +1,4 @@
-"""Where copies of state are kept, and that a task goes where there is one."""
+"""The placement of standbys, and of tasks where a standby is."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class CountSeen(Processor):
 
 
 class CountSeenWhole(BatchProcessor):
-    """As `CountSeen`, but for batches, which it passes on as they are."""
+    """Like `CountSeen`, but for batches, which it passes on unchanged."""
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
@@ -215,7 +215,7 @@ class Nodes:
 
     @property
     def sent(self) -> list[Sent]:
-        """What sinks have put out so far."""
+        """The outputs of sinks so far."""
         return sent(self.runtime.outputs)
 
     @property

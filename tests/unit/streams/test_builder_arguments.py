@@ -1,4 +1,4 @@
-"""Arguments of a builder that cannot be: refused by the very call, with what to give instead."""
+"""Invalid arguments of a builder: refused by the call itself, with what to give instead."""
 
 from __future__ import annotations
 

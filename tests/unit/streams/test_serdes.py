@@ -1,4 +1,4 @@
-"""Serdes: what bytes they make, what they give back, and how they refuse."""
+"""Serdes: the bytes that they write, the values that they read, and their errors."""
 
 from __future__ import annotations
 

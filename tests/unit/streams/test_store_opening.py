@@ -1,4 +1,4 @@
-"""The RocksDB store: processes that end, hang or meet while they open one."""
+"""The RocksDB store: processes that end, hang or collide while they open one."""
 
 from __future__ import annotations
 

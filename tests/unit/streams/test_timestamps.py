@@ -1,4 +1,4 @@
-"""Timestamp extractors: which time a record has, and what becomes of those without one."""
+"""Timestamp extractors: the time of a record, and records without one."""
 
 from __future__ import annotations
 

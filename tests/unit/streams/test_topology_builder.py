@@ -1,4 +1,4 @@
-"""Putting a topology together: what the builder refuses, and with which words."""
+"""Building a topology: what the builder refuses, and its errors."""
 
 from __future__ import annotations
 

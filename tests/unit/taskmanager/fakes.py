@@ -1,4 +1,4 @@
-"""What a PipelineThread works with, without Kafka, Spark or clock."""
+"""Fakes of what a PipelineThread uses: no Kafka, Spark or clock."""
 
 from __future__ import annotations
 

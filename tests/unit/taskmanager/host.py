@@ -1,4 +1,4 @@
-"""A TaskManager's core as its tests see it: with a clock, and commands of a JobManager."""
+"""A TaskManager's core for its tests: with a clock, and commands of a JobManager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a PipelineThread has other threads do: results, and what is abandoned."""
+"""The background work of a PipelineThread: results, and operations that are abandoned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages of the driver channel: each comes back as it was, and nothing else comes in."""
+"""The messages of the driver channel: each is read back unchanged, and all else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The global stores of a PipelineThread: when they are there, who shares them, and what fails."""
+"""The global stores of a PipelineThread: when they are ready, who shares them, failures."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def test_brokers_that_do_not_tell_the_partitions_let_the_task_start_again(
 def test_records_that_do_not_come_for_a_minute_let_the_task_start_again(
     topic: Topic, kept: GlobalStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind a transaction that stays open."""
+    """This is so after a transaction that stays open."""
     topic.hidden = 1
     now_s = iter(range(0, 10_000, 20))
     clock = SimpleNamespace(monotonic=lambda: next(now_s))

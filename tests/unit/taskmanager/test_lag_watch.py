@@ -308,7 +308,7 @@ def test_record_that_comes_where_the_end_was_is_read_too() -> None:
 
 
 def test_brokers_are_asked_by_a_thread_of_its_own() -> None:
-    """With heartbeats of 100 ms, too, it takes a second until then; the time limit is pytest's."""
+    """Even with heartbeats of 100 ms, it takes a second until then; the time limit is pytest's."""
     asked = threading.Event()
     askers: list[threading.Thread] = []
 

@@ -295,7 +295,7 @@ def test_a_commit_that_fails_ends_the_run_of_the_task(
 
 
 def test_task_that_fails_at_its_start_says_why_until_it_starts_again(rig: Rig) -> None:
-    """As one does whose `init` raises: it comes to nothing, again and again."""
+    """Like a task whose `init` raises, it fails again and again."""
     task = rig.assign(0)
     task.on_start = raise_(KeyError("x"))
     rig.step()

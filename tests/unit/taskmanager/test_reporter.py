@@ -1,4 +1,4 @@
-"""Reports say what has changed, and everything now and then; readers may miss some of them."""
+"""Reports contain the changes, and everything now and then; readers may miss some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restoring a store: what is read, when it is written, and when to give up."""
+"""Restoring a store: reading, writing, and giving up."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Q = ("in", 1)
 
 
 class Topic:
-    """What the brokers have: offsets of records by partition, with gaps."""
+    """The records of the brokers: their offsets by partition, with gaps."""
 
     def __init__(self) -> None:
         self.offsets: dict[Partition, list[int]] = {P: [], Q: []}
@@ -168,7 +168,7 @@ class Rig:
 
     @property
     def in_use(self) -> int:
-        """How many readers read something."""
+        """How many readers have an assignment."""
         return sum(bool(reader.positions) for reader in self.readers)
 
     def task(self, name: str, **positions: int) -> QueueTask:

@@ -1,4 +1,4 @@
-"""What a TaskManager asks of Spark: slots for its threads, and no secrets where others can read."""
+"""A TaskManager's Spark settings: slots for its threads, and no secrets that others can read."""
 
 from __future__ import annotations
 

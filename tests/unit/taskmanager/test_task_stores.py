@@ -1,4 +1,4 @@
-"""Where the stores of tasks are: always inside of the job's directory."""
+"""The stores of tasks are always inside the job's directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PipelineThread's core: turns, commits, errors and what ends a task, without a thread."""
+"""A PipelineThread's core without a thread: turns, commits, errors, and the ends of tasks."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_task_that_did_not_fail_for_a_minute_starts_again_at_once() -> None:
 
 
 def test_a_start_that_fails_waits_too() -> None:
-    """And one that failed has committed nothing, whatever the run before it has."""
+    """A run that failed has committed nothing, even if the run before it has."""
     host = running()
     host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)))
     assert restart_delay_ms(host, TRANSIENT) == 0
@@ -367,7 +367,7 @@ def test_a_commit_that_never_ends_ends_the_process() -> None:
 
 
 def test_each_commit_has_the_whole_time() -> None:
-    """Even if each look at the commits finds another one of the same task in progress."""
+    """This holds even if each check finds another commit of the same task in progress."""
     host = running()
     for _ in range(3):
         host.take(fed(), ended(is_at_its_end=True))

@@ -123,7 +123,7 @@ def test_another_place_or_class_is_another_error(
 
 
 def test_what_is_remembered_is_bounded(log: UserErrorLog, entries: list[EventDict]) -> None:
-    """What is forgotten is counted first."""
+    """Errors are counted before they are forgotten."""
     first = failing(0)
     for _ in range(3):
         log.record(first, structlog.get_logger())

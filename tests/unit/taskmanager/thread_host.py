@@ -1,4 +1,4 @@
-"""A PipelineThread's core in the hands of a test."""
+"""A PipelineThread's core, driven by a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backfill gives what the streaming pipeline gives, however often it is interrupted."""
+"""A backfill gives the results of the streaming pipeline, however often it is interrupted."""
 
 from __future__ import annotations
 

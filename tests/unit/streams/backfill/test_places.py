@@ -1,4 +1,4 @@
-"""What `--from` and `--to` may say."""
+"""The values of `--from` and `--to`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks are done as a whole or not at all, and say why not."""
+"""Tasks are done as a whole or not at all, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An `AsyncProcessor`: calls side by side, results in order, and what becomes of errors."""
+"""An `AsyncProcessor`: concurrent calls, results in order, and errors."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_with_order_by_key_a_slow_key_holds_up_no_other_and_has_one_call_at_a_ti
 def test_with_order_by_key_no_record_is_taken_in_before_what_was_put_out_is_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Or there would never be a moment to commit, as long as records come."""
+    """Otherwise the task could never commit as long as records come."""
     gate = Gate(ordered="key")
     task = Tasks(group(lambda: gate), FAIL)
     now_s = [1000.0]

@@ -1,4 +1,4 @@
-"""A node group at work: forwarding, what processors get to know, and their lives."""
+"""A node group at work: forwarding, contexts, and the life cycle of processors."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_a_topic_that_cannot_be_found_is_an_error_of_the_engine() -> None:
 
 @pytest.mark.parametrize("kind", [Each, Whole])
 def test_a_limit_that_has_changed_is_an_error_of_the_engine(kind: Any) -> None:
-    """Not the fault of the record, which may not be too large any more."""
+    """This is not the record's fault: it may not be too large any more."""
     with pytest.raises(EngineError, match="the limit of out has changed"):
         Nodes(chain(kind), OutputTopics(limits={"out": 100}, outdated=True)).process(
             batch([b"1" * 100])
@@ -244,7 +244,7 @@ def test_a_batch_processor_that_says_which_record_is_bad_saves_the_search() -> N
 
 @pytest.mark.parametrize("siblings", [0, 1])
 def test_the_index_of_a_grandchild_does_not_count_for_those_before_it(siblings: int) -> None:
-    """What its parent and a sibling did for the records behind the bad one must be undone."""
+    """The work of its parent and a sibling on records after the bad one must be undone."""
 
     def reject(context: ProcessorContext, records: Batch) -> None:
         values = list(records.values)

@@ -1,4 +1,4 @@
-"""What Kafka would refuse is rejected while it is known which record is to blame."""
+"""Records that Kafka would refuse are rejected while it is known which one is to blame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about user code that raises: the place in it, the node, and what to do."""
+"""Errors of user code: the line, the node, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node group that a task runs, from what the JobManager sends about it."""
+"""The node group that a task runs, built from the JobManager's message."""
 
 from __future__ import annotations
 

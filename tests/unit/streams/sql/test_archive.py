@@ -1,4 +1,4 @@
-"""What is shipped to executors: read with an interpreter that has nothing else of the project."""
+"""The archive for executors, read with an interpreter that has nothing else of the project."""
 
 from __future__ import annotations
 

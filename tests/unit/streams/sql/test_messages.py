@@ -1,4 +1,4 @@
-"""What is made of Spark's errors, without a Spark."""
+"""How Spark's errors are translated, without a Spark."""
 
 from __future__ import annotations
 

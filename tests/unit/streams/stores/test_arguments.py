@@ -1,4 +1,4 @@
-"""What stores say about arguments that cannot be, and the forms that several entries may have."""
+"""Stores' errors for invalid arguments, and the forms that several entries may have."""
 
 from __future__ import annotations
 

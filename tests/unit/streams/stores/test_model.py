@@ -1,4 +1,4 @@
-"""Stores against plain models: whatever is done to them, in whatever order."""
+"""Stores against plain models: any operations, in any order."""
 
 from __future__ import annotations
 
