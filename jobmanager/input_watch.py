@@ -57,7 +57,7 @@ class InputWatch:
             before = self._partitions[topic]
             if count > before:
                 logger.warning(
-                    "an input has more partitions than before, and nobody reads the new ones: "
+                    "an input has more partitions than before, and no task reads the new ones: "
                     "start the JobManager again; if a processor with state reads it, see "
                     '"Changing a pipeline" in docs/operations.md',
                     topic=topic,

@@ -47,7 +47,7 @@ class ArcPurger:
             threading.Thread(target=self._run, name="purge", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop after the deletion that is under way, if any; does not wait for it."""
+        """Stop after the deletion that is in progress, if any; does not wait for it."""
         self._stopped.set()
 
     def _run(self) -> None:

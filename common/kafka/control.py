@@ -252,7 +252,7 @@ class CommandWriter:
                 self._producer.list_topics(timeout=_PROBE_S)
             except KafkaException as exception:
                 raise TransactionFailedError("all brokers were lost") from exception
-            self._lifeline.mend()
+            self._lifeline.on_answer()
 
     def _poll(self) -> None:
         with self._lifeline.log.polling():

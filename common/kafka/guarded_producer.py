@@ -185,7 +185,7 @@ class _Connections:
         self.have_broken = self.has_disconnected = False
 
     def on_error(self, error: KafkaError) -> None:
-        # Nothing was under way on a connection that was never made; while one of several brokers
+        # Nothing was in progress on a connection that was never made; while one of several brokers
         # is away, such errors come all the time. But transactions need their coordinator.
         text = error.str()
         if "Connect to" not in text or "TxnCoordinator" in text:

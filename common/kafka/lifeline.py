@@ -35,7 +35,7 @@ class Lifeline:
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._lost_s is None:
             self._lost_s = time.monotonic()
 
-    def mend(self) -> None:
+    def on_answer(self) -> None:
         """Record that a broker has answered."""
         self._lost_s = None
 

@@ -47,7 +47,7 @@ class TopicWatch:
         if now_s < self._ask_at_s or not all(f.done() for f in self._pending.values()):
             return {}
         for topic, answer in self._pending.items():
-            self._hear(topic, answer, now_s)
+            self._on_answer(topic, answer, now_s)
         # A copy: the client fails all answers if one is missing from the dict that it returned.
         self._pending = dict(self._describer.request_topics(topics)) if topics else {}
         self._ask_at_s = now_s + INTERVAL_S
@@ -60,7 +60,7 @@ class TopicWatch:
         for known in (self._pending, self._ids, self._suspects):
             known.pop(topic, None)
 
-    def _hear(self, topic: str, answer: Future[Any], now_s: float) -> None:
+    def _on_answer(self, topic: str, answer: Future[Any], now_s: float) -> None:
         try:
             id_ = str(answer.result().topic_id)
         except KafkaException as exception:

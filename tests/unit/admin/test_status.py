@@ -372,7 +372,7 @@ def test_missing_job_manager_and_owners_are_said() -> None:
     assert "no JobManager" in rows(look())
     silent = text(look(leader({COUNT: None}, age_ms=5000)))
     assert "no JobManager: the last one, of epoch 7, fell silent 5.0 s ago." in silent
-    assert "Nobody runs Count_0" in silent
+    assert "No TaskManager runs Count_0" in silent
 
 
 @pytest.mark.parametrize("age_ms", [100, 5000])

@@ -132,6 +132,6 @@ def test_broker_that_answers_mends_a_lifeline() -> None:
     lifeline._lost_s = 0.0
     assert lifeline.is_cut
     assert lifeline.is_lost
-    lifeline.mend()
+    lifeline.on_answer()
     assert not lifeline.is_cut
     assert not lifeline.is_lost
