@@ -189,7 +189,7 @@ class SimulatedCluster:
         self._state.handle(Echoed())
         return [message for message in said if not isinstance(message, JobManagerBeat)]
 
-    def obey(self, commands: Sequence[Message]) -> None:
+    def carry_out(self, commands: Sequence[Message]) -> None:
         """Execute commands."""
         for command in commands:
             if isinstance(command, Processors):
@@ -206,7 +206,7 @@ def measure_beat(scale: Scale, rounds: int) -> None:
     commands: list[Message] = []
     while commands or not cluster.is_settled:
         commands = cluster.live_through(cluster.reports(full=True))
-        cluster.obey(commands)
+        cluster.carry_out(commands)
     for name, full in (("full reports", True), ("reports of new figures", False)):
         times, size = [], 0
         for _ in range(rounds):

@@ -129,7 +129,7 @@ class DriverChannel:
             self._send(thread, Dump(), BUSY_WAIT_S)
 
     def kill(self, thread: int) -> None:
-        """End a worker; one on another host obeys only if it reads the channel again."""
+        """End a worker; one on another host ends only if it reads the channel again."""
         if not self._signal(thread, signal.SIGKILL):
             self._send(thread, Die(), BUSY_WAIT_S)
 

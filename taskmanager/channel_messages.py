@@ -92,7 +92,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The thread has obeyed `Stop`: all tasks are committed and closed."""
+    """The thread has carried out `Stop`: all tasks are committed and closed."""
 
 
 ToDriver = Hello | Status | Closed | Stopped

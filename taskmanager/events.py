@@ -43,7 +43,7 @@ class TaskClosed:
 
 @dataclass(frozen=True, slots=True)
 class ThreadStopped:
-    """A PipelineThread obeyed `stop`: all its tasks are committed and closed."""
+    """A PipelineThread carried out `stop`: all its tasks are committed and closed."""
 
     thread: int
 

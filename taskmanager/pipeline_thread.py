@@ -135,7 +135,7 @@ class PipelineThread:
         # one of them at a time.
         is_busy = self._background.is_busy or bool(self._calling)
         has_room, wait_s = self._consumers.have_room, self._wait_s()
-        self._obey(0 if is_busy or has_room else wait_s)
+        self._read_commands(0 if is_busy or has_room else wait_s)
         if is_busy:
             wait_s = min(wait_s, BUSY_WAIT_S) if has_room else wait_s
         self._background.run_callbacks(wait_s if is_busy else 0)
@@ -163,7 +163,7 @@ class PipelineThread:
 
     # Input from outside
 
-    def _obey(self, wait_s: float) -> None:
+    def _read_commands(self, wait_s: float) -> None:
         revoked = []
         while (message := self._channel.receive(wait_s)) is not None:
             wait_s = 0

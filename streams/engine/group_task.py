@@ -16,7 +16,6 @@ from common.record_size import record_size
 from streams.engine.async_calls import Entry
 from streams.engine.dead_letters import STACKTRACE, error_headers
 from streams.engine.event_loop import EventLoop
-from streams.engine.intake import timed
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import Dropped, OutputColumns, OutputTopics
 from streams.engine.record_accumulator import RecordAccumulator
@@ -24,6 +23,7 @@ from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, Re
 from streams.engine.running import RunningSource
 from streams.engine.runtime import Call, GroupRuntime, Rejection
 from streams.engine.task_time import TaskTime
+from streams.engine.timestamp_extraction import timed
 from streams.engine.user_errors import Explanation, reason
 from streams.group_settings import GroupSettings
 from streams.processor import RecordRejectedError

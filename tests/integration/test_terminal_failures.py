@@ -50,7 +50,7 @@ def job(job: Job) -> Job:
 
 @pytest.fixture(scope="module")
 def guarded_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Kafka that obeys ACLs, for clients without a name."""
+    """A Kafka with ACLs, for clients without a name."""
     with local_cluster(tmp_path_factory.mktemp("guarded"), settings=AUTHORIZER) as servers:
         yield servers
 

@@ -151,7 +151,7 @@ class FakePipelineThread:
             self._connect_at_ms = None
             self.events.append(ThreadConnected(self.number))
         if self._inbox:
-            self._obey()
+            self._read_commands()
         if self._operations:
             self._settle()
         if self._running and not self._fences.is_away:
@@ -222,7 +222,7 @@ class FakePipelineThread:
 
     # Input of the core
 
-    def _obey(self) -> None:
+    def _read_commands(self) -> None:
         revoked = []
         while self._inbox:
             match self._inbox.popleft():

@@ -209,7 +209,7 @@ class JobManager(Member):
 
 
 class TaskManager(Member):
-    """A TaskManager whose threads obey within one step."""
+    """A TaskManager whose threads carry commands out within one step."""
 
     def __init__(self, name: str, wire: Wire, tm_id: int, threads: int) -> None:
         super().__init__(wire, (NAMES.threads_jm, NAMES.processors(str(tm_id))))

@@ -94,7 +94,7 @@ class Victims:
         self.codec = Codec(NAMES)
         self.job_manager = settled_job_manager()
         self.task_manager = running_task_manager()
-        self.obeyed: list[object] = []
+        self.carried_out: list[object] = []
         """Commands that are more than an answer to the sender."""
 
     def take(self, record: ControlRecord) -> None:
@@ -109,7 +109,7 @@ class Victims:
             if isinstance(answer, Refused | Threads):
                 self.codec.encode(answer, 0)
             else:
-                self.obeyed.append(answer)
+                self.carried_out.append(answer)
 
 
 # What is made.
@@ -163,7 +163,7 @@ def test_garbage_changes_neither_owners_nor_tasks(seed: int) -> None:
         victims.take(record)
     assert (victims.job_manager.owners, victims.job_manager.live) == (owners, live)
     assert victims.task_manager.tasks == tasks
-    assert victims.obeyed == []
+    assert victims.carried_out == []
 
 
 topics = st.sampled_from(TOPICS)
@@ -194,7 +194,7 @@ def test_arbitrary_bytes_change_neither_owners_nor_tasks(written: list[ControlRe
         victims.take(record)
     assert victims.job_manager.owners == owners
     assert victims.task_manager.tasks == tasks
-    assert victims.obeyed == []
+    assert victims.carried_out == []
 
 
 def test_well_formed_report_is_what_changes_owners() -> None:

@@ -96,7 +96,7 @@ class Leader:
         """Report exactly this."""
         return commands(self.state.handle(Reported(report)))
 
-    def obey(self, messages: list[Message]) -> None:
+    def carry_out(self, messages: list[Message]) -> None:
         """Carry commands out."""
         for message in messages:
             if isinstance(message, Processors):
@@ -111,10 +111,10 @@ class Leader:
         """Let these TaskManagers report until nothing more is commanded."""
         for _ in range(20):
             said = self.tick(1000)
-            self.obey(said)
+            self.carry_out(said)
             for tm_id in tm_ids:
                 answer = self.report(tm_id)
-                self.obey(answer)
+                self.carry_out(answer)
                 said += answer
             if not said and None not in self.state.owners.values():
                 return

@@ -26,7 +26,7 @@ def give_back(leader: Leader, count: int) -> list[Message]:
 def carry_out(leader: Leader, said: list[Message]) -> None:
     """Confirm commands to tm0; tasks stay listed until `give_back`."""
     kept = dict(leader.runs[0])
-    leader.obey(said)
+    leader.carry_out(said)
     leader.runs[0] = kept
 
 
@@ -59,7 +59,7 @@ def test_all_that_must_move_has_moved_in_the_end_and_nothing_else() -> None:
     while said:
         asked += revoked(said, 0)
         assert len(revoked(said, 0)) <= MOST_MOVES
-        leader.obey(said)
+        leader.carry_out(said)
         said = [*leader.report(0), *leader.report(1)]
     assert len(asked) == len(set(asked)) == TASKS // 2
     assert sorted(leader.owned_by(1)) == sorted(asked)
@@ -123,10 +123,10 @@ def test_standbys_without_a_place_are_given_back_in_waves_too() -> None:
     tasks = len(leader.runs[0])
     assert standby(0, 1).task in {*leader.runs[0], *leader.runs[1]}
     for _ in range(3):
-        leader.obey([*leader.tick(1000), *leader.report(0)])
+        leader.carry_out([*leader.tick(1000), *leader.report(0)])
     for _ in range(2 * TASKS // MOST_MOVES + 5):
         said = [*leader.tick(1000), *leader.report(0)]
         assert len(revoked(said, 0)) <= MOST_MOVES
-        leader.obey(said)
+        leader.carry_out(said)
     assert tasks == TASKS
     assert leader.runs[0].keys() == {task(n) for n in range(TASKS)}

@@ -88,7 +88,7 @@ def test_report_that_cannot_be_read_confirms_no_command() -> None:
     tm.full(0, 1, 2, 3)
     said = leader.report(1)
     assert revoked(said, 0) == [2, 3]
-    leader.obey(said)
+    leader.carry_out(said)
     tm.misses_full()
     assert assigned(tm.adds(closed=(2, 3)), 1) == []
     assert assigned(tm.full(0, 1), 1) == [2, 3]
@@ -129,7 +129,7 @@ def test_full_report_that_comes_late_is_read_and_those_after_it_again() -> None:
     tm.misses_full()
     tm.adds(closed=(0,))
     assert assigned(leader.send(late), 0) == [1]
-    leader.obey([Processors(0, "tm0", EPOCH, leader.sequences[0] + 1)])
+    leader.carry_out([Processors(0, "tm0", EPOCH, leader.sequences[0] + 1)])
     assert assigned(tm.adds(1, closed=(0,)), 0) == [0]
 
 
@@ -161,7 +161,7 @@ def test_taskmanager_that_was_taken_for_dead_is_asked_what_it_runs() -> None:
     tm.full(1, 3)
     for _ in range(3):
         leader.tick(1000)
-        leader.obey(leader.report(0))
+        leader.carry_out(leader.report(0))
     assert tm.adds() == [ReportRequest(1, "tm1", EPOCH)]
     assert sorted(revoked(tm.full(1, 3), 1)) == [1, 3]
 

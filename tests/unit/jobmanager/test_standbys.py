@@ -113,8 +113,8 @@ def test_tasks_of_one_that_dies_go_to_their_copies_in_one_command() -> None:
 def test_copies_end_when_one_taskmanager_is_left_and_come_back_with_the_second() -> None:
     leader = leader_with_standbys(tasks=4, tm_number=2)
     for _ in range(8):
-        leader.obey(leader.tick(1000))
-        leader.obey(leader.report(1))
+        leader.carry_out(leader.tick(1000))
+        leader.carry_out(leader.report(1))
     assert set(leader.state.owners) == {task(n) for n in range(4)}
     assert set(leader.runs[1]) == set(leader.state.owners)
     leader.runs[0] = {}
@@ -131,7 +131,7 @@ def test_restarted_jobmanager_leaves_copies_where_they_are() -> None:
         said += new.tick(1000)
         for tm_id in range(3):
             said += new.report(tm_id)
-        new.obey(said)
+        new.carry_out(said)
     assert new.state.owners == old.state.owners
     assert not any(m.assign or m.revoke for m in said if isinstance(m, Processors))
 

@@ -199,7 +199,7 @@ def test_taskmanagers_that_all_were_away_keep_their_tasks_when_they_come_back() 
     said += leader.tick(1000)
     said += leader.report(0)
     for _ in range(4):
-        leader.obey(said)
+        leader.carry_out(said)
         said += [*leader.tick(1000), *leader.report(0), *leader.report(1)]
     commanded = [m for m in said if isinstance(m, Processors) and (m.assign or m.revoke)]
     assert commanded == []
@@ -256,7 +256,7 @@ def test_late_joiner_gets_its_share_only_after_it_was_given_back() -> None:
     assert assigned(said, 1) == []
 
     assert leader.report(0, [0, 1, 2, 3], sequence=leader.sequences[0]) == []
-    leader.obey(said)
+    leader.carry_out(said)
     assert leader.report(0, [0, 1, 2, 3]) == []
     assert assigned(leader.report(0, [0, 1, 3]), 1) == [2]
     assert assigned(leader.report(0, [0, 1]), 1) == [3]
@@ -272,7 +272,7 @@ def test_only_what_moves_is_commanded() -> None:
 
 def test_owner_that_goes_down_while_giving_back_frees_the_task() -> None:
     leader = settled(tasks=2, tm_number=2, present=[0])
-    leader.obey(leader.report(1))
+    leader.carry_out(leader.report(1))
     said: list[Message] = []
     for _ in range(3):
         said += [*leader.tick(1000), *leader.report(1)]
@@ -281,7 +281,7 @@ def test_owner_that_goes_down_while_giving_back_frees_the_task() -> None:
 
 def test_task_that_is_not_given_back_is_taken_after_twenty_intervals() -> None:
     leader = settled(tasks=2, tm_number=2, present=[0])
-    leader.obey(leader.report(1))
+    leader.carry_out(leader.report(1))
     given = []
     for _ in range(22):
         said = [*leader.tick(1000), *leader.report(0, [0, 1]), *leader.report(1)]
@@ -292,7 +292,7 @@ def test_task_that_is_not_given_back_is_taken_after_twenty_intervals() -> None:
 
 def test_target_that_goes_down_before_the_task_is_free_is_replaced() -> None:
     leader = settled(tasks=2, tm_number=2, present=[0])
-    leader.obey(leader.report(1))
+    leader.carry_out(leader.report(1))
     for _ in range(3):
         leader.tick(1000)
         assert assigned(leader.report(0, [0, 1]), 1) == []
@@ -347,7 +347,7 @@ def test_unknown_task_is_revoked() -> None:
 
 def test_unexpected_task_is_not_revoked_again_in_every_report_while_it_closes() -> None:
     leader = settled(tasks=4, tm_number=2)
-    leader.obey(leader.report(1, [0, 1, 3]))
+    leader.carry_out(leader.report(1, [0, 1, 3]))
     said = []
     for _ in range(10):
         said += leader.report(1, [0, 1, 3])
@@ -358,8 +358,8 @@ def test_revocation_at_a_stranger_does_not_hide_that_the_owner_lost_the_task() -
     leader = settled(tasks=4, tm_number=2)
     for _ in range(5):
         # tm1's commands are now far ahead of tm0's.
-        leader.obey(leader.report(1, [1]))
-    leader.obey(leader.report(1, [0, 1, 3]))
+        leader.carry_out(leader.report(1, [1]))
+    leader.carry_out(leader.report(1, [0, 1, 3]))
     assert assigned(leader.report(0, [2]), 0) == [0]
 
 
@@ -384,11 +384,11 @@ def test_no_command_names_a_task_twice() -> None:
 def test_returning_taskmanager_is_told_things_under_new_numbers(known_epoch: int) -> None:
     leader = settled(tasks=4, tm_number=2)
     for _ in range(6):
-        leader.obey(leader.report(1, [1]))
+        leader.carry_out(leader.report(1, [1]))
     used = leader.sequences[1]
     for _ in range(3):
         leader.tick(1000)
-        leader.obey(leader.report(0))
+        leader.carry_out(leader.report(0))
     said = leader.report(1, [1, 3], sequence=used - 1, epoch=known_epoch)
     numbers = [m.sequence for m in said if isinstance(m, Processors) and m.tm_id == 1]
     assert numbers
@@ -399,7 +399,7 @@ def test_returning_taskmanager_gives_back_what_was_given_to_others() -> None:
     leader = settled(tasks=4, tm_number=2)
     for _ in range(3):
         leader.tick(1000)
-        leader.obey(leader.report(0))
+        leader.carry_out(leader.report(0))
     said = leader.report(1)
     assert HeartbeatEvent(1, is_up=True) in said
     assert sorted(revoked(said, 1)) == [1, 3]
@@ -442,7 +442,7 @@ def test_task_is_adopted_from_the_second_who_runs_it_if_the_first_leaves_in_time
 
 def test_task_that_two_run_is_left_to_one_and_revoked_from_the_other() -> None:
     leader = Leader(tasks=2, tm_number=2)
-    leader.obey(leader.report(0, [0, 1]))
+    leader.carry_out(leader.report(0, [0, 1]))
     said = leader.report(1, [1])
     assert revoked(said, 1) == [1]
     assert leader.owned_by(0) == [0, 1]
@@ -478,7 +478,7 @@ def test_failed_task_is_left_alone_by_the_jobmanager_that_knows_it() -> None:
 
 def test_second_leadership_of_one_jobmanager_repeats_what_was_lost_between() -> None:
     leader = Leader(tasks=2, tm_number=1)
-    leader.obey(leader.report(0))
+    leader.carry_out(leader.report(0))
     leader.tick()  # The assignment is lost: Kafka took no commands.
     leader.epoch += 1
     leader.state.handle(LeadershipBegan(leader.epoch))
@@ -494,6 +494,6 @@ def test_revocation_that_was_lost_between_two_leaderships_is_repeated() -> None:
     assert revoked(leader.report(1), 0) == [1]  # Kafka did not take it.
     leader.epoch += 1
     said = leader.state.handle(LeadershipBegan(leader.epoch))
-    leader.obey(said)
+    leader.carry_out(said)
     assert (revoked(said, 0), assigned(said, 0)) == ([1], [0])
     assert assigned(leader.report(0), 1) == [1]

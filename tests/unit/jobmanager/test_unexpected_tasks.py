@@ -33,7 +33,7 @@ def reporter(leader: Leader, *has: TaskStatus) -> Callable[[int], list[Message]]
     def report(sequence: int) -> list[Message]:
         epoch = leader.epoch if sequence else EPOCH - 1
         said = leader.send(Report(0, "tm0", 1, next(beats), epoch, sequence, tasks=has))
-        leader.obey(said)
+        leader.carry_out(said)
         return said
 
     return report
@@ -50,7 +50,7 @@ def test_task_that_was_not_adopted_is_closed_though_the_revocation_was_lost(
     leader.epoch += 1
     said = leader.state.handle(LeadershipBegan(leader.epoch))
     assert (revoked(said, 0), assigned(said, 0)) == ([1], [0])
-    leader.obey(said)
+    leader.carry_out(said)
     assert assigned(leader.report(0, [0], beat=10), 0) == [1]
 
 
@@ -59,7 +59,7 @@ def test_task_that_was_not_adopted_is_revoked_again_if_it_is_still_there(has: Ta
     leader = Leader(tasks=2, tm_number=1)
     report = reporter(leader, status(0), has)
     report(0)
-    leader.obey(leader.tick())
+    leader.carry_out(leader.tick())
     said: list[Message] = []
     for _ in range(3):
         said += [*leader.tick(1000), *report(leader.sequences[0])]
@@ -69,7 +69,7 @@ def test_task_that_was_not_adopted_is_revoked_again_if_it_is_still_there(has: Ta
 def test_task_that_fails_again_after_it_was_restarted_is_left_alone() -> None:
     leader = Leader(tasks=2, tm_number=1)
     reporter(leader, status(0), FAILED)(0)
-    leader.obey(leader.tick())
+    leader.carry_out(leader.tick())
     for state in (TaskState.STARTING, *[TaskState.FAILED] * 10):
         leader.runs[0] = {task(0): TaskState.RUNNING, task(1): state}
         assert [*leader.tick(1000), *leader.report(0, beat=leader.beats + 10)] == []
@@ -78,7 +78,7 @@ def test_task_that_fails_again_after_it_was_restarted_is_left_alone() -> None:
 def test_task_of_another_version_is_closed_though_it_came_after_the_first_report() -> None:
     leader = Leader(tasks=2, tm_number=1)
     leader.report(0, [0])
-    leader.obey(leader.tick())  # It ignores this: the former JobManager had it start the task.
+    leader.carry_out(leader.tick())  # It ignores this: the former JobManager had it start the task.
     said = leader.send(Report(0, "tm0", 1, 10, EPOCH, leader.sequences[0], tasks=(status(0), OLD)))
     assert (revoked(said, 0), assigned(said, 0)) == ([1], [])
 
@@ -89,7 +89,7 @@ def test_standby_of_another_version_is_closed_when_its_taskmanager_comes_late() 
     old = TaskStatus(standby(0, 1).task, TaskState.STANDBY, fingerprint="old")
     said = leader.send(Report(1, "tm1", 1, 1, EPOCH - 1, 5, tasks=(old,)))
     assert (revoked(said, 1), assigned(said, 1)) == ([0], [])
-    leader.obey(said)
+    leader.carry_out(said)
     assert assigned(leader.report(1, [], beat=10), 1) == [0]
 
 
@@ -110,6 +110,6 @@ def test_taskmanager_that_comes_back_as_it_was_is_not_told_both() -> None:
     leader.send(Report(1, "tm1", 1, 1, EPOCH - 1, 5, tasks=(old,)))
     for _ in range(3):
         leader.tick(1000)
-        leader.obey(leader.report(0))
+        leader.carry_out(leader.report(0))
     said = leader.send(Report(1, "tm1", 1, 2, EPOCH - 1, 5, tasks=(old,)))
     assert (revoked(said, 1), assigned(said, 1)) == ([0], [])
