@@ -44,5 +44,5 @@ def check_state_topics(topology: Topology, config: Config, admin: Admin) -> None
                     f'the input {" and ".join(largest)} of "{node.id}" has {needed} partitions, '
                     f"and had {has} when its state began: keys have moved to other partitions "
                     f"than their state. Keep the topic {topic}, it is the state; what to do: "
-                    'docs/operations.md, "Changing a pipeline"'
+                    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
                 )

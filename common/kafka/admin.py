@@ -125,7 +125,7 @@ class Admin:
         existing = self.partition_counts(spec.name for spec in specs)
         misfits = [
             f"topic {spec.name} has {existing[spec.name]} partitions, the pipeline needs "
-            f"{spec.partitions}; what to do: docs/operations.md, "
+            f"{spec.partitions}; what to do: docs/how-to/troubleshoot.md, "
             '"A topic has the wrong number of partitions"'
             for spec in specs
             if existing.get(spec.name, spec.partitions) != spec.partitions
