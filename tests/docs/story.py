@@ -17,9 +17,9 @@ import yaml
 from typer.testing import CliRunner
 
 import admin.cli
-from admin.suites import run_suite
 from common.config import load_config
 from streams.pipeline.load import load_pipeline
+from streams.testing.suites import run_suite
 from tests.docs.commands import ROOT, check_command
 from tests.docs.pages import Block, Example, blocks, examples
 
