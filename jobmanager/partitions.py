@@ -46,5 +46,5 @@ def check_state_topics(topology: Topology, config: Config, admin: Admin) -> None
                     f"{counted(needed, 'partition')}, and had {has} when its state began: keys "
                     "have moved to other partitions than their state. Keep the topic "
                     f"{topic}, it is the state; what to do: "
-                    'docs/operations.md, "Changing a pipeline"'
+                    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
                 )

@@ -267,7 +267,7 @@ def test_input_that_has_grown_is_named_and_the_state_is_to_be_kept(folder: Path)
     message = str(error.value)
     assert 'the input a_topic of "P" has 4 partitions, and had 2' in message
     assert "Keep the topic state_topic_P_job" in message
-    assert "Changing a pipeline" in message
+    assert "When a source gets more partitions" in message
 
 
 @pytest.mark.parametrize("counts", [{"a_topic": 4, "state_topic_P_job": 4}, {"a_topic": 4}, {}])
