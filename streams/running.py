@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from common.kafka.record_size import MAX_OVERHEAD, record_size, size_bound
 from common.names import name_problem
 from common.record_batch import Headers, RecordBatch
+from common.suggest import did_you_mean
 from streams import serdes
 from streams.errors import SerializationError, StreamsError
 from streams.nodes import Sink, Source
@@ -25,12 +26,14 @@ from streams.record import Batch, Record, items_of
 from streams.running_async import RunningAsync
 from streams.running_node import RunningNode
 from streams.sendable import END_OF_TIME, check_timestamps, refuse_timestamp, sendable_headers
+from streams.stores.builder import Store
 from streams.timestamps import following
 
 if TYPE_CHECKING:
     from streams.runtime import GroupRuntime
 
 Column = Sequence[Any]
+S = TypeVar("S", bound=Store)
 
 DROPPED_BY_PARTITIONER = "partitioner"
 _NULL = type(None)
@@ -401,12 +404,18 @@ class RunningContext:
     def commit(self) -> None:
         self._runtime.request_commit()
 
-    def get_state_store(self, name: str) -> Any:
+    def get_state_store(self, name: str, kind: type[S] | None = None) -> Any:
         store = self._stores.get(name)
         if store is None:
+            near = did_you_mean(name, self._stores)
+            advice = near or ": connect it (add_state_store, or stores: in pipeline.yaml)"
+            raise StreamsError(f'processor "{self._name}" has no store "{name}"{advice}')
+        # A kind with types of keys and values is an alias, of which no store is an instance.
+        wanted = None if kind is None else get_origin(kind) or kind
+        if wanted is not None and not isinstance(store, wanted):
             raise StreamsError(
-                f'processor "{self._name}" has no store "{name}": connect it '
-                "(add_state_store, or stores: in pipeline.yaml)"
+                f'the store "{name}" of processor "{self._name}" is a {type(store).__name__}, not '
+                f"a {wanted.__name__}: ask for the kind that it was defined with"
             )
         return store
 
