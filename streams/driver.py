@@ -21,16 +21,22 @@ from streams import serdes
 from streams.arguments import require_int
 from streams.builder import TopologyBuilder
 from streams.driver_groups import FollowedStore, RunningGroup
-from streams.driver_topics import Entry, Piped, TestInputTopic, TestOutputTopic
+from streams.driver_topics import (
+    Entry,
+    Piped,
+    TestInputTopic,
+    TestOutputTopic,
+    batch_of,
+    entries_of,
+    placed,
+)
 from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
 from streams.group_settings import GroupSettings
 from streams.group_task import Figures, GroupTask
 from streams.outputs import OutputColumns
-from streams.partitioning import default_partition
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.patterns import with_matching_topics
 from streams.recent import WINDOW_MS, RecentCount
-from streams.record import Headers
 from streams.record_queues import NEVER_WAIT
 from streams.serdes import Serde
 from streams.stores import (
@@ -54,7 +60,6 @@ _GETTERS: Mapping[type, str] = {
     WindowStore: "get_window_store",
     SessionStore: "get_session_store",
 }
-_TASK = 0
 
 
 class TopologyTestDriver:
@@ -400,67 +405,53 @@ class TopologyTestDriver:
     def doubt(self, topic: str) -> None:
         """Confirm the limit of a topic: it never changes."""
 
+    def held_back(self, topic: str) -> str:
+        """Return which records wait that may lead to records of a topic, and for what; or ""."""
+        waiting = [group for group in self._leading_to(topic) if group.waits_until_ms is not None]
+        if not waiting:
+            return ""
+        count = sum(group.waiting for group in waiting)
+        wait_ms = max(group.waits_until_ms or 0 for group in waiting) - self.now_ms
+        records = "1 record waits" if count == 1 else f"{count} records wait"
+        return f"{records}: advance the wall clock by {wait_ms} ms (max_task_idle_ms)"
+
     def write(self, topic: str, records: Sequence[Piped]) -> None:
         """Write a run of records to a topic from outside, and process all that follows from it."""
         self._require_open()
-        self._append(topic, [self._placed(topic, *record, -1) for record in records])
+        partitions = self.num_partitions(topic)
+        self._append(topic, [placed(record, partitions) for record in records])
         self._each(lambda group: None)
 
     def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
         """Write the outputs of a group to their topics."""
         self.count(figures)
         for output in outputs:
-            if isinstance(output, OutputColumns):
-                topic = output.topic
-                keyless = output.keyless_partition or 0
-                headers = output.headers or [None] * len(output.keys)
-                columns = (output.keys, output.values, output.timestamps, headers)
-                self._append(
-                    topic,
-                    [
-                        self._placed(topic, *record, keyless if record[0] is None else -1)
-                        for record in zip(*columns, strict=True)
-                    ],
-                )
-            else:
-                topic, key, value, partition, timestamp, of_one = output
-                entry = self._placed(topic, key, value, timestamp, of_one, partition)
-                self._append(topic, [entry])
+            topic = output.topic if isinstance(output, OutputColumns) else output[0]
+            self._append(topic, entries_of(output, self.num_partitions(topic)))
 
     def count(self, figures: Figures) -> None:
         """Add to the metrics."""
         self._figures += figures
         self._enforced.add(figures.enforced, self.now_ms)
 
-    def _placed(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers | None,
-        partition: int,
-    ) -> Entry:
-        """Return a record with its partition; the key decides the partition if it is -1."""
-        if partition < 0:
-            count = self.num_partitions(topic)
-            partition = default_partition(key, count) if key is not None else 0
-        return key, value, timestamp, headers or (), partition
+    def _leading_to(self, topic: str) -> list[RunningGroup]:
+        """Return the groups whose records may lead to records of a topic, also by way of others."""
+        found: list[RunningGroup] = []
+        topics = [topic]
+        while topics:
+            written = topics.pop()
+            for group in self._groups:
+                writes = written in group.out_topics or group.chooses_topics
+                if writes and group not in found:
+                    found.append(group)
+                    topics += group.topics
+        return found
 
     def _append(self, topic: str, entries: Sequence[Entry]) -> None:
         if not entries:
             return
         log = self.log(topic)
-        keys, values, timestamps, headers, _ = zip(*entries, strict=True)
-        batch = RecordBatch(
-            topic,
-            _TASK,
-            keys,
-            values,
-            timestamps,
-            range(len(log), len(log) + len(entries)),
-            [list(of_one) for of_one in headers] if any(headers) else None,
-        )
+        batch = batch_of(topic, len(log), entries)
         self._pending += [(reader, batch) for reader in self._readers if topic in reader.topics]
         log += entries
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from common.record_batch import RecordBatch
+from streams.driver_topics import TASK
 from streams.errors import StreamsError
 from streams.global_task import GlobalTask
 from streams.group_settings import GroupSettings
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from streams.driver import TopologyTestDriver
 
 T = TypeVar("T")
-
-_TASK = 0
 
 
 class RunningGroup:
@@ -37,13 +36,13 @@ class RunningGroup:
         """Make the processors. Raises what they raise in `init`."""
         self._group = group
         self._dead_letter_topic = settings.dead_letter_topic
-        self._task_id = f"{name}_{_TASK}"
+        self._task_id = f"{name}_{TASK}"
         self._driver = driver
         self._stores: dict[str, BytesStore] = {s.name: s.open_in_memory() for s in group.stores}
         found = (topic for topic in driver.partitions if self.matches(topic))
         self.topics = tuple(dict.fromkeys((*group.in_topics, *found)))
         """The topics that the group reads."""
-        self._partitions = [(topic, _TASK) for topic in self.topics]
+        self._partitions = [(topic, TASK) for topic in self.topics]
         self.failure: ProcessingFailedError | None = None
         self.task = GroupTask(
             group,
@@ -51,7 +50,7 @@ class RunningGroup:
             settings,
             application_id=application_id,
             task_id=self._task_id,
-            number=_TASK,
+            number=TASK,
             stores=self._stores,
             outlet=driver,
             clock_ms=lambda: driver.now_ms,
@@ -61,6 +60,19 @@ class RunningGroup:
             follower.users.append(self)
         self._commits = 0
         self._commit()
+
+    @property
+    def waits_until_ms(self) -> int | None:
+        """When records are processed that wait for another input, by the driver's wall clock.
+
+        `None` if none waits for that, or if the task has stopped.
+        """
+        return None if self.failure is not None else self.task.waits_until_ms
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait."""
+        return sum(map(self.task.waiting, self._partitions))
 
     @property
     def out_topics(self) -> tuple[str, ...]:
@@ -135,7 +147,7 @@ class FollowedStore:
         self._driver = driver
         self.task = GlobalTask(
             store,
-            [(store.topic, _TASK)],
+            [(store.topic, TASK)],
             store.store.open_in_memory(),
             application_id=application_id,
             clock_ms=lambda: driver.now_ms,

@@ -203,7 +203,7 @@ class AsyncProcessor:
     call at a time for each key, so a slow call does not hold up other keys."""
 
     def init(self, context: AsyncProcessorContext) -> Any:
-        """Set `self.context`; called once, before anything else. May be a coroutine (`async def`)."""
+        """Set `self.context`; called once, before anything else. May be `async def`."""
         self.context = context
 
     async def process(self, record: Record) -> Record | Sequence[Record] | None:
