@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -133,6 +133,26 @@ def load_config(path: Path) -> Config:
     _check_names(config, fields, problems)
     problems.raise_if_any()
     return config
+
+
+def read_python_path(path: Path) -> tuple[Path, ...]:
+    """Return the folders of `python_path` in a config.yaml, whatever else the file lacks.
+
+    Variables that other keys name need not be set. Raises ConfigError if the file cannot be read
+    as YAML, or if its `python_path` is wrong.
+    """
+    problems = Problems(path)
+    root = read_yaml(path, problems)
+    problems.raise_if_any()
+    key = "python_path"
+    pairs = [
+        replace(pair, value=expand(pair.value, os.environ, problems))
+        for pair in _top_level(root, Problems(path))
+        if pair.key == key
+    ]
+    folders = _python_path(Fields(pairs, problems, at=root, known=(key,)), path.parent, problems)
+    problems.raise_if_any()
+    return folders
 
 
 def _top_level(root: Value, problems: Problems) -> Sequence[Pair]:
