@@ -50,6 +50,33 @@ def _with_internal(topology: Topology, config: Config) -> Topology:
     )
 
 
+def check_parallelism(topology: Topology, config: Config, admin: Admin) -> None:
+    """Raise `ConfigError` if `parallelism` was another number when the job's topics were made.
+
+    Arcs between processors and dead letter topics show that: they have `parallelism` partitions,
+    whatever the inputs have.
+    """
+    names = TopicNames.of(config)
+    internal = {node.topics[topic] for node in topology.nodes for topic in node.internal_topics}
+    dead = {names.dead_letter(node.id) for node in topology.nodes}
+    existing = admin.partition_counts({*names.arcs(topology), *dead} - internal)
+    counts = set(existing.values())
+    if len(counts) != 1 or counts == {config.parallelism}:
+        return
+    (count,) = counts
+    raise ConfigError(
+        f"parallelism is {config.parallelism} in config.yaml, but was {count} when the topics of "
+        f"this job were made: {', '.join(sorted(existing))} {_have(count, len(existing))}. Set "
+        f"parallelism back to {count}, or start a job with another job_name and other topics: "
+        'docs/operations.md, "Changing a pipeline"'
+    )
+
+
+def _have(partitions: int, topics: int) -> str:
+    unit = "partition" if partitions == 1 else "partitions"
+    return f"{'has' if topics == 1 else 'have'} {partitions} {unit}"
+
+
 def check_co_partitioning(topology: Topology, config: Config) -> None:
     """Raise `ConfigError` for user code that reads topics with different partition counts.
 

@@ -11,16 +11,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from common.config import load_config
+from common.config import Config, load_config
 from common.messages import replicas
-from common.nodes import ON_SPARK
+from common.nodes import ON_SPARK, SOURCE, ProcessorNode
+from common.nodes import Topology as Nodes
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from common.topics import TopicNames
 from streams import serdes
 from streams.arguments import require_int
 from streams.builder import TopologyBuilder
-from streams.driver_groups import FollowedStore, RunningGroup
+from streams.driver_groups import FollowedStore, RunningGroup, held_back
 from streams.driver_topics import (
     Entry,
     Piped,
@@ -49,6 +50,7 @@ from streams.stores import (
 from streams.topology import GlobalStore, NodeGroup, Topology
 from streams.units import group_of, settings_of, sharing_key
 from streams.user_code import UserCode
+from streams.user_errors import reason
 
 S = TypeVar("S")
 
@@ -145,26 +147,36 @@ class TopologyTestDriver:
         `sql` and `dataframe` start Spark in this process.
         """
         loaded = load_config(Path(config))
-        code = UserCode.of(loaded)
         # One task each, even if an internal topic sets its own number of partitions.
         found = replace(load_pipeline(Path(pipeline), loaded), partitions={})
-        names = TopicNames.of(loaded)
-        units = replicas(with_matching_topics(found, partitions or {}, names), names, 1)
+        found = with_matching_topics(found, partitions or {}, TopicNames.of(loaded))
+        return cls._of_nodes(found, loaded, partitions or {}, initial_wall_clock_ms)
+
+    @classmethod
+    def _of_nodes(
+        cls,
+        topology: Nodes,
+        config: Config,
+        partitions: Mapping[str, int] = {},
+        initial_wall_clock_ms: int = 0,
+    ) -> TopologyTestDriver:
+        code = UserCode.of(config)
+        units = replicas(topology, TopicNames.of(config), 1)
         queries = None
         if any(unit.type in ON_SPARK for unit in units):
             # Imported late: Spark takes a while to import, and most pipelines do not need it.
             from streams.spark.local import LocalQueries
 
-            queries = LocalQueries(code, loaded.tables, loaded.spark.conf)
+            queries = LocalQueries(code, config.tables, config.spark.conf)
         driver = cls.__new__(cls)
         driver._start(
             [
                 (unit.name, group_of(unit, code, queries), settings_of(unit), sharing_key(unit))
                 for unit in units
             ],
-            partitions or {},
+            partitions,
             initial_wall_clock_ms,
-            loaded.job_name or "",
+            config.job_name or "",
         )
         return driver
 
@@ -407,13 +419,7 @@ class TopologyTestDriver:
 
     def held_back(self, topic: str) -> str:
         """Return which records wait that may lead to records of a topic, and for what; or ""."""
-        waiting = [group for group in self._leading_to(topic) if group.waits_until_ms is not None]
-        if not waiting:
-            return ""
-        count = sum(group.waiting for group in waiting)
-        wait_ms = max(group.waits_until_ms or 0 for group in waiting) - self.now_ms
-        records = "1 record waits" if count == 1 else f"{count} records wait"
-        return f"{records}: advance the wall clock by {wait_ms} ms (max_task_idle_ms)"
+        return held_back(topic, self._groups, self.now_ms)
 
     def write(self, topic: str, records: Sequence[Piped]) -> None:
         """Write a run of records to a topic from outside, and process all that follows from it."""
@@ -433,19 +439,6 @@ class TopologyTestDriver:
         """Add to the metrics."""
         self._figures += figures
         self._enforced.add(figures.enforced, self.now_ms)
-
-    def _leading_to(self, topic: str) -> list[RunningGroup]:
-        """Return the groups whose records may lead to records of a topic, also by way of others."""
-        found: list[RunningGroup] = []
-        topics = [topic]
-        while topics:
-            written = topics.pop()
-            for group in self._groups:
-                writes = written in group.out_topics or group.chooses_topics
-                if writes and group not in found:
-                    found.append(group)
-                    topics += group.topics
-        return found
 
     def _append(self, topic: str, entries: Sequence[Entry]) -> None:
         if not entries:
@@ -477,3 +470,17 @@ class TopologyTestDriver:
     def _require_open(self) -> None:
         if self._closed:
             raise StreamsError("the driver is closed")
+
+
+def start_problem(node: ProcessorNode, config: Config) -> str:
+    """Make the processors of a node of pipeline.yaml, and run `init` and `close`.
+
+    Their stores are empty and in memory. Returns what is wrong and where in user code, or "".
+    """
+    # The topics that a pattern will match are not known here, and `init` does not see them.
+    nodes = Nodes((node if node.from_ else replace(node, from_=(SOURCE,)),))
+    try:
+        TopologyTestDriver._of_nodes(nodes, config).close()
+    except Exception as error:
+        return reason(error)
+    return ""

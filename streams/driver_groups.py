@@ -164,3 +164,27 @@ class FollowedStore:
             raise error.error from error.error.__cause__
         finally:
             self._driver.count(Figures(dropped=self.task.take_dropped()))
+
+
+def held_back(topic: str, groups: Sequence[RunningGroup], now_ms: int) -> str:
+    """Return which records wait that may lead to records of a topic, and for what; or ""."""
+    waiting = [g for g in _leading_to(topic, groups) if g.waits_until_ms is not None]
+    if not waiting:
+        return ""
+    count = sum(group.waiting for group in waiting)
+    wait_ms = max(group.waits_until_ms or 0 for group in waiting) - now_ms
+    records = "1 record waits" if count == 1 else f"{count} records wait"
+    return f"{records}: advance the wall clock by {wait_ms} ms (max_task_idle_ms)"
+
+
+def _leading_to(topic: str, groups: Sequence[RunningGroup]) -> list[RunningGroup]:
+    """Return the groups whose records may lead to records of a topic, also by way of others."""
+    found: list[RunningGroup] = []
+    topics = [topic]
+    while topics:
+        written = topics.pop()
+        for group in groups:
+            if group not in found and (written in group.out_topics or group.chooses_topics):
+                found.append(group)
+                topics += group.topics
+    return found

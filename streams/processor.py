@@ -129,9 +129,7 @@ class Processor:
 
     def process(self, record: Record) -> None:
         """Process a record: read and write stores, `self.context.forward`."""
-        raise StreamsError(
-            f"the class {type(self).__name__} has no method process: write process(self, record)"
-        )
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release what `init` acquired; called once, however the task ends, unless it is killed."""
@@ -155,9 +153,7 @@ class BatchProcessor:
         May raise `RecordRejectedError` with the index of a record, after doing everything for the
         records before it and nothing for the rest. Then the engine need not search for the record.
         """
-        raise StreamsError(
-            f"the class {type(self).__name__} has no method process: write process(self, batch)"
-        )
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release what `init` acquired; called once, however the task ends, unless it is killed."""
@@ -208,10 +204,7 @@ class AsyncProcessor:
 
     async def process(self, record: Record) -> Record | Sequence[Record] | None:
         """Return what to forward: one record, several records, or `None` for nothing."""
-        raise StreamsError(
-            f"the class {type(self).__name__} has no method process: write "
-            "async def process(self, record)"
-        )
+        raise NotImplementedError
 
     def close(self) -> Any:
         """Release what `init` acquired. May be a coroutine (`async def`)."""

@@ -1,7 +1,7 @@
 """The pytest plugin for tests of topologies and pipelines; pytest finds it by itself.
 
-Tests import from the `python_path` of config.yaml. It is looked for in pytest's rootdir and then in
-the folder where pytest was started. If it is elsewhere, pytest's option `pipeline_config` says where:
+Tests import from the `python_path` of config.yaml, which is looked for in pytest's rootdir and then
+in the folder where pytest was started. If it is elsewhere, the option `pipeline_config` says where:
 
     [tool.pytest.ini_options]
     pipeline_config = ["deploy/config.yaml"]

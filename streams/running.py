@@ -24,10 +24,11 @@ from streams.processor import (
 from streams.punctuation import Cancellable, PunctuationType, Punctuator
 from streams.record import Batch, Record, items_of
 from streams.running_async import RunningAsync
-from streams.running_node import RunningNode
+from streams.running_node import RunningNode, check_methods
 from streams.sendable import END_OF_TIME, check_timestamps, refuse_timestamp, sendable_headers
 from streams.stores.builder import Store
 from streams.timestamps import following
+from streams.user_frames import place_of_definition
 
 if TYPE_CHECKING:
     from streams.runtime import GroupRuntime
@@ -74,13 +75,16 @@ class RunningProcessor(RunningNode):
                 f'processor "{name}" is a {type(processor).__name__}: make it a subclass of '
                 "Processor, BatchProcessor or AsyncProcessor"
             )
-        for is_of, kind in _NEVER_RUN:
-            if is_of(processor.process):
-                raise StreamsError(
-                    f'processor "{name}": process of {type(processor).__name__} is {kind}, and '
-                    "calling it runs nothing: make it a plain method that calls "
-                    "self.context.forward, or the class an AsyncProcessor"
-                )
+        check_methods(name, processor)
+        for method in ("init", "process", "close"):
+            found = getattr(processor, method)
+            for is_of, kind in _NEVER_RUN:
+                if is_of(found):
+                    raise StreamsError(
+                        f'processor "{name}": {method} of {type(processor).__name__} is '
+                        f"{kind}, and calling it runs nothing: make it a plain method, or the "
+                        f"class an AsyncProcessor{place_of_definition(found)}"
+                    )
 
     def _receive_each(self, batch: Batch) -> None:
         for record in batch.records():

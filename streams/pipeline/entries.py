@@ -25,7 +25,7 @@ from streams.pipeline.spark import KEYS as SPARK_KEYS
 from streams.pipeline.spark import read_function, read_spark
 from streams.pipeline.stores import SERDES, read_stores
 from streams.pipeline.user_class import ASYNC_KEYS, read_async
-from streams.user_code import form_problem
+from streams.user_code import form_problem, is_dotted
 
 _KEYS = ("id", "type", "from", "to", "on_error", "config")
 _RUN_KEYS = ("max_task_idle_ms", "buffered_records_per_partition", "max_process_time_ms")
@@ -130,7 +130,7 @@ def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
     for pair in item.pairs:
         value = pair.value
         if pair.key == "type" and isinstance(value, Scalar) and isinstance(value.value, str):
-            if ":" in value.value:
+            if ":" in value.value or is_dotted(value.value):
                 wrong = form_problem(value.value)
                 if wrong:
                     problems.add(value, wrong)
