@@ -54,14 +54,16 @@ def check_parallelism(topology: Topology, config: Config, admin: Admin) -> None:
     """Raise `ConfigError` if `parallelism` was another number when the job's topics were made.
 
     Arcs between processors and dead letter topics show that: they have `parallelism` partitions,
-    whatever the inputs have.
+    whatever the inputs have. Before the first start of the job, somebody else has made them.
     """
     names = TopicNames.of(config)
     internal = {node.topics[topic] for node in topology.nodes for topic in node.internal_topics}
     dead = {names.dead_letter(node.id) for node in topology.nodes}
-    existing = admin.partition_counts({*names.arcs(topology), *dead} - internal)
+    wanted = {*names.arcs(topology), *dead} - internal
+    existing = admin.partition_counts({*wanted, names.threads_jm})
+    has_started = existing.pop(names.threads_jm, None) is not None
     counts = set(existing.values())
-    if len(counts) != 1 or counts == {config.parallelism}:
+    if not has_started or len(counts) != 1 or counts == {config.parallelism}:
         return
     (count,) = counts
     raise ConfigError(

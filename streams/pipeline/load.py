@@ -72,12 +72,12 @@ def load_pipeline(
     nodes = tuple(by_id.values())
     check_topics(pipeline, nodes, config, problems)
     problems.raise_if_any()
-    for node in nodes if start_problem else ():
-        if node.type not in (ProcessorType.CLASS, ProcessorType.TOPOLOGY):
-            continue
-        if wrong := start_problem(node):
-            problems.add(entries[node.id].at, f'"{entries[node.id].id}": {wrong}')
-    problems.raise_if_any()
+    if start_problem is not None:
+        own = (ProcessorType.CLASS, ProcessorType.TOPOLOGY)
+        for node in nodes:
+            if node.type in own and (wrong := start_problem(node)):
+                problems.add(entries[node.id].at, f'"{entries[node.id].id}": {wrong}')
+        problems.raise_if_any()
     return Topology(nodes, _partitions(nodes))
 
 

@@ -151,7 +151,7 @@ def test_process_may_be_an_attribute_and_may_take_more_that_has_a_default() -> N
 
     class Made(Idle):
         def __init__(self) -> None:
-            self.process = seen.append  # type: ignore[method-assign]
+            self.process = seen.append  # type: ignore[method-assign, assignment]
 
     class WithDefault(BatchProcessor):
         def process(self, batch: Batch, times: int = 1) -> None:
