@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from common.suggest import counted
 from common.topics import control_topics, data_topics
 from streams.engine.user_code import UserCode
 from streams.pipeline.load import check_pipeline_file, load_pipeline
+from streams.testing.driver import start_problem
 
 app = typer.Typer(
     help="Make, check, describe and watch a pipeline.",
@@ -56,13 +58,24 @@ def init(
 
 @app.command()
 @run_command
-def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
+def validate(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    with_init: Annotated[
+        bool,
+        typer.Option(
+            "--init/--no-init",
+            help="Whether to make each processor of your code once, with empty stores in memory, "
+            "and run its init and close.",
+        ),
+    ] = True,
+) -> None:
     """Check both files and report every mistake with its line and column.
 
-    Imports the code that the pipeline names. Starts a Spark, for some seconds, if it has queries
-    to check.
+    Imports the code that the pipeline names, and starts each processor of it once, unless
+    --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check.
     """
-    settings, topology = _load(config, pipeline, with_classes=True)
+    settings, topology = _load(config, pipeline, with_classes=True, with_init=with_init)
     if any(node.type in ON_SPARK for node in topology.nodes):
         # Imported late: Spark takes a while, and most commands do not need it.
         from streams.sql.local import LocalQueries
@@ -192,7 +205,9 @@ def _show(content: RenderableType) -> None:
     Console(width=width).print(content, crop=False)
 
 
-def _load(config: Path, pipeline: Path, *, with_classes: bool = False) -> tuple[Config, Topology]:
+def _load(
+    config: Path, pipeline: Path, *, with_classes: bool = False, with_init: bool = False
+) -> tuple[Config, Topology]:
     try:
         settings = load_config(config)
     except ConfigError as error:
@@ -201,4 +216,7 @@ def _load(config: Path, pipeline: Path, *, with_classes: bool = False) -> tuple[
         except ConfigError as more:
             raise ConfigError([*error.problems, *more.problems]) from more
         raise
-    return settings, load_pipeline(pipeline, settings, with_classes=with_classes)
+    starts = partial(start_problem, config=settings) if with_init else None
+    return settings, load_pipeline(
+        pipeline, settings, with_classes=with_classes, start_problem=starts
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -133,12 +133,59 @@ def load_config(path: Path) -> Config:
     """
     problems = Problems(path)
     root = expand(read_yaml(path, problems), os.environ, problems)
+    if _is_pipeline(root):
+        problems = Problems(path)
+        problems.add(
+            root,
+            "this is a pipeline.yaml, and config.yaml is expected here: are the two files swapped?",
+        )
+        problems.raise_if_any()
     pairs = _top_level(root, problems)
     fields = Fields(pairs, problems, at=root, known=(*_REQUIRED, *_OPTIONAL))
     config = _read(fields, path.parent, problems)
     _check_names(config, fields, problems)
     problems.raise_if_any()
     return config
+
+
+def read_python_path(path: Path) -> tuple[Path, ...]:
+    """Return the folders of `python_path` in a config.yaml, whatever else the file lacks.
+
+    Variables that other keys name need not be set. Raises ConfigError if the file cannot be read
+    as YAML, or if its `python_path` is wrong.
+    """
+    problems = Problems(path)
+    root = read_yaml(path, problems)
+    problems.raise_if_any()
+    key = "python_path"
+    pairs = [
+        replace(pair, value=expand(pair.value, os.environ, problems))
+        for pair in _top_level(root, Problems(path))
+        if pair.key == key
+    ]
+    folders = _python_path(Fields(pairs, problems, at=root, known=(key,)), path.parent, problems)
+    problems.raise_if_any()
+    return folders
+
+
+def is_config(root: Value) -> bool:
+    """Whether the content of a YAML file is that of a config.yaml, not that of a pipeline.yaml."""
+    if isinstance(root, Map):
+        return "processors" not in _keys(root) and not _keys(root).isdisjoint(_REQUIRED)
+    items = root.items if isinstance(root, Items) else ()
+    return any(len(_keys(item)) == 1 and _keys(item) <= set(_REQUIRED) for item in items)
+
+
+def _is_pipeline(root: Value) -> bool:
+    """Whether the content is that of a pipeline.yaml: a list of processors, or a map with one."""
+    if isinstance(root, Map):
+        return "processors" in _keys(root) and _keys(root).isdisjoint(_REQUIRED)
+    items = root.items if isinstance(root, Items) else ()
+    return any(_keys(item) & {"id", "type"} for item in items)
+
+
+def _keys(value: Value) -> set[str]:
+    return {pair.key for pair in value.pairs} if isinstance(value, Map) else set()
 
 
 def _top_level(root: Value, problems: Problems) -> Sequence[Pair]:

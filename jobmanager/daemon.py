@@ -48,7 +48,7 @@ from jobmanager.leadership import (
     WriteFenced,
     WriteSos,
 )
-from jobmanager.partitions import check_state_topics, with_partitions
+from jobmanager.partitions import check_parallelism, check_state_topics, with_partitions
 from jobmanager.patterns import with_topics_of_patterns
 from jobmanager.purge import ArcPurger
 from jobmanager.state import JobManagerState
@@ -73,6 +73,7 @@ class JobManagerDaemon:
         admin = Admin(config)
         admin.check_broker()
         topology = with_topics_of_patterns(topology, config, admin)
+        check_parallelism(topology, config, admin)
         topology = with_partitions(topology, config, admin)
         check_state_topics(topology, config, admin)
         created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))

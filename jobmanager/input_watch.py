@@ -59,7 +59,7 @@ class InputWatch:
                 logger.warning(
                     "an input has more partitions than before, and no task reads the new ones: "
                     "start the JobManager again; if a processor with state reads it, see "
-                    '"Changing a pipeline" in docs/operations.md',
+                    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"',
                     topic=topic,
                     partitions=count,
                     before=before,

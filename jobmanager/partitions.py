@@ -20,6 +20,31 @@ def with_partitions(topology: Topology, config: Config, admin: Admin) -> Topolog
     return with_counts(topology, config, admin.partition_counts(user_topics(config, topology)))
 
 
+def check_parallelism(topology: Topology, config: Config, admin: Admin) -> None:
+    """Raise `ConfigError` if `parallelism` was another number when the job's topics were made.
+
+    Arcs between processors and dead letter topics show that: they have `parallelism` partitions,
+    whatever the inputs have. Before the first start of the job, somebody else has made them.
+    """
+    names = config.topic_names
+    internal = {node.topics[topic] for node in topology.nodes for topic in node.internal_topics}
+    dead = {names.dead_letter(node.id) for node in topology.nodes}
+    wanted = {*names.arcs(topology), *dead} - internal
+    existing = admin.partition_counts({*wanted, names.threads_jm})
+    has_started = existing.pop(names.threads_jm, None) is not None
+    counts = set(existing.values())
+    if not has_started or len(counts) != 1 or counts == {config.parallelism}:
+        return
+    (count,) = counts
+    have = f"{'has' if len(existing) == 1 else 'have'} {counted(count, 'partition')}"
+    raise ConfigError(
+        f"parallelism is {config.parallelism} in config.yaml, but was {count} when the topics of "
+        f"this job were made: {', '.join(sorted(existing))} {have}. Set parallelism back to "
+        f"{count}, or start a job with another job_name and other topics: "
+        'docs/how-to/troubleshoot.md, "A topic has the wrong number of partitions"'
+    )
+
+
 def check_state_topics(topology: Topology, config: Config, admin: Admin) -> None:
     """Raise `ConfigError` for stateful processors whose input's partition count has changed.
 
@@ -46,5 +71,5 @@ def check_state_topics(topology: Topology, config: Config, admin: Admin) -> None
                     f"{counted(needed, 'partition')}, and had {has} when its state began: keys "
                     "have moved to other partitions than their state. Keep the topic "
                     f"{topic}, it is the state; what to do: "
-                    'docs/operations.md, "Changing a pipeline"'
+                    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
                 )

@@ -127,7 +127,7 @@ class Admin:
         existing = self.partition_counts(spec.name for spec in specs)
         misfits = [
             f"topic {spec.name} has {counted(existing[spec.name], 'partition')}, the pipeline "
-            f"needs {spec.partitions}; what to do: docs/operations.md, "
+            f"needs {spec.partitions}; what to do: docs/how-to/troubleshoot.md, "
             '"A topic has the wrong number of partitions"'
             for spec in specs
             if existing.get(spec.name, spec.partitions) != spec.partitions

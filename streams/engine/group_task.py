@@ -188,11 +188,16 @@ class GroupTask:
         waits = []
         if self.is_accumulating:
             waits.append(_ACCUMULATING_MS)
-        if (deadline_ms := self._queues.next_deadline_ms) is not None:
+        if (deadline_ms := self.waits_until_ms) is not None:
             waits.append(deadline_ms - now_ms)
         if (due_ms := self._runtime.next_wall_clock_punctuation) is not None:
             waits.append(due_ms - self._clock_ms())
         return max(min(waits), 0) if waits else None
+
+    @property
+    def waits_until_ms(self) -> int | None:
+        """When the wait for other partitions ends, by the clock of `step`; `None` without one."""
+        return self._queues.next_deadline_ms
 
     @property
     def oldest_waiting_ms(self) -> int | None:

@@ -14,13 +14,14 @@ from streams import serdes
 from streams.engine.nodes import Sink, Source
 from streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
 from streams.engine.running_async import RunningAsync
-from streams.engine.running_node import RunningNode
+from streams.engine.running_node import RunningNode, check_methods
 from streams.engine.sendable import (
     END_OF_TIME,
     check_timestamps,
     refuse_timestamp,
     sendable_headers,
 )
+from streams.engine.user_frames import place_of_definition
 from streams.errors import SerializationError, StreamsError
 from streams.partitioning import choose
 from streams.processor import (
@@ -71,13 +72,16 @@ class RunningProcessor(RunningNode):
                 f'processor "{name}" is a {type(processor).__name__}: make it a subclass of '
                 "Processor, BatchProcessor or AsyncProcessor"
             )
-        for is_of, kind in _NEVER_RUN:
-            if is_of(processor.process):
-                raise StreamsError(
-                    f'processor "{name}": process of {type(processor).__name__} is {kind}, and '
-                    "calling it runs nothing: make it a plain method that calls "
-                    "self.context.forward, or the class an AsyncProcessor"
-                )
+        check_methods(name, processor)
+        for method in ("init", "process", "close"):
+            found = getattr(processor, method)
+            for is_of, kind in _NEVER_RUN:
+                if is_of(found):
+                    raise StreamsError(
+                        f'processor "{name}": {method} of {type(processor).__name__} is '
+                        f"{kind}, and calling it runs nothing: make it a plain method, or the "
+                        f"class an AsyncProcessor{place_of_definition(found)}"
+                    )
 
     def _receive_each(self, batch: Batch) -> None:
         for record in batch.records():

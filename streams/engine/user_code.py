@@ -22,7 +22,17 @@ def form_problem(reference: str) -> str | None:
     module, _, name = reference.partition(":")
     if name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
         return None
-    return f'"{reference}" names no code: {_FORM}'
+    meant = ""
+    if is_dotted(reference):
+        module, _, name = reference.rpartition(".")
+        meant = f', did you mean "{module}:{name}"?'
+    return f'"{reference}" names no code: {_FORM}{meant}'
+
+
+def is_dotted(reference: str) -> bool:
+    """Whether a string is a name as in an import, such as `package.module.Name`."""
+    parts = reference.split(".")
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 
 def require_other_names(modules: Sequence[str], python_path: Sequence[Path]) -> None:

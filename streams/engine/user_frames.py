@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 from common.errors import shorten
 
@@ -117,6 +119,22 @@ def place_of(error: BaseException) -> str:
     """Return `shop.py:17 in process`: the innermost line of user code; "" if there is none."""
     frames = Trace.of(error).user_frames
     return str(frames[-1]) if frames else ""
+
+
+def place_of_definition(defined: Callable[..., Any]) -> str:
+    """Return ` (shop.py:17 in process)`: where a class or a function of user code is defined.
+
+    Returns "" if that is not known, or not in user code.
+    """
+    found = inspect.unwrap(getattr(defined, "__func__", defined))
+    try:
+        path = inspect.getfile(found)
+        line = inspect.findsource(found)[1] + 1
+    except (OSError, TypeError):
+        return ""
+    if _origin_of_file(path) is not _Origin.USER:
+        return ""
+    return f" ({_file(path, found.__module__)}:{line} in {found.__name__})"
 
 
 def described(error: BaseException) -> str:

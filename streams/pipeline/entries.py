@@ -21,7 +21,7 @@ from common.yaml_positions import (
     describe,
     plain,
 )
-from streams.engine.user_code import form_problem
+from streams.engine.user_code import form_problem, is_dotted
 from streams.pipeline.spark import KEYS as SPARK_KEYS
 from streams.pipeline.spark import read_function, read_spark
 from streams.pipeline.stores import SERDES, read_stores
@@ -130,7 +130,7 @@ def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
     for pair in item.pairs:
         value = pair.value
         if pair.key == "type" and isinstance(value, Scalar) and isinstance(value.value, str):
-            if ":" in value.value:
+            if ":" in value.value or is_dotted(value.value):
                 wrong = form_problem(value.value)
                 if wrong:
                     problems.add(value, wrong)

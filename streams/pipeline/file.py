@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from common.config import is_config
 from common.fields import Fields
 from common.names import name_problem
 from common.nodes import SINK, SOURCE
@@ -47,7 +48,16 @@ class PipelineFile:
 
 
 def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
-    """Return the content of the file; each mistake is added to `problems`."""
+    """Return the content of the file; each mistake is added to `problems`.
+
+    Raises ConfigError if the file is a config.yaml.
+    """
+    if is_config(root):
+        problems.add(
+            root,
+            "this is a config.yaml, and pipeline.yaml is expected here: are the two files swapped?",
+        )
+        problems.raise_if_any()
     if not isinstance(root, Map):
         return PipelineFile(root, read_entries(root, problems))
     fields = Fields(root.pairs, problems, at=root, known=("sources", "sinks", "processors"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,25 +34,36 @@ from streams.pipeline.user_topology import build_topology
 from streams.sql.access import table_problems
 from streams.sql.spec import Queries, QueryError, QuerySpec, SparkLostError
 
+StartProblem = Callable[[ProcessorNode], str]
+"""Makes the processors of a node and runs their `init`; returns what is wrong, or ""."""
+
 
 def load_pipeline(
-    path: Path, config: Config, queries: Queries | None = None, *, with_classes: bool = False
+    path: Path,
+    config: Config,
+    queries: Queries | None = None,
+    *,
+    with_classes: bool = False,
+    start_problem: StartProblem | None = None,
 ) -> Topology:
     """Return the checked topology of a pipeline.yaml.
 
     Imports and calls the users' functions that build topologies. With `queries`, lets Spark check
     the queries that it will run. `with_classes` imports users' classes and checks that they accept
-    their config. Raises ConfigError with every problem found.
+    their config. If all that is right, `start_problem` is called for each node that runs users'
+    processors. Raises ConfigError with every problem found.
     """
     require_other_names(config.modules, config.python_path)
     problems = Problems(path)
     pipeline = read_pipeline(read_yaml(path, problems), problems)
     check_graph(pipeline, problems)
     by_id: dict[str, ProcessorNode] = {}
+    entries: dict[str, Entry] = {}
     for entry in topological_order(pipeline.entries):
         for node in _nodes(entry, pipeline, config, problems, with_classes):
             if node.type in ON_SPARK:
                 _check_query(node, config, queries, entry, problems)
+            entries[node.id] = entry
             if by_id.setdefault(node.id, node) is not node:
                 problems.add(
                     entry.at,
@@ -62,6 +73,12 @@ def load_pipeline(
     nodes = tuple(by_id.values())
     check_topics(pipeline, nodes, config, problems)
     problems.raise_if_any()
+    if start_problem is not None:
+        own = (ProcessorType.CLASS, ProcessorType.TOPOLOGY)
+        for node in nodes:
+            if node.type in own and (wrong := start_problem(node)):
+                problems.add(entries[node.id].at, f'"{entries[node.id].id}": {wrong}')
+        problems.raise_if_any()
     return Topology(nodes, _partitions(nodes))
 
 

@@ -477,3 +477,23 @@ def test_nonsense_is_a_config_error_and_never_a_crash(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert all(p.line >= 1 and p.column >= 1 for p in caught.value.problems)
+
+
+SWAPPED = "this is a pipeline.yaml, and config.yaml is expected here: are the two files swapped?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- {id: A, type: sum, to: [sink]}",
+        "- {type: sum}",
+        "sources: {a: b}\nprocessors: []",
+    ],
+)
+def test_a_pipeline_yaml_is_named_as_one(text: str) -> None:
+    assert problems_in(text) == [f"1:1: {SWAPPED}"]
+
+
+def test_a_config_yaml_with_a_key_of_a_pipeline_yaml_is_still_read_as_one() -> None:
+    (problem,) = problems_in(f"{BASE}processors: []")
+    assert problem.startswith('8:1: unknown key "processors"')

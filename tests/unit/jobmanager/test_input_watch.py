@@ -64,7 +64,7 @@ def test_warning_says_what_to_do(tmp_path: Path) -> None:
     with capture_logs() as logs:
         inputs.look()
     assert "start the JobManager again" in logs[0]["event"]
-    assert "Changing a pipeline" in logs[0]["event"]
+    assert "When a source gets more partitions" in logs[0]["event"]
 
 
 @pytest.mark.parametrize("topic", ["F_Count_job", "out", "state_topic_Count_job", "other"])

@@ -11,7 +11,6 @@ import pytest
 from common.record_batch import KafkaHeaders
 from streams import (
     Batch,
-    Processor,
     ProcessorContext,
     Record,
     StreamsError,
@@ -302,7 +301,7 @@ def test_a_commit_can_be_asked_for() -> None:
 # Their lives
 
 
-class Told(Processor):
+class Told(Each):
     """Records when it begins and ends; raises where its name asks for it."""
 
     def __init__(self, name: str, steps: list[str], fails: tuple[str, ...] = ()) -> None:

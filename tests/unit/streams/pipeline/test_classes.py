@@ -259,6 +259,21 @@ def test_a_type_that_can_name_no_class_is_reported(reference: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reference", "meant"),
+    [("shop.Balance", "shop:Balance"), ("shop.bank.Balance", "shop.bank:Balance")],
+)
+def test_a_class_that_is_named_as_in_an_import_is_one_mistake(reference: str, meant: str) -> None:
+    entry = (
+        f"- {{id: A, type: {reference}, to: [sink], config: {{start: 1}}, serdes: {{key: string}},"
+        " stores: [{name: Balances}]}"
+    )
+    assert problems_in(entry) == [
+        f'1:17: "{reference}" names no code: write it as package.module:Name, '
+        f'did you mean "{meant}"?'
+    ]
+
+
+@pytest.mark.parametrize(
     ("key", "problem"),
     [
         ("serde: {}", '1:39: unknown key "serde", did you mean "serdes"?'),

@@ -466,3 +466,17 @@ def test_nonsense_is_a_config_error_and_never_a_crash(text: str) -> None:
         assert problems_in(text)
     else:
         assert all(node.to and node.from_ for node in topology.nodes)
+
+
+@pytest.mark.parametrize(
+    "text", ["server_ip: here\nsource_topic: in", "- server_ip: here\n- tables: {}"]
+)
+def test_a_config_yaml_is_named_as_one(text: str) -> None:
+    assert problems_in(text) == [
+        "1:1: this is a config.yaml, and pipeline.yaml is expected here: are the two files swapped?"
+    ]
+
+
+def test_a_processor_with_a_key_of_config_yaml_does_not_make_the_file_one() -> None:
+    (problem,) = problems_in("- {id: A, type: sum, to: [sink], parallelism: 2}")
+    assert problem.startswith('1:34: unknown key "parallelism"')

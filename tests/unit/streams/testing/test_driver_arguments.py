@@ -133,20 +133,6 @@ def test_settings_are_group_settings_and_hold_the_time_to_wait() -> None:
 # Suppliers
 
 
-class Idle(Processor):
-    """Says nothing about records."""
-
-
-def test_a_processor_without_process_says_so() -> None:
-    builder = TopologyBuilder()
-    builder.add_source("source", "in").add_processor("p", Idle, "source")
-    with (
-        TopologyTestDriver(builder) as driver,
-        pytest.raises(StreamsError, match=r"class Idle has no method process: write process\(self"),
-    ):
-        driver.create_input_topic("in").pipe_input(None, b"v")
-
-
 class Awaited(Processor):
     async def process(self, record: Record) -> None:  # type: ignore[override]
         self.context.forward(record)

@@ -160,6 +160,20 @@ def test_what_a_step_found_comes_before_what_close_raises(suite: Path) -> None:
     assert problem.startswith(":2: assert: sink has no records")
 
 
+def test_an_assert_that_comes_too_early_says_what_waits(suite: Path) -> None:
+    (suite.parent / "pipeline.yaml").write_text(
+        "sources: {a: a_topic, b: b_topic}\n"
+        'processors: [{id: E, type: "tests.user_code.echo:Echo", from: [a, b], to: [sink],'
+        " stores: [{name: Last}], max_task_idle_ms: 500}]"
+    )
+    produce, wanted = "{produce: {topic: a, key: k}}", "{assert: {records: [{key: k}]}}"
+    assert problems(suite, f"{produce}, {wanted}") == [
+        ":2: assert: sink has no records yet, as 1 record waits: advance the wall clock by 500 ms "
+        '(max_task_idle_ms), expected [{"key": "k"}]'
+    ]
+    assert problems(suite, f"{produce}, {{advance: 500}}, {wanted}") == []
+
+
 def test_serdes_of_topics_make_values_of_their_bytes(suite: Path) -> None:
     steps = (
         "{produce: {topic: lines, key: k, value: a, timestamp: 1}},"
