@@ -343,7 +343,7 @@ def test_thread_that_does_not_come_up_is_reported_once_with_its_tasks() -> None:
     assert report.thread_states[-1] is ThreadState.STARTING
     reasons = {status.task: status.reason for status in report.tasks}
     assert reasons[task(0)] == ""
-    assert "no free entry" in reasons[task(1)]
+    assert "no free slot" in reasons[task(1)]
     for _ in range(3 * TIMEOUT_S):
         host.take(ThreadReported(0, ()))
         assert others(host.tick(1000)) == []
@@ -360,7 +360,7 @@ def test_thread_that_does_not_come_up_at_the_start_is_reported_too() -> None:
 def test_task_that_is_assigned_to_a_waiting_thread_says_so_from_the_start() -> None:
     host = waiting()
     host.command([1])
-    assert all("no free entry" in status.reason for status in host.report().tasks)
+    assert all("no free slot" in status.reason for status in host.report().tasks)
 
 
 def test_waiting_thread_that_comes_up_at_last_runs_its_tasks() -> None:

@@ -53,7 +53,7 @@ def test_a_task_is_done_once_with_all_that_it_wrote(tmp_path: Path) -> None:
         (OSError(28, "No space left on device"), "A_0: [Errno 28] No space left on device", 1),
         (
             ProcessingFailedError("record in[0]@7: no good", ValueError()),
-            "A_0: record in[0]@7: no good. Mend the code",
+            "A_0: record in[0]@7: no good. Fix the processor",
             1,
         ),
         (KeyError("model"), "A_0: Traceback", 1),
