@@ -15,7 +15,7 @@ from common.status import TaskState, TaskStatus
 from streams.engine.group_task import ProcessingFailedError
 from streams.engine.runtime import Call
 from streams.sql.spec import SparkLostError
-from streams.stores.rocksdb import (
+from streams.stores.rocksdb_directory import (
     StoreCorruptedError,
     StoreLockedError,
     StoreUnavailableError,
