@@ -172,7 +172,7 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
     """
     overdue_ms = MISSED_BEATS * interval_ms
     last = newest(beats)
-    ruler = next(
+    leader = next(
         (beat for beat in reversed(last) if isinstance(beat.content, JobManagerBeat)), None
     )
     reports = _participants(last, now_ms, overdue_ms)
@@ -188,8 +188,8 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
         for status in report.tasks
     }
     incomplete = {tm_id for tm_id, (_, report) in reports.items() if report.base is not None}
-    job_manager = _job_manager(ruler, now_ms, overdue_ms)
-    owners = _owners(ruler, job_manager.presence, statuses)
+    job_manager = _job_manager(leader, now_ms, overdue_ms)
+    owners = _owners(leader, job_manager.presence, statuses)
     tasks = [_task(task, owner, up, incomplete, statuses) for task, owner in owners.items()]
     return ClusterStatus(
         job_manager,
@@ -262,7 +262,7 @@ def _task_manager(
 
 
 def _owners(
-    ruler: Beat | None,
+    leader: Beat | None,
     presence: Presence,
     statuses: Mapping[tuple[int, TaskId], TaskStatus],
 ) -> dict[TaskId, int | None]:
@@ -272,12 +272,12 @@ def _owners(
     reports it.
     """
     runners: dict[TaskId, int | None] = {task: tm_id for tm_id, task in sorted(statuses)}
-    if ruler is None:
+    if leader is None:
         return dict(sorted(runners.items()))
-    assert isinstance(ruler.content, JobManagerBeat)
+    assert isinstance(leader.content, JobManagerBeat)
     if presence is Presence.UP:
-        return dict(ruler.content.owners)
-    return {task: runners.get(task) for task in ruler.content.owners}
+        return dict(leader.content.owners)
+    return {task: runners.get(task) for task in leader.content.owners}
 
 
 def _task(
@@ -293,7 +293,7 @@ def _task(
         return TaskInfo(task, owner, None, "its TaskManager is not there")
     status = statuses.get((owner, task))
     if status is None and owner in incomplete:
-        return TaskInfo(task, owner, None, "its TaskManager's next full report tells")
+        return TaskInfo(task, owner, None, "unknown until its TaskManager's next full report")
     if status is None:
         return TaskInfo(task, owner, None, "assigned, not started yet")
     return TaskInfo(task, owner, status, status.reason)

@@ -77,7 +77,7 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts += ["", *found]
     if status.without_owner:
         names = ", ".join(str(task) for task in status.without_owner)
-        parts += ["", Text(f"Nobody runs {names}", style="red")]
+        parts += ["", Text(f"No TaskManager runs {names}", style="red")]
     return Group(*parts)
 
 

@@ -46,7 +46,7 @@ _MAX_WAITING_BYTES = 32_000_000
 """When the parts of incomplete messages exceed this, a reader drops the oldest message."""
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
 
-Headers = tuple[tuple[str, bytes], ...]
+ControlHeaders = tuple[tuple[str, bytes], ...]
 
 _ASSIGN, _REVOKE, _REFUSE, _END = b"assign", b"revoke", b"refuse", b"eos"
 _REPORT = b"report"
@@ -83,7 +83,10 @@ class Codec:
 
     def encode(self, message: Message, sent_at_ms: int) -> list[ControlRecord]:
         """Return the records of a message, in the order to write them."""
-        base: Headers = (("version", b"%d" % PROTOCOL_VERSION), ("sent_at", b"%d" % sent_at_ms))
+        base: ControlHeaders = (
+            ("version", b"%d" % PROTOCOL_VERSION),
+            ("sent_at", b"%d" % sent_at_ms),
+        )
         names = self._names
         match message:
             case Sos(_, incarnation):
@@ -126,7 +129,7 @@ class Codec:
             raise MalformedMessageError(f"{record.topic}: {type(error).__name__}") from error
 
     def _report(
-        self, topic: str, report: Report, value: bytes, base: Headers
+        self, topic: str, report: Report, value: bytes, base: ControlHeaders
     ) -> list[ControlRecord]:
         key = b"%d" % report.tm_id
         parts = [
@@ -135,10 +138,10 @@ class Codec:
         ]
         return [ControlRecord(topic, key, value, (*base, *headers)) for headers in _numbered(parts)]
 
-    def _to_task_manager(self, tm_id: int, value: bytes, headers: Headers) -> ControlRecord:
+    def _to_task_manager(self, tm_id: int, value: bytes, headers: ControlHeaders) -> ControlRecord:
         return ControlRecord(self._names.processors(str(tm_id)), b"%d" % tm_id, value, headers)
 
-    def _processors(self, message: Processors, base: Headers) -> list[ControlRecord]:
+    def _processors(self, message: Processors, base: ControlHeaders) -> list[ControlRecord]:
         records = []
         facts = (message.epoch, message.sequence, message.incarnation)
         for task in message.revoke:
@@ -252,7 +255,7 @@ class Codec:
         )
 
 
-def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> Headers:
+def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> ControlHeaders:
     return (
         ("epoch", b"%d" % epoch),
         ("sequence", b"%d" % sequence),
@@ -261,7 +264,7 @@ def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> Head
     )
 
 
-def _numbered(parts: Sequence[Headers]) -> list[Headers]:
+def _numbered(parts: Sequence[ControlHeaders]) -> list[ControlHeaders]:
     """Add the header `part`, if there are several parts."""
     if len(parts) == 1:
         return [*parts]

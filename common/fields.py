@@ -57,7 +57,7 @@ class Fields:
             return default or ""
         if not isinstance(value, Scalar) or not isinstance(value.value, str):
             quotes = ": put it in quotes" if _reads_as_text_in_quotes(value) else ""
-            self._problems.add(value, f"{key} must be a text, got {describe(value)}{quotes}")
+            self._problems.add(value, f"{key} must be a string, got {describe(value)}{quotes}")
             return ""
         if not value.value.strip():
             self._problems.add(value, f"{key} is empty")

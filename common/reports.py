@@ -141,7 +141,7 @@ def _decode_statuses(
     statuses = []
     for *known, row in zip(*acted_on, rows, strict=True):
         if not isinstance(row, list):
-            raise ValueError("a row is no list")
+            raise ValueError("a row is not a list")
         values = dict(zip(_ACTED_ON, known, strict=True))
         values.update(zip(_SHOWN, row[:size], strict=True))
         figures = zip(names[size:], row[size:], strict=True)

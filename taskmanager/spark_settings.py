@@ -42,7 +42,7 @@ def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
             f"{counted(threads, 'thread')} need one each: {cure}"
         )
     no_queries = (
-        f"spark.master {config.master} of config.yaml leaves no slot for queries beside "
+        f"spark.master {config.master} of config.yaml leaves no slot for queries next to "
         f"{counted(threads, 'thread')}: {cure}"
         if slots == threads
         else ""

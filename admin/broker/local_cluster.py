@@ -295,7 +295,7 @@ def _new_nodes(num_brokers: int, port: int | None) -> list[Node]:
     if num_brokers < 1:
         raise ValueError(f"num_brokers must be 1 or more, not {num_brokers}")
     ports = find_free(num_brokers) if port is None else range(port, port + num_brokers)
-    controller_ports = find_free(num_brokers, besides=ports)
+    controller_ports = find_free(num_brokers, excluded=ports)
     return [Node(i + 1, ports[i], controller_ports[i]) for i in range(num_brokers)]
 
 

@@ -28,7 +28,7 @@ from common.config import Config
 from common.errors import ConfigError, UnavailableError
 from common.kafka.clients import (
     GONE_AFTER_S,
-    HopelessError,
+    NonRetriableError,
     Partition,
     TransactionFailedError,
     client_config,
@@ -187,7 +187,7 @@ class Admin:
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """Return the id that each topic got when it was created (KIP-516).
 
-        Raises `HopelessError` if one stays missing for ten seconds.
+        Raises `NonRetriableError` if one stays missing for ten seconds.
         """
         missing: set[str] = set()
 
@@ -210,7 +210,7 @@ class Admin:
             if not missing:
                 return ids
             if time.monotonic() > deadline_s:
-                raise HopelessError(
+                raise NonRetriableError(
                     f"topic {min(missing)} does not exist (any more): the JobManager makes "
                     "missing topics, empty ones, when it starts"
                 )
@@ -331,8 +331,8 @@ def _is_unanswered(answer: Future[Any]) -> bool:
 
 @contextmanager
 def _naming(right: str, names: Iterable[str]) -> Iterator[None]:
-    """Add to a `HopelessError` which right on which topics was needed: Kafka does not say."""
+    """Add to a `NonRetriableError` which right on which topics was needed: Kafka does not say."""
     try:
         yield
-    except HopelessError as error:
-        raise HopelessError(f"{right} of {', '.join(names)}: {error}") from error
+    except NonRetriableError as error:
+        raise NonRetriableError(f"{right} of {', '.join(names)}: {error}") from error

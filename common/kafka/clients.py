@@ -48,7 +48,7 @@ _PASSING = frozenset(
 )
 _UNCLEAR = frozenset({KafkaError.UNKNOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
 _ANSWER_MS = 10_000
-_CONNECT_NEWS_S = 10.0
+_CONNECT_LOG_INTERVAL_S = 10.0
 _PROMPT_S = 2.0
 _ABOUT_CONNECTIONS = ("FAIL", "ERROR", "REQTMOUT")
 _RIGHT = "a right is missing: grant it, then start the JobManager again"
@@ -57,7 +57,7 @@ _OFFSET = (
     "or the topic has lost its end"
 )
 # Hints on what to do, where the error itself gives none.
-_HOPELESS = {
+_NON_RETRIABLE = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHT,
     KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHT,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHT,
@@ -78,7 +78,7 @@ class FencedError(EngineError):
     """A newer producer has this transactional id. The caller drops its producer."""
 
 
-class HopelessError(EngineError):
+class NonRetriableError(EngineError):
     """Trying again cannot help: a missing topic, a missing right, a lost offset, a refused record.
 
     The caller reports the task as failed, with this message as the reason.
@@ -115,11 +115,11 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
 
 def _logger() -> logging.Logger:
     logger = logging.getLogger("librdkafka")
-    logger.addFilter(_NEWS)
+    logger.addFilter(_LOG_FILTER)
     return logger
 
 
-class _News(logging.Filter):
+class _LogFilter(logging.Filter):
     """Lets through the messages that are worth a line in the log.
 
     librdkafka's alarms about transactions are left out: the caller gets them as exceptions. While a
@@ -128,20 +128,20 @@ class _News(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told_s = float("-inf")
+        self._logged_s = float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record."""
         message = record.getMessage()
         if "Connect to" not in message:
             return not message.startswith(("TXNERR", "FATAL", "GETPID"))
-        is_due = time.monotonic() - self._told_s >= _CONNECT_NEWS_S
+        is_due = time.monotonic() - self._logged_s >= _CONNECT_LOG_INTERVAL_S
         if is_due:
-            self._told_s = time.monotonic()
+            self._logged_s = time.monotonic()
         return is_due
 
 
-_NEWS = _News()
+_LOG_FILTER = _LogFilter()
 
 
 class PromptLog:
@@ -199,14 +199,14 @@ def translate(exception: KafkaException) -> Exception:
     error = exception.args[0]
     if error.code() in _FENCED:
         return FencedError(error.str())
-    if error.code() in _HOPELESS:
-        return HopelessError(explain(error))
+    if error.code() in _NON_RETRIABLE:
+        return NonRetriableError(explain(error))
     return TransactionFailedError(error.str())
 
 
 def explain(error: KafkaError) -> str:
     """Return the message of an error, with a hint for the user if there is one."""
-    hint = _HOPELESS.get(error.code())
+    hint = _NON_RETRIABLE.get(error.code())
     return f"{error.str()} ({hint})" if hint else error.str()
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from common.kafka.clients import PromptLog, connect
 
-PATIENCE_S = 5.0
+LOSS_TIMEOUT_S = 5.0
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Lifeline:
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._lost_s is None:
             self._lost_s = time.monotonic()
 
-    def mend(self) -> None:
+    def on_answer(self) -> None:
         """Record that a broker has answered."""
         self._lost_s = None
 
@@ -47,7 +47,7 @@ class Lifeline:
     @property
     def is_lost(self) -> bool:
         """Whether the client must be replaced."""
-        return self._lost_s is not None and time.monotonic() - self._lost_s >= PATIENCE_S
+        return self._lost_s is not None and time.monotonic() - self._lost_s >= LOSS_TIMEOUT_S
 
 
 def connect_with_lifeline(

@@ -38,7 +38,7 @@ class TaskView(Protocol):
     def request_commit(self) -> None: ...
 
 
-class _Nobody(RunningNode):
+class _NoReceiver(RunningNode):
     """Replaces the children of a closed processor."""
 
     def __init__(self, parent: str) -> None:
@@ -73,9 +73,9 @@ class RunningContext:
 
     def end(self) -> None:
         """Refuse everything that is forwarded from now on."""
-        nobody = _Nobody(self._name)
-        self._receivers, self._batch_receivers = (nobody.receive,), (nobody.receive_batch,)
-        self._children = dict.fromkeys(self._children, nobody)
+        nowhere = _NoReceiver(self._name)
+        self._receivers, self._batch_receivers = (nowhere.receive,), (nowhere.receive_batch,)
+        self._children = dict.fromkeys(self._children, nowhere)
 
     @property
     def topic(self) -> str | None:

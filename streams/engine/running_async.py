@@ -69,7 +69,7 @@ def _check_async(name: str, processor: AsyncProcessor) -> None:
     kind = type(processor).__name__
     if not inspect.iscoroutinefunction(processor.process):
         raise StreamsError(
-            f'processor "{name}": process of {kind} is no coroutine: write '
+            f'processor "{name}": process of {kind} is not a coroutine: write '
             f"async def process(self, record){place_of_definition(processor.process)}"
         )
     for setting in ("max_in_flight", "timeout_ms"):

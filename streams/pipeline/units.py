@@ -113,7 +113,7 @@ def settings_of(unit: Unit) -> GroupSettings:
         buffered_records=unit.options.get("buffered_records", DEFAULT_BUFFERED_RECORDS),
         # The output of the built-in types does not depend on which input comes first.
         takes_inputs_as_they_come=unit.type in (*_BUILT_IN, *ON_SPARK),
-        gathers=unit.type in ON_SPARK,
+        accumulates=unit.type in ON_SPARK,
     )
 
 

@@ -100,7 +100,7 @@ def _problem(settings: TableSettings, table: Any) -> str | None:
         return "it is not a map"
     format_, options = table.get("format"), table.get("options", {})
     if not isinstance(format_, str):
-        return "its format is not a text"
+        return "its format is not a string"
     if not isinstance(options, Mapping) or not all(isinstance(v, str) for v in options.values()):
         return "its options are not a map of texts"
     if format_ == JDBC:

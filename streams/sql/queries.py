@@ -125,7 +125,7 @@ class _Plan:
 
 
 class RunningQuery:
-    """See `Query`."""
+    """See `SparkQuery`."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class RunningQuery:
         return self._plan.columns
 
     def run(self, table: pa.Table) -> pa.Table:
-        """See `Query.run`."""
+        """See `SparkQuery.run`."""
         with _translated():
             self._enter_thread()
             plan = self._newest_plan()

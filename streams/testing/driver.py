@@ -414,7 +414,7 @@ class TopologyTestDriver:
         """Return the largest size that a record may have."""
         return NO_LIMIT
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         """Confirm the limit of a topic: it never changes."""
 
     def held_back(self, topic: str) -> str:

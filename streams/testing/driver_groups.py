@@ -9,7 +9,7 @@ from common.record_batch import OutputRecord, RecordBatch
 from streams.engine.global_task import GlobalTask
 from streams.engine.group_task import Figures, GroupTask, ProcessingFailedError
 from streams.engine.node_group import GlobalStore, NodeGroup
-from streams.engine.outputs import Outlet, OutputColumns
+from streams.engine.outputs import OutputColumns, OutputTopics
 from streams.engine.user_errors import Explanation
 from streams.errors import StreamsError
 from streams.group_settings import GroupSettings
@@ -19,7 +19,7 @@ from streams.testing.driver_topics import TASK
 T = TypeVar("T")
 
 
-class Host(Outlet, Protocol):
+class Host(OutputTopics, Protocol):
     """What node groups need of the `TopologyTestDriver` that runs them."""
 
     now_ms: int
@@ -63,7 +63,7 @@ class RunningGroup:
             task_id=self._task_id,
             number=TASK,
             stores=self._stores,
-            outlet=driver,
+            output_topics=driver,
             clock_ms=lambda: driver.now_ms,
             global_stores={follower.name: follower.task.view for follower in followers},
         )

@@ -22,9 +22,10 @@ from common.messages import (
     replicas,
 )
 from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, Topology
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 from common.reports import decode_report
 from common.status import TaskState, TaskStatus
+from common.tick import Tick
 from common.topic_names import TopicNames
 from jobmanager import events as jobmanager
 from jobmanager.leadership import (
@@ -59,7 +60,7 @@ class Wire:
         self.now_ms = 0
         self.lines: list[str] = []
         self._logs: defaultdict[str, list[ControlRecord]] = defaultdict(list)
-        self._pictures: defaultdict[str, Picture] = defaultdict(Picture)
+        self._reported: defaultdict[str, ReportedTasks] = defaultdict(ReportedTasks)
         self._known: dict[str, str] = {}
 
     def say(self, text: str) -> None:
@@ -101,9 +102,9 @@ class Wire:
         if "figures" in headers:
             report = decode_report(headers["report"], headers["figures"])
             who = report.incarnation
-            picture = self._pictures[who]
-            assert picture.take(report), "nothing gets lost here"
-            known = f"{_facts(report)} {_list(picture.tasks.values())}"
+            reported = self._reported[who]
+            assert reported.take(report), "nothing gets lost here"
+            known = f"{_facts(report)} {_list(reported.tasks.values())}"
         is_news = self._known.get(who) != known
         self._known[who] = known
         return is_news
@@ -168,15 +169,15 @@ class JobManager(Member):
         super().__init__(wire, (NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat))
         self.name = name
         self.state = JobManagerState(replicas(PIPELINE, NAMES, PARALLELISM), tm_number, INTERVAL_MS)
-        self._handle(jobmanager.Tick(wire.now_ms))
+        self._handle(Tick(wire.now_ms))
         epoch = wire.write(Sos(-1, name))
         self._leadership = Leadership(name)
         self._leadership.handle(SosWritten(epoch))
-        self._handle(jobmanager.ReignBegan(epoch))
+        self._handle(jobmanager.LeadershipBegan(epoch))
 
     def step(self) -> None:
         """Do one turn of the daemon's loop."""
-        self._handle(jobmanager.Tick(self.wire.now_ms))
+        self._handle(Tick(self.wire.now_ms))
         for message in self.read():
             match message:
                 case Sos(epoch, author):
@@ -208,7 +209,7 @@ class JobManager(Member):
 
 
 class TaskManager(Member):
-    """A TaskManager whose threads obey within one step."""
+    """A TaskManager whose threads carry commands out within one step."""
 
     def __init__(self, name: str, wire: Wire, tm_id: int, threads: int) -> None:
         super().__init__(wire, (NAMES.threads_jm, NAMES.processors(str(tm_id))))
@@ -230,7 +231,7 @@ class TaskManager(Member):
             self._handle(event)
         for thread, statuses in self._running.items():
             self._handle(taskmanager.ThreadReported(thread, tuple(statuses)))
-        self._handle(taskmanager.Tick(self.wire.now_ms))
+        self._handle(Tick(self.wire.now_ms))
 
     def stop(self) -> None:
         """Ask for a graceful end, as SIGTERM does."""
@@ -272,7 +273,7 @@ class Conversation:
         self.wire.say(text)
 
     def start_jobmanager(self, name: str = "jm") -> JobManager:
-        """Start a JobManager; it is heard first in each step."""
+        """Start a JobManager; it takes part first in each step."""
         member = JobManager(name, self.wire, self._tm_number)
         self.members.insert(0, member)
         return member

@@ -1,4 +1,4 @@
-"""What librdkafka's clients are told, and what of their talk is passed on."""
+"""The settings of librdkafka's clients, and which of their messages are logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import common.kafka.control
 import common.kafka.guarded_producer
 from common.kafka import clients
 from common.kafka.admin import Admin
-from common.kafka.control import ReportWriter, RulingWriter
+from common.kafka.control import CommandWriter, ReportWriter
 from common.kafka.guarded_producer import GuardedProducer
 from common.spare_threads import SpareThreads
 from tests.unit.common.config_texts import BASE, load
@@ -25,21 +25,25 @@ def record(message: str) -> logging.LogRecord:
     return logging.LogRecord("librdkafka", logging.ERROR, "", 0, message, None, None)
 
 
-def test_a_broker_that_is_away_is_told_once_in_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_away_is_logged_once_in_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now_s = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now_s)
-    news = clients._News()
-    told = []
+    log_filter = clients._LogFilter()
+    logged = []
     for _ in range(200):
-        told.append(news.filter(record("FAIL 127.0.0.1:1/1: Connect to ipv4#… failed: refused")))
+        logged.append(
+            log_filter.filter(record("FAIL 127.0.0.1:1/1: Connect to ipv4#… failed: refused"))
+        )
         now_s += 0.125
-    assert [index for index, is_told in enumerate(told) if is_told] == [0, 80, 160]
+    assert [index for index, is_logged in enumerate(logged) if is_logged] == [0, 80, 160]
 
 
-def test_other_news_is_told_but_for_what_the_caller_gets_as_an_exception() -> None:
-    news = clients._News()
-    assert news.filter(record("FAIL 127.0.0.1:1/1: Disconnected (after 5 ms in state UP)"))
-    assert not news.filter(record("TXNERR Current transaction failed in state InTransaction"))
+def test_other_messages_are_logged_except_those_that_the_caller_gets_as_exceptions() -> None:
+    log_filter = clients._LogFilter()
+    assert log_filter.filter(record("FAIL 127.0.0.1:1/1: Disconnected (after 5 ms in state UP)"))
+    assert not log_filter.filter(record("TXNERR Current transaction failed in state InTransaction"))
 
 
 LOST = "FAIL [rdkafka#producer-1] [thrd:…]: localhost:9092/1: Disconnected (after 5 ms in state UP)"
@@ -76,8 +80,8 @@ def admin() -> tuple[Client, Callable[[], object]]:
     return made._latest, lambda: made._client  # type: ignore[return-value]
 
 
-def ruling_writer() -> tuple[Client, Callable[[], object]]:
-    made = RulingWriter(CONFIG, "jobmanager")
+def command_writer() -> tuple[Client, Callable[[], object]]:
+    made = CommandWriter(CONFIG, "jobmanager")
     return made._producer, lambda: made.write([])  # type: ignore[return-value]
 
 
@@ -103,7 +107,7 @@ def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-@pytest.mark.parametrize("make", [admin, ruling_writer, report_writer, task_producer])
+@pytest.mark.parametrize("make", [admin, command_writer, report_writer, task_producer])
 def test_lost_connection_is_logged_when_it_happens_or_not_at_all(
     make: Callable[[], tuple[Client, Callable[[], object]]],
     now_s: list[float],

@@ -35,6 +35,7 @@ from common.nodes import (
     Topology,
 )
 from common.status import TaskState, TaskStatus
+from common.tick import Tick
 from taskmanager import events as taskmanager
 from taskmanager.state import TaskManagerState
 from tests.unit.common.wire import (
@@ -208,7 +209,7 @@ def test_batches_of_others_neither_end_nor_outgrow_the_one_that_goes_on() -> Non
     assert len(codec._batches) < 10
 
 
-# Whatever else stands on a topic.
+# Whatever else is on a topic.
 
 
 topics = st.sampled_from(
@@ -329,7 +330,7 @@ def test_command_that_decodes_can_do_no_harm(
         return
     assert isinstance(decoded, Processors)
     core = TaskManagerState(1, 1, "me", 1000)
-    core.handle(taskmanager.Tick(0))
+    core.handle(Tick(0))
     core.handle(taskmanager.ThreadConnected(0))
     for command in core.handle(decoded):
         if isinstance(command, Heartbeat):

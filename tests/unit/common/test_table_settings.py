@@ -1,4 +1,4 @@
-"""`tables:` in config.yaml: what lookup tables may be read from."""
+"""`tables:` in config.yaml: the sources of lookup tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages for tests of the codec: how to draw them, examples, and what spoils a record."""
+"""Messages for tests of the codec: strategies, examples, and ways to damage a record."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Kafka:
     def poll(self) -> None:
         self.polls += 1
 
-    def ruling_writer(self, *_: object) -> SimpleNamespace:
+    def command_writer(self, *_: object) -> SimpleNamespace:
         if not self.answers:
             raise TransactionFailedError("Kafka is away")
         return SimpleNamespace(write=lambda _: EPOCH)
@@ -82,7 +82,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     made = Kafka()
     for name in ("Admin", "ControlReader", "ReportWriter", "ArcPurger", "InputWatch"):
         monkeypatch.setattr(daemon, name, made.client)
-    monkeypatch.setattr(daemon, "RulingWriter", made.ruling_writer)
+    monkeypatch.setattr(daemon, "CommandWriter", made.command_writer)
     for name in ("with_topics_of_patterns", "with_partitions"):
         monkeypatch.setattr(daemon, name, lambda topology, *_: topology)
     monkeypatch.setattr(daemon, "check_state_topics", lambda *_: None)

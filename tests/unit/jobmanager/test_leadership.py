@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobmanager.events import Tick
+from common.tick import Tick
 from jobmanager.leadership import (
     RETRY_MS,
     RIVAL_WAIT_MS,

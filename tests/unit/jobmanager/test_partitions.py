@@ -231,7 +231,8 @@ def test_a_changed_parallelism_is_named_with_the_former_number(folder: Path) -> 
     assert str(error.value) == (
         "parallelism is 2 in config.yaml, but was 4 when the topics of this job were made: "
         "P_Q_job, P_dead_letter_job have 4 partitions. Set parallelism back to 4, or start a job "
-        'with another job_name and other topics: docs/how-to/troubleshoot.md, "A topic has the wrong number of partitions"'
+        'with another job_name and other topics: docs/how-to/troubleshoot.md, "A topic has the '
+        'wrong number of partitions"'
     )
     with pytest.raises(ConfigError, match=r": P_Q_job has 1 partition\. Set parallelism back to 1"):
         check_parallel(CHAINED, {"P_Q_job": 1}, folder)

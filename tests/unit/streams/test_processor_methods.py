@@ -141,7 +141,8 @@ def test_an_init_that_nothing_would_run_is_refused_with_its_place() -> None:
 
 def test_a_process_that_is_no_coroutine_is_refused_with_its_place() -> None:
     assert refusal_of(NotAsync) == (
-        'processor "P": process of NotAsync is no coroutine: write async def process(self, record) '
+        'processor "P": process of NotAsync is not a coroutine: write '
+        "async def process(self, record) "
         f"({FILE}:{line_of('NotAsync')} in process)"
     )
 

@@ -1,4 +1,4 @@
-"""The Spark of a TaskManager, as far as it needs none."""
+"""A TaskManager's Spark, as far as it can be tested without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code of the user's: what is imported, what is refused, and what is said about it."""
+"""User code: what is imported, what is refused, and the errors."""
 
 from __future__ import annotations
 

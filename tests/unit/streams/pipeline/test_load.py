@@ -1,4 +1,4 @@
-"""How pipeline.yaml is read, and what is said about each mistake in it."""
+"""How pipeline.yaml is read, and the error for each mistake in it."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         # Ids.
         (
             "- {id: 1, type: sum, to: [End]}" + END,
-            "1:8: id must be a text, got the number 1: put it in quotes",
+            "1:8: id must be a string, got the number 1: put it in quotes",
         ),
         ("- {id: '', type: sum, to: [End]}" + END, "1:8: id is empty"),
         (

@@ -1,4 +1,4 @@
-"""Which lookup tables are read, by what config.yaml says."""
+"""Which lookup tables config.yaml allows to be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The test driver: what it takes, what it refuses in words, and which stores and topics it has."""
+"""The test driver: its arguments, their errors, and the stores and topics that it has."""
 
 from __future__ import annotations
 

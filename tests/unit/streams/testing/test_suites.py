@@ -1,4 +1,4 @@
-"""`pipeline test`: what YAML suites can say, and what is said about their mistakes."""
+"""`pipeline test`: what YAML suites can contain, and the errors for their mistakes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ processors:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    """A suite's path, with the files that it is about beside it."""
+    """A suite's path, with the files that it is about next to it."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     (tmp_path / "pipeline.yaml").write_text(PIPELINE)
     return tmp_path / "tests.yaml"

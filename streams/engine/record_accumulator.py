@@ -16,7 +16,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 _CALL_S = 1.0
 
 
-class Gathering:
+class RecordAccumulator:
     """The records of a task that are not processed yet.
 
     They wait until everything has been read, until a round of the caller adds none, or until there

@@ -1,4 +1,4 @@
-"""A JobManager's core with TaskManagers that obey, for tests that go event by event."""
+"""A leading JobManager with TaskManagers that carry commands out, for tests event by event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
 from common.nodes import ProcessorType, TaskId
 from common.status import TaskState, TaskStatus
-from jobmanager.events import Echoed, ReignBegan, Reported, Tick
+from common.tick import Tick
+from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.state import JobManagerState
 
 EPOCH = 40
@@ -31,13 +32,13 @@ def standby(partition: int, number: int) -> ProcessorReplica:
 
 
 def status(partition: int, state: TaskState = TaskState.RUNNING, number: int = 0) -> TaskStatus:
-    """Return what a TaskManager tells of a task, or a standby, that it runs as it should."""
+    """Return a TaskManager's status of a task, or a standby, that it runs as it should."""
     runs = standby(partition, number)
     return TaskStatus(runs.task, state, fingerprint=runs.fingerprint)
 
 
-class Reign:
-    """A JobManager's core and what its TaskManagers would tell it.
+class Leader:
+    """A leading JobManager's core, and the reports of its TaskManagers.
 
     TaskManagers carry commands out at once, unless a test says otherwise.
     """
@@ -51,7 +52,7 @@ class Reign:
         self.sequences: dict[int, int] = {}
         self.beats = 0
         self.tick(0)
-        self.state.handle(ReignBegan(epoch))
+        self.state.handle(LeadershipBegan(epoch))
 
     def tick(self, after_ms: int = 250) -> list[Message]:
         """Let time pass; the JobManager's own heartbeats are left out."""
@@ -95,7 +96,7 @@ class Reign:
         """Report exactly this."""
         return commands(self.state.handle(Reported(report)))
 
-    def obey(self, messages: list[Message]) -> None:
+    def carry_out(self, messages: list[Message]) -> None:
         """Carry commands out."""
         for message in messages:
             if isinstance(message, Processors):
@@ -110,10 +111,10 @@ class Reign:
         """Let these TaskManagers report until nothing more is commanded."""
         for _ in range(20):
             said = self.tick(1000)
-            self.obey(said)
+            self.carry_out(said)
             for tm_id in tm_ids:
                 answer = self.report(tm_id)
-                self.obey(answer)
+                self.carry_out(answer)
                 said += answer
             if not said and None not in self.state.owners.values():
                 return
@@ -146,8 +147,8 @@ def revoked(messages: list[Message], tm_id: int) -> list[int]:
     ]
 
 
-def settled(tasks: int, tm_number: int, present: Iterable[int] | None = None) -> Reign:
-    """Return a reign in which these TaskManagers (all, by default) run all tasks."""
-    reign = Reign(tasks, tm_number)
-    reign.settle(*(range(tm_number) if present is None else present))
-    return reign
+def settled(tasks: int, tm_number: int, present: Iterable[int] | None = None) -> Leader:
+    """Return a leader with these TaskManagers (all, by default), which run all tasks."""
+    leader = Leader(tasks, tm_number)
+    leader.settle(*(range(tm_number) if present is None else present))
+    return leader

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streams.backfill import runs
-from streams.backfill.runs import SCHEMA, RunWriter, batches, merged
+from streams.backfill import sorted_runs
+from streams.backfill.sorted_runs import SCHEMA, RunWriter, batches, merged
 from streams.sql.columns import HEADERS
 
 Rows = Sequence[tuple[int, int]]
@@ -44,7 +44,7 @@ def write(path: Path, rows: Rows, per_write: int = 3) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "_SMALLEST_BATCH", 3)
+    monkeypatch.setattr(sorted_runs, "_SMALLEST_BATCH", 3)
 
 
 def read(paths: Sequence[Path]) -> list[tuple[int, str, int]]:
@@ -84,7 +84,7 @@ def test_a_merge_is_a_sort_by_time_so_far_position_and_run_however_many_at_once(
     times: list[list[int]],
     at_once: int,
 ) -> None:
-    monkeypatch.setattr(runs, "_MOST_AT_ONCE", at_once)
+    monkeypatch.setattr(sorted_runs, "_MOST_AT_ONCE", at_once)
     folder = tmp_path_factory.mktemp("runs")
     paths = [
         write(folder / str(number), [(time, at) for at, time in enumerate(each)])
@@ -101,7 +101,7 @@ def test_a_merge_is_a_sort_by_time_so_far_position_and_run_however_many_at_once(
 
 @contextmanager
 def few_descriptors(count: int) -> Iterator[None]:
-    """Let this process open no more than so many files besides those that it has."""
+    """Let this process open at most so many more files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + count, hard))
@@ -123,14 +123,14 @@ def test_a_merge_has_one_batch_of_each_run_in_memory_though_all_have_one_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [write(tmp_path / str(n), [(7, at) for at in range(30)]) for n in range(3)]
-    load, loads = runs._Cursor.load, []
+    load, loads = sorted_runs._Cursor.load, []
 
-    def counted(cursor: runs._Cursor) -> None:
+    def counted(cursor: sorted_runs._Cursor) -> None:
         assert not len(cursor)
         loads.append(cursor.number)
         load(cursor)
 
-    monkeypatch.setattr(runs._Cursor, "load", counted)
+    monkeypatch.setattr(sorted_runs._Cursor, "load", counted)
     first = next(merged(paths, tmp_path))
     assert loads == [0, 1, 2]
     assert first["position"].to_pylist()[:4] == [0, 0, 0, 1]
@@ -146,7 +146,7 @@ def test_offsets_count_from_0_unless_they_are_those_of_a_topic(tmp_path: Path) -
 def test_large_records_come_in_small_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(sorted_runs, "_BATCH_BYTES", 1)
     path = write(tmp_path / "a", [(time, time) for time in range(5)])
     assert [len(table) for table in merged([path], tmp_path)] == [1] * 5
 
@@ -154,8 +154,8 @@ def test_large_records_come_in_small_batches(
 def test_large_records_lie_in_small_batches_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_SMALLEST_BATCH", 10_000)
-    monkeypatch.setattr(runs, "_RUN_BATCH_BYTES", 1_000)
+    monkeypatch.setattr(sorted_runs, "_SMALLEST_BATCH", 10_000)
+    monkeypatch.setattr(sorted_runs, "_RUN_BATCH_BYTES", 1_000)
     sizes = [1] * 50 + [400] * 20 + [5_000] * 2 + [1] * 50
     table = pa.Table.from_arrays(
         [

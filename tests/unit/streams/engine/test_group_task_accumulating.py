@@ -10,8 +10,8 @@ from streams.engine.group_task import ProcessingFailedError
 from streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Tasks, Whole, batch, calling_whole, chain
 
-GATHERS = GroupSettings(takes_inputs_as_they_come=True, gathers=True)
-SKIPS = GroupSettings(on_error=OnError.SKIP, takes_inputs_as_they_come=True, gathers=True)
+ACCUMULATES = GroupSettings(takes_inputs_as_they_come=True, accumulates=True)
+SKIPS = GroupSettings(on_error=OnError.SKIP, takes_inputs_as_they_come=True, accumulates=True)
 
 
 def test_batches_are_processed_as_one_when_no_more_come() -> None:
@@ -24,12 +24,12 @@ def test_batches_are_processed_as_one_when_no_more_come() -> None:
         assert list(found.offsets) == [7, 8, 9]
         context.forward(found)
 
-    task = Tasks(chain(calling_whole(note)), GATHERS)
+    task = Tasks(chain(calling_whole(note)), ACCUMULATES)
     task.task.add(batch([b"1", b"2"], offset=7))
     task.task.step(0, ())
     task.task.add(batch([b"3"], offset=9))
     task.task.step(0, ())
-    assert task.task.is_gathering
+    assert task.task.is_accumulating
     assert task.task.wake_in_ms(0) == 5
     assert task.task.position(("in", 0)) is None
     assert task.taken() == []
@@ -41,14 +41,14 @@ def test_batches_are_processed_as_one_when_no_more_come() -> None:
 
 
 def test_the_input_of_several_partitions_need_not_wait_for_each_other() -> None:
-    task = Tasks(chain(Whole, topics=["a", "b"]), GATHERS)
+    task = Tasks(chain(Whole, topics=["a", "b"]), ACCUMULATES)
     task.task.add(batch([b"1"], topic="a"))
     task.task.step(0, ())
     task.task.step(0, ())
     assert [value for _, _, value, _ in task.taken()] == [b"1"]
 
 
-def test_bad_records_of_gathered_batches_are_found() -> None:
+def test_bad_records_of_accumulated_batches_are_found() -> None:
     """Each by halving what is left."""
     task = Tasks(chain(Whole), SKIPS)
     values = [b"bad" if number in (0, 13, 14, 99) else b"%d" % number for number in range(100)]
@@ -60,7 +60,7 @@ def test_bad_records_of_gathered_batches_are_found() -> None:
 
 
 def test_what_comes_before_a_failure_is_done() -> None:
-    task = Tasks(chain(Whole), GATHERS)
+    task = Tasks(chain(Whole), ACCUMULATES)
     task.task.add(batch([b"1", b"2", b"bad", b"3"]))
     with pytest.raises(ProcessingFailedError, match="@2"):
         task.task.step(0, task.partitions)

@@ -51,7 +51,7 @@ class _Feed:
         return [id_ for id_, task in self.tasks.items() if task.is_overfull(self.partition)]
 
 
-class _Lane:
+class _SharedConsumer:
     """A consumer, and the partitions that it reads."""
 
     def __init__(self, reader: Reader) -> None:
@@ -61,7 +61,7 @@ class _Lane:
         """The partitions that got records in the last fetch; only these can be overfull."""
 
     @property
-    def is_hungry(self) -> bool:
+    def has_room(self) -> bool:
         return any(not feed.is_full_for_all for feed in self.feeds.values())
 
     def open(self, partition: Partition, offset: int) -> _Feed:
@@ -114,7 +114,7 @@ class _Lane:
                 self.reader.resume([partition])
 
 
-class Lanes:
+class SharedConsumers:
     """Fetches for all tasks of a PipelineThread; tasks that read the same records share a fetch.
 
     Tasks that read the same partition share a consumer as long as they are close to each other.
@@ -128,14 +128,14 @@ class Lanes:
         self._dispose = dispose
         self._group = context.config.topic_names.fetch_group
         self._most_records = context.config.max_batch_records
-        self._lanes: list[_Lane] = []
+        self._consumers: list[_SharedConsumer] = []
         self._full: dict[tuple[TaskId, Partition], RunningTask] = {}
         """Tasks that get no more of a partition until they have processed the waiting records."""
 
     @property
-    def are_hungry(self) -> bool:
+    def have_room(self) -> bool:
         """Whether any task can take more records."""
-        return any(lane.is_hungry for lane in self._lanes) or any(
+        return any(consumer.has_room for consumer in self._consumers) or any(
             not task.is_full(partition) for (_, partition), task in self._full.items()
         )
 
@@ -148,70 +148,72 @@ class Lanes:
         """Stop fetching for a task, if anything is fetched for it."""
         for partition in task.partitions:
             self._full.pop((task_id, partition), None)
-            for lane in self._lanes:
-                feed = lane.feeds.get(partition)
+            for consumer in self._consumers:
+                feed = consumer.feeds.get(partition)
                 if feed is not None and task_id in feed.tasks:
-                    lane.leave(feed, task_id)
+                    consumer.leave(feed, task_id)
 
     def fetch(self, wait_s: float) -> Iterator[Delivery]:
         """Yield what was fetched, in order for each partition; wait if there is nothing yet."""
         self._rearrange()
-        hungry = [lane for lane in self._lanes if lane.is_hungry]
-        for lane in hungry:
-            fetched = lane.reader.fetch(self._most_records, wait_s / len(hungry))
-            lane.fed.clear()
+        to_fetch = [consumer for consumer in self._consumers if consumer.has_room]
+        for consumer in to_fetch:
+            fetched = consumer.reader.fetch(self._most_records, wait_s / len(to_fetch))
+            consumer.fed.clear()
             for batch in fetched.batches:
-                if feed := lane.feeds.get((batch.topic, batch.partition)):
-                    yield from _records(lane, feed, batch)
+                if feed := consumer.feeds.get((batch.topic, batch.partition)):
+                    yield from _records(consumer, feed, batch)
             for partition, offset in fetched.ends:
-                if feed := lane.feeds.get(partition):
+                if feed := consumer.feeds.get(partition):
                     feed.next = max(feed.next, offset)
                     feed.is_at_its_end = feed.is_confirmed = True
                     yield from _end(feed, list(feed.tasks))
             for partition, reason in fetched.errors:
-                if feed := lane.feeds.get(partition):
-                    yield from self._error(lane, feed, reason)
+                if feed := consumer.feeds.get(partition):
+                    yield from self._error(consumer, feed, reason)
 
     def close(self) -> None:
         """Close the consumers."""
-        for lane in self._lanes:
-            lane.reader.close()
+        for consumer in self._consumers:
+            consumer.reader.close()
 
-    def _error(self, lane: _Lane, feed: _Feed, reason: str) -> Iterator[Delivery]:
+    def _error(self, consumer: _SharedConsumer, feed: _Feed, reason: str) -> Iterator[Delivery]:
         topic, number = feed.partition
         for task_id, task in list(feed.tasks.items()):
             if task.read[feed.partition] <= feed.next:
                 yield task_id, task, partial(task.lose_input, f"{topic}[{number}]: {reason}")
             else:
                 # This task is ahead of the consumer, so the error may not concern it.
-                lane.leave(feed, task_id)
+                consumer.leave(feed, task_id)
                 self._attach(task_id, task, feed.partition)
 
     def _rearrange(self) -> None:
         """Separate tasks that others would wait for, and bring together those that are close."""
-        for lane in self._lanes:
-            for feed, slow in lane.adjust_pauses():
+        for consumer in self._consumers:
+            for feed, slow in consumer.adjust_pauses():
                 for task_id in slow:
                     self._full[task_id, feed.partition] = feed.tasks[task_id]
-                    lane.leave(feed, task_id)
+                    consumer.leave(feed, task_id)
         for (task_id, partition), task in list(self._full.items()):
             if not task.is_full(partition):
                 del self._full[task_id, partition]
                 self._attach(task_id, task, partition)
-        for number in range(len(self._lanes) - 1, 0, -1):
-            lane = self._lanes[number]
-            for feed in list(lane.feeds.values()):
-                self._merge(lane, feed, self._lanes[:number])
-            if not lane.feeds:
-                self._dispose(self._lanes.pop(number).reader)
+        for number in range(len(self._consumers) - 1, 0, -1):
+            consumer = self._consumers[number]
+            for feed in list(consumer.feeds.values()):
+                self._merge(consumer, feed, self._consumers[:number])
+            if not consumer.feeds:
+                self._dispose(self._consumers.pop(number).reader)
 
-    def _merge(self, lane: _Lane, feed: _Feed, earlier: Sequence[_Lane]) -> None:
+    def _merge(
+        self, consumer: _SharedConsumer, feed: _Feed, earlier: Sequence[_SharedConsumer]
+    ) -> None:
         """Let an earlier consumer take over a partition, unless their positions are far apart."""
         for other in earlier:
             taker = other.feeds.get(feed.partition)
             if not feed.can_join(taker or feed, self._most_records):
                 continue
-            lane.close(feed)
+            consumer.close(feed)
             if taker is None:
                 taker = other.open(feed.partition, feed.next)
                 taker.read, taker.is_confirmed = feed.read, True
@@ -224,28 +226,28 @@ class Lanes:
     def _attach(self, task_id: TaskId, task: RunningTask, partition: Partition) -> None:
         """Have a partition read for a task, by a consumer at its position or by another one."""
         offset = task.read[partition]
-        for lane in self._lanes:
-            feed = lane.feeds.get(partition)
+        for consumer in self._consumers:
+            feed = consumer.feeds.get(partition)
             if feed is not None and feed.read <= offset <= feed.next:
-                lane.join(feed, task_id, task)
+                consumer.join(feed, task_id, task)
                 return
-        lane = self._lane_without(partition)
-        lane.join(lane.open(partition, offset), task_id, task)
+        consumer = self._consumer_without(partition)
+        consumer.join(consumer.open(partition, offset), task_id, task)
 
-    def _lane_without(self, partition: Partition) -> _Lane:
-        for lane in self._lanes:
-            if partition not in lane.feeds:
-                return lane
+    def _consumer_without(self, partition: Partition) -> _SharedConsumer:
+        for consumer in self._consumers:
+            if partition not in consumer.feeds:
+                return consumer
         clients = self._context.clients
-        self._lanes.append(_Lane(clients.reader(self._group, is_watched=True)))
-        return self._lanes[-1]
+        self._consumers.append(_SharedConsumer(clients.reader(self._group, is_watched=True)))
+        return self._consumers[-1]
 
 
-def _records(lane: _Lane, feed: _Feed, batch: RecordBatch) -> Iterator[Delivery]:
+def _records(consumer: _SharedConsumer, feed: _Feed, batch: RecordBatch) -> Iterator[Delivery]:
     """Yield a batch for each task, without the records that it already has."""
     feed.read = feed.next = batch.offsets[-1] + 1
     feed.is_confirmed, feed.is_at_its_end = True, False
-    lane.fed.add(feed.partition)
+    consumer.fed.add(feed.partition)
     for task_id, task in list(feed.tasks.items()):
         part = batch.part(batch.count_before(task.read[feed.partition]), len(batch))
         if len(part):

@@ -7,21 +7,21 @@ from common.nodes import TaskId
 from common.status import TaskStatus
 
 
-class Picture:
-    """The tasks of one TaskManager process as its reports describe them.
+class ReportedTasks:
+    """The tasks of one TaskManager process, as its reports describe them.
 
-    A reader that has missed a full report cannot read the reports that add to it. The picture then
-    stays as it was at `beat`, until the next full report.
+    A reader that has missed a full report cannot read the reports that add to it. The tasks
+    then stay as they were at `beat`, until the next full report.
     """
 
     def __init__(self) -> None:
         self.beat = -1
-        """The number of the report that it shows; -1 before the first one."""
+        """The number of the newest report that was taken; -1 before the first one."""
         self.tasks: dict[TaskId, TaskStatus] = {}
         self._base = -1
 
     def take(self, report: Report) -> bool:
-        """Add a report of this process to the picture.
+        """Add a report of this process.
 
         Returns False, and changes nothing, if it is not newer or adds to a report that was missed.
         """

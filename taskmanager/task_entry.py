@@ -8,7 +8,7 @@ from enum import Enum, auto
 from common.nodes import TaskId
 from taskmanager.thread_events import Failure
 
-CALM_MS = 60_000
+BACKOFF_RESET_MS = 60_000
 FIRST_DELAY_MS = 500
 MAX_DELAY_MS = 30_000
 
@@ -53,7 +53,7 @@ class Backoff:
     last_ms: int = 0
 
     def count(self, now_ms: int, is_fenced: bool, has_committed: bool) -> None:
-        if now_ms - self.last_ms > CALM_MS:
+        if now_ms - self.last_ms > BACKOFF_RESET_MS:
             self.failures = self.fenced = 0
         if has_committed:
             self.failures = 0
@@ -78,7 +78,7 @@ class Release:
 
 
 @dataclass(slots=True)
-class Slot:
+class TaskEntry:
     """A task as the driver gave it to this thread, across all its starts."""
 
     task: TaskId

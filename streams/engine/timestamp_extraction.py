@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from common.errors import EngineError, PipelineError
-from common.record_batch import Headers, RecordBatch
+from common.record_batch import KafkaHeaders, RecordBatch
 from streams.engine.running import RunningSource
 from streams.engine.task_time import TaskTime
 from streams.engine.user_errors import reason
@@ -22,7 +22,7 @@ class _View:
     timestamp: int
     key: object
     value: object
-    headers: Headers
+    headers: KafkaHeaders
 
 
 def timed(batch: RecordBatch, source: RunningSource, time: TaskTime) -> list[RecordBatch]:

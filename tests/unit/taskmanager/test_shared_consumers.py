@@ -1,4 +1,4 @@
-"""Tasks of a PipelineThread that read the same partitions share consumers, and wait for nobody."""
+"""Tasks of a PipelineThread that read the same partitions share consumers, without waiting."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from common.kafka.clients import HopelessError, Partition
+from common.kafka.clients import NonRetriableError, Partition
 from common.kafka.data import Fetched
 from common.nodes import TaskId
 from common.record_batch import RecordBatch
 from common.status import TaskState
-from taskmanager.lanes import Lanes
 from taskmanager.running_task import RunningTask
+from taskmanager.shared_consumers import SharedConsumers
 from tests.unit.taskmanager import fakes
 from tests.unit.taskmanager.fakes import FakeClients
 
@@ -29,7 +29,7 @@ Q = ("in", 1)
 
 
 class Topic:
-    """What the brokers have: offsets of records by partition, with gaps."""
+    """The records of the brokers: their offsets by partition, with gaps."""
 
     def __init__(self) -> None:
         self.offsets: dict[Partition, list[int]] = {P: [], Q: []}
@@ -133,7 +133,7 @@ class QueueTask(RunningTask):
         self.ends.append((partition, offset))
 
     def lose_input(self, reason: str) -> None:
-        raise HopelessError(reason)
+        raise NonRetriableError(reason)
 
     @property
     def has_records(self) -> bool:
@@ -154,13 +154,13 @@ class QueueTask(RunningTask):
 
 
 class Rig:
-    """Lanes over a topic, and the readers that they have made."""
+    """Shared consumers of a topic, and the readers that they have made."""
 
     def __init__(self) -> None:
         self.topic = Topic()
         self.readers: list[LogReader] = []
         context: Any = SimpleNamespace(config=CONFIG, clients=FakeClients(None, self._reader))
-        self.lanes = Lanes(context, lambda reader: reader.close())
+        self.consumers = SharedConsumers(context, lambda reader: reader.close())
 
     def _reader(self) -> LogReader:
         self.readers.append(LogReader(self.topic))
@@ -168,25 +168,25 @@ class Rig:
 
     @property
     def in_use(self) -> int:
-        """How many readers read something."""
+        """How many readers have an assignment."""
         return sum(bool(reader.positions) for reader in self.readers)
 
     def task(self, name: str, **positions: int) -> QueueTask:
         """Add a task that goes on at these offsets of the partitions p and q."""
         places = {"p": P, "q": Q}
         task = QueueTask(name, {places[name]: at for name, at in positions.items()})
-        self.lanes.add(task.id, task)
+        self.consumers.add(task.id, task)
         return task
 
     def fetch(self) -> int:
         """Fetch once; return how many deliveries came. A task that loses its input is removed."""
         count = 0
-        for task_id, task, deliver in self.lanes.fetch(0):
+        for task_id, task, deliver in self.consumers.fetch(0):
             count += 1
             try:
                 deliver()
-            except HopelessError:
-                self.lanes.remove(task_id, task)
+            except NonRetriableError:
+                self.consumers.remove(task_id, task)
                 raise
         return count
 
@@ -265,7 +265,7 @@ def test_a_task_that_nothing_is_read_for_at_the_moment_is_not_at_its_end(rig: Ri
         fast.process()
     rig.topic.write(P, 1)
     rig.fetch()
-    rig.lanes.remove(fast.id, fast)
+    rig.consumers.remove(fast.id, fast)
 
     slow.process()
 
@@ -310,7 +310,7 @@ def test_a_wrong_offset_of_one_task_is_not_that_of_another(rig: Rig) -> None:
     rig.fetch()
     rig.task("bad", p=3)
 
-    with pytest.raises(HopelessError, match=r"in\[0\]: offset out of range"):
+    with pytest.raises(NonRetriableError, match=r"in\[0\]: offset out of range"):
         rig.fetch()
 
     rig.fetch_all(good)
@@ -324,7 +324,7 @@ def test_a_task_beyond_the_end_fails_though_others_share_the_partition(rig: Rig)
     rig.fetch_all(good)
     rig.task("beyond", p=23)
 
-    with pytest.raises(HopelessError, match="offset out of range"):
+    with pytest.raises(NonRetriableError, match="offset out of range"):
         rig.fetch()
 
     rig.topic.write(P, 5)
@@ -341,7 +341,7 @@ def test_records_that_are_deleted_fail_only_the_task_that_needs_them(rig: Rig) -
     assert (ahead.read[P], behind.read[P]) == (30, 20)
 
     rig.topic.starts[P] = 25
-    with pytest.raises(HopelessError, match="offset out of range"):
+    with pytest.raises(NonRetriableError, match="offset out of range"):
         rig.fetch()
 
     rig.topic.write(P, 5)
@@ -355,7 +355,7 @@ def test_nothing_is_read_when_the_last_task_has_gone(rig: Rig) -> None:
     rig.fetch()
 
     for task in tasks:
-        rig.lanes.remove(task.id, task)
+        rig.consumers.remove(task.id, task)
 
     rig.fetch()
     assert rig.in_use == 0
@@ -381,11 +381,11 @@ def test_each_offset_comes_once_in_ascending_order_whatever_happens(seed: int) -
                 begins = {p: random.choice((0, rig.topic.ends[p])) for p in inputs}
                 task = QueueTask(f"t{number}", dict(begins))
                 paces[task.id] = random.choice((2, 10, 100))
-                rig.lanes.add(task.id, task)
+                rig.consumers.add(task.id, task)
                 tasks.append((task, begins))
             case "go" if tasks and random.random() < 0.2:
                 task, _ = tasks.pop(random.randrange(len(tasks)))
-                rig.lanes.remove(task.id, task)
+                rig.consumers.remove(task.id, task)
         assert all(task.most < 2 * FULL + MOST for task, _ in tasks)
         assert all(task.is_at_its_end in (True, False) for task, _ in tasks)
     rig.fetch_all(*(task for task, _ in tasks))

@@ -1,4 +1,4 @@
-"""Runs: records of one topic partition in the order of one writer, as Arrow files.
+"""Sorted runs: records of one topic partition in the order of one writer, as Arrow files.
 
 If several tasks write to one partition, each makes its own runs. Reading the partition merges its
 runs by time. Records of one run keep their order, like those of one producer in Kafka, and the
@@ -58,7 +58,7 @@ class RunWriter:
         self._size += len(table)
         self._bytes += table.nbytes
         self.records += len(table)
-        # Tables are gathered: if they are spread over many partitions, each one here is small.
+        # Tables are accumulated: if they are spread over many partitions, each one here is small.
         if self._size >= _SMALLEST_BATCH or self._bytes >= _RUN_BATCH_BYTES:
             self._flush()
 
