@@ -42,6 +42,7 @@ class Kafka:
         return SimpleNamespace(
             check_broker=nothing,
             ensure_topics=lambda _: [],
+            partition_counts=lambda _: {},
             start=nothing,
             stop=nothing,
             read=lambda _: [],
