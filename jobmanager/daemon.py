@@ -143,9 +143,9 @@ class JobManagerDaemon:
                     self._write_sos(takes_over=False)
                 case StepDown(rival_epoch):
                     raise SupersededError(
-                        f"another JobManager of this job took over (epoch {rival_epoch}, this "
-                        f"one's is {self._leadership.epoch}). This one ends; the pipeline keeps "
-                        "running."
+                        f"another JobManager of this job took over: its epoch is {rival_epoch}, "
+                        f"the epoch of this one was {self._leadership.epoch}. This process ends; "
+                        "the pipeline keeps running."
                     )
                 case SayGoodbye(epoch):
                     last = JobManagerBeat(epoch, 0, self._state.owners, leaving=True)
