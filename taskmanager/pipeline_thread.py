@@ -122,8 +122,8 @@ class PipelineThread:
         """Do one round of the loop."""
         if self._channel.is_lost:
             raise ConnectionError("the TaskManager's driver is gone")
-        # The driver, another thread or the brokers may have news, but the loop can only wait for
-        # one of them at a time.
+        # Events may come from the driver, another thread or the brokers, but the loop can only wait
+        # for one of them at a time.
         is_busy = self._background.is_busy or self._operations.has_calls
         has_room, wait_s = self._consumers.have_room, self._wait_s()
         self._read_commands(0 if is_busy or has_room else wait_s)
@@ -279,7 +279,7 @@ class PipelineThread:
             case ForgetTask(reason=reason):
                 self._forget(task, reason)
             case EndProcess():
-                task.log.error("a commit never ends: the worker ends, and starts again")
+                task.log.error("a commit hangs: the worker is restarted")
                 faulthandler.dump_traceback(all_threads=True)
                 os._exit(1)
 

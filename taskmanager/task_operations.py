@@ -125,7 +125,7 @@ class TaskOperations:
             try:
                 refresh_failed(task.replica, self._context, task.memory)
             except EngineError as error:
-                task.log.warning("the offsets were not committed again", reason=str(error))
+                task.log.warning("the committed offsets were not refreshed", reason=str(error))
 
         self._background.submit(Pool.COMMIT, refresh, lambda _: None)
 

@@ -48,7 +48,7 @@ def fill(directory: Path, value: bytes) -> None:
     store.close()
 
 
-def test_store_over_which_rocksdb_loops_for_ever_is_wiped_by_the_next_process(
+def test_store_over_which_rocksdb_loops_forever_is_wiped_by_the_next_process(
     directory: Path,
 ) -> None:
     """facebook/rocksdb#13333: with rocksdict 0.3.29, nothing but `kill -9` ends that process."""
