@@ -17,8 +17,9 @@ from common import logs
 from common.cli import run_command
 from common.config import Config, load_config
 from common.errors import ConfigError
-from common.nodes import ON_SPARK, Topology
-from common.topics import control_topics, data_topics
+from common.pipeline import Pipeline
+from common.processors import ON_SPARK
+from common.topics import control_topics
 from streams.engine.user_code import UserCode
 from streams.pipeline.load import check_pipeline_file, load_pipeline
 
@@ -61,8 +62,8 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
     Imports the code that the pipeline names. Starts a Spark, for some seconds, if it has queries
     to check.
     """
-    settings, topology = _load(config, pipeline, with_classes=True)
-    if any(node.type in ON_SPARK for node in topology.nodes):
+    settings, loaded = _load(config, pipeline, with_classes=True)
+    if any(processor.type in ON_SPARK for processor in loaded.processors):
         # Imported late: Spark takes a while, and most commands do not need it.
         from streams.sql.local import LocalQueries
 
@@ -71,9 +72,10 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
             settings,
             LocalQueries(UserCode.of(settings), settings.tables, settings.spark.conf),
         )
-    topics = (*data_topics(settings, topology), *control_topics(settings))
-    tasks = settings.topic_names.tasks(topology, settings.parallelism)
-    typer.echo(f"ok: {len(topology.nodes)} processors, {len(tasks)} tasks, {len(topics)} topics")
+    topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))
+    typer.echo(
+        f"ok: {len(loaded.processors)} processors, {len(loaded.tasks)} tasks, {len(topics)} topics"
+    )
 
 
 @app.command()
@@ -86,11 +88,11 @@ def describe(
     ] = False,
 ) -> None:
     """Show the graph, the topics and the tasks that the two files make."""
-    settings, topology = _load(config, pipeline)
+    settings, loaded = _load(config, pipeline)
     if as_mermaid:
-        typer.echo(mermaid(settings, topology))
+        typer.echo(mermaid(loaded))
     else:
-        _show(overview(settings, topology))
+        _show(overview(settings, loaded))
 
 
 @app.command()
@@ -190,7 +192,7 @@ def _show(content: RenderableType) -> None:
     Console(width=width).print(content, crop=False)
 
 
-def _load(config: Path, pipeline: Path, *, with_classes: bool = False) -> tuple[Config, Topology]:
+def _load(config: Path, pipeline: Path, *, with_classes: bool = False) -> tuple[Config, Pipeline]:
     try:
         settings = load_config(config)
     except ConfigError as error:

@@ -34,8 +34,8 @@ from common.messages import (
     Threads,
     read_task,
 )
-from common.nodes import TaskId
 from common.reports import decode_owners, decode_report, dump, encode_owners, encode_report
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 from common.wire import JsonObject
 

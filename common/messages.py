@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.names import require_name
-from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
+from common.pipeline import Pipeline
+from common.processors import COUNT_STORE, OnError, PipelineProcessor, ProcessorType
 from common.status import TaskStatus, ThreadState
-from common.topic_names import TopicNames
+from common.tasks import TaskId
 from common.wire import JsonObject
 
 JOB_MANAGER = "jobmanager"
@@ -173,50 +174,45 @@ def read_task(fields: JsonObject, standby: int) -> TaskId:
     return task
 
 
-def replicas(
-    topology: Topology, names: TopicNames, parallelism: int, standbys: int = 0
-) -> list[ProcessorReplica]:
+def replicas(pipeline: Pipeline, standbys: int = 0) -> list[ProcessorReplica]:
     """Return the tasks of a pipeline, processor by processor, partition by partition.
 
     They are followed by `standbys` (0..) copies of each task that keeps state on disk.
     """
     tasks = [
-        (node, _replica(node, names, topology, partition, parallelism))
-        for node in topology.nodes
-        for partition in range(names.task_count(node, topology, parallelism))
+        (processor, _replica(processor, pipeline, partition))
+        for processor in pipeline.processors
+        for partition in range(pipeline.task_count(processor))
     ]
     copies = [
         replace(replica, task=replace(replica.task, standby=number + 1))
         for number in range(standbys)
-        for node, replica in tasks
-        if node.has_standbys
+        for processor, replica in tasks
+        if processor.has_standbys
     ]
     return [*(replica for _, replica in tasks), *copies]
 
 
-def _replica(
-    node: ProcessorNode, names: TopicNames, topology: Topology, partition: int, parallelism: int
-) -> ProcessorReplica:
-    dead_letters = node.on_error is OnError.DEAD_LETTER
+def _replica(processor: PipelineProcessor, pipeline: Pipeline, partition: int) -> ProcessorReplica:
     # The last tasks do not read topics that have fewer partitions.
     inputs = [
         (from_, topic)
-        for from_, topic in zip(node.from_, names.in_topics(node), strict=True)
-        if partition < topology.partitions.get(topic, parallelism)
+        for from_, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True)
+        if partition < pipeline.partitions_of(topic)
     ]
     return ProcessorReplica(
-        task=TaskId(node.id, partition),
-        type=node.type,
+        task=TaskId(processor.id, partition),
+        type=processor.type,
         from_=tuple(from_ for from_, _ in inputs),
-        to=node.to,
+        to=processor.to,
         in_topics=tuple(topic for _, topic in inputs),
-        out_topics=names.out_topics(node),
-        state_topics=names.states(node),
-        dead_letter_topic=names.dead_letter(node.id) if dead_letters else None,
-        on_error=node.on_error,
-        config=node.config,
-        code=node.code,
-        options=node.options,
+        out_topics=pipeline.out_topics(processor),
+        state_topics=pipeline.state_topics(processor),
+        dead_letter_topic=pipeline.dead_letter_topic(processor),
+        on_error=processor.on_error,
+        config=processor.config,
+        code=processor.code,
+        options=processor.options,
     )
 
 

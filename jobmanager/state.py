@@ -17,9 +17,9 @@ from common.messages import (
     Report,
     ReportRequest,
 )
-from common.nodes import TaskId
 from common.picture import Picture
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from jobmanager.events import Echoed, Event, ReignBegan, Reported, Tick
 from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance, place_standbys

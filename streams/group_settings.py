@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.nodes import OnError
+from common.processors import OnError
 from streams.engine.arguments import require_int
 from streams.engine.record_queues import NEVER_WAIT
 from streams.errors import InvalidArgumentError

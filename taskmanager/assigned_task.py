@@ -10,7 +10,7 @@ import structlog
 
 from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
 from common.messages import ProcessorReplica
-from common.nodes import BUILT_IN
+from common.processors import BUILT_IN
 from common.status import TaskState, TaskStatus
 from streams.engine.group_task import ProcessingFailedError
 from streams.engine.runtime import Call

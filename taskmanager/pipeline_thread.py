@@ -13,8 +13,8 @@ import structlog
 
 from common.errors import EngineError
 from common.messages import ProcessorReplica
-from common.nodes import TaskId
 from common.status import TaskStatus
+from common.tasks import TaskId
 from taskmanager import channel_messages
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Operation, Pool

@@ -11,7 +11,7 @@ from common.fault_points import reach
 from common.kafka.clients import HopelessError, Partition, TransactionFailedError
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
-from common.nodes import BUILT_IN
+from common.processors import BUILT_IN
 from common.record_batch import RecordBatch
 from common.status import TaskState
 from streams.engine.group_task import Figures, GroupTask, ProcessingFailedError, Step

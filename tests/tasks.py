@@ -29,8 +29,9 @@ from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.offsets import Offsets
 from common.messages import ProcessorReplica
-from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
+from common.processors import COUNT_STORE, OnError, ProcessorType
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.topics import TopicSpec
 from streams.engine.group_task import ProcessingFailedError
 from taskmanager import channel_messages

@@ -85,7 +85,9 @@ CORES = (
 VALUES = (
     "common/messages.py",
     "common/codec.py",
-    "common/nodes.py",
+    "common/pipeline.py",
+    "common/processors.py",
+    "common/tasks.py",
     "common/status.py",
     "taskmanager/channel_messages.py",
     "taskmanager/thread_events.py",

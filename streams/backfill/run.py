@@ -26,7 +26,7 @@ from common.config import Config
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.messages import ProcessorReplica
-from common.nodes import ON_SPARK
+from common.processors import ON_SPARK
 from streams.backfill import tasks as bounded
 from streams.backfill.files import ReadFile, chunks_of
 from streams.backfill.kafka import ReadPartition, WritePartition
@@ -167,7 +167,7 @@ class _Run:
     def run(self) -> Result:
         read = self._read()
         limits = self._prepare_target()
-        topics = Topics(self._plan.config.parallelism, self._plan.topology.partitions, limits)
+        topics = Topics(self._plan.config.parallelism, self._plan.pipeline.partitions, limits)
         totals = Done()
         for stage in self._plan.stages:
             for done in self._process(stage, topics):

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from common.errors import EngineError, PipelineError
-from common.nodes import OnError
+from common.processors import OnError
 from common.record_batch import OutputRecord, RecordBatch
 from common.record_size import record_size
 from streams.engine.async_calls import Entry

@@ -8,7 +8,7 @@ from typing import Any
 
 from common.fields import Fields
 from common.names import name_problem
-from common.nodes import BUILT_IN, ON_SPARK, SINK, SOURCE, OnError, ProcessorType
+from common.processors import BUILT_IN, ON_SPARK, SINK, SOURCE, OnError, ProcessorType
 from common.suggest import one_of
 from common.yaml_positions import (
     Items,

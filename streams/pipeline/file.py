@@ -8,7 +8,7 @@ from typing import Any
 
 from common.fields import Fields
 from common.names import name_problem
-from common.nodes import SINK, SOURCE
+from common.processors import SINK, SOURCE
 from common.yaml_positions import Items, Located, Map, Pair, Problems, Scalar, Value, describe
 from streams.pipeline.entries import Entry, read_entries
 from streams.pipeline.sources import ON_INVALID, RESETS, UNITS, WALL_CLOCK

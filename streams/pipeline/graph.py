@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from common.nodes import SINK, SOURCE, ProcessorType
+from common.processors import SINK, SOURCE, ProcessorType
 from common.suggest import did_you_mean
 from common.yaml_positions import Problems
 from streams.pipeline.entries import Entry, Target

@@ -1,4 +1,4 @@
-"""Reads pipeline.yaml into a topology."""
+"""Reads pipeline.yaml into a `Pipeline`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from common.config import Config
 from common.errors import ConfigError
 from common.names import name_problem
-from common.nodes import (
+from common.pipeline import Pipeline
+from common.processors import (
     BUILT_IN,
     ON_SPARK,
     SINK,
     SOURCE,
     LoggedStore,
-    ProcessorNode,
+    PipelineProcessor,
     ProcessorType,
-    Topology,
 )
 from common.topic_names import TopicNames
 from common.yaml_positions import Problems, read_yaml
@@ -37,31 +37,32 @@ from streams.sql.spec import Queries, QueryError, QuerySpec, SparkLostError
 
 def load_pipeline(
     path: Path, config: Config, queries: Queries | None = None, *, with_classes: bool = False
-) -> Topology:
-    """Return the checked topology of a pipeline.yaml.
+) -> Pipeline:
+    """Return the checked content of a pipeline.yaml.
 
     Imports and calls the users' functions that build topologies. With `queries`, lets Spark check
     the queries that it will run. `with_classes` imports users' classes and checks that they accept
     their config. Raises ConfigError with every problem found.
     """
     problems = Problems(path)
-    pipeline = read_pipeline(read_yaml(path, problems), problems)
-    check_graph(pipeline, problems)
-    by_id: dict[str, ProcessorNode] = {}
-    for entry in topological_order(pipeline.entries):
-        for node in _nodes(entry, pipeline, config, problems, with_classes):
-            if node.type in ON_SPARK:
-                _check_query(node, config, queries, entry, problems)
-            if by_id.setdefault(node.id, node) is not node:
+    file = read_pipeline(read_yaml(path, problems), problems)
+    check_graph(file, problems)
+    by_id: dict[str, PipelineProcessor] = {}
+    for entry in topological_order(file.entries):
+        for processor in _processors(entry, file, config, problems, with_classes):
+            if processor.type in ON_SPARK:
+                _check_query(processor, config, queries, entry, problems)
+            if by_id.setdefault(processor.id, processor) is not processor:
                 problems.add(
                     entry.at,
-                    f'two processors have the id "{node.id}", as those of a topology are called '
-                    "<id>-<first source>: rename one",
+                    f'two processors have the id "{processor.id}", as those of a topology are '
+                    "called <id>-<first source>: rename one",
                 )
-    nodes = tuple(by_id.values())
-    check_topics(pipeline, nodes, config, problems)
+    processors = tuple(by_id.values())
+    pipeline = Pipeline(processors, config.topic_names, config.parallelism, _partitions(processors))
+    check_topics(file, pipeline, problems)
     problems.raise_if_any()
-    return Topology(nodes, _partitions(nodes))
+    return pipeline
 
 
 def check_pipeline_file(path: Path) -> None:
@@ -71,19 +72,19 @@ def check_pipeline_file(path: Path) -> None:
     problems.raise_if_any()
 
 
-def _partitions(nodes: Sequence[ProcessorNode]) -> dict[str, int]:
+def _partitions(processors: Sequence[PipelineProcessor]) -> dict[str, int]:
     """Return the number of partitions of each internal topic whose builder sets it."""
     return {
-        node.topics[topic]: count
-        for node in nodes
-        for topic, count in node.options.get("internal", {}).items()
+        processor.topics[topic]: count
+        for processor in processors
+        for topic, count in processor.options.get("internal", {}).items()
         if count is not None
     }
 
 
-def _nodes(
+def _processors(
     entry: Entry, pipeline: PipelineFile, config: Config, problems: Problems, with_classes: bool
-) -> list[ProcessorNode]:
+) -> list[PipelineProcessor]:
     if entry.type in (*BUILT_IN, *ON_SPARK):
         _check_sources(entry, pipeline, problems)
     if entry.type is ProcessorType.CLASS:
@@ -98,7 +99,7 @@ def _nodes(
         except ConfigError as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
     if entry.type is not ProcessorType.TOPOLOGY:
-        return [_node(entry, pipeline)]
+        return [_processor(entry, pipeline)]
     if not entry.code:
         return []
     try:
@@ -123,7 +124,7 @@ def _nodes(
             store.topic: _followed_topic(store.topic, pipeline, names)
             for store in topology.global_stores
         }
-        return [_group_node(entry, group, topics, own) for group in topology.groups]
+        return [_group_processor(entry, group, topics, own) for group in topology.groups]
     except (ConfigError, StreamsError) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
             problems.add(entry.at, f'"{entry.id}": {line}')
@@ -136,7 +137,7 @@ def _followed_topic(topic: str, pipeline: PipelineFile, names: TopicNames) -> st
 
 
 def _check_query(
-    node: ProcessorNode,
+    processor: PipelineProcessor,
     config: Config,
     queries: Queries | None,
     entry: Entry,
@@ -146,17 +147,17 @@ def _check_query(
 
     Each TaskManager checks the tables by its own config.yaml.
     """
-    tables = node.options["tables"]
+    tables = processor.options["tables"]
     # A table without a format was reported already.
     refused = table_problems(config.tables, {name: t for name, t in tables.items() if t["format"]})
     for problem in refused:
-        problems.add(entry.at, f'"{node.id}": {problem}')
+        problems.add(entry.at, f'"{processor.id}": {problem}')
     if queries is None or refused:
         return
     try:
-        queries.open(QuerySpec.of(node.code, node.options, node.config)).close()
+        queries.open(QuerySpec.of(processor.code, processor.options, processor.config)).close()
     except (QueryError, SparkLostError) as error:
-        problems.add(entry.at, f'"{node.id}": {error}')
+        problems.add(entry.at, f'"{processor.id}": {error}')
 
 
 def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
@@ -181,7 +182,7 @@ def _check_times(entry: Entry, pipeline: PipelineFile, problems: Problems) -> No
             problems.add(source.at, f'source "{source.id}": {NEEDS_JSON}, not {serde}')
 
 
-def _node(entry: Entry, pipeline: PipelineFile) -> ProcessorNode:
+def _processor(entry: Entry, pipeline: PipelineFile) -> PipelineProcessor:
     senders = tuple(
         other.id
         for other in pipeline.entries
@@ -190,7 +191,7 @@ def _node(entry: Entry, pipeline: PipelineFile) -> ProcessorNode:
     from_ = (*(source.id for source in entry.sources), *senders) or (SOURCE,)
     to = tuple(target.id for target in entry.targets)
     stores = [store_of(spec) for spec in entry.options.get("stores", ())]
-    return ProcessorNode(
+    return PipelineProcessor(
         id=entry.id,
         type=entry.type,
         to=to,
@@ -215,9 +216,9 @@ def _options(entry: Entry, from_: tuple[str, ...], pipeline: PipelineFile) -> Ma
     return {**entry.options, "sources": sources} if sources else entry.options
 
 
-def _group_node(
+def _group_processor(
     entry: Entry, group: NodeGroup, topics: Mapping[str, str], own: Mapping[str, int | None]
-) -> ProcessorNode:
+) -> PipelineProcessor:
     id_ = f"{entry.id}-{group.name}"
     wrong = name_problem(id_)
     if wrong:
@@ -233,7 +234,7 @@ def _group_node(
         for source in group.sources
         if source.pattern is not None
     ]
-    return ProcessorNode(
+    return PipelineProcessor(
         id=id_,
         type=ProcessorType.TOPOLOGY,
         to=group.out_topics,

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from common.fields import Fields
-from common.nodes import ProcessorType
+from common.processors import ProcessorType
 from common.yaml_positions import Map, Problems, Scalar, describe, plain
 from streams.engine.user_code import form_problem
 from streams.sql.spec import FORMATS

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from common.nodes import ON_SPARK, OnError, ProcessorType
+from common.processors import ON_SPARK, OnError, ProcessorType
 from streams import serdes
 from streams.builder import TopologyBuilder
 from streams.builtin.count import COUNTS, CountProcessor

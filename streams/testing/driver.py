@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from common.config import load_config
 from common.messages import replicas
-from common.nodes import ON_SPARK
+from common.processors import ON_SPARK
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from streams import serdes
@@ -142,9 +142,8 @@ class TopologyTestDriver:
         loaded = load_config(Path(config))
         code = UserCode.of(loaded)
         # One task each, even if an internal topic sets its own number of partitions.
-        found = replace(load_pipeline(Path(pipeline), loaded), partitions={})
-        names = loaded.topic_names
-        units = replicas(with_matching_topics(found, partitions or {}, names), names, 1)
+        found = replace(load_pipeline(Path(pipeline), loaded), partitions={}, parallelism=1)
+        units = replicas(with_matching_topics(found, partitions or {}))
         queries = None
         if any(unit.type in ON_SPARK for unit in units):
             # Imported late: Spark takes a while to import, and most pipelines do not need it.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from common.config import load_config
 from common.errors import ConfigError, UnavailableError
 from common.fields import Fields
-from common.nodes import SINK, SOURCE
+from common.processors import SINK, SOURCE
 from common.suggest import did_you_mean
 from common.yaml_positions import (
     Items,

@@ -24,8 +24,9 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import ProcessorType, TaskId
+from common.processors import ProcessorType
 from common.status import TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 
 HUGE_BYTES = 900_000

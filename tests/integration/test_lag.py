@@ -14,8 +14,9 @@ from confluent_kafka import Producer
 from admin.cluster_status import ClusterStatus
 from common.kafka.offsets import FirstRecord, Offsets
 from common.messages import ProcessorReplica
-from common.nodes import ProcessorType, TaskId
+from common.processors import ProcessorType
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from taskmanager import lag_watch
 from tests.engine import engine
 from tests.tasks import Job, Record, Thread, step_until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.kafka.clients import HopelessError, TransactionFailedError
-from common.nodes import OnError, ProcessorType
+from common.processors import OnError, ProcessorType
 from common.record_size import record_size
 from streams.engine.group_task import ProcessingFailedError
 from tests.raw_records import MESSAGE_TOO_LARGE, RawRecord, record_batch, write_batch

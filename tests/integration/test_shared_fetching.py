@@ -10,7 +10,8 @@ import pytest
 
 from common.kafka.data import PartitionReader
 from common.messages import ProcessorReplica
-from common.nodes import ProcessorType, TaskId
+from common.processors import ProcessorType
+from common.tasks import TaskId
 from tests.tasks import Job, Record, Thread, step_until
 
 pytestmark = pytest.mark.integration

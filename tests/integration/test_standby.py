@@ -9,7 +9,7 @@ import pytest
 from common.kafka.admin import Admin
 from common.kafka.clients import TransactionFailedError
 from common.messages import ProcessorReplica
-from common.nodes import ProcessorType
+from common.processors import ProcessorType
 from common.status import TaskState, TaskStatus
 from taskmanager.standby_task import StandbyTask
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until

@@ -12,8 +12,9 @@ import pytest
 
 from common.kafka.clients import FencedError, TransactionFailedError
 from common.kafka.committed import Committed
-from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
+from common.processors import COUNT_STORE, OnError, ProcessorType
 from common.status import TaskState
+from common.tasks import TaskId
 from streams.engine.group_task import ProcessingFailedError
 from taskmanager import channel_messages
 from taskmanager.task_start import StartCancelledError, refresh_failed

@@ -20,8 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from common.kafka import admin, topic_watch
 from common.messages import ProcessorReplica
-from common.nodes import OnError, ProcessorType, TaskId
+from common.processors import OnError, ProcessorType
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from tests.brokers import local_cluster
 from tests.tasks import Job, Record, Thread, step_until
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from common.config import Config
 from common.messages import ProcessorReplica
-from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
+from common.processors import COUNT_STORE, OnError, ProcessorType
+from common.tasks import TaskId
 from common.topics import TopicSpec
 from tests.memory.partition_log import Entry
 from tests.user_code.folding import fold

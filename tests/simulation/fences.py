@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from typing import Protocol
 
 from common.messages import ProcessorReplica
-from common.nodes import BUILT_IN, TaskId
+from common.processors import BUILT_IN
 from common.status import TaskState
+from common.tasks import TaskId
 
 CALM_MS = 60_000
 """An owner that is fenced twice within this time leaves the task to the other owner."""

@@ -16,9 +16,9 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import TaskId
 from common.picture import Picture
 from common.status import TaskState
+from common.tasks import TaskId
 from jobmanager import events as jobmanager
 from jobmanager.leadership import Event as LeadershipEvent
 from jobmanager.leadership import (

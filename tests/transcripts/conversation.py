@@ -21,8 +21,9 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, Topology
 from common.picture import Picture
+from common.pipeline import Pipeline
+from common.processors import SINK, SOURCE, PipelineProcessor, ProcessorType
 from common.reports import decode_report
 from common.status import TaskState, TaskStatus
 from common.topic_names import TopicNames
@@ -35,14 +36,16 @@ from taskmanager.state import TaskManagerState
 INTERVAL_MS = 1000
 STEP_MS = 500
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
-PIPELINE = Topology(
-    (
-        ProcessorNode("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
-        ProcessorNode("Adder", ProcessorType.SUM, ("Counter",), ("Forwarder",)),
-        ProcessorNode("Counter", ProcessorType.COUNT, (SINK,), ("Adder",)),
-    )
-)
 PARALLELISM = 2
+PIPELINE = Pipeline(
+    (
+        PipelineProcessor("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
+        PipelineProcessor("Adder", ProcessorType.SUM, ("Counter",), ("Forwarder",)),
+        PipelineProcessor("Counter", ProcessorType.COUNT, (SINK,), ("Adder",)),
+    ),
+    NAMES,
+    PARALLELISM,
+)
 
 
 class Wire:
@@ -160,7 +163,7 @@ class JobManager(Member):
     def __init__(self, name: str, wire: Wire, tm_number: int) -> None:
         super().__init__(wire, (NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat))
         self.name = name
-        self.state = JobManagerState(replicas(PIPELINE, NAMES, PARALLELISM), tm_number, INTERVAL_MS)
+        self.state = JobManagerState(replicas(PIPELINE), tm_number, INTERVAL_MS)
         self._handle(jobmanager.Tick(wire.now_ms))
         epoch = wire.write(Sos(-1, name))
         self._leadership = Leadership(name)

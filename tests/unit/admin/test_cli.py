@@ -15,7 +15,7 @@ from admin.init import SAMPLE_NAMES, sample
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, PipelineError, SupersededError, UnavailableError
-from common.nodes import SINK, SOURCE, OnError, ProcessorType
+from common.processors import SINK, SOURCE, OnError, ProcessorType
 from streams.pipeline.load import load_pipeline
 
 ROOT = Path(__file__).parents[3]
@@ -49,7 +49,7 @@ def test_the_samples_are_valid(files: tuple[Path, Path]) -> None:
         "source_topic",
         "sink_topic",
     )
-    forwarder, adder, counter = load_pipeline(files[1], config).nodes
+    forwarder, adder, counter = load_pipeline(files[1], config).processors
     assert (forwarder.id, forwarder.type, forwarder.from_) == (
         "Forwarder",
         ProcessorType.FORWARD,

@@ -25,16 +25,10 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.nodes import (
-    COUNT_STORE,
-    SINK,
-    SOURCE,
-    ProcessorNode,
-    ProcessorType,
-    TaskId,
-    Topology,
-)
+from common.pipeline import Pipeline
+from common.processors import COUNT_STORE, SINK, SOURCE, PipelineProcessor, ProcessorType
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from taskmanager import events as taskmanager
 from taskmanager.state import TaskManagerState
 from tests.unit.common.wire import (
@@ -79,14 +73,16 @@ def test_a_store_of_a_class_that_is_called_counts_has_no_field_of_the_original()
 
 
 def test_pipeline_of_the_original_gives_its_processors() -> None:
-    pipeline = Topology(
+    pipeline = Pipeline(
         (
-            ProcessorNode("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
-            ProcessorNode("Adder", ProcessorType.SUM, ("Counter",), ("Forwarder",)),
-            ProcessorNode("Counter", ProcessorType.COUNT, (SINK,), ("Adder",)),
-        )
+            PipelineProcessor("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
+            PipelineProcessor("Adder", ProcessorType.SUM, ("Counter",), ("Forwarder",)),
+            PipelineProcessor("Counter", ProcessorType.COUNT, (SINK,), ("Adder",)),
+        ),
+        NAMES,
+        2,
     )
-    entries = replicas(pipeline, NAMES, 2)
+    entries = replicas(pipeline)
     assert [str(entry.task) for entry in entries] == [
         "Forwarder_0",
         "Forwarder_1",

@@ -22,8 +22,9 @@ from common.messages import (
     Report,
 )
 from common.names import name_problem
-from common.nodes import ProcessorType, TaskId
+from common.processors import ProcessorType
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 
 NAMES = TopicNames("job_1", "source_topic", "sink_topic")

@@ -23,13 +23,9 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import (
-    COUNT_STORE,
-    OnError,
-    ProcessorType,
-    TaskId,
-)
+from common.processors import COUNT_STORE, OnError, ProcessorType
 from common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
-from common.nodes import ProcessorType, TaskId
+from common.processors import ProcessorType
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from jobmanager.events import Echoed, ReignBegan, Reported, Tick
 from jobmanager.state import JobManagerState
 

@@ -14,9 +14,10 @@ from common.kafka.data import Fetched
 from common.kafka.offsets import FirstRecord
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
-from common.nodes import ProcessorType, TaskId
+from common.processors import ProcessorType
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from streams.engine.event_loop import EventLoop
 from streams.engine.runtime import Call
 from taskmanager import channel_messages, pipeline_thread

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
-from common.nodes import ProcessorType, TaskId
 from common.picture import Picture
+from common.processors import ProcessorType
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from taskmanager.events import (
     Command,
     Event,

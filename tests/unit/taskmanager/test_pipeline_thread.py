@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
-from common.nodes import ProcessorType
+from common.processors import ProcessorType
 from common.status import TaskState
 from streams.engine.group_task import ProcessingFailedError
 from streams.engine.runtime import Call

@@ -21,7 +21,7 @@ from common.kafka import guarded_producer, task_producer
 from common.kafka.clients import Partition, TransactionFailedError
 from common.kafka.committed import Committed
 from common.kafka.task_producer import TaskProducer
-from common.nodes import ProcessorType
+from common.processors import ProcessorType
 from common.record_batch import RecordBatch
 from common.status import TaskState, TaskStatus
 from streams import (

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from common.kafka.clients import HopelessError
 from common.messages import ProcessorReplica
 from common.names import name_problem
-from common.nodes import ProcessorType, TaskId
+from common.processors import ProcessorType
+from common.tasks import TaskId
 from streams.stores.resources import StoreResources
 from taskmanager.task_stores import TaskStores, folder_in, job_directory, task_directory
 from tests.unit.taskmanager.fakes import CONFIG

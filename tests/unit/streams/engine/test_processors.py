@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common.nodes import OnError, ProcessorType
+from common.processors import OnError, ProcessorType
 from streams import (
     Batch,
     BatchProcessor,

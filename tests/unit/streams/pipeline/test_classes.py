@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from common.messages import ProcessorReplica, replicas
-from common.nodes import SINK, SOURCE, LoggedStore, OnError, ProcessorNode, ProcessorType
-from common.topics import data_topics
+from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor, ProcessorType
 from streams import serdes, stores
 from streams.pipeline.stores import store_of
 from streams.stores import StoreBuilder
@@ -52,8 +51,8 @@ def with_key(key: str) -> str:
     return f'- {{id: A, type: "shop:A", to: [sink], {key}}}'
 
 
-def node_with(key: str) -> ProcessorNode:
-    (node,) = load(with_key(key)).nodes
+def node_with(key: str) -> PipelineProcessor:
+    (node,) = load(with_key(key)).processors
     return node
 
 
@@ -61,7 +60,7 @@ def node_with(key: str) -> ProcessorNode:
 
 
 def test_a_class_has_defaults_for_all_but_its_name() -> None:
-    (node,) = load('[{id: A, type: "shop:A", to: [sink]}]').nodes
+    (node,) = load('[{id: A, type: "shop:A", to: [sink]}]').processors
     options = {
         "max_task_idle_ms": 0,
         "buffered_records": 1000,
@@ -71,7 +70,7 @@ def test_a_class_has_defaults_for_all_but_its_name() -> None:
         "out_key": "bytes",
         "out_value": "bytes",
     }
-    assert node == ProcessorNode(
+    assert node == PipelineProcessor(
         "A", ProcessorType.CLASS, (SINK,), (SOURCE,), code="shop:A", options=options
     )
     assert (node.config, node.on_error, node.stores) == ({}, OnError.FAIL, ())
@@ -79,12 +78,12 @@ def test_a_class_has_defaults_for_all_but_its_name() -> None:
 
 @pytest.mark.parametrize("reference", ["shop:A", "shop.bank:Balance", "_a.b2.c:_D"])
 def test_code_is_named_by_module_and_class_and_is_not_imported(reference: str) -> None:
-    (node,) = load(f'[{{id: A, type: "{reference}", to: [sink]}}]').nodes
+    (node,) = load(f'[{{id: A, type: "{reference}", to: [sink]}}]').processors
     assert (node.type, node.code) == (ProcessorType.CLASS, reference)
 
 
 def test_all_that_a_class_can_say_is_in_its_node() -> None:
-    node = load(BALANCE).node("Balance")
+    node = load(BALANCE).processor("Balance")
     assert node.config == {
         "start": 100,
         "limits": {"low": -1.5, "high": None},
@@ -177,8 +176,8 @@ def test_stores_of_every_type_are_what_the_functions_of_python_make(
 
 def test_state_topics_are_those_of_logged_stores_and_have_a_partition_for_each_task() -> None:
     config = replace(CONFIG, job_name="job")
-    topology = load(BALANCE, config)
-    specs = {spec.name: spec for spec in data_topics(config, topology)}
+    loaded = load(BALANCE, config)
+    specs = {spec.name: spec for spec in loaded.data_topics(config.replication_factor)}
     states = {name: spec for name, spec in specs.items() if name.startswith("state_topic")}
     assert list(states) == ["state_topic_Balance_Balances_job", "state_topic_Balance_Windows_job"]
     assert [spec.partitions for spec in states.values()] == [2, 2]
@@ -197,9 +196,9 @@ def test_a_task_may_wait_for_its_inputs_never_or_as_long_as_it_is_said(idle_ms: 
 
 
 def test_replicas_have_all_that_a_task_needs() -> None:
-    topology = load(BALANCE)
-    first, second = replicas(topology, CONFIG.topic_names, 2)[:2]
-    node = topology.node("Balance")
+    loaded = load(BALANCE)
+    first, second = replicas(loaded)[:2]
+    node = loaded.processor("Balance")
     assert (str(first.task), str(second.task)) == ("Balance_0", "Balance_1")
     assert replace(second, task=first.task) == first
     assert (first.type, first.code) == (ProcessorType.CLASS, "shop.bank:Balance")
@@ -220,7 +219,7 @@ def round_trip(replica: ProcessorReplica) -> ProcessorReplica:
 
 
 def test_replicas_travel_as_json() -> None:
-    for replica in replicas(load(BALANCE), CONFIG.topic_names, 2):
+    for replica in replicas(load(BALANCE)):
         read = round_trip(replica)
         assert read == replica
         assert read.fingerprint == replica.fingerprint
@@ -241,10 +240,7 @@ def test_replicas_travel_as_json() -> None:
 )
 def test_a_replica_that_does_something_else_has_another_fingerprint(old: str, new: str) -> None:
     assert BALANCE.count(old) == 1
-    before, after = (
-        replicas(load(text), CONFIG.topic_names, 2)[0]
-        for text in (BALANCE, BALANCE.replace(old, new))
-    )
+    before, after = (replicas(load(text))[0] for text in (BALANCE, BALANCE.replace(old, new)))
     assert before.fingerprint != after.fingerprint
 
 

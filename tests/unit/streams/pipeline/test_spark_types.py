@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.nodes import ProcessorNode, ProcessorType
+from common.processors import PipelineProcessor, ProcessorType
 from common.table_settings import TableSettings
 from streams.sql.spec import QuerySpec
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
@@ -14,8 +14,8 @@ from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 WITH_DATABASE = replace(CONFIG, tables=TableSettings(jdbc_urls=("jdbc:x:y",)))
 
 
-def node_of(text: str) -> ProcessorNode:
-    return load(text, WITH_DATABASE).node("P")
+def node_of(text: str) -> PipelineProcessor:
+    return load(text, WITH_DATABASE).processor("P")
 
 
 def spec_of(text: str) -> QuerySpec:

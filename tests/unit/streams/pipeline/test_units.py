@@ -12,7 +12,7 @@ import pytest
 from common.config import Config
 from common.errors import ConfigError
 from common.messages import ProcessorReplica, replicas
-from common.nodes import OnError, ProcessorType
+from common.processors import OnError, ProcessorType
 from streams import serdes, stores
 from streams.builtin.count import COUNTS
 from streams.engine.nodes import ProcessorNode, Sink, Source
@@ -84,8 +84,10 @@ def units_of(
     """Return what TaskManagers get of a pipeline.yaml, by the texts of the tasks."""
     path = folder / "pipeline.yaml"
     path.write_text(text, encoding="utf-8")
-    topology = replace(load_pipeline(path, CONFIG), partitions=partitions or {})
-    units = replicas(topology, CONFIG.topic_names, parallelism)
+    loaded = replace(
+        load_pipeline(path, CONFIG), partitions=partitions or {}, parallelism=parallelism
+    )
+    units = replicas(loaded)
     sent = [(json.dumps(unit.to_json()), json.dumps(unit.parameters())) for unit in units]
     read = [ProcessorReplica.from_json(json.loads(one), json.loads(two)) for one, two in sent]
     return {str(unit.task): unit for unit in read}

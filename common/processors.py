@@ -1,4 +1,4 @@
-"""The topology as values: processors, the arcs between them, and their tasks."""
+"""The processors of a pipeline, as values."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from common.names import NAME, REFUSED_NAMES
-
 SOURCE = "source"
-"""Means the source topic in `ProcessorNode.from_`."""
+"""Means the source topic in `PipelineProcessor.from_`."""
 
 SINK = "sink"
-"""Means the sink topic in `ProcessorNode.to`."""
+"""Means the sink topic in `PipelineProcessor.to`."""
 
 COUNT_STORE = "counts"
 """The name of the store of the built-in type `count`."""
-
-# Kafka counts partitions with 32 bits.
-_TASK_ID = re.compile(rf"({NAME})_(0|[1-9][0-9]{{0,9}})(?:\.standby([1-9][0-9]{{0,9}}))?")
 
 
 class ProcessorType(StrEnum):
@@ -66,7 +61,7 @@ class LoggedStore:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessorNode:
+class PipelineProcessor:
     """One processor of the pipeline, from which its tasks are made.
 
     `to` and `from_` hold processor ids in file order, or `SINK` and `SOURCE`, or topic names, which
@@ -119,54 +114,3 @@ class ProcessorNode:
     def has_standbys(self) -> bool:
         """Whether its tasks have state on disk, so that other TaskManagers can keep copies."""
         return any(store.persistent for store in self.stores)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TaskId:
-    """A replica of a processor: it reads partition `partition` (0..) of every input topic.
-
-    With `standby` 1.., it is the first or a further copy of its state on another TaskManager. The
-    string is unique for any processor id: the last "_" always separates id and partition.
-    """
-
-    processor: str
-    partition: int
-    standby: int = 0
-
-    def __str__(self) -> str:
-        """Return the id as a string, such as `Counter_0` or `Counter_0.standby1`."""
-        copy = f".standby{self.standby}" if self.standby else ""
-        return f"{self.processor}_{self.partition}{copy}"
-
-    @property
-    def active(self) -> TaskId:
-        """The task whose state this standby copies; the task itself if it is not a standby."""
-        return TaskId(self.processor, self.partition) if self.standby else self
-
-    @classmethod
-    def parse(cls, text: str) -> TaskId:
-        """Return the task whose string this is; ValueError if it is not a task id."""
-        match = _TASK_ID.fullmatch(text)
-        if match is None or match[1] in REFUSED_NAMES:
-            raise ValueError(f'"{text}" is no task id: it must look like "Counter_0"')
-        return cls(match[1], int(match[2]), int(match[3] or 0))
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """A checked pipeline: no cycles, and every processor lies between source and sink.
-
-    `nodes` are in topological order; among nodes that could come next, file order decides.
-    `partitions` has the partition counts of those topics whose count differs from the
-    `parallelism` of the configuration.
-    """
-
-    nodes: tuple[ProcessorNode, ...]
-    partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
-
-    def node(self, processor_id: str) -> ProcessorNode:
-        """Return the processor with this id; KeyError if there is none."""
-        for node in self.nodes:
-            if node.id == processor_id:
-                return node
-        raise KeyError(processor_id)
