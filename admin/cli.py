@@ -18,9 +18,9 @@ from common.cli import run_command
 from common.config import Config, load_config
 from common.errors import ConfigError
 from common.pipeline import Pipeline
-from common.processors import ON_SPARK
 from common.topics import control_topics
 from streams.engine.user_code import UserCode
+from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import check_pipeline_file, load_pipeline
 
 app = typer.Typer(
@@ -63,7 +63,7 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
     to check.
     """
     settings, loaded = _load(config, pipeline, with_classes=True)
-    if any(processor.type in ON_SPARK for processor in loaded.processors):
+    if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
         # Imported late: Spark takes a while, and most commands do not need it.
         from streams.sql.local import LocalQueries
 

@@ -150,8 +150,8 @@ def _kept(topic: TopicSpec) -> str:
 
 
 def _parameters(processor: PipelineProcessor) -> str:
-    what = processor.code or processor.type.value
-    return ", ".join([what, *(f"{key} {value}" for key, value in processor.config.items())])
+    spec = processor.spec
+    return ", ".join([spec.what, *(f"{key} {value}" for key, value in spec.parameters.items())])
 
 
 def _on_error(processor: PipelineProcessor) -> str:

@@ -22,7 +22,8 @@ from common.messages import (
     replicas,
 )
 from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, PipelineProcessor, ProcessorType
+from common.processors import SINK, SOURCE, PipelineProcessor
+from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
 from common.topic_names import TopicNames
@@ -55,7 +56,7 @@ class Scale:
         """The pipeline that runs."""
         return Pipeline(
             tuple(
-                PipelineProcessor(f"Processor{number}", ProcessorType.FORWARD, (SINK,), (SOURCE,))
+                PipelineProcessor(f"Processor{number}", ForwardSpec(), (SINK,), (SOURCE,))
                 for number in range(self.processors)
             ),
             NAMES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from common.processors import COUNT_STORE, SINK, SOURCE, OnError, PipelineProcessor, ProcessorType
+from common.processors import SINK, SOURCE, OnError, PipelineProcessor
 from common.tasks import TaskId
 from common.topic_names import TopicNames
 from common.topics import RECORDS, STATE, TopicSpec
@@ -59,10 +59,10 @@ class Pipeline:
 
     def state_topics(self, processor: PipelineProcessor) -> dict[str, str]:
         """Return the state topics of a processor, by store name."""
-        if processor.type is ProcessorType.COUNT:
-            return {COUNT_STORE: self.names.state(processor.id)}
+        sole = processor.spec.sole_store
         return {
-            store.name: self.names.state(processor.id, store.name) for store in processor.stores
+            store.name: self.names.state(processor.id, None if store.name == sole else store.name)
+            for store in processor.stores
         }
 
     def dead_letter_topic(self, processor: PipelineProcessor) -> str | None:

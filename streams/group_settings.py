@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.processors import OnError
+from common.specs import DEFAULT_BUFFERED_RECORDS
 from streams.engine.arguments import require_int
 from streams.engine.record_queues import NEVER_WAIT
 from streams.errors import InvalidArgumentError
-
-DEFAULT_BUFFERED_RECORDS = 1000
 
 
 @dataclass(frozen=True, slots=True)

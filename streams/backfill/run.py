@@ -26,7 +26,6 @@ from common.config import Config
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.messages import ProcessorReplica
-from common.processors import ON_SPARK
 from streams.backfill import tasks as bounded
 from streams.backfill.files import ReadFile, chunks_of
 from streams.backfill.kafka import ReadPartition, WritePartition
@@ -37,6 +36,7 @@ from streams.backfill.results import WriteFile
 from streams.backfill.stage import Input, StageTask, Topics
 from streams.backfill.tasks import Done, Failed, Place, Task
 from streams.backfill.work import Work, opened
+from streams.pipeline.kinds.registry import kind_of
 from streams.sql.spec import Queries
 
 _LOOK_INTERVAL_S = 0.25
@@ -218,7 +218,7 @@ class _Run:
         name = stage[0].name
         followed = {
             topic: tuple(self._input(topic, n) for n in range(topics.num_partitions(topic)))
-            for topic in stage[0].options.get("globals", {}).values()
+            for topic in stage[0].spec.global_stores.values()
         }
         tasks = [
             StageTask(
@@ -236,7 +236,7 @@ class _Run:
         ]
         inputs = {topic for replica in stage for topic in replica.in_topics}
         total = sum(self._written.get(topic, 0) for topic in inputs)
-        if stage[0].type in ON_SPARK:
+        if kind_of(stage[0].spec).needs_spark:
             queries = self._jobs.queries()
             here = [_Here(task, queries, self._stopping) for task in tasks]
             return self._do(name, here, total)

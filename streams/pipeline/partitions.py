@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from common.errors import ConfigError
 from common.pipeline import Pipeline
-from common.processors import BUILT_IN, ON_SPARK
+from streams.pipeline.kinds.registry import kind_of
 
 
 def with_counts(pipeline: Pipeline, existing: Mapping[str, int]) -> Pipeline:
@@ -51,7 +51,8 @@ def check_co_partitioning(pipeline: Pipeline) -> None:
     """
     for processor in pipeline.processors:
         counts = {topic: pipeline.partitions_of(topic) for topic in pipeline.in_topics(processor)}
-        takes_any = processor.type in (*BUILT_IN, *ON_SPARK) and not processor.is_stateful
+        as_they_are = kind_of(processor.spec).takes_records_as_they_are
+        takes_any = as_they_are and not processor.is_stateful
         if len(set(counts.values())) > 1 and not takes_any:
             listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
             raise ConfigError(

@@ -34,7 +34,7 @@ def _with_matching(
     written = {
         topic
         for other in pipeline.processors
-        if (other.code, other.config) == (processor.code, processor.config)
+        if _code(other) == _code(processor)
         for topic in pipeline.out_topics(other)
     }
     found: dict[str, str] = {}
@@ -55,3 +55,8 @@ def _with_matching(
             found[topic] = topic
     new = [topic for topic in found if topic not in read]
     return replace(processor, from_=(*processor.from_, *new), topics={**processor.topics, **found})
+
+
+def _code(processor: PipelineProcessor) -> tuple[object, object]:
+    """Return what processors of the same topology have in common."""
+    return processor.spec.what, processor.spec.parameters

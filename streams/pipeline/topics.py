@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from common.names import MAX_NAME_LENGTH
 from common.pipeline import Pipeline
-from common.processors import PipelineProcessor, ProcessorType
+from common.processors import PipelineProcessor
 from common.topic_names import TopicNames, collision_key
 from common.yaml_positions import Located, Problems
-from streams.pipeline.entries import Entry
-from streams.pipeline.file import PipelineFile
 from streams.pipeline.graph import arcs_of
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.registry import kind_of
+
+Made = tuple[Entry, PipelineProcessor]
+"""A processor and the entry that it comes from; that of a topology makes several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,9 @@ class _Use:
     at: Located | None
 
 
-def check_topics(file: PipelineFile, pipeline: Pipeline, problems: Problems) -> None:
+def check_topics(
+    file: PipelineFile, pipeline: Pipeline, made: Sequence[Made], problems: Problems
+) -> None:
     """Report names that are too long, that Kafka cannot tell apart, or that are taken.
 
     Also reports processors that have one topic as two inputs, or as input and output.
@@ -33,9 +38,9 @@ def check_topics(file: PipelineFile, pipeline: Pipeline, problems: Problems) -> 
     first: dict[str, _Use] = {}
     for use in (
         *_named_by_config(names),
-        *_named_by_user(file, pipeline),
+        *_named_by_user(file, pipeline, made),
         *_named_by_entries(file.entries, names),
-        *_named_by_processors(file, pipeline),
+        *_named_by_processors(pipeline, made),
     ):
         earlier = first.setdefault(collision_key(use.name), use)
         if use.at is None:
@@ -53,8 +58,8 @@ def check_topics(file: PipelineFile, pipeline: Pipeline, problems: Problems) -> 
             )
         elif earlier is not use:
             problems.add(use.at, _collision(use, earlier))
-    for processor in pipeline.processors:
-        _check_inputs(processor, _entry_of(processor, file), pipeline, problems)
+    for entry, processor in made:
+        _check_inputs(processor, entry, pipeline, problems)
 
 
 def _named_by_config(names: TopicNames) -> Iterator[_Use]:
@@ -62,7 +67,7 @@ def _named_by_config(names: TopicNames) -> Iterator[_Use]:
     yield _Use(names.sink, "the sink_topic", None)
 
 
-def _named_by_user(file: PipelineFile, pipeline: Pipeline) -> Iterator[_Use]:
+def _named_by_user(file: PipelineFile, pipeline: Pipeline, made: Sequence[Made]) -> Iterator[_Use]:
     """Return topics of `sources:`, `sinks:` and topologies; several names may share a topic."""
     names = pipeline.names
     seen = {names.source, names.sink, ""}
@@ -71,9 +76,8 @@ def _named_by_user(file: PipelineFile, pipeline: Pipeline) -> Iterator[_Use]:
             seen.add(topic)
             kind = "source" if name in file.sources else "sink"
             yield _Use(topic, f'{kind} "{name}"', file.places[name])
-    for processor in pipeline.processors:
-        if processor.type is ProcessorType.TOPOLOGY:
-            entry = _entry_of(processor, file)
+    for entry, processor in made:
+        if kind_of(entry.spec).names_topics:
             used = (*pipeline.in_topics(processor), *pipeline.out_topics(processor))
             for name, topic in zip((*processor.from_, *processor.to), used, strict=True):
                 if topic not in seen and topic != names.internal(entry.id, name):
@@ -99,20 +103,14 @@ def _named_by_entries(entries: Sequence[Entry], names: TopicNames) -> Iterator[_
             yield _Use(names.arc(entry.id, target.id), arc, target.at)
 
 
-def _named_by_processors(file: PipelineFile, pipeline: Pipeline) -> Iterator[_Use]:
-    for processor in pipeline.processors:
-        at = _entry_of(processor, file).at
+def _named_by_processors(pipeline: Pipeline, made: Sequence[Made]) -> Iterator[_Use]:
+    for entry, processor in made:
+        at = entry.at
         for store, topic in pipeline.state_topics(processor).items():
-            of_store = "" if processor.type is ProcessorType.COUNT else f' store "{store}" of'
+            of_store = "" if store == processor.spec.sole_store else f' store "{store}" of'
             yield _Use(topic, f'the state of{of_store} "{processor.id}"', at)
         if dead_letters := pipeline.dead_letter_topic(processor):
             yield _Use(dead_letters, f'on_error of "{processor.id}"', at)
-
-
-def _entry_of(processor: PipelineProcessor, file: PipelineFile) -> Entry:
-    """Return the entry that a processor comes from; a topology's entry makes several."""
-    group = f"-{processor.options['group']}" if processor.type is ProcessorType.TOPOLOGY else ""
-    return next(entry for entry in file.entries if f"{entry.id}{group}" == processor.id)
 
 
 def _check_inputs(

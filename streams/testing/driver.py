@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from common.config import load_config
 from common.messages import replicas
-from common.processors import ON_SPARK
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from streams import serdes
@@ -28,6 +27,7 @@ from streams.engine.user_code import UserCode
 from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
 from streams.group_settings import GroupSettings
 from streams.partitioning import default_partition
+from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.patterns import with_matching_topics
 from streams.pipeline.units import group_of, settings_of, sharing_key
@@ -145,7 +145,7 @@ class TopologyTestDriver:
         found = replace(load_pipeline(Path(pipeline), loaded), partitions={}, parallelism=1)
         units = replicas(with_matching_topics(found, partitions or {}))
         queries = None
-        if any(unit.type in ON_SPARK for unit in units):
+        if any(kind_of(unit.spec).needs_spark for unit in units):
             # Imported late: Spark takes a while to import, and most pipelines do not need it.
             from streams.sql.local import LocalQueries
 

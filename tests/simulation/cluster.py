@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from common.messages import MISSED_BEATS, ProcessorReplica, replicas
 from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor, ProcessorType
+from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from common.specs import ClassSpec, CountSpec
 from common.status import TaskState
 from common.tasks import TaskId
 from tests.simulation.broker import NAMES, Broker, Weather
@@ -69,9 +70,9 @@ class _Replica(ProcessorReplica):
 
 def _processor(number: int) -> PipelineProcessor:
     """Return a processor; every other one runs user code."""
-    type_ = ProcessorType.CLASS if number % 2 else ProcessorType.COUNT
+    spec = ClassSpec(code="shop:A") if number % 2 else CountSpec()
     stores = (LoggedStore("store"),)
-    return PipelineProcessor(f"P{number}", type_, (SINK,), (SOURCE,), logged_stores=stores)
+    return PipelineProcessor(f"P{number}", spec, (SINK,), (SOURCE,), stores=stores)
 
 
 class Cluster:
@@ -312,7 +313,9 @@ class Cluster:
         edited = self.random.choice(self.replicas).name
         self.log(f"{edited} is edited")
         self.replicas = [
-            replace(replica, config={"edit": self._edits}) if replica.name == edited else replica
+            replace(replica, spec=replace(replica.spec, max_task_idle_ms=self._edits))
+            if replica.name == edited
+            else replica
             for replica in self.replicas
         ]
         self.crash_jobmanager()

@@ -23,8 +23,9 @@ from common.messages import (
 )
 from common.picture import Picture
 from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, PipelineProcessor, ProcessorType
+from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
 from common.reports import decode_report
+from common.specs import CountSpec, ForwardSpec, SumSpec
 from common.status import TaskState, TaskStatus
 from common.topic_names import TopicNames
 from jobmanager import events as jobmanager
@@ -33,15 +34,16 @@ from jobmanager.state import JobManagerState
 from taskmanager import events as taskmanager
 from taskmanager.state import TaskManagerState
 
+COUNTS = (LoggedStore("counts"),)
 INTERVAL_MS = 1000
 STEP_MS = 500
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
 PARALLELISM = 2
 PIPELINE = Pipeline(
     (
-        PipelineProcessor("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
-        PipelineProcessor("Adder", ProcessorType.SUM, ("Counter",), ("Forwarder",)),
-        PipelineProcessor("Counter", ProcessorType.COUNT, (SINK,), ("Adder",)),
+        PipelineProcessor("Forwarder", ForwardSpec(), ("Adder",), (SOURCE,)),
+        PipelineProcessor("Adder", SumSpec(), ("Counter",), ("Forwarder",)),
+        PipelineProcessor("Counter", CountSpec(), (SINK,), ("Adder",), stores=COUNTS),
     ),
     NAMES,
     PARALLELISM,

@@ -15,7 +15,8 @@ from admin.init import SAMPLE_NAMES, sample
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, PipelineError, SupersededError, UnavailableError
-from common.processors import SINK, SOURCE, OnError, ProcessorType
+from common.processors import SINK, SOURCE, OnError
+from common.specs import CountSpec, ForwardSpec, SumSpec
 from streams.pipeline.load import load_pipeline
 
 ROOT = Path(__file__).parents[3]
@@ -50,17 +51,17 @@ def test_the_samples_are_valid(files: tuple[Path, Path]) -> None:
         "sink_topic",
     )
     forwarder, adder, counter = load_pipeline(files[1], config).processors
-    assert (forwarder.id, forwarder.type, forwarder.from_) == (
+    assert (forwarder.id, forwarder.spec, forwarder.from_) == (
         "Forwarder",
-        ProcessorType.FORWARD,
+        ForwardSpec(),
         (SOURCE,),
     )
-    assert (adder.id, adder.type, adder.on_error) == (
+    assert (adder.id, adder.spec, adder.on_error) == (
         "Adder",
-        ProcessorType.SUM,
+        SumSpec(),
         OnError.DEAD_LETTER,
     )
-    assert (counter.id, counter.type, counter.to) == ("Counter", ProcessorType.COUNT, (SINK,))
+    assert (counter.id, counter.spec, counter.to) == ("Counter", CountSpec(), (SINK,))
 
 
 def test_the_defaults_in_the_sample_comments_are_the_real_ones(

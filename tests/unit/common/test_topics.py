@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from common.config import Config
 from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor, ProcessorType
+from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from common.specs import ClassSpec, CountSpec, SumSpec
 from common.tasks import TaskId
 from common.topic_names import TopicNames, collision_key, job_names
 from common.topics import TopicSpec, control_topics
 
+COUNTS = (LoggedStore("counts"),)
 CONFIG = Config(
     server_ip="127.0.0.1",
     server_port=9092,
@@ -24,8 +26,8 @@ CONFIG = Config(
     source_topic="in",
     sink_topic="out",
 )
-ADDER = PipelineProcessor("Adder", ProcessorType.SUM, ("Counter",), (SOURCE,), OnError.DEAD_LETTER)
-COUNTER = PipelineProcessor("Counter", ProcessorType.COUNT, (SINK,), ("Adder",))
+ADDER = PipelineProcessor("Adder", SumSpec(), ("Counter",), (SOURCE,), OnError.DEAD_LETTER)
+COUNTER = PipelineProcessor("Counter", CountSpec(), (SINK,), ("Adder",), stores=COUNTS)
 BARE = TopicNames(None, "in", "out")
 OF_JOB = TopicNames("x", "in", "out")
 
@@ -158,9 +160,9 @@ def test_dot_and_underscore_are_the_same_to_kafka() -> None:
 
 def test_a_store_called_counts_never_has_the_topic_of_a_count() -> None:
     """Not even if a class takes the place of a `count` in pipeline.yaml."""
-    count = PipelineProcessor("A", ProcessorType.COUNT, (SINK,), (SOURCE,))
+    count = PipelineProcessor("A", CountSpec(), (SINK,), (SOURCE,), stores=COUNTS)
     class_ = PipelineProcessor(
-        "A", ProcessorType.CLASS, (SINK,), (SOURCE,), logged_stores=(LoggedStore("counts"),)
+        "A", ClassSpec(code="shop:A"), (SINK,), (SOURCE,), stores=(LoggedStore("counts"),)
     )
     pipeline = Pipeline((count, class_), OF_JOB, 2)
     assert pipeline.state_topics(count) == {"counts": "state_topic_A_x"}

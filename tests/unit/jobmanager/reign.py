@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
-from common.processors import ProcessorType
+from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
 from jobmanager.events import Echoed, ReignBegan, Reported, Tick
@@ -22,7 +22,7 @@ def task(partition: int) -> TaskId:
 
 def replica(partition: int) -> ProcessorReplica:
     return ProcessorReplica(
-        task(partition), ProcessorType.FORWARD, ("source",), ("sink",), ("in",), ("out",)
+        task(partition), ForwardSpec(), ("source",), ("sink",), ("in",), ("out",)
     )
 
 

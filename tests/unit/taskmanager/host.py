@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
 from common.picture import Picture
-from common.processors import ProcessorType
+from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
 from taskmanager.events import (
@@ -29,7 +29,7 @@ def task(partition: int) -> TaskId:
 
 def replica(partition: int) -> ProcessorReplica:
     return ProcessorReplica(
-        task(partition), ProcessorType.FORWARD, ("source",), ("sink",), ("in",), ("out",)
+        task(partition), ForwardSpec(), ("source",), ("sink",), ("in",), ("out",)
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from common.kafka.clients import HopelessError
 from common.messages import ProcessorReplica
 from common.names import name_problem
-from common.processors import ProcessorType
+from common.specs import CountSpec
 from common.tasks import TaskId
 from streams.stores.resources import StoreResources
 from taskmanager.task_stores import TaskStores, folder_in, job_directory, task_directory
@@ -22,7 +22,7 @@ from tests.unit.taskmanager.fakes import CONFIG
 
 
 def replica_of(task: TaskId) -> ProcessorReplica:
-    return ProcessorReplica(task, ProcessorType.COUNT, ("source",), ("sink",), ("in",), ("out",))
+    return ProcessorReplica(task, CountSpec(), ("source",), ("sink",), ("in",), ("out",))
 
 
 def test_a_task_and_its_copy_have_one_directory(tmp_path: Path) -> None:

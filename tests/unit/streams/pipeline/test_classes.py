@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from common.messages import ProcessorReplica, replicas
-from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor, ProcessorType
+from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from common.specs import ClassSpec, FieldTime, Serdes, SourceSpec
 from streams import serdes, stores
-from streams.pipeline.stores import store_of
+from streams.pipeline.kinds.stores import store_of
 from streams.stores import StoreBuilder
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
@@ -56,35 +57,40 @@ def node_with(key: str) -> PipelineProcessor:
     return node
 
 
+def spec_with(key: str) -> ClassSpec:
+    spec = node_with(key).spec
+    assert isinstance(spec, ClassSpec)
+    return spec
+
+
 # --- what is read ---
 
 
 def test_a_class_has_defaults_for_all_but_its_name() -> None:
     (node,) = load('[{id: A, type: "shop:A", to: [sink]}]').processors
-    options = {
-        "max_task_idle_ms": 0,
-        "buffered_records": 1000,
-        "stores": [],
-        "key": "bytes",
-        "value": "bytes",
-        "out_key": "bytes",
-        "out_value": "bytes",
-    }
-    assert node == PipelineProcessor(
-        "A", ProcessorType.CLASS, (SINK,), (SOURCE,), code="shop:A", options=options
+    assert node == PipelineProcessor("A", ClassSpec(code="shop:A"), (SINK,), (SOURCE,))
+    assert node.spec == ClassSpec(
+        code="shop:A",
+        config={},
+        serdes=Serdes(key="bytes", value="bytes", out_key="bytes", out_value="bytes"),
+        max_task_idle_ms=0,
+        buffered_records=1000,
+        max_process_time_ms=300_000,
     )
-    assert (node.config, node.on_error, node.stores) == ({}, OnError.FAIL, ())
+    assert (node.on_error, node.stores, node.sources) == (OnError.FAIL, (), {})
 
 
 @pytest.mark.parametrize("reference", ["shop:A", "shop.bank:Balance", "_a.b2.c:_D"])
 def test_code_is_named_by_module_and_class_and_is_not_imported(reference: str) -> None:
     (node,) = load(f'[{{id: A, type: "{reference}", to: [sink]}}]').processors
-    assert (node.type, node.code) == (ProcessorType.CLASS, reference)
+    assert node.spec == ClassSpec(code=reference)
 
 
 def test_all_that_a_class_can_say_is_in_its_node() -> None:
     node = load(BALANCE).processor("Balance")
-    assert node.config == {
+    spec = node.spec
+    assert isinstance(spec, ClassSpec)
+    assert spec.config == {
         "start": 100,
         "limits": {"low": -1.5, "high": None},
         "tags": ["a", 2, True],
@@ -93,22 +99,13 @@ def test_all_that_a_class_can_say_is_in_its_node() -> None:
     windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + WEEK_MS)}
     assert node.stores == (LoggedStore("Balances"), LoggedStore("Windows", windows_policy))
     assert node.is_stateful
-    options = dict(node.options)
-    assert [spec["name"] for spec in options.pop("stores")] == ["Balances", "Cache", "Windows"]
-    assert options == {
-        "max_task_idle_ms": 500,
-        "buffered_records": 50,
-        "key": "string",
-        "value": "integer",
-        "out_key": "string",
-        "out_value": "string",
-        "sources": {
-            "withdrawals": {
-                "auto_offset_reset": "earliest",
-                "value": "json",
-                "timestamp": {"field": "at", "unit": "ms", "on_invalid": "fail"},
-            }
-        },
+    assert [store.name for store in spec.stores] == ["Balances", "Cache", "Windows"]
+    assert (spec.max_task_idle_ms, spec.buffered_records) == (500, 50)
+    assert spec.serdes == Serdes(
+        key="string", value="integer", out_key="string", out_value="string"
+    )
+    assert node.sources == {
+        "withdrawals": SourceSpec(value="json", timestamp=FieldTime(field="at"))
     }
 
 
@@ -124,14 +121,13 @@ def test_all_that_a_class_can_say_is_in_its_node() -> None:
 def test_what_goes_out_has_the_serdes_of_what_comes_in_unless_it_is_said(
     given: str, key: str, value: str, out_key: str, out_value: str
 ) -> None:
-    options = node_with(f"serdes: {given}").options
-    assert (options["key"], options["value"]) == (key, value)
-    assert (options["out_key"], options["out_value"]) == (out_key, out_value)
+    serdes_ = spec_with(f"serdes: {given}").serdes
+    assert serdes_ == Serdes(key=key, value=value, out_key=out_key, out_value=out_value)
 
 
 @pytest.mark.parametrize("name", SERDES.replace('"', "").replace(" or ", ", ").split(", "))
 def test_every_serde_of_the_documentation_can_be_named(name: str) -> None:
-    assert node_with(f"serdes: {{value: {name}}}").options["value"] == name
+    assert spec_with(f"serdes: {{value: {name}}}").serdes.value == name
     assert serdes.by_name(name).name == name
 
 
@@ -167,11 +163,11 @@ def test_stores_of_every_type_are_what_the_functions_of_python_make(
     given: str, store: StoreBuilder[Any, Any]
 ) -> None:
     node = node_with(f"stores: [{given}]")
-    (spec,) = node.options["stores"]
-    found = store_of(json.loads(json.dumps(spec)))
-    assert found == store
+    assert isinstance(node.spec, ClassSpec)
+    (spec,) = node.spec.stores
+    assert store_of(spec) == store
     logged = LoggedStore("S", store.topic_config(), store.persistent)
-    assert node.logged_stores == ((logged,) if store.logged else ())
+    assert node.stores == ((logged,) if store.logged else ())
 
 
 def test_state_topics_are_those_of_logged_stores_and_have_a_partition_for_each_task() -> None:
@@ -189,7 +185,7 @@ def test_state_topics_are_those_of_logged_stores_and_have_a_partition_for_each_t
 
 @pytest.mark.parametrize("idle_ms", [-1, 0, 2**31 - 1])
 def test_a_task_may_wait_for_its_inputs_never_or_as_long_as_it_is_said(idle_ms: int) -> None:
-    assert node_with(f"max_task_idle_ms: {idle_ms}").options["max_task_idle_ms"] == idle_ms
+    assert spec_with(f"max_task_idle_ms: {idle_ms}").max_task_idle_ms == idle_ms
 
 
 # --- what is sent to TaskManagers ---
@@ -201,7 +197,6 @@ def test_replicas_have_all_that_a_task_needs() -> None:
     node = loaded.processor("Balance")
     assert (str(first.task), str(second.task)) == ("Balance_0", "Balance_1")
     assert replace(second, task=first.task) == first
-    assert (first.type, first.code) == (ProcessorType.CLASS, "shop.bank:Balance")
     assert (first.from_, first.to) == (("deposits", "withdrawals"), ("balances", "Next"))
     assert first.in_topics == ("deposits_topic", "withdrawals_topic")
     assert first.out_topics == ("balances_topic", "Balance_Next")
@@ -210,7 +205,7 @@ def test_replicas_have_all_that_a_task_needs() -> None:
         "Windows": "state_topic_Balance_Windows",
     }
     assert first.dead_letter_topic == "Balance_dead_letter"
-    assert (first.config, first.options) == (node.config, node.options)
+    assert (first.spec, first.sources) == (node.spec, node.sources)
 
 
 def round_trip(replica: ProcessorReplica) -> ProcessorReplica:

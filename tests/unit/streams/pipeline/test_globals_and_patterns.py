@@ -94,7 +94,7 @@ def test_topologies_without_one_say_nothing_of_it_to_taskmanagers() -> None:
         '- {id: W, type: topology, builder: "tests.user_code.topologies:join", '
         "config: {left: l, right: r, joined: j}}"
     )
-    assert other.options.keys() == {"max_task_idle_ms", "buffered_records", "group", "internal"}
+    assert other.parameters()["spec"].keys() == {"code", "config", "group"}
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from common.config import Config
 from common.errors import ConfigError
-from common.processors import SINK, SOURCE, OnError, PipelineProcessor, ProcessorType
+from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from common.specs import CountSpec, ForwardSpec, SumSpec
 from streams.pipeline.load import load_pipeline
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
+COUNTS = (LoggedStore("counts"),)
 TYPES = '"forward", "sum", "count", "sql", "dataframe" or "topology", or package.module:Class'
 
 
@@ -29,23 +31,22 @@ def test_the_three_types_are_read_with_defaults_filled_in() -> None:
 """
     )
     assert loaded.processors == (
-        PipelineProcessor("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
+        PipelineProcessor("Forwarder", ForwardSpec(), ("Adder",), (SOURCE,)),
         PipelineProcessor(
             "Adder",
-            ProcessorType.SUM,
+            SumSpec(),
             ("Counter",),
             ("Forwarder",),
             OnError.DEAD_LETTER,
-            {"constant": 1},
         ),
-        PipelineProcessor("Counter", ProcessorType.COUNT, (SINK,), ("Adder",), OnError.SKIP),
+        PipelineProcessor("Counter", CountSpec(), (SINK,), ("Adder",), OnError.SKIP, stores=COUNTS),
     )
     assert [node.is_stateful for node in loaded.processors] == [False, False, True]
 
 
 def test_parameters_are_read() -> None:
     loaded = load("[{id: A, type: sum, to: [sink], config: {constant: -5}}]")
-    assert loaded.processor("A").config == {"constant": -5}
+    assert loaded.processor("A").spec == SumSpec(constant=-5)
 
 
 def test_a_node_is_found_by_its_id_only() -> None:

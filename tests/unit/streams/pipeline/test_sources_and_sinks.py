@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from common.processors import SINK, SOURCE
+from common.specs import FieldTime, SourceSpec
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 SHOP = """\
@@ -138,7 +139,7 @@ processors: [{id: A, type: "shop:A", from: [plain, map], to: [sink]}]
     )
     node = loaded.processor("A")
     assert node.topics == {"plain": "t1", "map": "t2"}
-    assert node.options["sources"] == {"map": {"auto_offset_reset": "earliest"}}
+    assert node.sources == {"map": SourceSpec()}
 
 
 def test_all_options_of_a_source_are_read() -> None:
@@ -157,20 +158,15 @@ processors:
 - {id: B, type: "shop:B", from: [short], to: [sink], serdes: {value: json}}
 """
     )
-    assert loaded.processor("A").options["sources"] == {
-        "orders": {
-            "auto_offset_reset": "latest",
-            "key": "string",
-            "value": "json",
-            "timestamp": {"field": "at", "unit": "iso8601", "on_invalid": "partition_time"},
-        }
+    assert loaded.processor("A").sources == {
+        "orders": SourceSpec(
+            auto_offset_reset="latest",
+            key="string",
+            value="json",
+            timestamp=FieldTime(field="at", unit="iso8601", on_invalid="partition_time"),
+        )
     }
-    assert loaded.processor("B").options["sources"] == {
-        "short": {
-            "auto_offset_reset": "earliest",
-            "timestamp": {"field": "time", "unit": "ms", "on_invalid": "fail"},
-        }
-    }
+    assert loaded.processor("B").sources == {"short": SourceSpec(timestamp=FieldTime(field="time"))}
 
 
 def test_a_built_in_type_may_begin_at_the_end_of_a_source() -> None:
@@ -180,7 +176,7 @@ sources: {a: {topic: t, auto_offset_reset: latest}}
 processors: [{id: A, type: count, from: [a], to: [sink]}]
 """
     )
-    assert loaded.processor("A").options == {"sources": {"a": {"auto_offset_reset": "latest"}}}
+    assert loaded.processor("A").sources == {"a": SourceSpec(auto_offset_reset="latest")}
 
 
 # --- mistakes, each alone ---

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from common.processors import PipelineProcessor, ProcessorType
+from common.processors import PipelineProcessor
+from common.specs import DataFrameSpec, SqlSpec
 from common.table_settings import TableSettings
+from streams.pipeline.kinds.spark import DataFrame, Sql
 from streams.sql.spec import QuerySpec
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
@@ -19,13 +21,17 @@ def node_of(text: str) -> PipelineProcessor:
 
 
 def spec_of(text: str) -> QuerySpec:
-    node = node_of(text)
-    return QuerySpec.of(node.code, node.options, node.config)
+    match node_of(text).spec:
+        case SqlSpec() as spec:
+            return Sql().query(spec)
+        case DataFrameSpec() as spec:
+            return DataFrame().query(spec)
+    raise AssertionError("not a query")
 
 
 def test_sql_is_a_query_on_text() -> None:
     text = "[{id: P, type: sql, query: SELECT value FROM input, to: [sink]}]"
-    assert node_of(text).type is ProcessorType.SQL
+    assert isinstance(node_of(text).spec, SqlSpec)
     assert not node_of(text).is_stateful
     assert spec_of(text) == QuerySpec("SELECT value FROM input")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from common.messages import ProcessorReplica, replicas
-from common.processors import LoggedStore, OnError, ProcessorType
+from common.processors import LoggedStore, OnError
+from common.specs import TopologySpec
 from streams import TopologyTestDriver
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
@@ -35,10 +36,13 @@ CHAIN = entry("chain", "lines: lines_topic, words: words_topic")
 def test_each_node_group_becomes_a_processor_called_after_its_first_source() -> None:
     first, second = load(CHAIN).processors
     assert (first.id, second.id) == ("W-Split", "W-Count")
-    assert {first.type, second.type} == {ProcessorType.TOPOLOGY}
-    assert {first.code, second.code} == {f"{MODULE}:chain"}
-    assert first.config == second.config == {"lines": "lines_topic", "words": "words_topic"}
-    assert (first.options["group"], second.options["group"]) == ("Split", "Count")
+    spec = TopologySpec(
+        code=f"{MODULE}:chain",
+        config={"lines": "lines_topic", "words": "words_topic"},
+        group="Split",
+    )
+    assert first.spec == spec
+    assert second.spec == replace(spec, group="Count", internal={"middle": None})
     assert [str(task) for task in load(CHAIN, JOB).tasks] == [
         "W-Split_0",
         "W-Split_1",
@@ -58,7 +62,7 @@ def test_internal_topics_carry_the_id_and_the_job_name_and_others_do_not() -> No
         ("W_middle_job",),
         ("words_topic",),
     )
-    assert (first.internal_topics, second.internal_topics) == ((), ("middle",))
+    assert (first.internal_topics, second.internal_topics) == ({}, {"middle": None})
     assert loaded.arcs == {"W_middle_job": "W-Count"}
     assert loaded.user_topics == ("lines_topic", "words_topic")
 
@@ -126,7 +130,7 @@ def test_settings_of_the_entry_are_those_of_each_of_its_groups() -> None:
     loaded = load(text, JOB)
     for node in loaded.processors:
         assert node.on_error is OnError.DEAD_LETTER
-        assert (node.options["max_task_idle_ms"], node.options["buffered_records"]) == (-1, 7)
+        assert (node.spec.max_task_idle_ms, node.spec.buffered_records) == (-1, 7)
     dead = [loaded.dead_letter_topic(node) for node in loaded.processors]
     assert dead == ["W-Split_dead_letter_job", "W-Count_dead_letter_job"]
 

@@ -1,0 +1,63 @@
+"""JSON of dataclasses: what is written is read again, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from common.specs import (
+    SPECS,
+    ClassSpec,
+    FieldTime,
+    SourceSpec,
+    SqlSpec,
+    StoreSpec,
+    SumSpec,
+    TableSpec,
+    TopologySpec,
+)
+from common.typed_json import as_json, from_json
+
+
+def test_what_has_its_default_is_left_out() -> None:
+    spec = SqlSpec(query="q", tables={"t": TableSpec(format="csv", refresh_s=60)})
+    assert as_json(spec) == {"query": "q", "tables": {"t": {"format": "csv", "refresh_s": 60}}}
+    assert as_json(SumSpec()) == {}
+    assert from_json(SqlSpec, as_json(spec), "spec") == spec
+
+
+@pytest.mark.parametrize("type_", SPECS)
+def test_a_spec_is_read_only_from_an_object(type_: str) -> None:
+    for data in ([], "forward", None, 1):
+        with pytest.raises(ValueError, match="spec is no JSON object"):
+            from_json(SPECS[type_], data, "spec")
+
+
+@pytest.mark.parametrize(
+    ("type_", "data", "message"),
+    [
+        (SumSpec, {"constant": True}, "constant is no integer"),
+        (SumSpec, {"constant": "1"}, "constant is no integer"),
+        (SumSpec, {"buffered_records": 0}, "buffered_records is no integer from 1 up"),
+        (SumSpec, {"max_task_idle_ms": -2}, "max_task_idle_ms is no integer from -1 up"),
+        (SumSpec, {"max_process_time_ms": 1.5}, "max_process_time_ms is no integer"),
+        (SumSpec, {"code": "a:b"}, "spec has the unknown field code"),
+        (ClassSpec, {}, "spec.code is missing"),
+        (ClassSpec, {"code": "\ud800"}, "surrogates not allowed"),
+        (ClassSpec, {"code": "a:b", "stores": {}}, "stores is no list"),
+        (ClassSpec, {"code": "a:b", "stores": [{"name": "../x"}]}, "name has the character"),
+        (ClassSpec, {"code": "a:b", "stores": [{"name": "x", "type": "heap"}]}, "type is none of"),
+        (ClassSpec, {"code": "a:b", "stores": [{"name": "x", "logged": 1}]}, "logged is no truth"),
+        (ClassSpec, {"code": "a:b", "asynchronous": {"ordered": 1}}, "ordered"),
+        (SqlSpec, {"query": "q", "tables": {"t": {"format": "csv", "options": {"a": 1}}}}, "a is"),
+        (TopologySpec, {"code": "a:b", "internal": {"x": 0}}, "x"),
+        (TopologySpec, {"code": "a:b", "followed": {"x": ".."}}, "refuses"),
+        (SourceSpec, {"timestamp": "clock"}, "timestamp"),
+        (FieldTime, {"field": "at", "unit": "h"}, "unit is none of ms, s, us, iso8601"),
+        (StoreSpec, {"name": "x", "retention_ms": -1}, "retention_ms"),
+    ],
+)
+def test_what_no_one_wrote_is_refused(type_: Any, data: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_json(type_, data, "spec")
