@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +19,12 @@ from common.cli import run_command
 from common.config import Config, load_config
 from common.errors import ConfigError
 from common.pipeline import Pipeline
+from common.suggest import counted
 from common.topics import control_topics
 from streams.engine.user_code import UserCode
 from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import check_pipeline_file, load_pipeline
+from streams.testing.driver import start_problem
 
 app = typer.Typer(
     help="Make, check, describe and watch a pipeline.",
@@ -56,13 +59,24 @@ def init(
 
 @app.command()
 @run_command
-def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
+def validate(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    with_init: Annotated[
+        bool,
+        typer.Option(
+            "--init/--no-init",
+            help="Whether to make each processor of your code once, with empty stores in memory, "
+            "and run its init and close.",
+        ),
+    ] = True,
+) -> None:
     """Check both files and report every mistake with its line and column.
 
-    Imports the code that the pipeline names. Starts a Spark, for some seconds, if it has queries
-    to check.
+    Imports the code that the pipeline names, and starts each processor of it once, unless
+    --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check.
     """
-    settings, loaded = _load(config, pipeline, with_classes=True)
+    settings, loaded = _load(config, pipeline, with_classes=True, with_init=with_init)
     if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
         # Imported late: Spark takes a while, and most commands do not need it.
         from streams.sql.local import LocalQueries
@@ -73,9 +87,12 @@ def validate(config: ConfigPath, pipeline: PipelinePath) -> None:
             LocalQueries(UserCode.of(settings), settings.tables, settings.spark.conf),
         )
     topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))
-    typer.echo(
-        f"ok: {len(loaded.processors)} processors, {len(loaded.tasks)} tasks, {len(topics)} topics"
-    )
+    counts = {
+        "processor": len(loaded.processors),
+        "task": len(loaded.tasks),
+        "topic": len(topics),
+    }
+    typer.echo(f"ok: {', '.join(counted(count, noun) for noun, count in counts.items())}")
 
 
 @app.command()
@@ -175,7 +192,7 @@ def backfill(
     plan = make_plan(config, pipeline, from_, to)
     result = run_backfill(plan, work or default_work(plan), Console(stderr=True), BoundedJobs)
     written = ", ".join(f"{count:,} to {topic}" for topic, count in result.written.items())
-    typer.echo(f"{result.read:,} records read; written: {written or 'none'}")
+    typer.echo(f"{counted(result.read, 'record')} read; written: {written or 'none'}")
     if result.skipped or result.dropped:
         typer.echo(f"{result.skipped:,} skipped, {result.dropped:,} dropped")
 
@@ -192,7 +209,9 @@ def _show(content: RenderableType) -> None:
     Console(width=width).print(content, crop=False)
 
 
-def _load(config: Path, pipeline: Path, *, with_classes: bool = False) -> tuple[Config, Pipeline]:
+def _load(
+    config: Path, pipeline: Path, *, with_classes: bool = False, with_init: bool = False
+) -> tuple[Config, Pipeline]:
     try:
         settings = load_config(config)
     except ConfigError as error:
@@ -201,4 +220,7 @@ def _load(config: Path, pipeline: Path, *, with_classes: bool = False) -> tuple[
         except ConfigError as more:
             raise ConfigError([*error.problems, *more.problems]) from more
         raise
-    return settings, load_pipeline(pipeline, settings, with_classes=with_classes)
+    starts = partial(start_problem, config=settings) if with_init else None
+    return settings, load_pipeline(
+        pipeline, settings, with_classes=with_classes, start_problem=starts
+    )

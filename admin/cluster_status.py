@@ -158,7 +158,9 @@ def newest(beats: Iterable[Beat]) -> list[Beat]:
     """
     last: dict[str, Beat] = {}
     for beat in beats:
-        last[_sender(beat.content)] = beat
+        sender = _sender(beat.content)
+        if sender not in last or not _is_outdated(beat.content, last[sender].content):
+            last[sender] = beat
     return list(last.values())
 
 
@@ -170,7 +172,7 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
     """
     overdue_ms = MISSED_BEATS * interval_ms
     last = newest(beats)
-    ruler = next(
+    leader = next(
         (beat for beat in reversed(last) if isinstance(beat.content, JobManagerBeat)), None
     )
     reports = _participants(last, now_ms, overdue_ms)
@@ -186,8 +188,8 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
         for status in report.tasks
     }
     incomplete = {tm_id for tm_id, (_, report) in reports.items() if report.base is not None}
-    job_manager = _job_manager(ruler, now_ms, overdue_ms)
-    owners = _owners(ruler, job_manager.presence, statuses)
+    job_manager = _job_manager(leader, now_ms, overdue_ms)
+    owners = _owners(leader, job_manager.presence, statuses)
     tasks = [_task(task, owner, up, incomplete, statuses) for task, owner in owners.items()]
     return ClusterStatus(
         job_manager,
@@ -201,6 +203,16 @@ def _sender(content: Report | JobManagerBeat) -> str:
     if isinstance(content, JobManagerBeat):
         return "jobmanager"
     return f"{content.tm_id} {content.incarnation}"
+
+
+def _is_outdated(content: Report | JobManagerBeat, former: Report | JobManagerBeat) -> bool:
+    """Whether a JobManager says that it stops after a newer one has begun to lead."""
+    return (
+        isinstance(content, JobManagerBeat)
+        and isinstance(former, JobManagerBeat)
+        and content.leaving
+        and content.epoch < former.epoch
+    )
 
 
 def _participants(
@@ -231,6 +243,8 @@ def _job_manager(beat: Beat | None, now_ms: int, overdue_ms: int) -> JobManagerI
     assert isinstance(beat.content, JobManagerBeat)
     age_ms = max(now_ms - beat.sent_at_ms, 0)
     presence = Presence.UP if age_ms <= overdue_ms else Presence.DOWN
+    if beat.content.leaving:
+        presence = Presence.LEFT
     return JobManagerInfo(presence, beat.content.epoch, age_ms)
 
 
@@ -248,7 +262,7 @@ def _task_manager(
 
 
 def _owners(
-    ruler: Beat | None,
+    leader: Beat | None,
     presence: Presence,
     statuses: Mapping[tuple[int, TaskId], TaskStatus],
 ) -> dict[TaskId, int | None]:
@@ -258,12 +272,12 @@ def _owners(
     reports it.
     """
     runners: dict[TaskId, int | None] = {task: tm_id for tm_id, task in sorted(statuses)}
-    if ruler is None:
+    if leader is None:
         return dict(sorted(runners.items()))
-    assert isinstance(ruler.content, JobManagerBeat)
+    assert isinstance(leader.content, JobManagerBeat)
     if presence is Presence.UP:
-        return dict(ruler.content.owners)
-    return {task: runners.get(task) for task in ruler.content.owners}
+        return dict(leader.content.owners)
+    return {task: runners.get(task) for task in leader.content.owners}
 
 
 def _task(
@@ -279,7 +293,7 @@ def _task(
         return TaskInfo(task, owner, None, "its TaskManager is not there")
     status = statuses.get((owner, task))
     if status is None and owner in incomplete:
-        return TaskInfo(task, owner, None, "its TaskManager's next full report tells")
+        return TaskInfo(task, owner, None, "unknown until its TaskManager's next full report")
     if status is None:
         return TaskInfo(task, owner, None, "assigned, not started yet")
     return TaskInfo(task, owner, status, status.reason)

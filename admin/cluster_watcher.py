@@ -19,7 +19,7 @@ from common.messages import (
     MalformedMessageError,
     Report,
 )
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 
 # Heartbeats to read back for each daemon, to show those that fell silent in the last minutes.
 _HISTORY_BEATS = 120
@@ -42,7 +42,7 @@ class ClusterWatcher:
         self._topic = config.topic_names.heartbeat
         self._codec = Codec(config.topic_names)
         self._beats: list[Beat] = []
-        self._pictures: dict[tuple[int, str], Picture] = {}
+        self._reported: dict[tuple[int, str], ReportedTasks] = {}
         self._opened_s = time.monotonic()
         self._brokers_ahead_ms: int | None = None
         self._admin = Admin(config)
@@ -133,11 +133,11 @@ class ClusterWatcher:
     def _completed(self, report: Report) -> Report:
         """Return a report made complete, if the full report that it builds on was read."""
         sender = (report.tm_id, report.incarnation)
-        picture = self._pictures.setdefault(sender, Picture())
-        picture.take(report)
-        if picture.beat < 0:
+        reported = self._reported.setdefault(sender, ReportedTasks())
+        reported.take(report)
+        if reported.beat < 0:
             return report
-        return replace(report, tasks=tuple(picture.tasks.values()), base=None, closed=())
+        return replace(report, tasks=tuple(reported.tasks.values()), base=None, closed=())
 
     def _misses_full_reports(self) -> bool:
         """Whether a TaskManager that is up sends reports that cannot be completed yet."""

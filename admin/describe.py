@@ -146,7 +146,7 @@ def _kept(topic: TopicSpec) -> str:
     retention_ms = topic.config.get("retention.ms")
     if retention_ms is None:
         return _BROKER_DEFAULT
-    return "for ever" if retention_ms == "-1" else f"{retention_ms} ms"
+    return "forever" if retention_ms == "-1" else f"{retention_ms} ms"
 
 
 def _parameters(processor: PipelineProcessor) -> str:

@@ -77,7 +77,7 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts += ["", *found]
     if status.without_owner:
         names = ", ".join(str(task) for task in status.without_owner)
-        parts += ["", Text(f"Nobody runs {names}", style="red")]
+        parts += ["", Text(f"No TaskManager runs {names}", style="red")]
     return Group(*parts)
 
 
@@ -85,10 +85,11 @@ def job_manager_line(info: JobManagerInfo) -> Text:
     """Return one line about the JobManager."""
     if info.presence is Presence.ABSENT:
         return Text("no JobManager", style="red")
-    if info.presence is Presence.DOWN:
+    if info.presence is not Presence.UP:
+        ended = "was stopped" if info.presence is Presence.LEFT else "fell silent"
         return Text(
-            f"no JobManager: the last one, of epoch {info.epoch}, fell silent {_age(info.age_ms)} "
-            "ago. What runs goes on; nothing is moved.",
+            f"no JobManager: the last one, of epoch {info.epoch}, {ended} {_age(info.age_ms)} ago. "
+            "What runs goes on; nothing is moved.",
             style="red",
         )
     return Text(f"JobManager: epoch {info.epoch}, last heartbeat {_age(info.age_ms)} ago")

@@ -88,7 +88,7 @@ class Bench:
         *,
         instances: int = 1,
         threads: int = 2,
-    ) -> Iterator[Run]:
+    ) -> Iterator[JobRun]:
         """Create what a job needs; end its processes and delete its topics afterwards.
 
         Without `source`, the job gets its own empty source topic. The body starts the job. If Kafka
@@ -108,7 +108,7 @@ class Bench:
             instances=instances,
             threads=threads,
         )
-        run = Run(self, contender, job)
+        run = JobRun(self, contender, job)
         try:
             try:
                 for topic in {job.source, job.sink} - kept:
@@ -129,7 +129,7 @@ class Bench:
 
 
 @dataclass(slots=True)
-class Run:
+class JobRun:
     """A contender's job, which can be started, stopped and started again."""
 
     bench: Bench
@@ -189,7 +189,7 @@ class Outputs:
 class Sink:
     """The outputs of a run, checked as they are read."""
 
-    _run: Run
+    _run: JobRun
     _reader: PartitionReader
     _check: Check
     _positions: dict[int, int] = field(default_factory=dict, init=False)

@@ -26,8 +26,9 @@ from common.processors import SINK, SOURCE, PipelineProcessor
 from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
+from common.tick import Tick
 from common.topic_names import TopicNames
-from jobmanager.events import Echoed, ReignBegan, Reported, Tick
+from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.load_balancer import balance, place_standbys
 from jobmanager.state import JobManagerState
 
@@ -145,7 +146,7 @@ class SimulatedCluster:
         self._beat = 0
         self._base = 0
         self._state.handle(Tick(0))
-        self._state.handle(ReignBegan(1))
+        self._state.handle(LeadershipBegan(1))
 
     @property
     def is_settled(self) -> bool:
@@ -193,7 +194,7 @@ class SimulatedCluster:
         self._state.handle(Echoed())
         return [message for message in said if not isinstance(message, JobManagerBeat)]
 
-    def obey(self, commands: Sequence[Message]) -> None:
+    def carry_out(self, commands: Sequence[Message]) -> None:
         """Execute commands."""
         for command in commands:
             if isinstance(command, Processors):
@@ -210,7 +211,7 @@ def measure_beat(scale: Scale, rounds: int) -> None:
     commands: list[Message] = []
     while commands or not cluster.is_settled:
         commands = cluster.live_through(cluster.reports(full=True))
-        cluster.obey(commands)
+        cluster.carry_out(commands)
     for name, full in (("full reports", True), ("reports of new figures", False)):
         times, size = [], 0
         for _ in range(rounds):

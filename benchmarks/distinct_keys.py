@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.hot_path import Outlet, group_of
+from benchmarks.hot_path import OutputTopics, group_of
 from common.record_batch import RecordBatch
 from streams.builtin.count import COUNTS, CountProcessor
 from streams.engine.group_task import GroupTask
@@ -58,7 +58,7 @@ def main() -> None:
             task_id="Stage_0",
             number=0,
             stores={COUNTS.name: store},
-            outlet=Outlet(),
+            output_topics=OutputTopics(),
             clock_ms=lambda: 0,
         )
         own_s, all_s = [0.0] * SHARES, [0.0] * SHARES

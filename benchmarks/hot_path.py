@@ -95,7 +95,7 @@ class MockBroker:
             sys.exit("the mock broker takes no records")
 
 
-class Outlet:
+class OutputTopics:
     """Topics without limits."""
 
     def num_partitions(self, topic: str) -> int:
@@ -104,7 +104,7 @@ class Outlet:
     def size_limit(self, topic: str) -> int:
         return 1_000_000
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         pass
 
 
@@ -173,7 +173,7 @@ class Bench:
             task_id="Stage_0",
             number=0,
             stores=self._stores,
-            outlet=Outlet(),
+            output_topics=OutputTopics(),
             clock_ms=lambda: int(time.time() * 1000),
         )
 

@@ -44,23 +44,23 @@ class Case:
     limit_ms: float
 
 
-def _beside(seconds: float) -> Case:
+def _next_to(seconds: float) -> Case:
     pipeline = (
         "- {id: Fast, type: 'tests.user_code.slow:Slow', to: [sink], config: {seconds: 0.0}}\n"
         "- {id: Sleeper, type: 'benchmarks.counting:Sleeping', to: [sink], "
         f"config: {{seconds: {seconds}}}}}\n"
     )
     limit_ms = 2 * MOST_TURN_MS + 1000 * seconds
-    return Case(f"beside {1000 * seconds:g} ms", pipeline, 250, 1, 1, 1, limit_ms)
+    return Case(f"next to {1000 * seconds:g} ms", pipeline, 250, 1, 1, 1, limit_ms)
 
 
 def cases() -> list[Case]:
     """Return the cases to measure."""
     twenty = "".join(f"- {{id: F{n}, type: forward, to: [sink]}}\n" for n in range(SIDE_BY_SIDE))
     return [
-        _beside(0.005),
-        _beside(0.1),
-        _beside(1.0),
+        _next_to(0.005),
+        _next_to(0.1),
+        _next_to(1.0),
         Case(f"{SIDE_BY_SIDE} on one source", twenty, 100, SIDE_BY_SIDE, 2, 2, 150),
     ]
 

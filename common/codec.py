@@ -46,7 +46,7 @@ _MAX_WAITING_BYTES = 32_000_000
 """When the parts of incomplete messages exceed this, a reader drops the oldest message."""
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
 
-Headers = tuple[tuple[str, bytes], ...]
+ControlHeaders = tuple[tuple[str, bytes], ...]
 
 _ASSIGN, _REVOKE, _REFUSE, _END = b"assign", b"revoke", b"refuse", b"eos"
 _REPORT = b"report"
@@ -83,7 +83,10 @@ class Codec:
 
     def encode(self, message: Message, sent_at_ms: int) -> list[ControlRecord]:
         """Return the records of a message, in the order to write them."""
-        base: Headers = (("version", b"%d" % PROTOCOL_VERSION), ("sent_at", b"%d" % sent_at_ms))
+        base: ControlHeaders = (
+            ("version", b"%d" % PROTOCOL_VERSION),
+            ("sent_at", b"%d" % sent_at_ms),
+        )
         names = self._names
         match message:
             case Sos(_, incarnation):
@@ -93,9 +96,9 @@ class Codec:
                 return self._report(names.threads_tm, report, b"%d" % report.threads, base)
             case Heartbeat(report):
                 return self._report(names.heartbeat, report, b"ping", base)
-            case JobManagerBeat(epoch, _, owners):
+            case JobManagerBeat(epoch, _, owners, leaving):
                 key = JOB_MANAGER.encode()
-                parts = [(("report", part),) for part in encode_owners(epoch, owners)]
+                parts = [(("report", part),) for part in encode_owners(epoch, owners, leaving)]
                 return [
                     ControlRecord(names.heartbeat, key, b"ping", (*base, *headers))
                     for headers in _numbered(parts)
@@ -126,7 +129,7 @@ class Codec:
             raise MalformedMessageError(f"{record.topic}: {type(error).__name__}") from error
 
     def _report(
-        self, topic: str, report: Report, value: bytes, base: Headers
+        self, topic: str, report: Report, value: bytes, base: ControlHeaders
     ) -> list[ControlRecord]:
         key = b"%d" % report.tm_id
         parts = [
@@ -135,10 +138,10 @@ class Codec:
         ]
         return [ControlRecord(topic, key, value, (*base, *headers)) for headers in _numbered(parts)]
 
-    def _to_task_manager(self, tm_id: int, value: bytes, headers: Headers) -> ControlRecord:
+    def _to_task_manager(self, tm_id: int, value: bytes, headers: ControlHeaders) -> ControlRecord:
         return ControlRecord(self._names.processors(str(tm_id)), b"%d" % tm_id, value, headers)
 
-    def _processors(self, message: Processors, base: Headers) -> list[ControlRecord]:
+    def _processors(self, message: Processors, base: ControlHeaders) -> list[ControlRecord]:
         records = []
         facts = (message.epoch, message.sequence, message.incarnation)
         for task in message.revoke:
@@ -169,9 +172,9 @@ class Codec:
             return self._collect(Threads(report), sender, record, headers)
         if record.topic == names.heartbeat and record.value == b"ping":
             if record.key == JOB_MANAGER.encode():
-                epoch, owners = decode_owners(headers["report"], self._reads_figures)
+                epoch, owners, leaving = decode_owners(headers["report"], self._reads_figures)
                 sent_at_ms = _number(headers["sent_at"])
-                beat = JobManagerBeat(epoch, sent_at_ms, owners)
+                beat = JobManagerBeat(epoch, sent_at_ms, owners, leaving)
                 return self._collect(beat, (str(epoch), sent_at_ms), record, headers)
             report = self._read_report(record, headers)
             sender = (report.incarnation, report.beat)
@@ -252,7 +255,7 @@ class Codec:
         )
 
 
-def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> Headers:
+def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> ControlHeaders:
     return (
         ("epoch", b"%d" % epoch),
         ("sequence", b"%d" % sequence),
@@ -261,7 +264,7 @@ def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> Head
     )
 
 
-def _numbered(parts: Sequence[Headers]) -> list[Headers]:
+def _numbered(parts: Sequence[ControlHeaders]) -> list[ControlHeaders]:
     """Add the header `part`, if there are several parts."""
     if len(parts) == 1:
         return [*parts]

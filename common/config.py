@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from common import config_keys as keys
@@ -15,6 +15,7 @@ from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
 from common.keys import names
 from common.names import MAX_NAME_LENGTH, name_problem
+from common.suggest import counted
 from common.table_settings import TableSettings, read_table_settings
 from common.topic_names import TopicNames, collision_key
 from common.yaml_positions import (
@@ -28,6 +29,8 @@ from common.yaml_positions import (
     read_yaml,
     unique_pairs,
 )
+
+_REQUIRED = {key.name for key in CONFIG_KEYS if key.required}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +105,59 @@ def load_config(path: Path) -> Config:
     """
     problems = Problems(path)
     root = expand(read_yaml(path, problems), os.environ, problems)
+    if _is_pipeline(root):
+        problems = Problems(path)
+        problems.add(
+            root,
+            "this is a pipeline.yaml, and config.yaml is expected here: are the two files swapped?",
+        )
+        problems.raise_if_any()
     pairs = _top_level(root, problems)
     fields = Fields(pairs, problems, at=root, known=names(CONFIG_KEYS))
     config = _read(fields, path.parent, problems)
     _check_names(config, fields, problems)
     problems.raise_if_any()
     return config
+
+
+def read_python_path(path: Path) -> tuple[Path, ...]:
+    """Return the folders of `python_path` in a config.yaml, whatever else the file lacks.
+
+    Variables that other keys name need not be set. Raises ConfigError if the file cannot be read
+    as YAML, or if its `python_path` is wrong.
+    """
+    problems = Problems(path)
+    root = read_yaml(path, problems)
+    problems.raise_if_any()
+    key = keys.PYTHON_PATH.name
+    pairs = [
+        replace(pair, value=expand(pair.value, os.environ, problems))
+        for pair in _top_level(root, Problems(path))
+        if pair.key == key
+    ]
+    folders = _python_path(Fields(pairs, problems, at=root, known=(key,)), path.parent, problems)
+    problems.raise_if_any()
+    return folders
+
+
+def is_config(root: Value) -> bool:
+    """Whether the content of a YAML file is that of a config.yaml, not that of a pipeline.yaml."""
+    if isinstance(root, Map):
+        return "processors" not in _keys(root) and not _keys(root).isdisjoint(_REQUIRED)
+    items = root.items if isinstance(root, Items) else ()
+    return any(len(_keys(item)) == 1 and _keys(item) <= _REQUIRED for item in items)
+
+
+def _is_pipeline(root: Value) -> bool:
+    """Whether the content is that of a pipeline.yaml: a list of processors, or a map with one."""
+    if isinstance(root, Map):
+        return "processors" in _keys(root) and _keys(root).isdisjoint(_REQUIRED)
+    items = root.items if isinstance(root, Items) else ()
+    return any(_keys(item) & {"id", "type"} for item in items)
+
+
+def _keys(value: Value) -> set[str]:
+    return {pair.key for pair in value.pairs} if isinstance(value, Map) else set()
 
 
 def _top_level(root: Value, problems: Problems) -> Sequence[Pair]:
@@ -149,7 +199,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
-        tables=read_table_settings(fields, problems),
+        tables=read_table_settings(fields, folder, problems),
         kafka=read_kafka_settings(fields.pairs(keys.KAFKA), problems),
     )
     if config.commit_interval_ms >= config.transaction_timeout_ms:
@@ -238,8 +288,8 @@ def _check_names(config: Config, fields: Fields, problems: Problems) -> None:
     if longest > MAX_NAME_LENGTH and not problems.found_at(fields.at("job_name")):
         problems.add(
             fields.at("job_name"),
-            f"job_name is {longest - MAX_NAME_LENGTH} characters too long: with it, the topic "
-            f'"heartbeat_events_topic" gets a name that Kafka refuses',
+            f"job_name is {counted(longest - MAX_NAME_LENGTH, 'character')} too long: with it, the "
+            'topic "heartbeat_events_topic" gets a name that Kafka refuses',
         )
     for key, name in topics.items():
         owner = topic_names.reserved_for(name)

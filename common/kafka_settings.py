@@ -29,7 +29,7 @@ _OWNED = {
     "transaction.timeout.ms": "use the key transaction_timeout_ms of config.yaml",
     "metadata.broker.list": f"use {_BOOTSTRAP_SERVERS}",
     "logger": "log_format and log_level of config.yaml say how it logs",
-    "default.topic.config": "write its settings beside the others",
+    "default.topic.config": "write its settings next to the others",
     "on_commit": _PYTHON,
     "on_delivery": _PYTHON,
     "delivery.report.only.error": _PYTHON,
@@ -65,7 +65,7 @@ def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, 
         elif not isinstance(pair.value, Scalar) or pair.value.value is None:
             problems.add(
                 pair.value,
-                f'kafka setting "{pair.key}" must be a text, a number, true or false, '
+                f'kafka setting "{pair.key}" must be a string, a number, true or false, '
                 f"got {describe(pair.value)}",
             )
         elif pair.key == _BOOTSTRAP_SERVERS and not _is_filled_text(pair.value):

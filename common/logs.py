@@ -40,7 +40,7 @@ def configure(format: LogFormat, level: LogLevel, modules: Sequence[str] = ()) -
     Each entry has `event`, `level`, an ISO `timestamp` in UTC, and the bound values: `task`,
     `epoch`, `thread`, `task_manager`. Bind them with `get_logger().bind(…)` for a logger or with
     `structlog.contextvars` for a thread. Colours appear on a terminal only. Entries of libraries
-    that log with the standard library go the same way, from warnings up; entries of the user's
+    that log with the standard library go the same way, from warnings up; entries of the user
     `modules` and of everything below these, from `level` up.
     """
     lowest = logging.getLevelNamesMapping()[level.upper()]

@@ -210,8 +210,8 @@ class Report:
     A full report has no `base`; its `tasks` are all tasks that the TaskManager runs. Any other
     report adds to a full one, whose `beat` is its `base`. Its `tasks` are those that are new or
     have changed their state or version since the base, and those whose figures have changed since
-    the previous report; `closed` has those that are gone since the base. `common/picture.py` puts
-    the reports together.
+    the previous report; `closed` has those that are gone since the base.
+    `common/reported_tasks.py` puts the reports together.
     """
 
     tm_id: int
@@ -245,11 +245,15 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class JobManagerBeat:
-    """JobManager to any observer: the owner of each task (`None`: no owner right now)."""
+    """JobManager to any observer: the owner of each task (`None`: no owner right now).
+
+    `leaving` marks the last heartbeat of a JobManager that stops on purpose.
+    """
 
     epoch: int
     sent_at_ms: int
     owners: Mapping[TaskId, int | None] = field(hash=False)
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-Headers = list[tuple[str, bytes | None]] | None
+KafkaHeaders = list[tuple[str, bytes | None]] | None
 
-OutputRecord = tuple[str, bytes | None, bytes | None, int, int, Headers]
+OutputRecord = tuple[str, bytes | None, bytes | None, int, int, KafkaHeaders]
 """A record to send: topic, key, value, partition, timestamp and headers.
 
 The partition is -1 if the key decides. It is a plain tuple, because every record needs one.
@@ -33,7 +33,7 @@ class RecordBatch:
     values: Sequence[bytes | None]
     timestamps: Sequence[int]
     offsets: Sequence[int]
-    headers: Sequence[Headers] | None = None
+    headers: Sequence[KafkaHeaders] | None = None
     error: str = ""
     cause: Exception | None = None
     _largest_timestamp: int | None = field(default=None, init=False, repr=False, compare=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 from itertools import chain
 
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 
 _BATCH_HEADER = 61
 _ATTRIBUTES = 1
@@ -19,7 +19,7 @@ _MAX_HEADER_OVERHEAD = 10
 _MAX_UTF8_BYTES = 4
 
 
-def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+def record_size(key: bytes | None, value: bytes | None, headers: KafkaHeaders) -> int:
     """Return the size in bytes of a batch (format 2, not compressed) with only this record.
 
     Brokers compare this size with `max.message.bytes`.
@@ -33,7 +33,7 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
 def size_bound(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
-    headers: Sequence[Headers] | None,
+    headers: Sequence[KafkaHeaders] | None,
 ) -> int:
     """Return a size that no record of these columns exceeds; far cheaper than the size of each."""
     bound = MAX_OVERHEAD + _longest(keys) + _longest(values)

@@ -141,7 +141,7 @@ def _decode_statuses(
     statuses = []
     for *known, row in zip(*acted_on, rows, strict=True):
         if not isinstance(row, list):
-            raise ValueError("a row is no list")
+            raise ValueError("a row is not a list")
         values = dict(zip(_ACTED_ON, known, strict=True))
         values.update(zip(_SHOWN, row[:size], strict=True))
         figures = zip(names[size:], row[size:], strict=True)
@@ -150,31 +150,43 @@ def _decode_statuses(
     return tuple(statuses)
 
 
-def encode_owners(epoch: int, owners: Mapping[TaskId, int | None]) -> list[bytes]:
+def encode_owners(
+    epoch: int, owners: Mapping[TaskId, int | None], leaving: bool = False
+) -> list[bytes]:
     """Return the document of each part of the JobManager's heartbeat."""
+    # Readers of earlier versions know no field `leaving`, and ignore it.
+    facts = {"epoch": epoch, "leaving": True} if leaving else {"epoch": epoch}
     pairs = [(str(task), tm_id) for task, tm_id in owners.items()]
     size = sum(len(task) + _OWNER_BYTES for task, _ in pairs)
     some = max(len(pairs) * PART_BYTES // max(size, 1), 1)
-    documents = [_encode_owners(epoch, pairs[n : n + some]) for n in range(0, len(pairs), some)]
-    return [part for parts in documents for part in parts] or _encode_owners(epoch, ())
+    documents = [_encode_owners(facts, pairs[n : n + some]) for n in range(0, len(pairs), some)]
+    return [part for parts in documents for part in parts] or _encode_owners(facts, ())
 
 
-def _encode_owners(epoch: int, owners: Sequence[tuple[str, int | None]]) -> list[bytes]:
-    document = dump({"epoch": epoch, "owners": dict(owners)})
+def _encode_owners(
+    facts: Mapping[str, Any], owners: Sequence[tuple[str, int | None]]
+) -> list[bytes]:
+    document = dump({**facts, "owners": dict(owners)})
     if len(document) <= PART_BYTES or len(owners) <= 1:
         return [document]
     half = len(owners) // 2
-    return _encode_owners(epoch, owners[:half]) + _encode_owners(epoch, owners[half:])
+    return _encode_owners(facts, owners[:half]) + _encode_owners(facts, owners[half:])
 
 
-def decode_owners(document: bytes, reads_owners: bool) -> tuple[int, dict[TaskId, int | None]]:
-    """Return the epoch and the owners of a part, without owners unless `reads_owners`.
+def decode_owners(
+    document: bytes, reads_owners: bool
+) -> tuple[int, dict[TaskId, int | None], bool]:
+    """Return the epoch, the owners and `leaving` of a part, without owners unless `reads_owners`.
 
     Raises ValueError on anything that `encode_owners` did not write.
     """
-    body = JsonObject(json.loads(document))
+    body = JsonObject(json.loads(document), {"leaving": False})
     found = body.object("owners")
     if not reads_owners:
         found = {}
     owners = JsonObject(found)
-    return body.integer("epoch"), {TaskId.parse(t): owners.integer_or_none(t) for t in found}
+    return (
+        body.integer("epoch"),
+        {TaskId.parse(task): owners.integer_or_none(task) for task in found},
+        body.boolean("leaving"),
+    )

@@ -1,4 +1,4 @@
-"""The "did you mean" at the end of an error message."""
+"""Wording that messages share: "did you mean", lists of choices, and counts."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def one_of(choices: Iterable[str]) -> str:
     """Return `"a", "b" or "c"`."""
     *others, last = [f'"{choice}"' for choice in choices]
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with a regular noun: `1 task`, `2 tasks`, `12,000 tasks`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

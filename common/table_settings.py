@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from common.fields import Fields
 from common.keys import Section, Texts
@@ -51,12 +52,14 @@ class TableSettings:
     A URL that ends in "/" after the host allows every database there: a name of letters, digits,
     "_" and "-" may follow it. Any other URL must match exactly, parameters included: these can make
     a driver load classes, run scripts or connect elsewhere. `jdbc_drivers` are the classes that a
-    table may name as its driver. URLs may hold passwords, so `repr` omits them.
+    table may name as its driver. URLs may hold passwords, so `repr` omits them. Paths of files are
+    relative to `folder`, the folder of config.yaml, which is absolute if it was loaded.
     """
 
     formats: tuple[str, ...] = FILE_FORMATS
     jdbc_urls: tuple[str, ...] = field(default=(), repr=False)
     jdbc_drivers: tuple[str, ...] = ()
+    folder: Path = Path()
 
     def allows_url(self, url: str) -> bool:
         """Whether a table may be read from a database with this URL."""
@@ -71,8 +74,8 @@ class TableSettings:
         )
 
 
-def read_table_settings(fields: Fields, problems: Problems) -> TableSettings:
-    """Return the settings in the section; each mistake goes to `problems`."""
+def read_table_settings(fields: Fields, folder: Path, problems: Problems) -> TableSettings:
+    """Return the settings of a config.yaml in `folder`; each mistake goes to `problems`."""
     tables = fields.submap(TABLES)
     formats = FILE_FORMATS if tables.get("formats") is None else tables.texts(_FORMATS)
     for format_ in formats:
@@ -91,7 +94,7 @@ def read_table_settings(fields: Fields, problems: Problems) -> TableSettings:
                 jdbc.at("drivers"),
                 f'drivers: "{driver}" is not the name of a class, such as org.postgresql.Driver',
             )
-    return TableSettings(formats, urls, drivers)
+    return TableSettings(formats, urls, drivers, folder.resolve())
 
 
 def _format_problem(format_: str) -> str | None:

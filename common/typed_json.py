@@ -18,7 +18,7 @@ class AtLeast:
     def __call__(self, what: str, value: int) -> None:
         """Raise ValueError if the value is too small; `what` says whose it is."""
         if value < self.low:
-            raise ValueError(f"{what} is no integer from {self.low} up")
+            raise ValueError(f"{what} is not an integer from {self.low} up")
 
 
 def as_json(value: Any) -> Any:
@@ -54,7 +54,7 @@ def from_json(type_: Any, data: Any, what: str) -> Any:
         return value
     if origin is Literal:
         if not any(type(each) is type(data) and each == data for each in get_args(type_)):
-            raise ValueError(f"{what} is none of {', '.join(map(str, get_args(type_)))}")
+            raise ValueError(f"{what} is not one of {', '.join(map(str, get_args(type_)))}")
         return data
     if origin in (Union, types.UnionType):
         return _of_union(get_args(type_), data, what)
@@ -107,17 +107,17 @@ def _default(each: Field[Any]) -> Any:
 def _require(type_: Any, data: Any, what: str) -> Any:
     """Return `data` if it has exactly this type; a string must be one that UTF-8 can hold."""
     if type(data) is not type_:
-        raise ValueError(f"{what} is no {_NAMES.get(type_, type_.__name__)}")
+        raise ValueError(f"{what} is not {_NAMES[type_]}")
     if isinstance(data, str):
         data.encode()
     return data
 
 
 _NAMES = {
-    str: "text",
-    int: "integer",
-    bool: "truth value",
-    list: "list",
-    dict: "JSON object",
+    str: "a string",
+    int: "an integer",
+    bool: "true or false",
+    list: "a list",
+    dict: "a JSON object",
     type(None): "null",
 }

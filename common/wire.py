@@ -27,7 +27,7 @@ class JsonObject:
         """Return a whole number of at least `low`; a boolean does not count as one."""
         value = self.raw(name)
         if type(value) is not int or value < low:
-            raise ValueError(f"{name} is no integer from {low} up")
+            raise ValueError(f"{name} is not an integer from {low} up")
         return value
 
     def integer_or_none(self, name: str) -> int | None:
@@ -38,7 +38,7 @@ class JsonObject:
         """Return a string that UTF-8 can hold; JSON can also spell half a surrogate pair."""
         value = self.raw(name)
         if not isinstance(value, str):
-            raise ValueError(f"{name} is no text")
+            raise ValueError(f"{name} is not a string")
         value.encode()
         return value
 
@@ -58,21 +58,21 @@ class JsonObject:
         """Return a boolean."""
         value = self.raw(name)
         if not isinstance(value, bool):
-            raise ValueError(f"{name} is no truth value")
+            raise ValueError(f"{name} is not true or false")
         return value
 
     def items(self, name: str) -> list[Any]:
         """Return a list of anything."""
         value = self.raw(name)
         if not isinstance(value, list):
-            raise ValueError(f"{name} is no list")
+            raise ValueError(f"{name} is not a list")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return a list of strings as a tuple."""
         values = self.items(name)
         if not {*map(type, values)} <= {str}:  # thousands of them are checked in each report
-            raise ValueError(f"{name} is no list of texts")
+            raise ValueError(f"{name} is not a list of strings")
         "".join(values).encode()
         return tuple(values)
 

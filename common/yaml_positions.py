@@ -115,7 +115,7 @@ def read_yaml(path: Path, problems: Problems) -> Value:
     try:
         value = _Converter(problems).value(_compose(path))
         if _count(value, {}) > _MOST_VALUES:
-            raise _Unreadable(f"has aliases (*) that stand for more than {_MOST_VALUES:,} values")
+            raise _Unreadable(f"has aliases (*) that expand to more than {_MOST_VALUES:,} values")
         return value
     except _Unreadable as error:
         problem = error
@@ -208,7 +208,7 @@ def _compose(path: Path) -> yaml.Node:
         character = f"U+{ord(text[error.position]):04X}"
         raise _Unreadable(f"has the character {character}, not allowed in YAML", place) from error
     except (ValueError, OverflowError) as error:
-        raise _Unreadable("has an escape (\\U…) that is no character") from error
+        raise _Unreadable("has an escape (\\U…) that is not a character") from error
     if node is None:
         raise _Unreadable("is empty")
     return node
@@ -235,7 +235,7 @@ class _Converter:
         value = self._done[node]
         if value is None:
             value = self._nothing(node)
-            self._problems.add(value, "an alias (*) stands inside of what it names")
+            self._problems.add(value, "an alias (*) is inside what it names")
         return value
 
     def _convert(self, node: yaml.Node) -> Value:
@@ -257,7 +257,7 @@ class _Converter:
     def _scalar(self, node: yaml.Node) -> Scalar:
         text = replace(self._nothing(node), value=node.value, text=node.value)
         if _SURROGATE.search(node.value):
-            self._problems.add(text, "has an escape (\\u…) that is no character")
+            self._problems.add(text, "has an escape (\\u…) that is not a character")
             return text
         if node.tag not in _SCALAR_TAGS:
             self._problems.add(text, f'YAML reads "{node.value}" in its own way: put it in quotes')

@@ -12,8 +12,8 @@ from common.codec import Codec
 from common.config import Config
 from common.errors import SupersededError
 from common.kafka.admin import Admin
-from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
-from common.kafka.control import ControlReader, ReportWriter, RulingWriter
+from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
+from common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from common.messages import (
     ControlRecord,
     Heartbeat,
@@ -30,22 +30,25 @@ from common.messages import (
 )
 from common.pipeline import Pipeline
 from common.stop_signals import StopSignals
+from common.tick import Tick
 from common.topics import control_topics
 from jobmanager import leadership
-from jobmanager.events import Echoed, ReignBegan, Reported, Tick
+from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.input_watch import InputWatch
 from jobmanager.leadership import (
     Leadership,
     LeaderState,
+    SayGoodbye,
     SosRead,
     SosWritten,
     StepDown,
+    StopRequested,
     TakeOver,
     WriteFailed,
     WriteFenced,
     WriteSos,
 )
-from jobmanager.partitions import check_state_topics, with_partitions
+from jobmanager.partitions import check_parallelism, check_state_topics, with_partitions
 from jobmanager.patterns import with_topics_of_patterns
 from jobmanager.purge import ArcPurger
 from jobmanager.state import JobManagerState
@@ -70,11 +73,12 @@ class JobManagerDaemon:
         admin = Admin(config)
         admin.check_broker()
         pipeline = with_topics_of_patterns(pipeline, config, admin)
+        check_parallelism(pipeline, admin)
         pipeline = with_partitions(pipeline, admin)
         check_state_topics(pipeline, admin)
         data_topics = pipeline.data_topics(config.replication_factor)
         created = admin.ensure_topics((*control_topics(config), *data_topics))
-        logger.info("topics are there", created=created)
+        logger.info("topics are ready", created=created)
         self._codec = Codec(self._names, reads_figures=False)
         names = self._names
         topics = [names.threads_jm, names.threads_tm, names.heartbeat]
@@ -82,11 +86,11 @@ class JobManagerDaemon:
         self._reports = ReportWriter(config)
         self._purger = ArcPurger(config, pipeline)
         self._inputs = InputWatch(pipeline, config, admin)
-        self._writer: RulingWriter | None = None
+        self._writer: CommandWriter | None = None
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
         self._rejected = 0
-        self._was_deaf = False
+        self._was_isolated = False
         self._state = JobManagerState(
             replicas(pipeline, config.num_standby_replicas),
             config.tm_number,
@@ -106,10 +110,12 @@ class JobManagerDaemon:
                 tick = Tick(int(time.monotonic() * 1000))
                 if self._leadership.state is not LeaderState.YIELDING:
                     self._send(self._state.handle(tick))
-                    self._tell_if_deaf()
+                    self._log_isolation()
                 self._lead(tick)
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
+                self._reports.poll()
+            self._lead(StopRequested())
         finally:
             self._purger.stop()
             self._inputs.stop()
@@ -117,14 +123,16 @@ class JobManagerDaemon:
             self._reader.close()
         logger.info("JobManager stopped; the pipeline goes on")
 
-    def _tell_if_deaf(self) -> None:
-        if self._state.is_deaf is self._was_deaf:
+    def _log_isolation(self) -> None:
+        if self._state.is_isolated is self._was_isolated:
             return
-        self._was_deaf = self._state.is_deaf
-        if self._was_deaf:
-            logger.warning("Kafka brings nothing back: no TaskManager is taken for dead")
+        self._was_isolated = self._state.is_isolated
+        if self._was_isolated:
+            logger.warning(
+                "own heartbeats do not come back from Kafka: no TaskManager counts as down"
+            )
         else:
-            logger.info("Kafka brings heartbeats again")
+            logger.info("own heartbeats come back from Kafka again")
 
     def _lead(self, event: leadership.Event) -> None:
         """Carry out the commands of `Leadership`. Raises `SupersededError` if another one leads."""
@@ -139,31 +147,34 @@ class JobManagerDaemon:
                         f"another JobManager of this job took over (epoch {rival_epoch}, this "
                         f"one's is {self._leadership.epoch}). This one ends; the pipeline goes on."
                     )
+                case SayGoodbye(epoch):
+                    last = JobManagerBeat(epoch, 0, self._state.owners, leaving=True)
+                    self._reports.write(self._codec.encode(last, wall_clock_ms()))
 
     def _write_sos(self, takes_over: bool) -> None:
         """Write `sos`, with a new writer if `takes_over`; its offset is the new epoch."""
         try:
             if takes_over:
-                self._writer = RulingWriter(self._config, self._names.jobmanager_transactional_id)
+                self._writer = CommandWriter(self._config, self._names.jobmanager_transactional_id)
             assert self._writer is not None
             sos = Sos(-1, self._incarnation)
             epoch = self._writer.write(self._codec.encode(sos, wall_clock_ms()))
-        except (FencedError, TransactionFailedError, HopelessError) as error:
+        except (FencedError, TransactionFailedError, NonRetriableError) as error:
             self._lose_writer(error)
             return
         structlog.contextvars.bind_contextvars(epoch=epoch)
-        logger.info("JobManager rules")
+        logger.info("JobManager leads")
         self._lead(SosWritten(epoch))
-        self._send(self._state.handle(ReignBegan(epoch)))
+        self._send(self._state.handle(LeadershipBegan(epoch)))
 
     def _lose_writer(self, error: Exception) -> None:
         """Drop the writer; its lost commands are repeated once this JobManager leads again."""
         self._writer = None
         if isinstance(error, FencedError):
-            logger.warning("Kafka takes commands of another JobManager, or timed this one out")
+            logger.warning("fenced: another JobManager took over, or Kafka timed this one out")
             self._lead(WriteFenced())
         else:
-            logger.warning("Kafka does not take commands", reason=str(error))
+            logger.warning("Kafka does not accept commands", reason=str(error))
             self._lead(WriteFailed())
 
     def _receive(self, record: ControlRecord) -> None:
@@ -184,20 +195,20 @@ class JobManagerDaemon:
                 self._send(self._state.handle(Reported(report)))
 
     def _send(self, commands: list[Message]) -> None:
-        decrees = []
+        fenced = []
         for command in commands:
             _log(command)
             if isinstance(command, JobManagerBeat | Refused | ReportRequest):
                 # Repeated anyway, and harmless from a JobManager that no longer leads.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))
             else:
-                decrees.append(command)
-        if not decrees or self._writer is None:
+                fenced.append(command)
+        if not fenced or self._writer is None:
             return
-        records = [r for decree in decrees for r in self._codec.encode(decree, wall_clock_ms())]
+        records = [r for command in fenced for r in self._codec.encode(command, wall_clock_ms())]
         try:
             self._writer.write(records)
-        except (FencedError, TransactionFailedError, HopelessError) as error:
+        except (FencedError, TransactionFailedError, NonRetriableError) as error:
             self._lose_writer(error)
 
 

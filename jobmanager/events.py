@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.messages import Report
+from common.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)
-class ReignBegan:
+class LeadershipBegan:
     """The JobManager's `sos` is in Kafka, at offset `epoch`."""
 
     epoch: int
@@ -22,15 +23,8 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed: `now_ms` is from a monotonic clock, read several times per heartbeat."""
-
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Echoed:
     """This JobManager read its own heartbeat back: Kafka accepts and delivers messages."""
 
 
-Event = ReignBegan | Reported | Tick | Echoed
+Event = LeadershipBegan | Reported | Tick | Echoed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common.messages import MISSED_BEATS
 
-ECHO_PATIENCE = 1.5
+ECHO_TIMEOUT_BEATS = 1.5
 """Kafka counts as away after this many heartbeat periods without an echo; below 2, see `tick`."""
 
 
@@ -22,7 +22,7 @@ class HeartbeatController:
         self._last_beat_ms: dict[int, int] = {}
         self._now_ms: int | None = None
         self._echo_ms: int | None = None
-        self.is_deaf = False
+        self.is_isolated = False
         """Whether this process's own beats do not come back, so no TaskManager is declared down."""
 
     def beat(self, tm_id: int) -> None:
@@ -42,8 +42,8 @@ class HeartbeatController:
         """
         assert self._now_ms is not None, "the time is not known before the first tick"
         self._echo_ms = self._now_ms
-        if self.is_deaf:
-            self.is_deaf = False
+        if self.is_isolated:
+            self.is_isolated = False
             for tm_id, last_ms in self._last_beat_ms.items():
                 self._last_beat_ms[tm_id] = max(last_ms, self._now_ms - self._interval_ms)
 
@@ -60,8 +60,8 @@ class HeartbeatController:
             self._last_beat_ms[tm_id] += paused_ms
         if self._echo_ms is not None:
             self._echo_ms += paused_ms
-            self.is_deaf = now_ms - self._echo_ms > ECHO_PATIENCE * self._interval_ms
-        if self.is_deaf:
+            self.is_isolated = now_ms - self._echo_ms > ECHO_TIMEOUT_BEATS * self._interval_ms
+        if self.is_isolated:
             return []
         down = [
             tm_id

@@ -56,9 +56,9 @@ class InputWatch:
             before = self._partitions[topic]
             if count > before:
                 logger.warning(
-                    "an input has more partitions than before, and nobody reads the new ones: "
+                    "an input has more partitions than before, and no task reads the new ones: "
                     "start the JobManager again; if a processor with state reads it, see "
-                    '"Changing a pipeline" in docs/operations.md',
+                    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"',
                     topic=topic,
                     partitions=count,
                     before=before,
@@ -79,4 +79,4 @@ class InputWatch:
             try:
                 self.look()
             except UnavailableError as error:
-                logger.warning("cannot look at the inputs now", reason=str(error))
+                logger.warning("the inputs cannot be checked now", reason=str(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from jobmanager.events import Tick
+from common.tick import Tick
 
 RIVAL_WAIT_MS = 2000
 RETRY_MS = 1000
@@ -32,6 +32,9 @@ class LeaderState(StrEnum):
         CANDIDATE, LEADING ──────────────────────▶ SUPERSEDED
                              another one leads
 
+        CANDIDATE, LEADING, YIELDING ────────────▶ STOPPED
+                              asked to stop
+
     A LEADING JobManager that reads a newer `sos` from another one writes its own again. If the
     write succeeds, the other one was an impostor or is now fenced. If the write is fenced, the
     other one leads. A CANDIDATE or a YIELDING JobManager has no writer to test this with, and
@@ -42,6 +45,7 @@ class LeaderState(StrEnum):
     LEADING = "LEADING"
     YIELDING = "YIELDING"
     SUPERSEDED = "SUPERSEDED"
+    STOPPED = "STOPPED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,12 @@ class SosRead:
     incarnation: str
 
 
-Event = Tick | SosWritten | WriteFenced | WriteFailed | SosRead
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The process was asked to stop."""
+
+
+Event = Tick | SosWritten | WriteFenced | WriteFailed | SosRead | StopRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,14 @@ class StepDown:
     rival_epoch: int
 
 
-Command = TakeOver | WriteSos | StepDown
+@dataclass(frozen=True, slots=True)
+class SayGoodbye:
+    """Send a last heartbeat, which says that the JobManager of this epoch stops."""
+
+    epoch: int
+
+
+Command = TakeOver | WriteSos | StepDown | SayGoodbye
 
 
 class Leadership:
@@ -112,8 +128,8 @@ class Leadership:
         """The epoch of the JobManager whose `sos` is being answered."""
 
     def handle(self, event: Event) -> list[Command]:
-        """Handle an event; return what to do, which is nothing once SUPERSEDED."""
-        if self.state is LeaderState.SUPERSEDED:
+        """Handle an event; return what to do, which is nothing once SUPERSEDED or STOPPED."""
+        if self.state in (LeaderState.SUPERSEDED, LeaderState.STOPPED):
             return []
         match event:
             case Tick(now_ms):
@@ -133,6 +149,11 @@ class Leadership:
                 # Its own epoch may be newer than it knows: a failed write may have succeeded.
                 if epoch > self.epoch and incarnation != self._incarnation:
                     return self._on_rival(epoch)
+            case StopRequested():
+                was_leading = self.state is LeaderState.LEADING
+                self.state = LeaderState.STOPPED
+                # Unless it led, its end changes nothing: another one may be leading.
+                return [SayGoodbye(self.epoch)] if was_leading else []
         return []
 
     def _on_tick(self, now_ms: int) -> list[Command]:

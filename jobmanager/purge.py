@@ -9,7 +9,7 @@ import structlog
 
 from common.config import Config
 from common.kafka.admin import Admin
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 from common.pipeline import Pipeline
@@ -45,7 +45,7 @@ class ArcPurger:
             threading.Thread(target=self._run, name="purge", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop after the deletion that is under way, if any; does not wait for it."""
+        """Stop after the deletion that is in progress, if any; does not wait for it."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -54,7 +54,7 @@ class ArcPurger:
                 offsets = self._find_offsets()
                 if offsets:
                     self._admin.delete_before(offsets)
-            except (HopelessError, TransactionFailedError) as error:
+            except (NonRetriableError, TransactionFailedError) as error:
                 logger.warning("processed records stay in the arcs for now", reason=str(error))
 
     def _find_offsets(self) -> dict[Partition, int]:

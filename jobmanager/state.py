@@ -17,14 +17,15 @@ from common.messages import (
     Report,
     ReportRequest,
 )
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
-from jobmanager.events import Echoed, Event, ReignBegan, Reported, Tick
+from common.tick import Tick
+from jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.load_balancer import balance, place_standbys
 
-REVOKE_PATIENCE_BEATS = 20
+REVOKE_TIMEOUT_BEATS = 20
 MOST_MOVES = 32
 """How many tasks a TaskManager is asked to give back at a time, to be moved to others."""
 MOST_FORMER = 1000
@@ -37,7 +38,7 @@ class TaskPhase(StrEnum):
     ::
 
         UNASSIGNED ──▶ ASSIGNED ──▶ REVOKING ──▶ UNASSIGNED
-             ▲            │             │    (given back, owner down, or out of patience)
+             ▲            │             │    (given back, owner down, or too slow)
              └────────────┴─────────────┘    owner down
     """
 
@@ -77,9 +78,9 @@ class _TaskManager:
     """The tasks that it was asked to give back, in this order."""
     misplaced: dict[TaskId, None] = field(default_factory=dict)
     """The tasks that it will be asked to give back, once it has given others back."""
-    runs: Picture = field(default_factory=Picture)
+    runs: ReportedTasks = field(default_factory=ReportedTasks)
     """The tasks that it runs, according to its reports."""
-    strays: dict[TaskId, int | None] = field(default_factory=dict)
+    unexpected: dict[TaskId, int | None] = field(default_factory=dict)
     """The tasks that it reported and has to close, and when each was last revoked."""
 
 
@@ -99,7 +100,7 @@ class JobManagerState:
     TaskManager that runs it, and a restarted JobManager needs no memory. Being wrong about which
     TaskManagers are alive costs time, never correctness: tasks fence each other in Kafka.
 
-    Reports are ignored until there has been both a `ReignBegan` and a `Tick`.
+    Reports are ignored until there has been both a `LeadershipBegan` and a `Tick`.
     """
 
     def __init__(
@@ -139,9 +140,9 @@ class JobManagerState:
         }
 
     @property
-    def is_deaf(self) -> bool:
+    def is_isolated(self) -> bool:
         """Whether the JobManager's own beats do not come back, so no TaskManager counts as gone."""
-        return self._controller.is_deaf
+        return self._controller.is_isolated
 
     @property
     def live(self) -> dict[int, str]:
@@ -151,7 +152,7 @@ class JobManagerState:
     def handle(self, event: Event) -> list[Message]:
         """Handle an event; return the messages to send, in order."""
         match event:
-            case ReignBegan(epoch):
+            case LeadershipBegan(epoch):
                 self._epoch = epoch
                 # A write may have failed before: the last commands may be lost.
                 for tm_id in self._managers:
@@ -183,7 +184,7 @@ class JobManagerState:
         if not self._settled and self._may_settle():
             self._settled = True
             self._rebalance()
-        self._lose_patience()
+        self._time_out_revocations()
         if self._now_ms >= self._beat_at_ms:
             self._beat_at_ms = self._now_ms + self._interval_ms
             self._commands.append(JobManagerBeat(self._epoch, 0, self.owners))
@@ -239,7 +240,7 @@ class JobManagerState:
         self._batch(tm_id)
         if self._settled:
             self._adopt(tm_id, manager)
-            self._mark_strays(manager)
+            self._mark_unexpected(manager)
             self._rebalance()
         self._on_life(report, manager)
         self._look_at(report, manager)
@@ -273,7 +274,7 @@ class JobManagerState:
             manager.carried_out = max(manager.carried_out, report.sequence)
         if not self._settled:
             self._adopt(report.tm_id, manager)
-        self._mark_strays(manager)
+        self._mark_unexpected(manager)
         self._reconcile(report.tm_id, manager)
 
     def _adopt(self, tm_id: int, manager: _TaskManager) -> None:
@@ -291,19 +292,19 @@ class JobManagerState:
                 self._own(task, tm_id)
                 task.commanded = 0
 
-    def _mark_strays(self, manager: _TaskManager) -> None:
+    def _mark_unexpected(self, manager: _TaskManager) -> None:
         """Record the tasks that it has to close, until a report shows that they are closed.
 
         A TaskManager ignores the assignment of a task that it has. So a task that was not adopted,
         and that it came to own before it was closed, would never start again.
         """
-        manager.strays = {
-            task_id: manager.strays.get(task_id)
+        manager.unexpected = {
+            task_id: manager.unexpected.get(task_id)
             for task_id, status in manager.runs.tasks.items()
-            if self._is_stray(task_id, status, manager)
+            if self._is_unexpected(task_id, status, manager)
         }
 
-    def _is_stray(self, task_id: TaskId, status: TaskStatus, manager: _TaskManager) -> bool:
+    def _is_unexpected(self, task_id: TaskId, status: TaskStatus, manager: _TaskManager) -> bool:
         """Whether a task has another owner, is unknown, is of another version, or has failed.
 
         A task that fails after the TaskManager came to own it is left alone.
@@ -311,7 +312,7 @@ class JobManagerState:
         task = manager.tasks.get(task_id)
         if task is None or status.fingerprint != task.fingerprint:
             return True
-        return status.state is TaskState.FAILED and task_id in manager.strays
+        return status.state is TaskState.FAILED and task_id in manager.unexpected
 
     def _remove(self, tm_id: int) -> None:
         """Remove a TaskManager that is down or has left, and give its tasks to others."""
@@ -428,24 +429,24 @@ class JobManagerState:
                 # The TaskManager gave it up, or the command got lost.
                 self._batch(tm_id).assign[task_id] = None
         self._go_on_moving(manager)
-        self._call_back_strays(tm_id, manager)
+        self._revoke_unexpected(tm_id, manager)
         if manager.carried_out < manager.sequence and self._is_overdue(manager.sent_at_ms):
             self._repeat(tm_id)
 
-    def _call_back_strays(self, tm_id: int, manager: _TaskManager) -> None:
+    def _revoke_unexpected(self, tm_id: int, manager: _TaskManager) -> None:
         """Revoke the tasks that it has to close. Those that it owns are assigned again later."""
         if manager.carried_out < manager.sequence:
             return
-        for task_id, told_ms in sorted(manager.strays.items()):
-            if told_ms is None or self._is_overdue(told_ms):
-                manager.strays[task_id] = self._now_ms
+        for task_id, revoked_ms in sorted(manager.unexpected.items()):
+            if revoked_ms is None or self._is_overdue(revoked_ms):
+                manager.unexpected[task_id] = self._now_ms
                 self._revoke(task_id, tm_id)
 
     def _repeat(self, tm_id: int) -> None:
         """Repeat all that a TaskManager should do, as its last commands were not carried out."""
         batch, manager = self._batch(tm_id), self._managers[tm_id]
         for task_id, task in manager.tasks.items():
-            if task.phase is TaskPhase.REVOKING or task_id in manager.strays:
+            if task.phase is TaskPhase.REVOKING or task_id in manager.unexpected:
                 self._revoke(task_id, tm_id)
             else:
                 batch.assign[task_id] = None
@@ -464,13 +465,13 @@ class JobManagerState:
         else:
             self._is_rebalance_due = True
 
-    def _lose_patience(self) -> None:
+    def _time_out_revocations(self) -> None:
         """Take tasks from an owner that does not give them back in time: fencing makes it safe."""
-        patience_ms = REVOKE_PATIENCE_BEATS * self._interval_ms
+        timeout_ms = REVOKE_TIMEOUT_BEATS * self._interval_ms
         for manager in self._managers.values():
             for task_id in list(manager.revoking):
                 task = manager.tasks[task_id]
-                if self._now_ms - task.revoked_at_ms <= patience_ms:
+                if self._now_ms - task.revoked_at_ms <= timeout_ms:
                     break  # The tasks after it were asked back later.
                 self._free(task)
             self._go_on_moving(manager)

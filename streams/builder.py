@@ -277,7 +277,7 @@ def _parents(parents: Names, name: str) -> tuple[str, ...]:
 
 def _require_name(what: str, name: object) -> None:
     if not isinstance(name, str):
-        raise TopologyError(f"the name of a {what} must be a text, not {name!r}")
+        raise TopologyError(f"the name of a {what} must be a string, not {name!r}")
 
 
 def _require_topic(where: str, topic: str) -> None:

@@ -28,8 +28,8 @@ class GroupSettings:
     """Whether the results do not depend on the order of records of different partitions.
 
     If so, the task waits for no partition, and batches stay whole."""
-    gathers: bool = False
-    """Whether records wait for more, because a call is expensive; see `Gathering`."""
+    accumulates: bool = False
+    """Whether records wait for more, because a call is expensive; see `RecordAccumulator`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.on_error, OnError):

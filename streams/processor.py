@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from streams.errors import StreamsError
 from streams.punctuation import Cancellable, PunctuationType, Punctuator
 from streams.record import Batch, Headers, Record
+from streams.stores.builder import Store
+
+S = TypeVar("S", bound=Store)
 
 
 class ProcessorContext(Protocol):
@@ -81,11 +84,20 @@ class ProcessorContext(Protocol):
     def commit(self) -> None:
         """Ask for a commit soon, ahead of `commit_interval_ms`."""
 
-    def get_state_store(self, name: str) -> Any:
+    @overload
+    def get_state_store(self, name: str) -> Any: ...
+    @overload
+    def get_state_store(self, name: str, kind: type[S]) -> S: ...
+    def get_state_store(self, name: str, kind: type[S] | None = None) -> Any:
         """Return the store of that name.
 
-        Every processor can read global stores. Raises `StreamsError` for any other store that is
-        not connected to this processor (`add_state_store`).
+        `kind` tells type checkers what is returned, and is checked when this is called:
+
+            self.counts = context.get_state_store("Counts", stores.KeyValueStore[str, int])
+
+        The types of keys and values are not checked: the store's serdes decide them. Every
+        processor can read global stores. Raises `StreamsError` for any other store that is not
+        connected to this processor (`add_state_store`), and for a store of another kind.
         """
 
 
@@ -96,17 +108,28 @@ class Processor:
     that it writes to stores and forwards for a record is in one transaction, and is undone if
     `process` raises; `on_error` then decides about the record. So keep what must survive in
     stores, not in attributes (KIP-28).
+
+        class Balance(Processor):
+            def init(self, context):
+                super().init(context)
+                self.balances = context.get_state_store("Balances", stores.KeyValueStore[str, int])
+
+            def process(self, record):
+                balance = (self.balances.get(record.key) or 0) + record.value
+                self.balances.put(record.key, balance)
+                self.context.forward(record.with_value(balance))
+
+    `init` of this class sets `self.context`, and does nothing else. A class that overrides `init`
+    calls `super().init(context)`, or sets `self.context` itself.
     """
 
     def init(self, context: ProcessorContext) -> None:
-        """Set up; called once, before anything else, with all stores restored."""
+        """Set `self.context`; called once, before anything else, with all stores restored."""
         self.context = context
 
     def process(self, record: Record) -> None:
         """Process a record: read and write stores, `self.context.forward`."""
-        raise StreamsError(
-            f"the class {type(self).__name__} has no method process: write process(self, record)"
-        )
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release what `init` acquired; called once, however the task ends, unless it is killed."""
@@ -121,7 +144,7 @@ class BatchProcessor:
     """
 
     def init(self, context: ProcessorContext) -> None:
-        """Set up; called once, before anything else, with all stores restored."""
+        """Set `self.context`; called once, before anything else, with all stores restored."""
         self.context = context
 
     def process(self, batch: Batch) -> None:
@@ -130,9 +153,7 @@ class BatchProcessor:
         May raise `RecordRejectedError` with the index of a record, after doing everything for the
         records before it and nothing for the rest. Then the engine need not search for the record.
         """
-        raise StreamsError(
-            f"the class {type(self).__name__} has no method process: write process(self, batch)"
-        )
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release what `init` acquired; called once, however the task ends, unless it is killed."""
@@ -178,15 +199,12 @@ class AsyncProcessor:
     call at a time for each key, so a slow call does not hold up other keys."""
 
     def init(self, context: AsyncProcessorContext) -> Any:
-        """Set up; called once, before anything else. May be a coroutine (`async def`)."""
+        """Set `self.context`; called once, before anything else. May be `async def`."""
         self.context = context
 
     async def process(self, record: Record) -> Record | Sequence[Record] | None:
         """Return what to forward: one record, several records, or `None` for nothing."""
-        raise StreamsError(
-            f"the class {type(self).__name__} has no method process: write "
-            "async def process(self, record)"
-        )
+        raise NotImplementedError
 
     def close(self) -> Any:
         """Release what `init` acquired. May be a coroutine (`async def`)."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.record_batch import RecordBatch
+from common.suggest import counted
 from streams.errors import StreamsError
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -83,8 +84,9 @@ class Batch:
         headers = size if self.headers is None else len(self.headers)
         if not keys == values == headers == size:
             raise StreamsError(
-                f"the columns of a batch differ in length: {keys} keys, {values} values, "
-                f"{size} timestamps, {headers} headers"
+                f"the columns of a batch differ in length: {counted(keys, 'key')}, "
+                f"{counted(values, 'value')}, {counted(size, 'timestamp')}, "
+                f"{counted(headers, 'header')}"
             )
 
     def __len__(self) -> int:

@@ -233,7 +233,7 @@ def _write_json(value: Any) -> Data:
     try:
         return _encode_json(value).encode()
     except UnicodeEncodeError as error:
-        _cannot_write("json", f"a text in it cannot be UTF-8, {error.reason}")
+        _cannot_write("json", f"a string in it cannot be UTF-8, {error.reason}")
     except RecursionError:
         _cannot_write("json", "it is nested too deeply")
     except (TypeError, ValueError) as error:

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import structlog
 
 from common.clock import wall_clock_ms
-from common.record_batch import Headers, RecordBatch
+from common.record_batch import KafkaHeaders, RecordBatch
 from streams.errors import InvalidArgumentError, StreamsError
 
 UNKNOWN_TIME = -1
@@ -53,7 +53,7 @@ class RecordView(Protocol):
     @property
     def value(self) -> Any: ...
     @property
-    def headers(self) -> Headers: ...
+    def headers(self) -> KafkaHeaders: ...
 
 
 @runtime_checkable
@@ -311,7 +311,7 @@ def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: 
     if type(timestamp) is not int or timestamp > _MAX_TIME:
         raise StreamsError(
             f"the timestamp extractor returned a {type(timestamp).__name__} for {_place(record)} "
-            "that is no integer below 2**63"
+            "that is not an integer below 2**63"
         )
     return timestamp
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
+from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.messages import ProcessorReplica
 from common.status import TaskState, TaskStatus
 from streams.engine.group_task import ProcessingFailedError
@@ -22,10 +22,10 @@ from streams.stores.rocksdb import (
 )
 from taskmanager.background import Operation
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
-from taskmanager.slot import Phase
 from taskmanager.standby_task import StandbyStart
+from taskmanager.task_entry import Phase
 from taskmanager.task_start import ProcessorStart, TaskStart
-from taskmanager.thread_events import Failure, Kind
+from taskmanager.thread_events import Failure, FailureKind
 from taskmanager.user_errors import UserCodeError
 
 LONG_CALL_S = 1.0
@@ -91,19 +91,19 @@ class AssignedTask:
         """Return what an error means for the task; all errors of a task pass through here."""
         match error:
             case ProcessingFailedError():
-                return Failure(Kind.FATAL, str(error), commits=True)
-            case HopelessError():
-                return Failure(Kind.FATAL, str(error))
+                return Failure(FailureKind.FATAL, str(error), commits=True)
+            case NonRetriableError():
+                return Failure(FailureKind.FATAL, str(error))
             case FencedError():
                 # The broker itself fences a transaction that outlives its timeout.
                 age_s = 0.0 if self.running is None else self.running.transaction_age_s
                 has_expired = age_s * 1000 >= self._context.config.transaction_timeout_ms
-                kind = Kind.EXPIRED if has_expired else Kind.FENCED
+                kind = FailureKind.EXPIRED if has_expired else FailureKind.FENCED
                 return Failure(kind, f"fenced: {error}")
         if isinstance(error, _TRANSIENT):
-            return Failure(Kind.TRANSIENT, str(error))
+            return Failure(FailureKind.TRANSIENT, str(error))
         self.log.error("unexpected error", exc_info=error)
-        return Failure(Kind.TRANSIENT, f"{type(error).__name__}: {error}")
+        return Failure(FailureKind.TRANSIENT, f"{type(error).__name__}: {error}")
 
     def status(self, phase: Phase, restarts: int, reason: str) -> TaskStatus:
         """Return what the heartbeat reports about the task."""

@@ -65,7 +65,7 @@ class Background:
         then: Callable[[Any], None],
         late: Callable[[Any], None] = lambda _: None,
     ) -> Operation:
-        """Run `work` on another thread; `settle` calls `then` with its result or its exception.
+        """Run `work` on another thread; then `run_callbacks` passes the result or error to `then`.
 
         If the operation was abandoned meanwhile, another thread calls `late` with that instead.
         """
@@ -86,7 +86,7 @@ class Background:
             self._pools[pool].submit(job)
         return operation
 
-    def settle(self, wait_s: float) -> None:
+    def run_callbacks(self, wait_s: float) -> None:
         """Handle finished operations; if there are none yet, wait up to `wait_s` for one."""
         try:
             self._done.get(timeout=wait_s)() if wait_s else self._done.get_nowait()()
@@ -96,7 +96,7 @@ class Background:
             pass
 
     def wake(self, call: Callable[[], None]) -> None:
-        """Have `settle` make a call; any thread may call this method."""
+        """Have `run_callbacks` make a call; any thread may call this method."""
         self._done.put(call)
 
     def abandon(self, operation: Operation) -> bool:

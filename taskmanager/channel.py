@@ -129,7 +129,7 @@ class DriverChannel:
             self._send(thread, Dump(), BUSY_WAIT_S)
 
     def kill(self, thread: int) -> None:
-        """End a worker; one on another host obeys only if it reads the channel again."""
+        """End a worker; one on another host ends only if it reads the channel again."""
         if not self._signal(thread, signal.SIGKILL):
             self._send(thread, Die(), BUSY_WAIT_S)
 
@@ -142,12 +142,12 @@ class DriverChannel:
         if worker is None:
             return
         if not worker.sending.acquire(timeout=wait_s):
-            logger.warning("worker does not take messages", thread=thread)
+            logger.warning("worker does not accept messages", thread=thread)
             return
         try:
             worker.connection.send_bytes(encode(message))
         except OSError:
-            logger.warning("worker does not take messages", thread=thread)
+            logger.warning("worker does not accept messages", thread=thread)
         finally:
             worker.sending.release()
 
@@ -184,7 +184,9 @@ class DriverChannel:
                 message = _from_worker(connection.recv_bytes(), thread)
             # Spark considers this worker's executor lost, and the thread has a new worker. This one
             # ends when its channel is closed, which it soon notices because it reports often.
-            logger.warning("worker has a successor: hung up", thread=thread, pid=worker.pid)
+            logger.warning(
+                "worker has a successor: connection closed", thread=thread, pid=worker.pid
+            )
             connection.close()
         except (EOFError, OSError):
             with self._changing:
@@ -202,7 +204,7 @@ def _from_worker(data: bytes, thread: int | None = None) -> ToDriver | None:
         if isinstance(message, ToDriver):
             return message
         reason = f"{type(message).__name__} is a message to workers"
-    logger.error("a worker says what cannot be read", thread=thread, reason=reason)
+    logger.error("a worker sent a malformed message", thread=thread, reason=reason)
     return None
 
 

@@ -92,15 +92,15 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The thread has obeyed `Stop`: all tasks are committed and closed."""
+    """The thread has carried out `Stop`: all tasks are committed and closed."""
 
 
 ToDriver = Hello | Status | Closed | Stopped
 
-Message = ToWorker | ToDriver
+ChannelMessage = ToWorker | ToDriver
 
 
-def encode(message: Message) -> bytes:
+def encode(message: ChannelMessage) -> bytes:
     """Return a message as JSON."""
     match message:
         case Assign(replica, epoch):
@@ -126,7 +126,7 @@ def encode(message: Message) -> bytes:
             return _dump("stopped")
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> ChannelMessage:
     """Return the message that `encode` serialized.
 
     Raises `MalformedMessageError` for anything else. The error names the problem and, if there is
@@ -147,7 +147,7 @@ def _dump(kind: str, **fields: Any) -> bytes:
     return dump({"type": kind, **fields})
 
 
-def _read(kind: str, fields: JsonObject) -> Message:
+def _read(kind: str, fields: JsonObject) -> ChannelMessage:
     match kind:
         case "assign":
             replica = ProcessorReplica.from_json(fields.raw("replica"), fields.raw("parameters"))

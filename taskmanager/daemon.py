@@ -30,6 +30,7 @@ from common.messages import (
 )
 from common.open_files import raise_limit
 from common.stop_signals import StopSignals
+from common.tick import Tick
 from common.topics import control_topics
 from streams.engine.user_code import UserCode
 from taskmanager import channel_messages
@@ -51,7 +52,6 @@ from taskmanager.events import (
     ThreadLost,
     ThreadReported,
     ThreadStopped,
-    Tick,
 )
 from taskmanager.leases import LeaseKeeper
 from taskmanager.open_files import OpenFiles
@@ -146,6 +146,7 @@ class TaskManagerDaemon:
         self._log.info("TaskManager stopped")
 
     def _tick(self) -> None:
+        self._writer.poll()
         for record in self._reader.read(POLL_S):
             try:
                 message = self._codec.decode(record)

@@ -15,13 +15,7 @@ from common.messages import (
 )
 from common.status import TaskStatus
 from common.tasks import TaskId
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed: milliseconds of a monotonic clock, several times per heartbeat period."""
-
-    now_ms: int
+from common.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,7 @@ class TaskClosed:
 
 @dataclass(frozen=True, slots=True)
 class ThreadStopped:
-    """A PipelineThread obeyed `stop`: all its tasks are committed and closed."""
+    """A PipelineThread carried out `stop`: all its tasks are committed and closed."""
 
     thread: int
 

@@ -13,7 +13,7 @@ import structlog
 from common.clock import wall_clock_ms
 from common.config import Config
 from common.errors import UnavailableError
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
 from common.kafka.read_to_end import read_to_end
 from streams.engine.global_task import GlobalTask
@@ -69,7 +69,7 @@ class GlobalStores:
         If no task has opened a store before, this blocks until it has all that its topic has now.
         `user` holds the stores until `release`, even if this raises. Groups with the same `key`
         share. `progress(restored, total)` reports offsets, and may raise to end this. Raises
-        `HopelessError` for a record that fails, `TransactionFailedError` if the brokers deliver
+        `NonRetriableError` for a record that fails, `TransactionFailedError` if the brokers deliver
         nothing for 60 s, `StoreLockedError`, `OSError`, what the processor raises in `init`, and
         the error that has stopped a copy that others still hold.
         """
@@ -213,7 +213,7 @@ class _Copy:
         for fetched, left in read_to_end(reader, ends, fetch, STALL_TIMEOUT_S):
             self._take(fetched)
             progress(total - left, total)
-        self._log.info("global store is there", offsets_read=total, partitions=count)
+        self._log.info("global store is ready", offsets_read=total, partitions=count)
 
     def _count_partitions(self, topic: str) -> int:
         try:
@@ -237,21 +237,21 @@ class _Copy:
         except SupplierError:
             raise
         except StreamsError as error:
-            raise self._hopeless(reason(error)) from error
+            raise self._non_retriable(reason(error)) from error
 
     def _take(self, fetched: Fetched) -> None:
         assert self._task is not None
         for (topic, number), problem in fetched.errors:
-            raise self._hopeless(f"{topic}[{number}]: {problem}")
+            raise self._non_retriable(f"{topic}[{number}]: {problem}")
         for batch in fetched.batches:
             try:
                 self._task.add(batch)
             except ProcessingFailedError as error:
                 log_user_error(Explanation(error.error), self._log)
-                raise self._hopeless(str(error)) from error
+                raise self._non_retriable(str(error)) from error
         dropped = self._task.take_dropped()
         if dropped:
             self._log.warning("records left out of a global store", records=described(dropped))
 
-    def _hopeless(self, reason: str) -> HopelessError:
-        return HopelessError(f'global store "{self._definition.store.name}": {reason}')
+    def _non_retriable(self, reason: str) -> NonRetriableError:
+        return NonRetriableError(f'global store "{self._definition.store.name}": {reason}')

@@ -86,7 +86,7 @@ class LagWatch:
     """Knows the lag of the tasks of a PipelineThread, whatever they are doing.
 
     Lag is the last stable offset of each input partition less the committed offset. Records of an
-    open transaction do not count, because nobody may read them yet. Lag counts offsets, so it
+    open transaction do not count, because they must not be read yet. Lag counts offsets, so it
     includes markers and aborted records until a reader has found that nothing else is there.
 
     A separate thread asks the brokers once per heartbeat, at most once a second, for all tasks in
@@ -123,7 +123,7 @@ class LagWatch:
         threading.Thread(target=self._run, name="lag", daemon=True).start()
 
     def close(self) -> None:
-        """End after the look that is under way; does not wait."""
+        """End after the check that is in progress; does not wait."""
         self._stopped.set()
 
     def watch(self, replica: ProcessorReplica) -> None:

@@ -65,7 +65,9 @@ class ConnectionServer:
                 if self._closed.wait(_PAUSE_S):
                     return
                 # For example, this process has too many files open.
-                logger.warning(f"the {self._name} channel takes nobody in", reason=str(error))
+                logger.warning(
+                    f"the {self._name} channel accepts no connections", reason=str(error)
+                )
                 continue
             connection = _connection(accepted)
             thread = threading.Thread(
@@ -75,7 +77,9 @@ class ConnectionServer:
                 thread.start()
             except RuntimeError as error:  # there are too many threads
                 connection.close()
-                logger.warning(f"the {self._name} channel takes nobody in", reason=str(error))
+                logger.warning(
+                    f"the {self._name} channel accepts no connections", reason=str(error)
+                )
 
     def _welcome(self, connection: Connection) -> None:
         try:
@@ -85,7 +89,9 @@ class ConnectionServer:
             _set_timeout(connection, 0)
         except Exception as error:  # garbage, silence, another key
             connection.close()
-            logger.warning(f"a stranger tried the {self._name} channel", reason=str(error))
+            logger.warning(
+                f"unauthenticated connection to the {self._name} channel", reason=str(error)
+            )
             return
         self._serve(connection)
 

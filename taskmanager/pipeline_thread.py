@@ -20,10 +20,10 @@ from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Operation, Pool
 from taskmanager.channel import WorkerChannel
 from taskmanager.clients import Reader
-from taskmanager.lanes import Lanes
 from taskmanager.running_task import RunningTask, TaskContext, Turn
-from taskmanager.slot import Phase
+from taskmanager.shared_consumers import SharedConsumers
 from taskmanager.task import REFRESH_INTERVAL_S
+from taskmanager.task_entry import Phase
 from taskmanager.task_start import StartCancelledError, refresh_failed
 from taskmanager.thread_events import (
     AbandonCall,
@@ -35,7 +35,7 @@ from taskmanager.thread_events import (
     Command,
     CommitEnded,
     CommitTask,
-    Disturbed,
+    DependencyFailed,
     EndProcess,
     EndThread,
     Event,
@@ -51,7 +51,7 @@ from taskmanager.thread_events import (
     StartFailed,
     StartTask,
     StopRequested,
-    Tick,
+    ThreadTick,
     TurnEnded,
 )
 from taskmanager.thread_state import PipelineThreadState
@@ -92,7 +92,7 @@ class PipelineThread:
         )
         self._tasks: dict[TaskId, AssignedTask] = {}
         self._background = background or Background()
-        self._lanes = Lanes(context, self._dispose)
+        self._consumers = SharedConsumers(context, self._dispose)
         self._calling: set[TaskId] = set()
         """The tasks that have calls of an `AsyncProcessor` in flight."""
         self._update: Operation | None = None
@@ -134,11 +134,11 @@ class PipelineThread:
         # The driver, another thread or the brokers may have news, but the loop can only wait for
         # one of them at a time.
         is_busy = self._background.is_busy or bool(self._calling)
-        is_hungry, wait_s = self._lanes.are_hungry, self._wait_s()
-        self._obey(0 if is_busy or is_hungry else wait_s)
+        has_room, wait_s = self._consumers.have_room, self._wait_s()
+        self._read_commands(0 if is_busy or has_room else wait_s)
         if is_busy:
-            wait_s = min(wait_s, BUSY_WAIT_S) if is_hungry else wait_s
-        self._background.settle(wait_s if is_busy else 0)
+            wait_s = min(wait_s, BUSY_WAIT_S) if has_room else wait_s
+        self._background.run_callbacks(wait_s if is_busy else 0)
         self._fetch(0 if is_busy else wait_s)
         self._tick()
         self._report()
@@ -153,7 +153,7 @@ class PipelineThread:
         for task in self._tasks.values():
             if task.running is not None:
                 task.running.release()
-        self._lanes.close()
+        self._consumers.close()
 
     def _wait_s(self) -> float:
         due_ms = self._state.next_due_ms
@@ -163,7 +163,7 @@ class PipelineThread:
 
     # Input from outside
 
-    def _obey(self, wait_s: float) -> None:
+    def _read_commands(self, wait_s: float) -> None:
         revoked = []
         while (message := self._channel.receive(wait_s)) is not None:
             wait_s = 0
@@ -187,12 +187,12 @@ class PipelineThread:
 
     def _fetch(self, wait_s: float) -> None:
         fed: dict[TaskId, RunningTask] = {}
-        for task_id, running, deliver in self._lanes.fetch(wait_s):
+        for task_id, running, deliver in self._consumers.fetch(wait_s):
             try:
                 deliver()
                 fed[task_id] = running
             except Exception as error:
-                self._disturb(task_id, error)
+                self._dependency_failed(task_id, error)
         for task_id, running in fed.items():
             if task_id in self._tasks and self._tasks[task_id].running is running:
                 self._handle(Fed(task_id, running.has_records, running.is_at_its_end))
@@ -204,7 +204,7 @@ class PipelineThread:
         now_s = time.monotonic()
         is_check = now_s >= self._check_at_s
         heard_ms = int(self._channel.last_heard_s * 1000)
-        self._handle(Tick(int(now_s * 1000), heard_ms, self._calls() if is_check else None))
+        self._handle(ThreadTick(int(now_s * 1000), heard_ms, self._calls() if is_check else None))
         if is_check:
             self._check_at_s = now_s + CHECK_INTERVAL_S
             self._check(now_s)
@@ -231,7 +231,7 @@ class PipelineThread:
                 if task.running.has_lost_connection:
                     error = _attempt(task.running.require_connection)
                     if isinstance(error, Exception):
-                        self._disturb(task_id, error)
+                        self._dependency_failed(task_id, error)
                 elif task.running.needs_refresh:
                     self._handle(RefreshDue(task_id))
             elif phase is Phase.FAILED and now_s - task.refreshed_s > REFRESH_INTERVAL_S:
@@ -251,10 +251,10 @@ class PipelineThread:
         self._update = None
         for task_id, error in failed.items():
             if task_id in self._tasks:
-                self._disturb(task_id, error)
+                self._dependency_failed(task_id, error)
 
-    def _disturb(self, task_id: TaskId, error: Exception) -> None:
-        self._handle(Disturbed(task_id, self._tasks[task_id].failure_of(error)))
+    def _dependency_failed(self, task_id: TaskId, error: Exception) -> None:
+        self._handle(DependencyFailed(task_id, self._tasks[task_id].failure_of(error)))
 
     # Decisions of the core
 
@@ -312,7 +312,7 @@ class PipelineThread:
         def then(result: Any) -> None:
             if isinstance(result, RunningTask):
                 task.running = result
-                self._lanes.add(task_id, result)
+                self._consumers.add(task_id, result)
                 self._handle(Started(task_id, result.wake_in_ms()))
             elif isinstance(result, StartCancelledError):
                 self._handle(StartFailed(task_id, None))
@@ -385,7 +385,7 @@ class PipelineThread:
 
     def _close(self, task: AssignedTask) -> None:
         running = _running(task)
-        self._lanes.remove(task.replica.task, running)
+        self._consumers.remove(task.replica.task, running)
         self._calling.discard(task.replica.task)
 
         def then(_: Any) -> None:
@@ -405,7 +405,7 @@ class PipelineThread:
         self._calling.discard(task.replica.task)
         task.start = None  # an abandoned start must not be cancelled: its call goes on
         if task.running is not None:
-            self._lanes.remove(task.replica.task, task.running)
+            self._consumers.remove(task.replica.task, task.running)
             task.running.abandon()
             if not goes_on:
                 task.running.end_abandoned()

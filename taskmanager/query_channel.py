@@ -26,7 +26,7 @@ import pyarrow as pa
 import structlog
 
 from streams.sql.columns import read, write
-from streams.sql.spec import Query, QueryError, QuerySpec, SparkLostError
+from streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
 from taskmanager.listening import ConnectionServer, connect
 
 _WATCH_S = 1.0
@@ -35,7 +35,7 @@ _LOOK_S = 0.5
 logger = structlog.get_logger()
 
 
-class ServedQuery(Query, Protocol):
+class ServedQuery(SparkQuery, Protocol):
     """A query that runs in this process."""
 
     def cancel(self) -> None:
@@ -142,14 +142,14 @@ class RemoteQueries:
 
 
 class RemoteQuery:
-    """A query that runs in the driver. See `Query`."""
+    """A query that runs in the driver. See `SparkQuery`."""
 
     def __init__(self, connection: Connection, columns: tuple[str, ...]) -> None:
         self._connection = connection
         self.columns = columns
 
     def run(self, table: pa.Table) -> pa.Table:
-        """See `Query.run`."""
+        """See `SparkQuery.run`."""
         _, data = _ask(self._connection, {}, write(table))
         return read(data)
 
@@ -178,7 +178,7 @@ def _ask(
     return answer, content
 
 
-def _answer(query: Query, data: memoryview) -> tuple[dict[str, Any], memoryview | None]:
+def _answer(query: SparkQuery, data: memoryview) -> tuple[dict[str, Any], memoryview | None]:
     try:
         return {}, write(query.run(read(data)))
     except Exception as error:

@@ -8,7 +8,7 @@ from functools import partial
 import structlog
 
 from common.clock import wall_clock_ms
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.read_to_end import read_to_end
 from common.topics import TOMBSTONES_KEPT_MS
 from streams.stores.bytes_store import BytesStore
@@ -40,7 +40,7 @@ def restore(
     hide committed records that follow a dead writer's open transaction, so fence that writer first.
     `progress(restored, total)` reports offsets. Returns the number of records read. Blocks as long
     as it takes. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s or delete
-    records before they are read, and `HopelessError` if they refuse to deliver records.
+    records before they are read, and `NonRetriableError` if they refuse to deliver records.
     """
     end = brokers.high_watermarks([partition])[partition]
     begin, _ = reader.watermarks(partition, _REQUEST_TIMEOUT_S)
@@ -67,7 +67,7 @@ def restore(
         for _, reason in fetched.errors:
             if reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0] > position:
                 raise TransactionFailedError(f"records were deleted during the restore: {reason}")
-            raise HopelessError(reason)
+            raise NonRetriableError(reason)
         changes.update(fetched.last)
         size += sum(map(len, filter(None, fetched.last.values())))
         records += fetched.records

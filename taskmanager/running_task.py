@@ -50,7 +50,7 @@ class TaskMemory:
     """The figures of processed records, as far as they are committed."""
     transactions: int = 0
     enforced_lately: RecentCount = field(default_factory=RecentCount)
-    settled: dict[Partition, int] = field(default_factory=dict)
+    committed: dict[Partition, int] = field(default_factory=dict)
     """The committed positions when this task last asked for them or committed."""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from common.config import SparkConfig
 from common.errors import ConfigError
+from common.suggest import counted
 from streams.sql.environment import LOOPBACK, QUIET, SMALL_JVM
 
 SLOTS_PER_THREAD = 2
@@ -37,12 +38,12 @@ def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
     )
     if slots is not None and slots < threads:
         raise ConfigError(
-            f"spark.master {config.master} has {slots} slots, but {threads} threads need one each: "
-            f"{cure}"
+            f"spark.master {config.master} has {counted(slots, 'slot')}, but "
+            f"{counted(threads, 'thread')} need one each: {cure}"
         )
     no_queries = (
-        f"spark.master {config.master} of config.yaml leaves no slot for queries beside "
-        f"{threads} threads: {cure}"
+        f"spark.master {config.master} of config.yaml leaves no slot for queries next to "
+        f"{counted(threads, 'thread')}: {cure}"
         if slots == threads
         else ""
     )

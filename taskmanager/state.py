@@ -16,6 +16,7 @@ from common.messages import (
 )
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
+from common.tick import Tick
 from taskmanager.events import (
     AssignTask,
     Command,
@@ -33,14 +34,13 @@ from taskmanager.events import (
     ThreadLost,
     ThreadReported,
     ThreadStopped,
-    Tick,
 )
 from taskmanager.reporter import Reporter
 
-REFUSAL_PATIENCE_BEATS = 6
+REFUSAL_TIMEOUT_BEATS = 6
 SILENCE_BEATS = 5
-STOP_PATIENCE_BEATS = 10
-START_PATIENCE_BEATS = 20
+STOP_TIMEOUT_BEATS = 10
+START_TIMEOUT_BEATS = 20
 MAX_RELAUNCH_BEATS = 32
 CALM_BEATS = 60
 HANG_TIMEOUTS = 2
@@ -58,7 +58,7 @@ class _Thread:
     heard_at_ms: int = 0
     connected_at_ms: int = 0
     launch_at_ms: int | None = None
-    patience_ends_ms: int = 0
+    start_by_ms: int = 0
     waits: bool = False
     """Whether it was launched so long ago that its failure to come up is reported."""
     failures: int = 0
@@ -169,12 +169,12 @@ class TaskManagerState:
         if not self._is_launched:
             self._is_launched = True
             paused_ms = 0
-            self._introduce_at_ms = now_ms + START_PATIENCE_BEATS * self._interval_ms
+            self._introduce_at_ms = now_ms + START_TIMEOUT_BEATS * self._interval_ms
             for number in self._threads:
                 self._launch(number)
         for number, thread in self._threads.items():
             thread.heard_at_ms += paused_ms
-            thread.patience_ends_ms += paused_ms
+            thread.start_by_ms += paused_ms
             if thread.state in _ALIVE:
                 self._watch(number, thread)
             elif thread.state is ThreadState.STARTING and not thread.waits:
@@ -206,7 +206,7 @@ class TaskManagerState:
 
     def _watch_start(self, number: int, thread: _Thread) -> None:
         """Report a thread that has not come up for long as waiting, together with its tasks."""
-        if self._now_ms < thread.patience_ends_ms:
+        if self._now_ms < thread.start_by_ms:
             return
         thread.waits = True
         self._commands.append(ReportWaiting(number))
@@ -242,8 +242,8 @@ class TaskManagerState:
         self._reporter.require_full()
         if self._refused_since_ms is None:
             self._refused_since_ms = self._now_ms
-        patience_ms = REFUSAL_PATIENCE_BEATS * self._interval_ms
-        if self._now_ms - self._refused_since_ms >= patience_ms:
+        timeout_ms = REFUSAL_TIMEOUT_BEATS * self._interval_ms
+        if self._now_ms - self._refused_since_ms >= timeout_ms:
             self._exit(reason)
 
     def _assign(self, replica: ProcessorReplica) -> None:
@@ -366,13 +366,13 @@ class TaskManagerState:
         thread.launch_at_ms = None
         thread.hang_steps = 0
         thread.state, thread.waits = ThreadState.STARTING, False
-        thread.patience_ends_ms = self._now_ms + START_PATIENCE_BEATS * self._interval_ms
+        thread.start_by_ms = self._now_ms + START_TIMEOUT_BEATS * self._interval_ms
         self._commands.append(LaunchThread(number))
 
     def _on_stop(self) -> None:
         if self._stop_by_ms is not None:
             return
-        self._stop_by_ms = self._now_ms + STOP_PATIENCE_BEATS * self._interval_ms
+        self._stop_by_ms = self._now_ms + STOP_TIMEOUT_BEATS * self._interval_ms
         for number, thread in self._threads.items():
             if thread.state in _ALIVE:
                 self._commands.append(StopThread(number))

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from common.fault_points import reach
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
@@ -25,7 +25,7 @@ from taskmanager.task_stores import TaskStores
 from taskmanager.user_errors import log_context
 
 REFRESH_INTERVAL_S = 12 * 3600
-DOUBT_INTERVAL_S = 5.0
+RECHECK_INTERVAL_S = 5.0
 BUFFERED_BYTES = 16 * 1024 * 1024
 """If this many bytes of a partition wait, no more is fetched for it."""
 _OVERFULL = 4
@@ -33,36 +33,36 @@ _OVERFULL = 4
 drop what it has fetched ahead and fetch it again later."""
 
 
-class Outlet:
-    """Information for nodes about their output topics; see `streams.engine.outputs.Outlet`."""
+class OutputTopics:
+    """What nodes must know about their output topics; see `streams.engine.outputs`."""
 
     def __init__(self, producer: TransactionalProducer, brokers: Brokers) -> None:
         self._producer = producer
         self._brokers = brokers
         self._partitions: dict[str, int] = {}
-        self._doubted_s: dict[str, float] = {}
+        self._rechecked_s: dict[str, float] = {}
 
     def num_partitions(self, topic: str) -> int:
-        """See `streams.engine.outputs.Outlet.num_partitions`."""
+        """See `streams.engine.outputs.OutputTopics.num_partitions`."""
         count = self._partitions.get(topic)
         if count is None:
             count = self._partitions[topic] = self._producer.num_partitions(topic)
         return count
 
     def size_limit(self, topic: str) -> int:
-        """See `streams.engine.outputs.Outlet.size_limit`."""
+        """See `streams.engine.outputs.OutputTopics.size_limit`."""
         try:
             return self._producer.size_limit(topic)
         except KeyError:
             self._producer.learn_size_limit(topic, self._brokers.size_limits([topic])[topic])
             return self._producer.size_limit(topic)
 
-    def doubt(self, topic: str) -> None:
-        """See `streams.engine.outputs.Outlet.doubt`."""
+    def recheck_size_limit(self, topic: str) -> None:
+        """See `streams.engine.outputs.OutputTopics.recheck_size_limit`."""
         now_s = time.monotonic()
-        if now_s - self._doubted_s.get(topic, float("-inf")) < DOUBT_INTERVAL_S:
+        if now_s - self._rechecked_s.get(topic, float("-inf")) < RECHECK_INTERVAL_S:
             return
-        self._doubted_s[topic] = now_s
+        self._rechecked_s[topic] = now_s
         limit = self._brokers.size_limits([topic])[topic]
         if not self._producer.knows_size_limit(topic, limit):
             raise TransactionFailedError(f"max.message.bytes of topic {topic} has changed")
@@ -135,7 +135,7 @@ class Task(RunningTask):
     @property
     def has_records(self) -> bool:
         """Whether records wait for a turn."""
-        return any(map(self._waiting, self.partitions)) or self._nodes.is_gathering
+        return any(map(self._waiting, self.partitions)) or self._nodes.is_accumulating
 
     @property
     def has_calls(self) -> bool:
@@ -155,8 +155,8 @@ class Task(RunningTask):
         watch.nothing_between(task, partition, self.read[partition], offset)
 
     def lose_input(self, reason: str) -> None:
-        """Raise `HopelessError`: no records are skipped."""
-        raise HopelessError(reason)
+        """Raise `NonRetriableError`: no records are skipped."""
+        raise NonRetriableError(reason)
 
     def is_full(self, partition: Partition) -> bool:
         """Whether so many of a partition's records wait that no more should be fetched."""
@@ -184,11 +184,11 @@ class Task(RunningTask):
     @property
     def has_lost_connection(self) -> bool:
         """Whether a connection broke; False while a transaction is open, which may still commit."""
-        return self._opened_at_s is None and self._producer.is_doubtful
+        return self._opened_at_s is None and self._producer.is_suspect
 
     def require_connection(self) -> None:
         """Raise `FencedError` or `TransactionFailedError` if it `has_lost_connection`."""
-        self._producer.require_undisturbed()
+        self._producer.require_connected()
 
     def wake_in_ms(self) -> int | None:
         """Return after how many ms a turn has work even if no record comes, or `None`."""
@@ -199,9 +199,9 @@ class Task(RunningTask):
     def turn(self, until_s: float) -> Turn:
         """Process waiting records, at least one, until `time.monotonic()` reaches `until_s`.
 
-        Raises `TransactionFailedError`, `FencedError`, `HopelessError`, or `StoreCorruptedError`.
-        Raises `ProcessingFailedError` for a record that is rejected while `on_error` is `fail`; the
-        records before it are processed, and may be committed.
+        Raises `TransactionFailedError`, `FencedError`, `NonRetriableError`, or
+        `StoreCorruptedError`. Raises `ProcessingFailedError` for a record that is rejected while
+        `on_error` is `fail`; the records before it are processed, and may be committed.
         """
         try:
             with log_context(self._replica.task):
@@ -238,8 +238,8 @@ class Task(RunningTask):
         """Commit outputs, dead letters, state and input positions in one transaction.
 
         Local state follows once Kafka has it. Blocks for some ms, at most the transaction timeout.
-        Raises `TransactionFailedError`, `FencedError`, `HopelessError`, or `StoreCorruptedError`;
-        the transaction may be committed all the same.
+        Raises `TransactionFailedError`, `FencedError`, `NonRetriableError`, or
+        `StoreCorruptedError`; the transaction may be committed all the same.
         """
         self._send()
         self._commit()
@@ -324,7 +324,7 @@ class Task(RunningTask):
         self._stores.send(self._producer, self._replica.task.partition)
         state_offsets = self._producer.commit(self._positions, self._group_metadata)
         offsets = offsets_of(self._positions)
-        memory.settled.update(offsets)
+        memory.committed.update(offsets)
         self._context.lag_watch.done_up_to(self._replica.task, offsets)
         reach("after-commit")
         self._opened_at_s, self._committed_at_s = None, time.monotonic()
@@ -332,7 +332,7 @@ class Task(RunningTask):
         memory.figures += self._figures
         memory.enforced_lately.add(self._figures.enforced, _monotonic_ms())
         self._figures = Figures()
-        if not self._stores.commit(state_offsets) or self._producer.is_doubtful:
+        if not self._stores.commit(state_offsets) or self._producer.is_suspect:
             raise TransactionFailedError("a connection broke during the commit")
 
     def _note_oldest(self) -> None:

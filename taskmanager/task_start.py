@@ -11,7 +11,7 @@ from typing import Any
 from common.clock import wall_clock_ms
 from common.errors import ConfigError, EngineError, PipelineError
 from common.fault_points import reach
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.processors import OnError
@@ -26,7 +26,7 @@ from streams.pipeline.units import group_of, settings_of, sharing_key
 from streams.stores.bytes_store import StoreBytes
 from taskmanager.clients import Reader, TransactionalProducer
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
-from taskmanager.task import Outlet, Task
+from taskmanager.task import OutputTopics, Task
 from taskmanager.task_stores import TaskStores, store_identity, task_directory
 from taskmanager.user_errors import UserCodeError, log_context
 
@@ -67,7 +67,7 @@ class TaskStart(ABC):
     def run(self) -> RunningTask:
         """Return the started task. If this raises, nothing is left open.
 
-        `FencedError`, `HopelessError`, `TransactionFailedError`, `StoreLockedError`,
+        `FencedError`, `NonRetriableError`, `TransactionFailedError`, `StoreLockedError`,
         `StoreUnavailableError`, `OSError` (the state directory), `StartCancelledError`,
         `UserCodeError` for what users' processors raise in `init`, or the error that has stopped a
         global store.
@@ -100,7 +100,7 @@ class TaskStart(ABC):
                     queries and queries.while_waiting(self._require_wanted),
                 )
         except (ConfigError, StreamsError) as error:
-            raise HopelessError(str(error)) from error
+            raise NonRetriableError(str(error)) from error
 
     def _restore(self, stores: TaskStores, reader: Reader) -> int:
         """Open the stores and bring them up to their state topics; return the records read."""
@@ -206,7 +206,7 @@ class ProcessorStart(TaskStart):
                 task_id=str(replica.task),
                 number=replica.task.partition,
                 stores=stores.stores,
-                outlet=Outlet(producer, self._context.clients.brokers),
+                output_topics=OutputTopics(producer, self._context.clients.brokers),
                 clock_ms=wall_clock_ms,
                 times={partition: at.time_ms for partition, at in positions.items()},
                 global_stores=global_stores,
@@ -228,7 +228,7 @@ class ProcessorStart(TaskStart):
 
     @contextmanager
     def _making_processors(self) -> Iterator[None]:
-        """Run suppliers and `init`; raises `UserCodeError` or `HopelessError` if one fails."""
+        """Run suppliers and `init`; raises `UserCodeError` or `NonRetriableError` if one fails."""
         try:
             with log_context(self._replica.task):
                 yield
@@ -238,8 +238,8 @@ class ProcessorStart(TaskStart):
             is_user_error = self._context.user_errors.record(error, self._log)
             if is_user_error or isinstance(error, StreamsError):
                 # What the engine itself refuses to run now, it would refuse at the next start too.
-                is_hopeless = isinstance(error, StreamsError) and type(error) is not SupplierError
-                kind = HopelessError if is_hopeless else UserCodeError
+                is_final = isinstance(error, StreamsError) and type(error) is not SupplierError
+                kind = NonRetriableError if is_final else UserCodeError
                 raise kind(reason(error)) from error
             raise
 
@@ -257,7 +257,7 @@ class ProcessorStart(TaskStart):
         """Return the positions at which to continue, in the order of the inputs."""
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         committed = reader.committed(partitions, START_TIMEOUT_S)
-        require_settled(self._memory, offsets_of(committed))
+        require_not_rewound(self._memory, offsets_of(committed))
         positions: dict[Partition, Committed] = {}
         from_end = False
         for partition in partitions:
@@ -275,22 +275,22 @@ class ProcessorStart(TaskStart):
         return positions
 
 
-def require_settled(memory: TaskMemory, committed: Mapping[Partition, int]) -> None:
+def require_not_rewound(memory: TaskMemory, committed: Mapping[Partition, int]) -> None:
     """Raise `TransactionFailedError` if a committed offset has gone back; else remember them all.
 
     A group coordinator that is elected, deposed and elected again while it loads offsets answers
     from those that it has read so far (seen with Kafka 4.2). To go on there would repeat records.
     """
-    for partition, settled in memory.settled.items():
+    for partition, known in memory.committed.items():
         found = committed.get(partition)
-        if found is None or found < settled:
+        if found is None or found < known:
             topic, number = partition
             raise TransactionFailedError(
-                f"the committed offset of {topic}[{number}] has gone from {settled} back to "
+                f"the committed offset of {topic}[{number}] has gone from {known} back to "
                 f"{found}: the broker has not loaded it yet, or has lost it. "
                 "If it was set back on purpose, start this TaskManager again"
             )
-    memory.settled.update(committed)
+    memory.committed.update(committed)
 
 
 def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: TaskMemory) -> None:
@@ -306,7 +306,7 @@ def refresh_failed(replica: ProcessorReplica, context: TaskContext, memory: Task
     ):
         producer.fence(START_TIMEOUT_S)
         positions = reader.committed(partitions, START_TIMEOUT_S)
-        require_settled(memory, offsets_of(positions))
+        require_not_rewound(memory, offsets_of(positions))
         if positions:
             producer.begin()
             producer.commit(positions, reader.group_metadata)

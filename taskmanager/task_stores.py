@@ -10,7 +10,7 @@ from typing import Any
 
 from common.config import Config
 from common.errors import UnavailableError
-from common.kafka.clients import HopelessError, Partition
+from common.kafka.clients import NonRetriableError, Partition
 from common.messages import ProcessorReplica
 from common.names import REFUSED_NAMES
 from streams.stores import StoreBuilder
@@ -42,8 +42,8 @@ class TaskStores:
         """Open the stores, each in a folder of its own.
 
         `topic_ids` has the ids of the state topics; the content of a store belongs to one of them.
-        Raises `StoreLockedError`, `OSError`, or `HopelessError` for a store whose name is not valid
-        for a folder.
+        Raises `StoreLockedError`, `OSError`, or `NonRetriableError` for a store whose name is not
+        valid for a folder.
         """
         for builder in self._builders:
             topic_id = topic_ids[self._topics[builder.name]] if builder.logged else ""
@@ -140,7 +140,7 @@ class TaskStores:
 def task_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Path:
     """Return the directory of a task's stores on this TaskManager; a standby has the same one.
 
-    Raises `HopelessError` if the task's id is not valid as a folder name.
+    Raises `NonRetriableError` if the task's id is not valid as a folder name.
     """
     return folder_in(job_directory(config, tm_id), str(replica.task.active))
 
@@ -148,11 +148,11 @@ def task_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Pat
 def folder_in(directory: Path, name: str) -> Path:
     """Return the folder of this name directly in a directory. A store may wipe its folder.
 
-    Raises `HopelessError` for a name that leads anywhere else. Ids and names are checked where
+    Raises `NonRetriableError` for a name that leads anywhere else. Ids and names are checked where
     they are read; this check holds even if an earlier one is missing.
     """
     if Path(name).name != name or name in ("", *REFUSED_NAMES):
-        raise HopelessError(f"{name!r} is not the name of a folder in {directory}")
+        raise NonRetriableError(f"{name!r} is not the name of a folder in {directory}")
     return directory / name
 
 

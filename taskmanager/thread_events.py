@@ -11,7 +11,7 @@ from common.tasks import TaskId
 """The limit for one call of user code, unless its processor sets another one."""
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """The consequence of an error for the task."""
 
     TRANSIENT = auto()
@@ -28,7 +28,7 @@ class Kind(Enum):
 class Failure:
     """Why a task cannot go on."""
 
-    kind: Kind
+    kind: FailureKind
     reason: str
     commits: bool = False
     """Whether the task's work before the failure is correct, and is committed first."""
@@ -47,7 +47,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ThreadTick:
     """Time passed: milliseconds of a clock that only goes forward.
 
     `heard_ms` is when the last message of the driver arrived.
@@ -140,7 +140,7 @@ class CommitEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbed:
+class DependencyFailed:
     """Something that the task needs has failed, in the background or in use by another task."""
 
     task: TaskId
@@ -162,7 +162,7 @@ class Closed:
 
 
 Event = (
-    Tick
+    ThreadTick
     | Assigned
     | Revoked
     | StopRequested
@@ -171,7 +171,7 @@ Event = (
     | Fed
     | TurnEnded
     | CommitEnded
-    | Disturbed
+    | DependencyFailed
     | RefreshDue
     | Closed
 )

@@ -34,7 +34,7 @@ def local_cluster(
 @contextmanager
 def docker_cluster() -> Iterator[str]:
     """Run the containers of docker-compose.yaml; what was there before is there afterwards."""
-    # Not at the top: whoever runs a local broker needs no Docker library.
+    # Not at the top: a local broker needs no Docker library.
     import docker
 
     with closing(docker.from_env()) as client:

@@ -13,7 +13,7 @@ from hypothesis import settings
 from tests.brokers import docker_cluster, local_cluster
 from tests.leftovers import add_option, release_guard, start_guard
 
-# Machines are shared: how long an example takes says nothing.
+# Machines are shared: the duration of an example means nothing.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 # A shell lets what it starts in the background ignore SIGINT, and what tests start would, too.

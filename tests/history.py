@@ -17,7 +17,7 @@ from rich.console import Console
 from common.config import Config
 from streams.backfill.plan import make_plan
 from streams.backfill.run import Result, default_work, run_backfill
-from streams.backfill.tasks import Done, Failed, Task
+from streams.backfill.tasks import BackfillTask, Done, Failed
 from streams.sql.spec import Queries
 from streams.testing.driver import TopologyTestDriver
 
@@ -43,9 +43,9 @@ class Interrupted(BaseException):
 
 @dataclass
 class Here:
-    """Runs tasks one by one; `interrupts` tells before each of them whether to end it all."""
+    """Runs tasks one by one; before each one, `interrupts` decides whether to end the run."""
 
-    interrupts: Callable[[Task], bool] = lambda task: False
+    interrupts: Callable[[BackfillTask], bool] = lambda task: False
     ran: list[str] = field(default_factory=list)
     slots: int = 1
 
@@ -56,7 +56,10 @@ class Here:
         raise AssertionError("there is no Spark here")
 
     def run(
-        self, tasks: Sequence[Task], body: Callable[[Task], Done | Failed], description: str
+        self,
+        tasks: Sequence[BackfillTask],
+        body: Callable[[BackfillTask], Done | Failed],
+        description: str,
     ) -> list[Done | Failed]:
         outcomes = []
         for task in tasks:

@@ -25,7 +25,7 @@ class Guard:
     def __init__(self, limit_s: float) -> None:
         """Start it. After `limit_s` it interrupts this process, and kills it after a minute more.
 
-        0 is no limit.
+        0 means no limit.
         """
         mark = f"<{os.getpid()}-{uuid.uuid4().hex}>"
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}

@@ -9,7 +9,7 @@ import pytest
 
 from streams.record import Batch
 from streams.sql.columns import batch_of, table_of
-from streams.sql.spec import Queries, Query, QueryError, QuerySpec
+from streams.sql.spec import Queries, QueryError, QuerySpec, SparkQuery
 
 ROOT = Path(__file__).parents[1]
 FUNCTIONS = "tests.user_code.frames"
@@ -28,7 +28,7 @@ def batch(rows: Sequence[tuple[str | None, str | None]]) -> Batch:
 
 
 def run(
-    query: Query, rows: Sequence[tuple[str | None, str | None]], format_: str = "string"
+    query: SparkQuery, rows: Sequence[tuple[str | None, str | None]], format_: str = "string"
 ) -> Batch:
     table, wrong = table_of(batch(rows), 2, query.columns, format_)  # type: ignore[arg-type]
     assert wrong == ""

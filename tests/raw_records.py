@@ -12,7 +12,7 @@ RawRecord = tuple[bytes | None, bytes | None, Sequence[tuple[bytes, bytes | None
 
 MESSAGE_TOO_LARGE = 10
 _NOT_YET = (3, 6)
-"""Unknown topic, not its leader: what a broker says of a topic just made."""
+"""Unknown topic, not its leader: errors of a broker about a topic that was just created."""
 
 _PRODUCE, _VERSION = 0, 3
 _CRC_32C = 0x82F63B78

@@ -31,7 +31,7 @@ class SparkCluster:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def status(self) -> Any:
-        """Return what the Master says of its Workers and applications."""
+        """Return the Master's view of its Workers and applications."""
         return get_json(self.json_url)
 
     def logs(self) -> str:

@@ -42,13 +42,12 @@ from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import TaskContext
-from taskmanager.slot import Phase
 from taskmanager.task import Task
+from taskmanager.task_entry import Phase
 
 # The records of tests are from 1970, which brokers would delete with their next round of retention.
 KEEP = {"retention.ms": "-1"}
 _numbers = itertools.count()
-Headers = list[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: Headers | None = None
+    headers: list[tuple[str, bytes | None]] | None = None
     partition: int = 0
 
 
@@ -204,7 +203,7 @@ class Job:
 
 
 class SteppedTask:
-    """A task that is started, worked off and committed by hand."""
+    """A task that a test starts, runs and commits step by step."""
 
     def __init__(self, replica: ProcessorReplica, context: TaskContext) -> None:
         self.assigned = AssignedTask(replica, context, epoch=0)
@@ -261,7 +260,7 @@ def drain(task: SteppedTask) -> None:
 
 
 def run_once(task: SteppedTask) -> None:
-    """Start a task, let it process all that is there, commit, and let go of it.
+    """Start a task, let it process all that is there, commit, and release it.
 
     What came before a record that fails is committed too.
     """

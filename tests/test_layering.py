@@ -78,7 +78,7 @@ MAY_IMPORT = {
     "admin/broker": ("admin", "common"),
     "admin/quickstart": ("admin", "admin/broker", "streams/pipeline", "common", "common/kafka"),
 }
-"""The folders that the files of a folder may import, besides their own.
+"""The folders that the files of a folder may import, in addition to their own.
 
 The modules at the top of `streams` are what users import. They have the engine inside them, and the
 engine works with them, so only the files of these two have a direction, not the folders.
@@ -91,7 +91,7 @@ CORES = (
     "jobmanager/heartbeat_controller.py",
     "taskmanager/state.py",
     "taskmanager/thread_state.py",
-    "taskmanager/slot.py",
+    "taskmanager/task_entry.py",
 )
 VALUES = (
     "common/messages.py",
@@ -102,6 +102,7 @@ VALUES = (
     "common/typed_json.py",
     "common/tasks.py",
     "common/status.py",
+    "common/tick.py",
     "taskmanager/channel_messages.py",
     "taskmanager/thread_events.py",
 )
@@ -214,7 +215,7 @@ def test_only_those_who_run_spark_import_pyspark() -> None:
 
 @pytest.mark.parametrize("entry", ["streams/__init__.py", "jobmanager/command.py", "admin/cli.py"])
 def test_what_needs_no_spark_starts_without_pyspark_and_arrow(entry: str) -> None:
-    """Both take a while; whoever needs them imports them late, in a function."""
+    """Both take a while, so they are imported late, in a function."""
     seen: set[Path] = set()
     waiting = [ROOT / entry]
     while waiting:

@@ -18,6 +18,7 @@ from admin.locks import exclusive
 from admin.paths import state_home
 from common.cli import run_command
 from common.errors import ConfigError, UnavailableError
+from common.suggest import counted
 
 DEFAULT_PORT = 9092
 NOT_RUNNING_EXIT_CODE = 3
@@ -189,7 +190,7 @@ def _require_same(cluster: LocalCluster, port: int | None, brokers: int | None) 
     runs_at = cluster.nodes[0].port
     if port not in (None, runs_at) or brokers not in (None, len(cluster.nodes)):
         raise UnavailableError(
-            f"Kafka already runs in {cluster.directory} with {len(cluster.nodes)} broker(s) from "
-            f"port {runs_at}. Stop it first (`pipeline broker stop`), or choose another folder "
-            "for a second one (--dir)."
+            f"Kafka already runs in {cluster.directory} with "
+            f"{counted(len(cluster.nodes), 'broker')} from port {runs_at}. Stop it first "
+            "(`pipeline broker stop`), or choose another folder for a second one (--dir)."
         )

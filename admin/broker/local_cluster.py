@@ -16,6 +16,7 @@ from admin.broker.properties import Node, server_properties
 from admin.broker.server import KafkaServer, last_words, new_cluster_id, read_cluster_id
 from admin.broker.state import NodeState, read_state, write_state
 from common.errors import UnavailableError
+from common.suggest import counted
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -176,7 +177,7 @@ class LocalCluster:
         found = _brokers_in(self.directory)
         if found and len(found) != len(self.nodes):
             raise UnavailableError(
-                f"{self.directory} holds the data of {len(found)} broker(s), not of "
+                f"{self.directory} holds the data of {counted(len(found), 'broker')}, not of "
                 f"{len(self.nodes)}. Start as many (--brokers), choose another folder (--dir) "
                 "or delete the data (`pipeline broker stop --delete-data`)."
             )
@@ -294,7 +295,7 @@ def _new_nodes(num_brokers: int, port: int | None) -> list[Node]:
     if num_brokers < 1:
         raise ValueError(f"num_brokers must be 1 or more, not {num_brokers}")
     ports = find_free(num_brokers) if port is None else range(port, port + num_brokers)
-    controller_ports = find_free(num_brokers, besides=ports)
+    controller_ports = find_free(num_brokers, excluded=ports)
     return [Node(i + 1, ports[i], controller_ports[i]) for i in range(num_brokers)]
 
 

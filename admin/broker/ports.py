@@ -48,8 +48,8 @@ def is_free(port: int) -> bool:
     return True
 
 
-def find_free(count: int, *, besides: Collection[int] = ()) -> list[int]:
-    """Return `count` different ports that are free now and not among `besides`.
+def find_free(count: int, *, excluded: Collection[int] = ()) -> list[int]:
+    """Return `count` different ports that are free now and not among `excluded`.
 
     Raises:
         UnavailableError: almost no port is free.
@@ -59,7 +59,7 @@ def find_free(count: int, *, besides: Collection[int] = ()) -> list[int]:
         if len(found) == count:
             return found
         port = random.choice(_FREE_PORTS)
-        if port not in found and port not in besides and is_free(port):
+        if port not in found and port not in excluded and is_free(port):
             found.append(port)
     raise UnavailableError(
         f"no {count} free TCP ports were found on {LOOPBACK} between {_FREE_PORTS[0]} and "

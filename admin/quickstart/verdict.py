@@ -109,14 +109,16 @@ def _judge_outputs(
     for record in outputs:
         key = record.key
         if key is None or key not in expected:
-            mistakes.add("outputs for what is no airport of the input", f"key {key!r}")
+            mistakes.add("outputs for keys that are not airports of the input", f"key {key!r}")
             continue
         name = key.decode()
         if homes.setdefault(key, record.partition) != record.partition:
             mistakes.add("outputs of one airport in two partitions", name)
         count = _as_count(record.value)
         if count is None or count > expected[key]:
-            mistakes.add("outputs that are no count of their airport", f"{name}: {record.value!r}")
+            mistakes.add(
+                "outputs that are not a count of their airport", f"{name}: {record.value!r}"
+            )
             continue
         counts = seen.setdefault(key, set())
         if count in counts:
@@ -140,7 +142,7 @@ def _judge_dead_letters(
         key = record.key
         if key is None or key not in expected or record.value != b"":
             example = f"{key!r}: {record.value!r}"
-            mistakes.add("dead letters that are no flight with an unknown delay", example)
+            mistakes.add("dead letters that are not a flight with an unknown delay", example)
             continue
         found[key] += 1
         if not dict(record.headers).get(REASON_HEADER):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from benchmarks.bench import Bench, Run, Sink
+from benchmarks.bench import Bench, JobRun, Sink
 from benchmarks.contender import Contender
 from benchmarks.records import EachOnce, counted, rows
 from benchmarks.resources import PeakMemory, cpu_s
@@ -56,7 +56,7 @@ class _Start:
     peak_mb: float
 
 
-def _start_again(run: Run, sink: Sink, check: EachOnce, keys: int) -> _Start:
+def _start_again(run: JobRun, sink: Sink, check: EachOnce, keys: int) -> _Start:
     """Start the job with a few records waiting; return the time and cost until their results."""
     first = check.found
     run.bench.write(run.job.source, rows(first, first + PROBES, keys))

@@ -15,7 +15,7 @@ from functools import partial
 
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.bench import PARTITIONS, STALL_S, Bench, Run
+from benchmarks.bench import PARTITIONS, STALL_S, Bench, JobRun
 from benchmarks.contender import Contender
 from benchmarks.records import (
     Check,
@@ -90,7 +90,7 @@ def measure(
     }
 
 
-def _progress(run: Run, check: Check, total: int) -> Callable[[], float]:
+def _progress(run: JobRun, check: Check, total: int) -> Callable[[], float]:
     """Return a function that returns how many records have been processed so far.
 
     If each record has an output, it counts outputs. Otherwise, it uses the committed offsets, which
@@ -109,11 +109,11 @@ def _progress(run: Run, check: Check, total: int) -> Callable[[], float]:
     return committed
 
 
-def _wait_for(run: Run, progress: Callable[[], float], records: int) -> tuple[float, float]:
+def _wait_for(run: JobRun, progress: Callable[[], float], records: int) -> tuple[float, float]:
     """Wait until so many records are processed; return when this was seen, and the number."""
     before, moved_s = progress(), time.monotonic()
     if before >= records:
-        raise PipelineError("the backlog was worked off before it was measured: raise --records")
+        raise PipelineError("the backlog was processed before it was measured: raise --records")
     while True:
         time.sleep(_POLL_S)
         now, now_s = progress(), time.monotonic()

@@ -28,7 +28,7 @@ from common.config import Config
 from common.errors import ConfigError, UnavailableError
 from common.kafka.clients import (
     GONE_AFTER_S,
-    HopelessError,
+    NonRetriableError,
     Partition,
     TransactionFailedError,
     client_config,
@@ -37,6 +37,7 @@ from common.kafka.clients import (
     retry,
 )
 from common.kafka.lifeline import connect_with_lifeline
+from common.suggest import counted
 from common.topics import TopicSpec
 
 REQUEST_TIMEOUT_S = 30
@@ -77,7 +78,8 @@ class Admin:
     def _client(self) -> AdminClient:
         """The client, replaced if it lost all brokers or if a recent request got no answer."""
         with self._changing:
-            self._latest.poll(0)
+            with self._lifeline.log.polling():
+                self._latest.poll(0)
             # At once: the loss may have been long ago, as nobody else polls.
             if self._lifeline.is_cut or any(map(_is_unanswered, self._asked)):
                 self._replace()
@@ -124,8 +126,8 @@ class Admin:
         """
         existing = self.partition_counts(spec.name for spec in specs)
         misfits = [
-            f"topic {spec.name} has {existing[spec.name]} partitions, the pipeline needs "
-            f"{spec.partitions}; what to do: docs/operations.md, "
+            f"topic {spec.name} has {counted(existing[spec.name], 'partition')}, the pipeline "
+            f"needs {spec.partitions}; what to do: docs/how-to/troubleshoot.md, "
             '"A topic has the wrong number of partitions"'
             for spec in specs
             if existing.get(spec.name, spec.partitions) != spec.partitions
@@ -185,7 +187,7 @@ class Admin:
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """Return the id that each topic got when it was created (KIP-516).
 
-        Raises `HopelessError` if one stays missing for ten seconds.
+        Raises `NonRetriableError` if one stays missing for ten seconds.
         """
         missing: set[str] = set()
 
@@ -208,7 +210,7 @@ class Admin:
             if not missing:
                 return ids
             if time.monotonic() > deadline_s:
-                raise HopelessError(
+                raise NonRetriableError(
                     f"topic {min(missing)} does not exist (any more): the JobManager makes "
                     "missing topics, empty ones, when it starts"
                 )
@@ -329,8 +331,8 @@ def _is_unanswered(answer: Future[Any]) -> bool:
 
 @contextmanager
 def _naming(right: str, names: Iterable[str]) -> Iterator[None]:
-    """Add to a `HopelessError` which right on which topics was needed: Kafka does not say."""
+    """Add to a `NonRetriableError` which right on which topics was needed: Kafka does not say."""
     try:
         yield
-    except HopelessError as error:
-        raise HopelessError(f"{right} of {', '.join(names)}: {error}") from error
+    except NonRetriableError as error:
+        raise NonRetriableError(f"{right} of {', '.join(names)}: {error}") from error

@@ -21,6 +21,7 @@ from common.kafka.clients import (
 from common.kafka.data import PartitionReader
 from common.kafka.read_to_end import read_to_end
 from common.record_batch import RecordBatch
+from common.suggest import counted
 
 _LINGER_MS = 5
 _REQUEST_TIMEOUT_S = 30
@@ -75,7 +76,9 @@ class BulkWriter:
         left = self._producer.flush(timeout_s)
         self._raise_if_lost()
         if left:
-            raise UnavailableError(f"Kafka has not taken {left} records of topic {self._topic}")
+            raise UnavailableError(
+                f"Kafka has not taken {counted(left, 'record')} of topic {self._topic}"
+            )
 
     def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
         self._error = self._error or error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -48,14 +48,16 @@ _PASSING = frozenset(
 )
 _UNCLEAR = frozenset({KafkaError.UNKNOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
 _ANSWER_MS = 10_000
-_CONNECT_NEWS_S = 10.0
+_CONNECT_LOG_INTERVAL_S = 10.0
+_PROMPT_S = 2.0
+_ABOUT_CONNECTIONS = ("FAIL", "ERROR", "REQTMOUT")
 _RIGHT = "a right is missing: grant it, then start the JobManager again"
 _OFFSET = (
     "the offset to go on at is not in the topic: its record was deleted before it was processed, "
     "or the topic has lost its end"
 )
 # Hints on what to do, where the error itself gives none.
-_HOPELESS = {
+_NON_RETRIABLE = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHT,
     KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHT,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHT,
@@ -76,7 +78,7 @@ class FencedError(EngineError):
     """A newer producer has this transactional id. The caller drops its producer."""
 
 
-class HopelessError(EngineError):
+class NonRetriableError(EngineError):
     """Trying again cannot help: a missing topic, a missing right, a lost offset, a refused record.
 
     The caller reports the task as failed, with this message as the reason.
@@ -113,11 +115,11 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
 
 def _logger() -> logging.Logger:
     logger = logging.getLogger("librdkafka")
-    logger.addFilter(_NEWS)
+    logger.addFilter(_LOG_FILTER)
     return logger
 
 
-class _News(logging.Filter):
+class _LogFilter(logging.Filter):
     """Lets through the messages that are worth a line in the log.
 
     librdkafka's alarms about transactions are left out: the caller gets them as exceptions. While a
@@ -126,20 +128,56 @@ class _News(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told_s = float("-inf")
+        self._logged_s = float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record."""
         message = record.getMessage()
         if "Connect to" not in message:
             return not message.startswith(("TXNERR", "FATAL", "GETPID"))
-        is_due = time.monotonic() - self._told_s >= _CONNECT_NEWS_S
+        is_due = time.monotonic() - self._logged_s >= _CONNECT_LOG_INTERVAL_S
         if is_due:
-            self._told_s = time.monotonic()
+            self._logged_s = time.monotonic()
         return is_due
 
 
-_NEWS = _News()
+_LOG_FILTER = _LogFilter()
+
+
+class PromptLog:
+    """Leaves out of a client's log what may be long past.
+
+    librdkafka keeps its messages until the client is polled. A client that is polled only now and
+    then would report lost connections long after it has connected again. So when a client was not
+    polled for two seconds, what it kept about connections is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._polled_s = time.monotonic()
+        self._is_late = False
+
+    def logger(
+        self, settings: dict[str, Any], *first: Callable[[logging.LogRecord], bool]
+    ) -> logging.Logger:
+        """Return a logger for one client; the filters `first` see everything."""
+        logger = logging.Logger("librdkafka")
+        logger.parent = settings["logger"]
+        for each in (*first, self._is_news, *settings["logger"].filters):
+            logger.addFilter(each)
+        return logger
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Wrap each poll of the client."""
+        self._is_late = time.monotonic() - self._polled_s > _PROMPT_S
+        try:
+            yield
+        finally:
+            self._is_late = False
+            self._polled_s = time.monotonic()
+
+    def _is_news(self, record: logging.LogRecord) -> bool:
+        return not (self._is_late and record.getMessage().startswith(_ABOUT_CONNECTIONS))
 
 
 def lower(settings: dict[str, Any], name: str, most: int) -> None:
@@ -161,14 +199,14 @@ def translate(exception: KafkaException) -> Exception:
     error = exception.args[0]
     if error.code() in _FENCED:
         return FencedError(error.str())
-    if error.code() in _HOPELESS:
-        return HopelessError(explain(error))
+    if error.code() in _NON_RETRIABLE:
+        return NonRetriableError(explain(error))
     return TransactionFailedError(error.str())
 
 
 def explain(error: KafkaError) -> str:
     """Return the message of an error, with a hint for the user if there is one."""
-    hint = _HOPELESS.get(error.code())
+    hint = _NON_RETRIABLE.get(error.code())
     return f"{error.str()} ({hint})" if hint else error.str()
 
 

@@ -10,7 +10,7 @@ import structlog
 from confluent_kafka import Message
 
 from common.kafka.clients import Partition
-from common.record_batch import Headers, RecordBatch
+from common.record_batch import KafkaHeaders, RecordBatch
 
 BROKEN_HEADERS = "the name of a header is not UTF-8"
 
@@ -36,7 +36,7 @@ class Columns:
         self._values: list[bytes | None] = []
         self._timestamps: list[int] = []
         self._offsets: list[int] = []
-        self._headers: list[Headers] | None = None
+        self._headers: list[KafkaHeaders] | None = None
 
     def add(self, messages: list[Message]) -> None:
         """Add records."""

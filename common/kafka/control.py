@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from common.config import Config
 from common.errors import UnavailableError
 from common.kafka.clients import (
-    HopelessError,
+    NonRetriableError,
     Partition,
     TransactionFailedError,
     client_config,
@@ -27,7 +27,7 @@ from common.messages import ControlRecord
 
 _START_TIMEOUT_S = 30
 _REPORT_TIMEOUT_MS = 5000
-_NEWS_INTERVAL_S = 10.0
+_LOG_INTERVAL_S = 10.0
 _PROBE_S = 3.0
 _MOST_RECORDS = 1000
 
@@ -59,7 +59,7 @@ class ControlReader:
             fetch_error_backoff_ms=100,
         )
         self._consumer = ManagedConsumer(settings, asker)
-        self._news = _ErrorNews()
+        self._errors = _ErrorLog()
         self.ends: dict[str, int] = {}
         """The end offset of each topic at the start: records from there on were written since."""
         self._consumer.assign({(topic, 0): self._start(topic, history) for topic in topics})
@@ -74,7 +74,7 @@ class ControlReader:
 
         signals = self._consumer.receive(_MOST_RECORDS, wait_s, take)
         for (topic, _), error in signals.errors:
-            self._news.tell("control messages cannot be read", topic, error)
+            self._errors.log("control messages cannot be read", topic, error)
         return records
 
     def _start(self, topic: str, history: int) -> int:
@@ -85,7 +85,7 @@ class ControlReader:
                 _START_TIMEOUT_S,
                 waits_for_topic=True,
             )
-        except (HopelessError, TransactionFailedError) as error:
+        except (NonRetriableError, TransactionFailedError) as error:
             raise UnavailableError(f"topic {topic} cannot be read: {error}") from error
         self.ends[topic] = end
         return int(max(low, end - history))
@@ -122,18 +122,18 @@ def _produce(
     )
 
 
-class _ErrorNews:
+class _ErrorLog:
     """Logs errors with control messages: each kind of error of a topic every 10 s at most."""
 
     def __init__(self) -> None:
         self._log = structlog.get_logger()
-        self._told_s: dict[tuple[str, int], float] = {}
+        self._logged_s: dict[tuple[str, int], float] = {}
 
-    def tell(self, event: str, topic: str | None, error: KafkaError) -> None:
+    def log(self, event: str, topic: str | None, error: KafkaError) -> None:
         kind = (topic or "", error.code())
         now_s = time.monotonic()
-        if now_s - self._told_s.get(kind, float("-inf")) >= _NEWS_INTERVAL_S:
-            self._told_s[kind] = now_s
+        if now_s - self._logged_s.get(kind, float("-inf")) >= _LOG_INTERVAL_S:
+            self._logged_s[kind] = now_s
             self._log.error(event, topic=topic, reason=explain(error))
 
 
@@ -141,7 +141,7 @@ class ReportWriter:
     """Writes heartbeats and other reports. Late ones are dropped: the next one replaces them."""
 
     def __init__(self, config: Config) -> None:
-        self._news = _ErrorNews()
+        self._errors = _ErrorLog()
         self._settings = client_config(
             config,
             "producer",
@@ -162,7 +162,7 @@ class ReportWriter:
         """
         if self._lifeline.is_lost:
             lost = KafkaError(KafkaError._ALL_BROKERS_DOWN)
-            self._news.tell("reports of the last seconds were not sent", None, lost)
+            self._errors.log("reports of the last seconds were not sent", None, lost)
             self._connect()
         for record in records:
             try:
@@ -171,15 +171,20 @@ class ReportWriter:
                 continue
             except KafkaException as exception:
                 error = exception.args[0]
-                self._news.tell("a report cannot be sent", record.topic, error)
+                self._errors.log("a report cannot be sent", record.topic, error)
                 if error.fatal() or error.code() == KafkaError._FATAL:
                     # This producer can never send again.
                     self._connect()
-        self._producer.poll(0)
+        self.poll()
+
+    def poll(self) -> None:
+        """Log the errors of reports that were not sent; does not block. Call it often."""
+        with self._lifeline.log.polling():
+            self._producer.poll(0)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._news.tell("a report was not sent", message.topic(), error)
+            self._errors.log("a report was not sent", message.topic(), error)
 
     def close(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` until everything is written."""
@@ -197,7 +202,7 @@ class _LastOffset:
             self.offset = message.offset() or 0
 
 
-class RulingWriter:
+class CommandWriter:
     """Writes the commands of the JobManager that leads, in transactions.
 
     Making a writer fences every older one of the same job. After any error, make a new one.
@@ -225,7 +230,7 @@ class RulingWriter:
         """Write the records, all or none; return the offset of the last one.
 
         Raises `FencedError` if another JobManager took over, `TransactionFailedError` or
-        `HopelessError` if Kafka does not take them. Usually blocks for a few ms, at most
+        `NonRetriableError` if Kafka does not take them. Usually blocks for a few ms, at most
         for the transaction timeout.
         """
         self._require_brokers()
@@ -236,15 +241,19 @@ class RulingWriter:
         except KafkaException as exception:
             raise translate(exception) from exception
         retry(self._producer.commit_transaction, self._timeout_s)
-        self._producer.poll(0)
+        self._poll()
         return self._last.offset
 
     def _require_brokers(self) -> None:
         """Raise if all brokers were lost and none answers now, before a whole transaction fails."""
-        self._producer.poll(0)
+        self._poll()
         if self._lifeline.is_cut:
             try:
                 self._producer.list_topics(timeout=_PROBE_S)
             except KafkaException as exception:
                 raise TransactionFailedError("all brokers were lost") from exception
-            self._lifeline.mend()
+            self._lifeline.on_answer()
+
+    def _poll(self) -> None:
+        with self._lifeline.log.polling():
+            self._producer.poll(0)

@@ -13,7 +13,14 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from common.errors import EngineError
-from common.kafka.clients import T, TransactionFailedError, connect, retry, translate
+from common.kafka.clients import (
+    PromptLog,
+    T,
+    TransactionFailedError,
+    connect,
+    retry,
+    translate,
+)
 from common.spare_threads import SpareThreads
 
 _WAIT_S = 0.1
@@ -30,34 +37,32 @@ class GuardedProducer:
 
     This is so once a connection broke, since librdkafka may hang then, or once librdkafka itself
     has given the producer up.
-    Calls raise `FencedError`, `HopelessError` or `TransactionFailedError`.
+    Calls raise `FencedError`, `NonRetriableError` or `TransactionFailedError`.
     """
 
     def __init__(self, settings: dict[str, Any], timeout_s: float, threads: SpareThreads) -> None:
         """Connect. A call may take `timeout_s`; a call that may hang runs on one of `threads`."""
         self._timeout_s = timeout_s
         self._threads = threads
-        self._signs = _Signs()
+        self._connections = _Connections()
+        self._log = PromptLog()
         # The error callback does not report that a connection was closed; the log does.
-        logger = logging.Logger("librdkafka")
-        logger.parent = settings["logger"]
-        for news in (self._signs.on_log, *settings["logger"].filters):
-            logger.addFilter(news)
+        logger = self._log.logger(settings, self._connections.on_log)
         self.client = connect(
-            Producer, settings | {"error_cb": self._signs.on_error, "logger": logger}
+            Producer, settings | {"error_cb": self._connections.on_error, "logger": logger}
         )
         """The producer itself, for records; pass its exceptions to `cause`."""
         self._end: Exception | None = None
         """The error that has ended the producer."""
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether a connection or the producer broke: replace the producer before further use."""
         with suppress(EngineError):
             self.poll()
-        return self._signs.disturbed or self._end is not None
+        return self._connections.have_broken or self._end is not None
 
-    def require_undisturbed(self) -> None:
+    def require_connected(self) -> None:
         """Raise if a connection broke: sending offsets would hang (librdkafka 5456, 5511).
 
         If an error has ended the producer, raises that error.
@@ -65,13 +70,14 @@ class GuardedProducer:
         self.poll()
         if self._end is not None:
             raise self._end
-        if self._signs.disturbed:
+        if self._connections.have_broken:
             raise TransactionFailedError("the connection to a broker broke")
 
     def poll(self, timeout_s: float = 0) -> None:
         """Let librdkafka call back. An error that is fatal to the producer is raised here, once."""
         try:
-            self.client.poll(timeout_s)
+            with self._log.polling():
+                self.client.poll(timeout_s)
         except KafkaException as exception:
             self._end = self.cause(exception)
             raise self._end from exception
@@ -92,11 +98,11 @@ class GuardedProducer:
         retry(lambda left: self.client.list_topics(timeout=left), timeout_s)
         retry(self.client.init_transactions, timeout_s)
         self.poll()
-        self._signs.clear()
+        self._connections.clear()
 
     def begin(self) -> None:
         """Open a transaction."""
-        self.require_undisturbed()
+        self.require_connected()
         try:
             self.client.begin_transaction()
         except KafkaException as exception:
@@ -128,7 +134,7 @@ class GuardedProducer:
             if is_enough or time.monotonic() > deadline_s:
                 raise TransactionFailedError("librdkafka hangs while it sends offsets")
             self.poll()
-            if not self._signs.has_disconnected:
+            if not self._connections.has_disconnected:
                 continue
             asked_s = time.monotonic()
             with suppress(KafkaException):
@@ -136,7 +142,7 @@ class GuardedProducer:
                 answers += 1
                 answer_s = time.monotonic() - asked_s
             if answer_s < _SLOW_LINK_S:
-                self._signs.disturbed = True
+                self._connections.have_broken = True
         sent.result()
 
     def commit(self, timeout_s: float) -> None:
@@ -164,7 +170,7 @@ class GuardedProducer:
             raise
 
 
-class _Signs:
+class _Connections:
     """Keeps what librdkafka reports about a producer's connections.
 
     This is an object of its own: the producer refers to it, and would never be freed if it referred
@@ -172,18 +178,18 @@ class _Signs:
     """
 
     def __init__(self) -> None:
-        self.disturbed = False
+        self.have_broken = False
         self.has_disconnected = False
 
     def clear(self) -> None:
-        self.disturbed = self.has_disconnected = False
+        self.have_broken = self.has_disconnected = False
 
     def on_error(self, error: KafkaError) -> None:
-        # Nothing was under way on a connection that was never made; while one of several brokers
+        # Nothing was in progress on a connection that was never made; while one of several brokers
         # is away, such errors come all the time. But transactions need their coordinator.
         text = error.str()
         if "Connect to" not in text or "TxnCoordinator" in text:
-            self.disturbed = True
+            self.have_broken = True
 
     def on_log(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()

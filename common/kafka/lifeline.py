@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
 
-from common.kafka.clients import connect
+from common.kafka.clients import PromptLog, connect
 
-PATIENCE_S = 5.0
+LOSS_TIMEOUT_S = 5.0
 
 T = TypeVar("T")
 
@@ -27,13 +27,15 @@ class Lifeline:
 
     def __init__(self) -> None:
         self._lost_s: float | None = None
+        self.log = PromptLog()
+        """The log of the client; a client that is polled only now and then needs its `polling`."""
 
     def on_error(self, error: KafkaError) -> None:
         """Record an error; the client calls this while it is polled."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._lost_s is None:
             self._lost_s = time.monotonic()
 
-    def mend(self) -> None:
+    def on_answer(self) -> None:
         """Record that a broker has answered."""
         self._lost_s = None
 
@@ -45,7 +47,7 @@ class Lifeline:
     @property
     def is_lost(self) -> bool:
         """Whether the client must be replaced."""
-        return self._lost_s is not None and time.monotonic() - self._lost_s >= PATIENCE_S
+        return self._lost_s is not None and time.monotonic() - self._lost_s >= LOSS_TIMEOUT_S
 
 
 def connect_with_lifeline(
@@ -53,4 +55,5 @@ def connect_with_lifeline(
 ) -> tuple[T, Lifeline]:
     """Make a client, and the lifeline that says when to replace it. Raises as `connect`."""
     lifeline = Lifeline()
-    return connect(client, settings | {"error_cb": lifeline.on_error}), lifeline
+    logger = lifeline.log.logger(settings)
+    return connect(client, settings | {"error_cb": lifeline.on_error, "logger": logger}), lifeline

@@ -128,7 +128,9 @@ class ManagedConsumer:
             logger.info("a consumer lost all brokers, and is replaced", positions=self._places())
             self._replace()
         elif self._stands_still():
-            logger.warning("a consumer stands still, and is replaced", positions=self._places())
+            logger.warning(
+                "a consumer makes no progress, and is replaced", positions=self._places()
+            )
             self._replace()
         return signals
 

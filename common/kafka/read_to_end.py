@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from common.kafka.clients import Partition, TransactionFailedError
+from common.suggest import counted
 
 T = TypeVar("T")
 
@@ -39,7 +40,9 @@ def read_to_end(
             moved_at_s = now_s
         elif now_s - moved_at_s > stall_timeout_s:
             topics = ", ".join(sorted({topic for topic, _ in ends}))
-            raise TransactionFailedError(f"reading {topics} stalls, {left} offsets before the end")
+            raise TransactionFailedError(
+                f"reading {topics} stalls, {counted(left, 'offset')} before the end"
+            )
         yield fetched, left
 
 

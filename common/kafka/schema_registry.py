@@ -139,8 +139,8 @@ def _guarded(
         try:
             data: bytes = writer(value, context)
         except Exception as error:
-            trouble = _trouble_with_registry(registry, subject, error)
-            raise trouble or ValueError(f"it does not fit the schema, {_kind(error)}") from None
+            failure = _registry_error(registry, subject, error)
+            raise failure or ValueError(f"it does not fit the schema, {_kind(error)}") from None
         return data
 
     def deserialize(data: bytes) -> Any:
@@ -151,13 +151,13 @@ def _guarded(
         except Exception as error:
             if getattr(error, "http_status_code", None) == 404:
                 raise ValueError("the schema registry has no schema with their id") from None
-            trouble = _trouble_with_registry(registry, subject, error)
-            raise trouble or ValueError(f"they do not fit the schema, {_kind(error)}") from None
+            failure = _registry_error(registry, subject, error)
+            raise failure or ValueError(f"they do not fit the schema, {_kind(error)}") from None
 
     return Functions(serialize, deserialize)
 
 
-def _trouble_with_registry(
+def _registry_error(
     registry: SchemaRegistry, subject: str, error: Exception
 ) -> PipelineError | None:
     """Return the error to raise if the registry is to blame, `None` if the record is."""

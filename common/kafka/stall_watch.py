@@ -43,12 +43,12 @@ class StallWatch:
         self._asker = asker
         self._looked_s = 0.0
         self._silent_s = 0.0
-        self._patience_s = SILENCE_S
+        self._timeout_s = SILENCE_S
         self._pending: dict[Partition, Future[Any]] = {}
 
     def heard(self, now_s: float) -> None:
         """Record that the consumer has delivered something."""
-        self._patience_s = SILENCE_S
+        self._timeout_s = SILENCE_S
         self.begin(now_s)
 
     def begin(self, now_s: float) -> None:
@@ -64,11 +64,11 @@ class StallWatch:
             return False
         self._silent_s += min(now_s - self._looked_s, _MOST_STEP_S)
         self._looked_s = now_s
-        if self._silent_s < self._patience_s:
+        if self._silent_s < self._timeout_s:
             return False
         if not self._pending:
             self._pending = dict(self._asker.request_stable_ends(positions))
-        if self._silent_s < self._patience_s + GRACE_S:
+        if self._silent_s < self._timeout_s + GRACE_S:
             return False
         answers = self._pending
         self.begin(now_s)
@@ -78,7 +78,7 @@ class StallWatch:
             if partition in positions
         )
         if stands_still:
-            self._patience_s = min(2 * self._patience_s, _LONGEST_SILENCE_S)
+            self._timeout_s = min(2 * self._timeout_s, _LONGEST_SILENCE_S)
         return stands_still
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from common.config import Config
 from common.fault_points import reach
 from common.kafka.clients import (
-    HopelessError,
+    NonRetriableError,
     Partition,
     TransactionFailedError,
     client_config,
@@ -23,9 +23,10 @@ from common.kafka.clients import (
 )
 from common.kafka.committed import Committed
 from common.kafka.guarded_producer import GuardedProducer
-from common.record_batch import Headers, OutputRecord
+from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size, size_bound
 from common.spare_threads import SpareThreads
+from common.suggest import counted
 
 # librdkafka takes 0 for the current time, so a record with timestamp 0 becomes 1 ms younger.
 _FIRST_MS = 1
@@ -95,13 +96,13 @@ class TaskProducer:
         self._producer.fence(timeout_s)
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether a connection or the producer broke: replace the producer before further use."""
-        return self._producer.is_doubtful
+        return self._producer.is_suspect
 
-    def require_undisturbed(self) -> None:
-        """Raise, as `commit` does, the error that makes this producer doubtful, if any."""
-        self._producer.require_undisturbed()
+    def require_connected(self) -> None:
+        """Raise, as `commit` does, the error that makes this producer suspect, if any."""
+        self._producer.require_connected()
 
     def begin(self) -> None:
         """Open a transaction. Raises as `commit` does."""
@@ -118,10 +119,10 @@ class TaskProducer:
     def learn_size_limit(self, topic: str, limit: int) -> None:
         """Record the `max.message.bytes` of one more topic to write to.
 
-        Raises `HopelessError` if batches may be larger than the topic accepts.
+        Raises `NonRetriableError` if batches may be larger than the topic accepts.
         """
         if limit < self._batch_bytes:
-            raise HopelessError(
+            raise NonRetriableError(
                 f"topic {topic} takes batches of {limit} bytes (max.message.bytes), and a topic "
                 f"that is found while records are sent must take {self._batch_bytes}"
             )
@@ -149,7 +150,7 @@ class TaskProducer:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
-        headers: Sequence[Headers] | None,
+        headers: Sequence[KafkaHeaders] | None,
         keyless_partition: int | None,
     ) -> None:
         """Send records, each small enough for the topic (`size_limit`). Raises as `commit`.
@@ -193,7 +194,7 @@ class TaskProducer:
         key: bytes | None,
         value: bytes | None,
         timestamp: int,
-        headers: Headers,
+        headers: KafkaHeaders,
         partition: int = -1,
         on_delivery: Any = None,
     ) -> None:
@@ -225,16 +226,16 @@ class TaskProducer:
     def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
         """Send state changes to a partition of a state topic; `commit` returns where they end.
 
-        Raises `HopelessError` for a change that is too large: the outputs that depend on it have
-        already been sent.
+        Raises `NonRetriableError` for a change that is too large: the outputs that depend on it
+        have already been sent.
         """
         limit = self._limits[topic]
         keys, values = list(changes), list(changes.values())
         if size_bound(keys, values, None) > limit:
             for key, value in changes.items():
                 if record_size(key, value, None) > limit:
-                    raise HopelessError(
-                        f"the state of a key of {len(key)} bytes is larger than the "
+                    raise NonRetriableError(
+                        f"the state of a key of {counted(len(key), 'byte')} is larger than the "
                         f"{limit} bytes that topic {topic} takes (max.message.bytes)"
                     )
         last = len(keys) - 1
@@ -263,10 +264,10 @@ class TaskProducer:
 
         Returns the offsets after the last records of `send_state`, by topic.
         Usually blocks for a few ms, at most for the transaction timeout. Raises `FencedError`,
-        `HopelessError` or `TransactionFailedError`. If the outcome is in doubt, the committed
+        `NonRetriableError` or `TransactionFailedError`. If the outcome is in doubt, the committed
         offsets show it after the next `fence`.
         """
-        self.require_undisturbed()
+        self.require_connected()
         places = [TopicPartition(*p, at.offset, at.metadata) for p, at in positions.items()]
         reach("before-offsets")
         started = time.monotonic()

@@ -15,7 +15,7 @@ INTERVAL_S = 5.0
 
 DELETED = "the topic was deleted"
 MADE_ANEW = (
-    "the topic was deleted and made anew: some records of the new one may have been left out"
+    "the topic was deleted and created again: some records of the new one may have been left out"
 )
 
 
@@ -39,7 +39,7 @@ class TopicWatch:
         self._ask_at_s = 0.0
         self._pending: dict[str, Future[Any]] = {}
         self._ids: dict[str, str] = {}
-        self._doubts: dict[str, tuple[str, float]] = {}
+        self._suspects: dict[str, tuple[str, float]] = {}
 
     def gone(self, topics: Collection[str], now_s: float | None = None) -> dict[str, str]:
         """Return those of `topics` that are gone, each with what happened to it. Never blocks."""
@@ -47,20 +47,20 @@ class TopicWatch:
         if now_s < self._ask_at_s or not all(f.done() for f in self._pending.values()):
             return {}
         for topic, answer in self._pending.items():
-            self._hear(topic, answer, now_s)
+            self._on_answer(topic, answer, now_s)
         # A copy: the client fails all answers if one is missing from the dict that it returned.
         self._pending = dict(self._describer.request_topics(topics)) if topics else {}
         self._ask_at_s = now_s + INTERVAL_S
         return {
-            t: what for t, (what, since) in self._doubts.items() if now_s - since >= GONE_AFTER_S
+            t: what for t, (what, since) in self._suspects.items() if now_s - since >= GONE_AFTER_S
         }
 
     def forget(self, topic: str) -> None:
         """Forget a topic that is no longer read: if it is read again, it counts as a new one."""
-        for known in (self._pending, self._ids, self._doubts):
+        for known in (self._pending, self._ids, self._suspects):
             known.pop(topic, None)
 
-    def _hear(self, topic: str, answer: Future[Any], now_s: float) -> None:
+    def _on_answer(self, topic: str, answer: Future[Any], now_s: float) -> None:
         try:
             id_ = str(answer.result().topic_id)
         except KafkaException as exception:
@@ -69,8 +69,8 @@ class TopicWatch:
             what = DELETED
         else:
             if self._ids.setdefault(topic, id_) == id_:
-                self._doubts.pop(topic, None)
+                self._suspects.pop(topic, None)
                 return
             what = MADE_ANEW
-        _, since = self._doubts.get(topic, (what, now_s))
-        self._doubts[topic] = what, since
+        _, since = self._suspects.get(topic, (what, now_s))
+        self._suspects[topic] = what, since

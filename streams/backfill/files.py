@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from common.errors import ConfigError
 from common.suggest import did_you_mean
-from streams.backfill.outputs import Runs
+from streams.backfill.outputs import SortedRuns
 from streams.backfill.partitions import NO_KEY, partitions_of
-from streams.backfill.runs import SCHEMA
-from streams.backfill.tasks import Done, Place
+from streams.backfill.sorted_runs import SCHEMA
+from streams.backfill.tasks import Done, Workspace
 from streams.sql.columns import HEADERS
 
 REQUIRED = ("value", "timestamp")
@@ -112,8 +112,8 @@ class ReadFile:
     topic: str
     num_partitions: int
 
-    def work(self, place: Place) -> Done:
-        """See `Task.work`. Raises `ConfigError` if the chunk cannot be read as records."""
+    def work(self, workspace: Workspace) -> Done:
+        """See `BackfillTask.work`. Raises `ConfigError` if the chunk cannot be read as records."""
         done = Done()
         position = self.chunk.first_position
         try:
@@ -122,12 +122,12 @@ class ReadFile:
                     table, self.chunk.path, position, self.num_partitions
                 )
                 # Each table gets its own runs: records are in order only within a table.
-                runs = Runs(place.path, number)
+                runs = SortedRuns(workspace.path, number)
                 runs.write(self.topic, records, partitions)
                 done.count_written(runs.close())
                 position += len(table)
                 done.records_in += len(table)
-                place.progress(len(table))
+                workspace.progress(len(table))
         except pa.ArrowException as error:
             raise ConfigError(f"{self.chunk.path} cannot be read: {error}") from error
         return done
@@ -262,8 +262,8 @@ def _bytes(table: pa.Table, name: str, path: Path) -> pa.Array:
         or pa.types.is_large_string(type_)
     ):
         raise ConfigError(
-            f'{path}: column "{name}" is of the type {type_}: make it binary or text, as it is to '
-            "stand in Kafka"
+            f'{path}: column "{name}" is of the type {type_}: make it binary or text, as '
+            "Kafka is to get it"
         )
     joined = column.cast(pa.binary()).combine_chunks()
     return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
@@ -292,5 +292,5 @@ def _headers(table: pa.Table, path: Path) -> pa.ChunkedArray | pa.Array:
     except pa.ArrowException as error:
         raise ConfigError(
             f'{path}: column "headers" is of the type {table["headers"].type}, and must be a list '
-            "of structs with a key, a text, and a value, binary"
+            "of structs with a key, a string, and a value, binary"
         ) from error

@@ -20,9 +20,9 @@ from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.record_batch import OutputRecord, RecordBatch
-from streams.backfill.outputs import Runs
-from streams.backfill.runs import SCHEMA, batches
-from streams.backfill.tasks import Done, Place
+from streams.backfill.outputs import SortedRuns
+from streams.backfill.sorted_runs import SCHEMA, batches
+from streams.backfill.tasks import Done, Workspace
 from streams.sql.columns import HEADERS, header_array
 
 _TIMEOUT_S = 60.0
@@ -47,9 +47,12 @@ class ReadPartition:
     start: int
     end: int
 
-    def work(self, place: Place) -> Done:
-        """See `Task.work`. Raises `UnavailableError`, or `HopelessError` for lost offsets."""
-        done, runs = Done(), Runs(place.path)
+    def work(self, workspace: Workspace) -> Done:
+        """See `BackfillTask.work`.
+
+        Raises `UnavailableError`, or `NonRetriableError` for lost offsets.
+        """
+        done, runs = Done(), SortedRuns(workspace.path)
         for batch in read_range(self.config, self.read_topic, self.partition, self.start, self.end):
             if batch.error:
                 at = f"{batch.topic}[{batch.partition}]@{batch.offsets[0]}"
@@ -57,7 +60,7 @@ class ReadPartition:
             partitions = np.full(len(batch), self.partition, np.int32)
             runs.write(self.topic, _table(batch), partitions)
             done.records_in += len(batch)
-            place.progress(len(batch))
+            workspace.progress(len(batch))
         done.count_written(runs.close())
         return done
 
@@ -94,18 +97,21 @@ class WritePartition:
     group: str
     size_limit: int
 
-    def work(self, place: Place) -> Done:
-        """See `Task.work`. Raises `FencedError`, `HopelessError` or `TransactionFailedError`."""
+    def work(self, workspace: Workspace) -> Done:
+        """See `BackfillTask.work`.
+
+        Raises `FencedError`, `NonRetriableError` or `TransactionFailedError`.
+        """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return Done(written={self.topic: self._write(place)})
+                return Done(written={self.topic: self._write(workspace)})
             except TransactionFailedError:
                 if attempt == _ATTEMPTS:
                     raise
                 time.sleep(_RETRY_S)
         raise AssertionError("the last attempt returns or raises")
 
-    def _write(self, place: Place) -> int:
+    def _write(self, workspace: Workspace) -> int:
         target = self.topic, self.partition
         transactional_id = f"{self.group}_{self.topic}_{self.partition}"
         producer = TaskProducer(self.config, transactional_id, {self.topic: self.size_limit})
@@ -113,18 +119,18 @@ class WritePartition:
             producer.fence(_TIMEOUT_S)
             # Only after fencing: before that, the former writer could still commit.
             written = reader.committed([target], _TIMEOUT_S).get(target, Committed(0)).offset
-            place.progress(written)
-            records = islice(self._records(place), written, None)
+            workspace.progress(written)
+            records = islice(self._records(workspace), written, None)
             while part := _next_part(records):
                 producer.begin()
                 producer.send_records(part)
                 written += len(part)
                 producer.commit({target: Committed(written)}, reader.group_metadata)
-                place.progress(len(part))
+                workspace.progress(len(part))
         return written
 
-    def _records(self, place: Place) -> Iterator[OutputRecord]:
-        for batch in batches(self.runs, self.topic, self.partition, False, place.path):
+    def _records(self, workspace: Workspace) -> Iterator[OutputRecord]:
+        for batch in batches(self.runs, self.topic, self.partition, False, workspace.path):
             headers = batch.headers or [None] * len(batch)
             for key, value, timestamp, each in zip(
                 batch.keys, batch.values, batch.timestamps, headers, strict=True

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.record_batch import Headers, OutputRecord
+from common.record_batch import KafkaHeaders, OutputRecord
 from streams.backfill.partitions import NO_KEY, partitions_of
-from streams.backfill.runs import SCHEMA, RunWriter
+from streams.backfill.sorted_runs import SCHEMA, RunWriter
 from streams.engine.outputs import OutputColumns
 from streams.sql.columns import HEADERS, header_array
 
@@ -35,8 +35,8 @@ def topics_of(folders: Iterable[Path]) -> set[str]:
     return {path.name for folder in folders for path in (folder / _RUNS).glob("*")}
 
 
-class Runs:
-    """Runs of a task, in its folder; each number has its own runs."""
+class SortedRuns:
+    """The sorted runs of a task, in its folder; each number has its own runs."""
 
     def __init__(self, folder: Path, number: int = 0) -> None:
         self._folder = folder / _RUNS
@@ -74,7 +74,7 @@ class Runs:
 class OutputWriter:
     """Puts the output of a `GroupTask` into runs, and chooses partitions as producers do."""
 
-    def __init__(self, runs: Runs, num_partitions: Callable[[str], int]) -> None:
+    def __init__(self, runs: SortedRuns, num_partitions: Callable[[str], int]) -> None:
         self._runs = runs
         self._num_partitions = num_partitions
 
@@ -118,7 +118,7 @@ class OutputWriter:
         keys: pa.Array,
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
-        headers: Sequence[Headers] | None,
+        headers: Sequence[KafkaHeaders] | None,
         partitions: npt.NDArray[np.int32],
     ) -> None:
         size = len(keys)

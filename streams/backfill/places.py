@@ -158,7 +158,7 @@ def _milliseconds(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f'"{text}" is no offset and no time: write a time as 2026-01-31 or '
+            f'"{text}" is neither an offset nor a time: write a time as 2026-01-31 or '
             "2026-01-31T23:00:00+01:00, in UTC without an offset"
         ) from error
     if moment.tzinfo is None:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streams.backfill.runs import merged
-from streams.backfill.tasks import Done, Place
+from streams.backfill.sorted_runs import merged
+from streams.backfill.tasks import Done, Workspace
 from streams.sql.columns import HEADERS
 
 SCHEMA = pa.schema(
@@ -36,20 +36,20 @@ class WriteFile:
     partition: int
     target: Path
 
-    def work(self, place: Place) -> Done:
-        """See `Task.work`."""
+    def work(self, workspace: Workspace) -> Done:
+        """See `BackfillTask.work`."""
         written = 0
         self.target.parent.mkdir(parents=True, exist_ok=True)
         for rubbish in self.target.parent.glob(f".{self.target.name}.*"):
             rubbish.unlink(missing_ok=True)
-        unfinished = self.target.with_name(f".{self.target.name}.{place.path.name}")
+        unfinished = self.target.with_name(f".{self.target.name}.{workspace.path.name}")
         try:
             # Only keys repeat often: most values, times and offsets differ.
             with pq.ParquetWriter(unfinished, SCHEMA, use_dictionary=["key"]) as file:
-                for table in merged(self.runs, place.path):
+                for table in merged(self.runs, workspace.path):
                     file.write_table(self._rows(table, written))
                     written += len(table)
-                    place.progress(len(table))
+                    workspace.progress(len(table))
             unfinished.replace(self.target)
         finally:
             unfinished.unlink(missing_ok=True)

@@ -34,7 +34,7 @@ from streams.backfill.places import Files, TopicRange, are_nested, offsets_of
 from streams.backfill.plan import Plan, target_specs
 from streams.backfill.results import WriteFile
 from streams.backfill.stage import Input, StageTask, Topics
-from streams.backfill.tasks import Done, Failed, Place, Task
+from streams.backfill.tasks import BackfillTask, Done, Failed, Workspace
 from streams.backfill.work import Work, opened
 from streams.pipeline.kinds.registry import kind_of
 from streams.sql.spec import Queries
@@ -68,7 +68,10 @@ class Jobs(Protocol):
     def slots(self) -> int: ...
     def queries(self) -> Queries: ...
     def run(
-        self, tasks: Sequence[Task], body: Callable[[Task], Done | Failed], description: str
+        self,
+        tasks: Sequence[BackfillTask],
+        body: Callable[[BackfillTask], Done | Failed],
+        description: str,
     ) -> list[Done | Failed]: ...
     def cancel(self) -> None: ...
     def stop(self) -> None: ...
@@ -89,13 +92,13 @@ def run_backfill(
     target = plan.target if isinstance(plan.target, Path) else None
     with _translated(), opened(work, plan.identity, partial(_ranges, plan), target) as place:
         if place.result is not None:
-            text = f"done before; remove {work} to do it anew"
+            text = f"done before; remove {work} to do it again"
             console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
             return Result(**place.result)
         jobs = start_jobs(plan.config)
         try:
             with _progress(console) as progress:
-                result = _Run(plan, place, jobs, progress).run()
+                result = _Backfill(plan, place, jobs, progress).run()
         finally:
             jobs.stop()
         place.finish({name: getattr(result, name) for name in Result.__slots__})
@@ -148,7 +151,7 @@ def _progress(console: Console) -> Iterator[Progress]:
         yield progress
 
 
-class _Run:
+class _Backfill:
     """One run of a backfill; `_folders` has the folders of all finished tasks."""
 
     def __init__(self, plan: Plan, work: Work, jobs: Jobs, progress: Progress) -> None:
@@ -181,7 +184,7 @@ class _Run:
         records = 0
         for topic, where in self._plan.sources.items():
             folder = self._work.stage(f"read-{topic}")
-            tasks: list[Task]
+            tasks: list[BackfillTask]
             total: int | None
             if isinstance(where, Files):
                 chunks = chunks_of(self._plan.files[topic])
@@ -253,7 +256,7 @@ class _Run:
                 f"the pipeline has also written {', '.join(others)}, which it does not name: use "
                 "--to with a folder"
             )
-        tasks: list[Task] = []
+        tasks: list[BackfillTask] = []
         for topic in (*plan.results, *others):
             for number in range(topics.num_partitions(topic)):
                 runs = tuple(runs_of(stages, topic, number))
@@ -285,7 +288,7 @@ class _Run:
         is_topic = isinstance(self._plan.sources.get(topic), TopicRange)
         return Input(tuple(runs_of(self._folders, topic, partition)), keeps_offsets=is_topic)
 
-    def _do(self, name: str, tasks: Sequence[Task], total: int | None) -> list[Done]:
+    def _do(self, name: str, tasks: Sequence[BackfillTask], total: int | None) -> list[Done]:
         """Run the tasks that are not done yet in parallel, and show their progress.
 
         Raises `ConfigError` if the work folder lacks something that tasks wrote.
@@ -306,7 +309,7 @@ class _Run:
         return done
 
     def _watched(
-        self, bar: TaskID, name: str, tasks: Sequence[Task], before: int
+        self, bar: TaskID, name: str, tasks: Sequence[BackfillTask], before: int
     ) -> list[Done | Failed]:
         run: Callable[[], list[Done | Failed]]
         if any(isinstance(task, _Here) for task in tasks):
@@ -350,12 +353,12 @@ class _Here:
     def folder(self) -> Path:
         return self.task.folder
 
-    def work(self, place: Place) -> Done:
-        return self.task.work_with(_Stoppable(place.path, self.stopping), self.queries)
+    def work(self, workspace: Workspace) -> Done:
+        return self.task.work_with(_StoppableWorkspace(workspace.path, self.stopping), self.queries)
 
 
-class _Stoppable(Place):
-    """A place whose task ends when it next reports progress, once it is asked to stop."""
+class _StoppableWorkspace(Workspace):
+    """A workspace whose task ends when it next reports progress, once it is asked to stop."""
 
     def __init__(self, path: Path, stopping: Event) -> None:
         super().__init__(path)
@@ -367,6 +370,6 @@ class _Stoppable(Place):
         super().progress(records)
 
 
-def _run_here(tasks: Sequence[Task], threads: int) -> list[Done | Failed]:
+def _run_here(tasks: Sequence[BackfillTask], threads: int) -> list[Done | Failed]:
     with ThreadPoolExecutor(max(1, threads)) as pool:
         return list(pool.map(bounded.run, tasks))

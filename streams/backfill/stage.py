@@ -10,9 +10,9 @@ from pathlib import Path
 from common.config import Config
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
-from streams.backfill.outputs import OutputWriter, Runs
-from streams.backfill.runs import batches
-from streams.backfill.tasks import Done, Place
+from streams.backfill.outputs import OutputWriter, SortedRuns
+from streams.backfill.sorted_runs import batches
+from streams.backfill.tasks import Done, Workspace
 from streams.engine.global_task import GlobalTask
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import GlobalStore, NodeGroup
@@ -37,7 +37,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The `Outlet` of tasks: what they must know about topics."""
+    """What tasks must know about their output topics."""
 
     default_partitions: int
     partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -51,7 +51,7 @@ class Topics:
         """Return how large a record may be; there is no limit if it goes into a file."""
         return self.size_limits.get(topic, NO_LIMIT)
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         """Confirm the limit of a topic: a bounded run does not follow changes."""
 
 
@@ -72,22 +72,22 @@ class StageTask:
     topics: Topics
     now_ms: int
 
-    def work(self, place: Place) -> Done:
-        """See `Task.work`. Raises `ProcessingFailedError` as `on_error` says."""
-        return self.work_with(place, None)
+    def work(self, workspace: Workspace) -> Done:
+        """See `BackfillTask.work`. Raises `ProcessingFailedError` as `on_error` says."""
+        return self.work_with(workspace, None)
 
-    def work_with(self, place: Place, queries: Queries | None) -> Done:
+    def work_with(self, workspace: Workspace, queries: Queries | None) -> Done:
         """Do the same with `queries`, which runs the queries of Spark processors."""
         group = group_of(self.replica, UserCode.of(self.config), queries)
         stores: dict[str, BytesStore] = {}
         followers: dict[str, GlobalTask] = {}
-        folder = place.path / "stores"
+        folder = workspace.path / "stores"
         try:
             for builder in group.stores:
                 stores[builder.name] = builder.open(folder / builder.name, {})
             for store in group.global_stores:
-                followers[store.store.name] = self._follow(store, place)
-            return self._process(place, group, stores, followers)
+                followers[store.store.name] = self._follow(store, workspace)
+            return self._process(workspace, group, stores, followers)
         finally:
             for follower in followers.values():
                 follower.close()
@@ -95,7 +95,7 @@ class StageTask:
                 bytes_store.close()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _follow(self, store: GlobalStore, place: Place) -> GlobalTask:
+    def _follow(self, store: GlobalStore, workspace: Workspace) -> GlobalTask:
         """Return a global store filled with its whole topic, as tasks of a job find it."""
         inputs = self.followed[store.topic]
         task = GlobalTask(
@@ -107,7 +107,7 @@ class StageTask:
         )
         for number, source in enumerate(inputs):
             for batch in batches(
-                source.runs, store.topic, number, source.keeps_offsets, place.path
+                source.runs, store.topic, number, source.keeps_offsets, workspace.path
             ):
                 task.add(batch)
         task.take_dropped()
@@ -115,14 +115,16 @@ class StageTask:
 
     def _process(
         self,
-        place: Place,
+        workspace: Workspace,
         group: NodeGroup,
         stores: Mapping[str, BytesStore],
         followers: Mapping[str, GlobalTask],
     ) -> Done:
         number = self.replica.task.partition
         readers = {
-            (topic, number): batches(source.runs, topic, number, source.keeps_offsets, place.path)
+            (topic, number): batches(
+                source.runs, topic, number, source.keeps_offsets, workspace.path
+            )
             for topic, source in self.inputs.items()
         }
         nodes = GroupTask(
@@ -133,11 +135,11 @@ class StageTask:
             task_id=str(self.replica.task),
             number=number,
             stores=stores,
-            outlet=self.topics,
+            output_topics=self.topics,
             clock_ms=lambda: self.now_ms,
             global_stores={name: follower.view for name, follower in followers.items()},
         )
-        done, runs = Done(), Runs(place.path)
+        done, runs = Done(), SortedRuns(workspace.path)
         writer = OutputWriter(runs, self.topics.num_partitions)
         try:
             for _ in self._feed(nodes, readers):
@@ -145,7 +147,7 @@ class StageTask:
                 writer.write(outputs)
                 done.add(figures)
                 _commit(stores)
-                place.progress(figures.records_in)
+                workspace.progress(figures.records_in)
         finally:
             nodes.close()
         done.count_written(runs.close())
@@ -176,7 +178,7 @@ class StageTask:
             max_task_idle_ms=0,
             takes_inputs_as_they_come=settings.takes_inputs_as_they_come and len(self.inputs) == 1,
             # Batches are large already.
-            gathers=False,
+            accumulates=False,
         )
 
 

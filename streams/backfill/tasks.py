@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from common.errors import ConfigError, EngineError, PipelineError
+from common.suggest import counted
 from streams.backfill.outputs import count_runs
 from streams.engine.group_task import Figures, ProcessingFailedError
 from streams.errors import StreamsError, SupplierError
@@ -24,9 +25,7 @@ _FIGURES = "figures.json"
 _PROGRESS = "progress"
 _KNOWN = (StreamsError, EngineError, OSError)
 _UNFINISHED = ".unfinished-"
-_WHAT_NEXT = (
-    "Mend the code of the processor and start again, or choose another on_error and begin anew"
-)
+_WHAT_NEXT = "Fix the processor and start again, or choose another on_error and start over"
 
 
 @dataclass(slots=True)
@@ -63,7 +62,7 @@ class Failed:
     exit_code: int
 
 
-class Place:
+class Workspace:
     """The folder that a task works in and reports its progress to."""
 
     def __init__(self, path: Path) -> None:
@@ -76,18 +75,18 @@ class Place:
         (self.path / _PROGRESS).write_text(str(self._told))
 
 
-class Task(Protocol):
+class BackfillTask(Protocol):
     """Work that can be done anywhere, and repeated: it is sent to Spark's executors."""
 
     @property
     def folder(self) -> Path:
         """The task's folder once it is done."""
 
-    def work(self, place: Place) -> Done:
+    def work(self, workspace: Workspace) -> Done:
         """Do all of the work, from the beginning. `run` turns errors into a `Failed`."""
 
 
-def run(task: Task) -> Done | Failed:
+def run(task: BackfillTask) -> Done | Failed:
     """Do a task, unless it is done already."""
     done = result_of(task.folder)
     if done is not None:
@@ -95,7 +94,7 @@ def run(task: Task) -> Done | Failed:
     path = task.folder.with_name(f"{task.folder.name}{_UNFINISHED}{uuid.uuid4().hex[:8]}")
     try:
         path.mkdir(parents=True)
-        return _kept(path, task.folder, task.work(Place(path)))
+        return _kept(path, task.folder, task.work(Workspace(path)))
     except PipelineError as error:
         return Failed(str(error), error.exit_code)
     except ProcessingFailedError as error:
@@ -139,11 +138,11 @@ def require_runs(folder: Path) -> None:
     done = result_of(folder)
     found = count_runs(folder)
     if done is None or found != done.runs:
-        lost = "is not there" if done is None else f"has {found} of its {done.runs} runs"
+        lost = "is not there" if done is None else f"has {counted(found, 'run')}, not {done.runs}"
         raise ConfigError(
             f"{folder} {lost}, though its task is done: the work folder must be on a storage that "
             "all executors of Spark see under the same path, and nobody else may change it. Start "
-            f"again; if that does not help, remove {folder.parent.parent} to begin anew"
+            f"again; if that does not help, remove {folder.parent.parent} to start over"
         )
 
 

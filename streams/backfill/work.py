@@ -100,8 +100,8 @@ def _require_new(folder: Path, target: Path | None) -> None:
     others = [path.name for path in folder.iterdir() if path.name not in ours]
     if others:
         raise ConfigError(
-            f"folder {folder} has {min(others)} in it, and is no work folder of a backfill: give "
-            "another one as --work"
+            f"folder {folder} has {min(others)} in it, and is not a work folder of a backfill: "
+            "give another one as --work"
         )
     if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target} exists and is not an empty folder: give another --to")
@@ -112,7 +112,7 @@ def _require_same(folder: Path, before: Mapping[str, Any], identity: Mapping[str
     for name, what in _WHAT.items():
         if before.get(name) != now[name]:
             raise ConfigError(
-                f"the work folder {folder} {what}: remove it to begin anew, or give another one "
+                f"the work folder {folder} {what}: remove it to start over, or give another one "
                 "as --work"
             )
 
@@ -124,7 +124,7 @@ def _read(path: Path) -> Any:
         return None
     except ValueError as error:
         raise ConfigError(
-            f"{path} is damaged ({error}): remove {path.parent} to begin anew"
+            f"{path} is damaged ({error}): remove {path.parent} to start over"
         ) from error
 
 

@@ -58,10 +58,10 @@ class SumProcessor(BatchProcessor):
                 added = b"%d" % (int(value) + self._constant)  # type: ignore[arg-type]
             except (TypeError, ValueError):
                 if value is None or not _INTEGER.fullmatch(value):
-                    return "the value is no integer" if value else "the value is empty"
+                    return "the value is not an integer" if value else "the value is empty"
                 added = _sum_of_long(value, self._constant)
             if b"_" in value:  # type: ignore[operator]
-                return "the value is no integer"
+                return "the value is not an integer"
             sums.append(added)
         return None
 

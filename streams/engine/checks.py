@@ -52,7 +52,7 @@ def _bad_names(
     ):
         for name, count in Counter(names).items():
             if not name.strip():
-                yield f"the name of a {what} must be a text with something in it, not {name!r}"
+                yield f"the name of a {what} must be a string with something in it, not {name!r}"
             elif count > 1:
                 yield f'two {what}s have the name "{name}"'
 
@@ -125,7 +125,7 @@ def _bad_connections(
             hint = did_you_mean(processor, processors)
             yield f'store "{store}" is for an unknown processor "{processor}"{hint}'
         elif processor not in processors:
-            yield f'store "{store}" is for "{processor}", which is no processor'
+            yield f'store "{store}" is for "{processor}", which is not a processor'
         if store not in names:
             yield f'"{processor}" uses an unknown store "{store}"{did_you_mean(store, names)}'
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, get_origin
 
 from common.record_batch import RecordBatch
+from common.suggest import did_you_mean
 from streams.engine.running_node import RunningNode
 from streams.engine.task_time import TaskTime
 from streams.errors import StreamsError
 from streams.processor import RecordRejectedError
 from streams.punctuation import Cancellable, PunctuationType, Punctuator
 from streams.record import Batch, Record
+from streams.stores.builder import Store
+
+S = TypeVar("S", bound=Store)
 
 
 class TaskView(Protocol):
@@ -34,7 +38,7 @@ class TaskView(Protocol):
     def request_commit(self) -> None: ...
 
 
-class _Nobody(RunningNode):
+class _NoReceiver(RunningNode):
     """Replaces the children of a closed processor."""
 
     def __init__(self, parent: str) -> None:
@@ -69,9 +73,9 @@ class RunningContext:
 
     def end(self) -> None:
         """Refuse everything that is forwarded from now on."""
-        nobody = _Nobody(self._name)
-        self._receivers, self._batch_receivers = (nobody.receive,), (nobody.receive_batch,)
-        self._children = dict.fromkeys(self._children, nobody)
+        nowhere = _NoReceiver(self._name)
+        self._receivers, self._batch_receivers = (nowhere.receive,), (nowhere.receive_batch,)
+        self._children = dict.fromkeys(self._children, nowhere)
 
     @property
     def topic(self) -> str | None:
@@ -149,11 +153,17 @@ class RunningContext:
     def commit(self) -> None:
         self._runtime.request_commit()
 
-    def get_state_store(self, name: str) -> Any:
+    def get_state_store(self, name: str, kind: type[S] | None = None) -> Any:
         store = self._stores.get(name)
         if store is None:
+            near = did_you_mean(name, self._stores)
+            advice = near or ": connect it (add_state_store, or stores: in pipeline.yaml)"
+            raise StreamsError(f'processor "{self._name}" has no store "{name}"{advice}')
+        # A kind with types of keys and values is an alias, of which no store is an instance.
+        wanted = None if kind is None else get_origin(kind) or kind
+        if wanted is not None and not isinstance(store, wanted):
             raise StreamsError(
-                f'processor "{self._name}" has no store "{name}": connect it '
-                "(add_state_store, or stores: in pipeline.yaml)"
+                f'the store "{name}" of processor "{self._name}" is a {type(store).__name__}, not '
+                f"a {wanted.__name__}: ask for the kind that it was defined with"
             )
         return store

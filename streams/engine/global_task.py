@@ -49,7 +49,7 @@ class GlobalTask:
             task_id=f"{store.source.name}_global",
             number=0,
             stores={store.store.name: bytes_store},
-            outlet=_NoTopics(),
+            output_topics=_NoTopics(),
             clock_ms=clock_ms,
         )
 
@@ -86,12 +86,12 @@ class GlobalTask:
 
 
 class _NoTopics:
-    """The outlet of nodes that have no sinks."""
+    """The output topics of nodes that have no sinks."""
 
     def num_partitions(self, topic: str) -> int:
         raise AssertionError(f"a global store writes no topic, {topic} neither")
 
     size_limit = num_partitions
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         self.num_partitions(topic)

@@ -16,14 +16,14 @@ from common.record_size import record_size
 from streams.engine.async_calls import Entry
 from streams.engine.dead_letters import STACKTRACE, error_headers
 from streams.engine.event_loop import EventLoop
-from streams.engine.gathering import Gathering
-from streams.engine.intake import timed
 from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import Dropped, Outlet, OutputColumns
-from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, Run
+from streams.engine.outputs import Dropped, OutputColumns, OutputTopics
+from streams.engine.record_accumulator import RecordAccumulator
+from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
 from streams.engine.running import RunningSource
 from streams.engine.runtime import Call, GroupRuntime, Rejection
 from streams.engine.task_time import TaskTime
+from streams.engine.timestamp_extraction import timed
 from streams.engine.user_errors import Explanation, reason
 from streams.group_settings import GroupSettings
 from streams.processor import RecordRejectedError
@@ -31,7 +31,7 @@ from streams.punctuation import PunctuationType
 from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import INVALID_TIMESTAMP
 
-_GATHERING_MS = 5
+_ACCUMULATING_MS = 5
 EXPIRED = "expired"
 """The reason under which entries that come too late for a store are counted as dropped."""
 
@@ -93,7 +93,7 @@ class GroupTask:
 
     The caller fills the task with `add`, calls `step` as long as it `has_more`, sends what `take`
     returns, and commits `position` and the stores. Only one thread at a time may use a task, but
-    any thread may read `call`, `waiting` and `is_gathering`.
+    any thread may read `call`, `waiting` and `is_accumulating`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class GroupTask:
         task_id: str,
         number: int,
         stores: Mapping[str, BytesStore],
-        outlet: Outlet,
+        output_topics: OutputTopics,
         clock_ms: Callable[[], int],
         times: Mapping[Partition, int] = {},
         global_stores: Mapping[str, StoreBytes] = {},
@@ -121,7 +121,7 @@ class GroupTask:
         """
         self._settings = settings
         self._on_user_error = on_user_error
-        self._outlet = outlet
+        self._output_topics = output_topics
         self._clock_ms = clock_ms
         self._time = TaskTime(partitions, times)
         self._runtime = GroupRuntime(
@@ -130,7 +130,7 @@ class GroupTask:
             task_id=task_id,
             partition=number,
             stores=stores,
-            outlet=outlet,
+            output_topics=output_topics,
             clock_ms=clock_ms,
             task_time=self._time,
             global_stores=global_stores,
@@ -140,7 +140,7 @@ class GroupTask:
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
         is_ordered = not settings.takes_inputs_as_they_come
         self._queues = RecordQueues(partitions, idle_ms, is_ordered)
-        self._gathering = Gathering() if settings.gathers else None
+        self._accumulator = RecordAccumulator() if settings.accumulates else None
         self._figures = Figures()
         self._late: Counter[str] = Counter()
         """How many late entries the figures already include, by store."""
@@ -175,9 +175,9 @@ class GroupTask:
         return any(map(len, (node.calls for node in self._runtime.asynchronous)))
 
     @property
-    def is_gathering(self) -> bool:
+    def is_accumulating(self) -> bool:
         """Whether records are held back, which `step` processes as soon as no more come."""
-        return self._gathering is not None and len(self._gathering) > 0
+        return self._accumulator is not None and len(self._accumulator) > 0
 
     def wake_in_ms(self, now_ms: int) -> int | None:
         """Return in how many ms, 0 or more, `step` has something to do even if no record comes.
@@ -186,20 +186,25 @@ class GroupTask:
         by the wall clock.
         """
         waits = []
-        if self.is_gathering:
-            waits.append(_GATHERING_MS)
-        if (deadline_ms := self._queues.next_deadline_ms) is not None:
+        if self.is_accumulating:
+            waits.append(_ACCUMULATING_MS)
+        if (deadline_ms := self.waits_until_ms) is not None:
             waits.append(deadline_ms - now_ms)
         if (due_ms := self._runtime.next_wall_clock_punctuation) is not None:
             waits.append(due_ms - self._clock_ms())
         return max(min(waits), 0) if waits else None
 
     @property
+    def waits_until_ms(self) -> int | None:
+        """When the wait for other partitions ends, by the clock of `step`; `None` without one."""
+        return self._queues.next_deadline_ms
+
+    @property
     def oldest_waiting_ms(self) -> int | None:
         """The timestamp of the oldest record that was added but not processed, or `None`."""
         waiting = [self._queues.oldest_ms]
-        if self._gathering is not None:
-            waiting.append(self._gathering.oldest_ms)
+        if self._accumulator is not None:
+            waiting.append(self._accumulator.oldest_ms)
         return min((ms for ms in waiting if ms is not None), default=None)
 
     def position(self, partition: Partition) -> int | None:
@@ -223,8 +228,8 @@ class GroupTask:
         Runs the timestamp extractor; raises if the extractor loses what it needs, such as a
         registry.
         """
-        if self._gathering is not None:
-            self._gathering.add(batch)
+        if self._accumulator is not None:
+            self._accumulator.add(batch)
         else:
             self._take_in(batch)
 
@@ -257,20 +262,20 @@ class GroupTask:
 
     def _process_all(self, now_ms: int, ends_reached: Container[Partition], until_s: float) -> bool:
         """Process records that are ready; return whether that ended early."""
-        queues, runtime, gathering = self._queues, self._runtime, self._gathering
-        if gathering is not None:
-            for batch in gathering.take(ends_reached):
+        queues, runtime, accumulator = self._queues, self._runtime, self._accumulator
+        if accumulator is not None:
+            for batch in accumulator.take(ends_reached):
                 self._take_in(batch)
         is_over = False
         while not is_over and queues.is_processable(now_ms, ends_reached):
-            most = None if gathering is None else gathering.limit
-            run = queues.run(most, runtime.next_stream_time_punctuation)
-            assert run is not None, "what is processable has a next run"
-            if gathering is None:
-                self._process(run, until_s)
+            most = None if accumulator is None else accumulator.limit
+            span = queues.next_span(most, runtime.next_stream_time_punctuation)
+            assert span is not None, "what is processable has a next span"
+            if accumulator is None:
+                self._process(span, until_s)
                 is_over = time.monotonic() >= until_s
             else:
-                is_over = self._process_gathered(run, gathering)
+                is_over = self._process_accumulated(span, accumulator)
             self._punctuate_by_stream_time()
             is_over = is_over or runtime.commit_requested
         return is_over
@@ -321,20 +326,20 @@ class GroupTask:
         """Begin calls as long as there is room; return whether there still is."""
         queues, runtime = self._queues, self._runtime
         while queues.is_processable(now_ms, ends_reached):
-            run = queues.run()
-            assert run is not None, "what is processable has a next run"
-            source = runtime.source(run.batch.topic)
+            span = queues.next_span()
+            assert span is not None, "what is processable has a next span"
+            source = runtime.source(span.batch.topic)
             if source.asynchronous is None:
-                run = queues.run(until_ms=runtime.next_stream_time_punctuation) or run
-                self._process(run, inf)
+                span = queues.next_span(until_ms=runtime.next_stream_time_punctuation) or span
+                self._process(span, inf)
                 self._punctuate_by_stream_time()
                 continue
             calls = source.asynchronous.calls
-            stop = min(run.stop, run.start + calls.room)
-            if stop <= run.start:
+            stop = min(span.stop, span.start + calls.room)
+            if stop <= span.start:
                 return False
-            calls.submit([_entry(source, run.batch, at) for at in range(run.start, stop)])
-            queues.advance(run.partition, stop - run.start)
+            calls.submit([_entry(source, span.batch, at) for at in range(span.start, stop)])
+            queues.advance(span.partition, stop - span.start)
         return True
 
     def take(self) -> tuple[list[OutputRecord | OutputColumns], Figures]:
@@ -364,27 +369,27 @@ class GroupTask:
         """Close the processors. Raises what they raise."""
         self._runtime.close()
 
-    def _process(self, run: Run, until_s: float) -> None:
-        """Process a run, or only the part of it before something else must be done."""
-        start = run.start
-        while start < run.stop:
-            start, is_done = self._process_from(run, start, until_s)
+    def _process(self, span: RecordSpan, until_s: float) -> None:
+        """Process a span, or only the part of it before something else must be done."""
+        start = span.start
+        while start < span.stop:
+            start, is_done = self._process_from(span, start, until_s)
             if is_done or time.monotonic() >= until_s:
                 return
 
-    def _process_from(self, run: Run, start: int, until_s: float) -> tuple[int, bool]:
+    def _process_from(self, span: RecordSpan, start: int, until_s: float) -> tuple[int, bool]:
         """Process up to and including the first record that is rejected, or to the end.
 
         Return the index after the last processed record, and whether none was rejected.
         """
-        batch = run.batch
+        batch = span.batch
         end: Rejection | int
         if batch.error:
             rejected = RecordRejectedError(batch.error)
             rejected.__cause__ = batch.cause
             end = Rejection(start, rejected)
         else:
-            end = self._runtime.process(batch, start, run.stop, until_s)
+            end = self._runtime.process(batch, start, span.stop, until_s)
         if not isinstance(end, Rejection):
             self._advance(batch, start, end)
             return end, True
@@ -393,11 +398,11 @@ class GroupTask:
         self._advance(batch, end.index, end.index + 1)
         return end.index + 1, False
 
-    def _process_gathered(self, run: Run, gathering: Gathering) -> bool:
+    def _process_accumulated(self, span: RecordSpan, accumulator: RecordAccumulator) -> bool:
         """Process up to the first record that is rejected; return whether that took long enough."""
         started_s = time.perf_counter()
-        end, _ = self._process_from(run, run.start, inf)
-        return gathering.learn(end - run.start, time.perf_counter() - started_s)
+        end, _ = self._process_from(span, span.start, inf)
+        return accumulator.learn(end - span.start, time.perf_counter() - started_s)
 
     def _punctuate_by_stream_time(self) -> None:
         self._punctuate(PunctuationType.STREAM_TIME, self._time.stream_time)
@@ -444,7 +449,7 @@ class GroupTask:
             *((batch.headers[index] if batch.headers else None) or []),
             *error_headers(batch, index, explained, source.name),
         ]
-        limit = self._outlet.size_limit(topic)
+        limit = self._output_topics.size_limit(topic)
         size = record_size(key, value, headers)
         if size > limit and headers[-1][0] == STACKTRACE:
             del headers[-1]
@@ -458,7 +463,7 @@ class GroupTask:
         # Inputs may have more partitions than the dead letter topic.
         partition = -1
         if key is None:
-            partition = batch.partition % self._outlet.num_partitions(topic)
+            partition = batch.partition % self._output_topics.num_partitions(topic)
         self._runtime.outputs.append(
             (topic, key, value, partition, batch.timestamps[index], headers)
         )

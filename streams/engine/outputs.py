@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from common.record_batch import Headers, OutputRecord
+from common.record_batch import KafkaHeaders, OutputRecord
 
 
-class Outlet(Protocol):
+class OutputTopics(Protocol):
     """Tells a task what it must know about the topics that it writes to.
 
     `num_partitions` and `size_limit` may block on the first call for a topic. They raise what the
@@ -22,7 +22,7 @@ class Outlet(Protocol):
     def size_limit(self, topic: str) -> int:
         """Return how many bytes a record in a topic may have, including its overhead."""
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         """Check whether the limit of a topic, which refuses a record, still holds.
 
         Raises `EngineError` if it does not: the task starts again, and reads the new limit.
@@ -40,7 +40,7 @@ class OutputColumns:
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     timestamps: Sequence[int]
-    headers: Sequence[Headers] | None
+    headers: Sequence[KafkaHeaders] | None
     keyless_partition: int | None
 
 

@@ -6,9 +6,9 @@ is next; if timestamps are equal, the partition that the task names first. Recor
 are never reordered.
 
     queues.add(batch)
-    if queues.is_processable(now_ms, ends_reached) and (run := queues.run()):
-        ...  # process run.batch from run.start to run.stop
-        queues.advance(run.partition, run.stop - run.start)
+    if queues.is_processable(now_ms, ends_reached) and (span := queues.next_span()):
+        ...  # process span.batch from span.start to span.stop
+        queues.advance(span.partition, span.stop - span.start)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEVER_WAIT = -1
 _NO_LIMIT = 2**63
 
 
-class Run(NamedTuple):
+class RecordSpan(NamedTuple):
     """Consecutive records of one partition: `batch` from index `start` to `stop`, exclusive."""
 
     batch: RecordBatch
@@ -155,7 +155,7 @@ class RecordQueues:
 
         `ends_reached` has the partitions of which everything was read that the broker is known
         to have; a partition whose end is unknown is not in it. `now_ms` comes from a clock that
-        only goes forward. Call this before each run, and also while no records come: the wait for
+        only goes forward. Call this before each span, and also while no records come: the wait for
         a partition begins with the first call that finds it read to its end.
         """
         if not self._waits:
@@ -192,11 +192,13 @@ class RecordQueues:
         known = [deadline for deadline in deadlines if deadline is not None]
         return max(known) if len(known) == len(deadlines) and known else None
 
-    def run(self, max_records: int | None = None, until_ms: int | None = None) -> Run | None:
+    def next_span(
+        self, max_records: int | None = None, until_ms: int | None = None
+    ) -> RecordSpan | None:
         """Return the records that come next, or `None` if there are none; removes nothing.
 
-        They are the longest run of one partition and one batch before another partition's head
-        is next, up to `max_records`, which is at least 1. The run ends with the first record
+        They are the longest span of one partition and one batch before another partition's head
+        is next, up to `max_records`, which is at least 1. The span ends with the first record
         whose timestamp is `until_ms` or later: a punctuation that is due then fires after it.
         """
         if not self._size:
@@ -217,7 +219,7 @@ class RecordQueues:
                 if timestamp >= last_ms:
                     stop = index + 1
                     break
-        return Run(batch, start, stop)
+        return RecordSpan(batch, start, stop)
 
     def _next(self) -> tuple[_Queue, int]:
         """Return the queue that is next, and the timestamp at which another queue takes over.
@@ -241,7 +243,7 @@ class RecordQueues:
     def advance(self, partition: Partition, count: int) -> None:
         """Remove the first `count` records of a partition, which were processed or skipped.
 
-        `count` is at most the number of records that `run` returned.
+        `count` is at most the number of records that `next_span` returned.
         """
         queue = self._queue(partition)
         left = len(queue.batches[0]) - queue.start if queue.batches else 0

@@ -8,19 +8,20 @@ from contextlib import suppress
 from typing import Any
 
 from common.names import name_problem
-from common.record_batch import Headers, RecordBatch
+from common.record_batch import KafkaHeaders, RecordBatch
 from common.record_size import MAX_OVERHEAD, record_size, size_bound
 from streams import serdes
 from streams.engine.nodes import Sink, Source
-from streams.engine.outputs import Dropped, Outlet, Output, OutputColumns
+from streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
 from streams.engine.running_async import RunningAsync
-from streams.engine.running_node import RunningNode
+from streams.engine.running_node import RunningNode, check_methods
 from streams.engine.sendable import (
     END_OF_TIME,
     check_timestamps,
     refuse_timestamp,
     sendable_headers,
 )
+from streams.engine.user_frames import place_of_definition
 from streams.errors import SerializationError, StreamsError
 from streams.partitioning import choose
 from streams.processor import (
@@ -71,13 +72,16 @@ class RunningProcessor(RunningNode):
                 f'processor "{name}" is a {type(processor).__name__}: make it a subclass of '
                 "Processor, BatchProcessor or AsyncProcessor"
             )
-        for is_of, kind in _NEVER_RUN:
-            if is_of(processor.process):
-                raise StreamsError(
-                    f'processor "{name}": process of {type(processor).__name__} is {kind}, and '
-                    "calling it runs nothing: make it a plain method that calls "
-                    "self.context.forward, or the class an AsyncProcessor"
-                )
+        check_methods(name, processor)
+        for method in ("init", "process", "close"):
+            found = getattr(processor, method)
+            for is_of, kind in _NEVER_RUN:
+                if is_of(found):
+                    raise StreamsError(
+                        f'processor "{name}": {method} of {type(processor).__name__} is '
+                        f"{kind}, and calling it runs nothing: make it a plain method, or the "
+                        f"class an AsyncProcessor{place_of_definition(found)}"
+                    )
 
     def _receive_each(self, batch: Batch) -> None:
         for record in batch.records():
@@ -93,7 +97,7 @@ class RunningSink(RunningNode):
     is_columnar = True
 
     def __init__(
-        self, sink: Sink, outputs: list[Output], outlet: Outlet, keyless_partition: int
+        self, sink: Sink, outputs: list[Output], output_topics: OutputTopics, keyless_partition: int
     ) -> None:
         self.name = sink.name
         self._where = f'sink "{sink.name}"'
@@ -104,7 +108,7 @@ class RunningSink(RunningNode):
         self._serialize_value = sink.value_serde.serialize
         self._takes_bytes = sink.key_serde is sink.value_serde is serdes.bytes
         self._outputs = outputs
-        self._outlet = outlet
+        self._output_topics = output_topics
         self._keyless_partition = keyless_partition
         self._limits: dict[str, int] = {}
         self._keyless: dict[str, int] = {}
@@ -135,7 +139,7 @@ class RunningSink(RunningNode):
         if headers or size > self._limits.get(topic, 0):
             self._require_fit(topic, key_data, data, headers)
         if self._partitioner is not None:
-            count = self._outlet.num_partitions(topic)
+            count = self._output_topics.num_partitions(topic)
             partitions = choose(self._partitioner, topic, key, value, count)
             if partitions is not None:
                 if not partitions:
@@ -168,7 +172,7 @@ class RunningSink(RunningNode):
         if given is None or timestamps is not given.timestamps:
             timestamps = items_of(timestamps)
             check_timestamps(self._where, timestamps)
-        headers: list[Headers] | None = None
+        headers: list[KafkaHeaders] | None = None
         if batch.headers is not None:
             where = self._where
             headers = [sendable_headers(where, each) if each else None for each in batch.headers]
@@ -207,21 +211,21 @@ class RunningSink(RunningNode):
     def _limit(self, topic: str) -> int:
         limit = self._limits.get(topic)
         if limit is None:
-            limit = self._limits[topic] = self._outlet.size_limit(topic)
+            limit = self._limits[topic] = self._output_topics.size_limit(topic)
         return limit
 
     def _keyless_in(self, topic: str) -> int:
         partition = self._keyless.get(topic)
         if partition is None:
-            partition = self._keyless_partition % self._outlet.num_partitions(topic)
+            partition = self._keyless_partition % self._output_topics.num_partitions(topic)
             self._keyless[topic] = partition
         return partition
 
     def _require_fit(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+        self, topic: str, key: bytes | None, value: bytes | None, headers: KafkaHeaders
     ) -> None:
         if record_size(key, value, headers) > self._limit(topic):
-            self._outlet.doubt(topic)
+            self._output_topics.recheck_size_limit(topic)
             raise RecordTooLargeError(
                 f"the output is larger than the {self._limit(topic)} bytes that topic {topic} "
                 "takes (max.message.bytes)"

@@ -9,7 +9,8 @@ from typing import Any
 
 from streams.engine.async_calls import AsyncCalls
 from streams.engine.event_loop import EventLoop
-from streams.engine.running_node import RunningNode
+from streams.engine.running_node import RunningNode, check_methods
+from streams.engine.user_frames import place_of_definition
 from streams.errors import StreamsError
 from streams.processor import AsyncProcessor, AsyncProcessorContext
 from streams.record import Record
@@ -64,11 +65,12 @@ class RunningAsync(RunningNode):
 
 def _check_async(name: str, processor: AsyncProcessor) -> None:
     """Raise StreamsError for a processor whose process or settings are invalid."""
+    check_methods(name, processor)
     kind = type(processor).__name__
     if not inspect.iscoroutinefunction(processor.process):
         raise StreamsError(
-            f'processor "{name}": process of {kind} is no coroutine: write '
-            "async def process(self, record)"
+            f'processor "{name}": process of {kind} is not a coroutine: write '
+            f"async def process(self, record){place_of_definition(processor.process)}"
         )
     for setting in ("max_in_flight", "timeout_ms"):
         value = getattr(processor, setting)

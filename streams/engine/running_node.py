@@ -1,9 +1,13 @@
-"""The interface of a running node to the nodes that forward to it."""
+"""The interface of a running node to the nodes that forward to it, and what its processor needs."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
+from streams.engine.user_frames import place_of_definition
+from streams.errors import StreamsError
+from streams.processor import AsyncProcessor, BatchProcessor, Processor
 from streams.record import Batch, Record
 
 Receiver = Callable[[Record], None]
@@ -20,3 +24,35 @@ class RunningNode:
 
     def close(self) -> None:
         """Release what the node holds."""
+
+
+def check_methods(name: str, processor: Processor | BatchProcessor | AsyncProcessor) -> None:
+    """Raise StreamsError unless the processor has a `process`, and its methods can be called.
+
+    The message names the place of the class or the method in user code.
+    """
+    kind = type(processor)
+    argument = "batch" if isinstance(processor, BatchProcessor) else "record"
+    prefix = "async def" if isinstance(processor, AsyncProcessor) else "def"
+    bases = (Processor.process, BatchProcessor.process, AsyncProcessor.process)
+    if getattr(processor.process, "__func__", None) in bases:
+        raise StreamsError(
+            f'processor "{name}": the class {kind.__name__} has no method process: write '
+            f"{prefix} process(self, {argument}){place_of_definition(kind)}"
+        )
+    for method, arguments, form in (
+        ("init", ["context"], "def init(self, context)"),
+        ("process", [argument], f"{prefix} process(self, {argument})"),
+        ("close", [], "def close(self)"),
+    ):
+        found = getattr(processor, method)
+        try:
+            inspect.signature(found).bind(*arguments)
+        except ValueError:
+            continue  # it is written in C, and its arguments are unknown
+        except TypeError as error:
+            raise StreamsError(
+                f'processor "{name}": {method} of {kind.__name__} cannot be called as '
+                f"{method}({', '.join(arguments)}): {error}. Write {form}"
+                f"{place_of_definition(found)}"
+            ) from None

@@ -17,7 +17,7 @@ from streams.engine.context import RunningContext
 from streams.engine.event_loop import EventLoop
 from streams.engine.node_group import NodeGroup
 from streams.engine.nodes import ProcessorNode, Sink, Source
-from streams.engine.outputs import Outlet, Output
+from streams.engine.outputs import Output, OutputTopics
 from streams.engine.running import (
     RunningProcessor,
     RunningSink,
@@ -79,7 +79,7 @@ class GroupRuntime:
         task_id: str,
         partition: int,
         stores: Mapping[str, BytesStore],
-        outlet: Outlet,
+        output_topics: OutputTopics,
         clock_ms: Callable[[], int],
         task_time: TaskTime,
         global_stores: Mapping[str, StoreBytes] = {},
@@ -122,7 +122,7 @@ class GroupRuntime:
             for each in group.global_stores
         }
         counting = self.counting_stores
-        self._savepoints = [s.savepoint for s in stores.values()] + [s.mark for s in counting]
+        self._set_marks = [s.mark for s in stores.values()] + [s.mark for s in counting]
         self._undos = [s.undo for s in stores.values()] + [s.back_to_mark for s in counting]
         self._queues = {type_: PunctuationQueue() for type_ in PunctuationType}
         self._nodes: dict[str, RunningNode] = {}
@@ -134,18 +134,20 @@ class GroupRuntime:
         self._owns_loop = loop is None
         self._wake = wake
         try:
-            self._make(group, outlet, partition)
+            self._make(group, output_topics, partition)
         except BaseException:
             with suppress(Exception):
                 self.close()
             raise
 
-    def _make(self, group: NodeGroup, outlet: Outlet, partition: int) -> None:
+    def _make(self, group: NodeGroup, output_topics: OutputTopics, partition: int) -> None:
         for node in reversed(group.nodes):
             children = {child.name: self._nodes[child.name] for child in group.children(node.name)}
             match node:
                 case Sink():
-                    self._nodes[node.name] = RunningSink(node, self.outputs, outlet, partition)
+                    self._nodes[node.name] = RunningSink(
+                        node, self.outputs, output_topics, partition
+                    )
                 case ProcessorNode():
                     self._nodes[node.name] = self._make_processor(node, children)
                 case Source():
@@ -277,8 +279,8 @@ class GroupRuntime:
         """Forward the results of a call; if that fails, undo all of it and return the error."""
         self.batch, self.index = entry.batch, entry.index
         self.task_time.reach(entry.batch.timestamps[entry.index])
-        for savepoint in self._savepoints:
-            savepoint()
+        for set_mark in self._set_marks:
+            set_mark()
         mark = len(self.outputs)
         self._call_began_s = monotonic()
         try:
@@ -315,8 +317,8 @@ class GroupRuntime:
             return False
         self.batch = None
         self._called = ("", 0, 0, 0)
-        for savepoint in self._savepoints:
-            savepoint()
+        for set_mark in self._set_marks:
+            set_mark()
         mark = len(self.outputs)
         try:
             return queue.punctuate(now, self._call) > 0
@@ -386,7 +388,7 @@ class GroupRuntime:
         self, source: RunningSource, batch: RecordBatch, start: int, stop: int, until_s: float
     ) -> Rejection | int:
         receivers, read_key, read_value = source.receivers, source.read_key, source.read_value
-        savepoints, outputs, task_time = self._savepoints, self.outputs, self.task_time
+        set_marks, outputs, task_time = self._set_marks, self.outputs, self.task_time
         keys, values, timestamps, headers = (
             batch.keys,
             batch.values,
@@ -401,8 +403,8 @@ class GroupRuntime:
             timestamp = timestamps[index]
             if timestamp > task_time.stream_time:
                 task_time.stream_time = timestamp
-            for savepoint in savepoints:
-                savepoint()
+            for set_mark in set_marks:
+                set_mark()
             mark = len(outputs)
             key, value = keys[index], values[index]
             try:
@@ -436,8 +438,8 @@ class GroupRuntime:
         failed, self._failed = self._failed, None
         if failed is not None and failed[0] is batch and start < failed[1] < stop:
             stop = failed[1]
-        for savepoint in self._savepoints:
-            savepoint()
+        for set_mark in self._set_marks:
+            set_mark()
         mark = len(self.outputs)
         self.time = batch.timestamps[start]
         self.task_time.reach(self.time)
@@ -464,7 +466,7 @@ class GroupRuntime:
             stop = (start + stop) // 2
 
     def _undo(self, mark: int) -> None:
-        """Undo everything since the last savepoint."""
+        """Undo everything since the last undo mark."""
         del self.outputs[mark:]
         for undo in self._undos:
             undo()

@@ -54,7 +54,7 @@ def sendable_headers(where: str, headers: object) -> list[tuple[str, bytes | Non
     taken: list[tuple[str, bytes | None]] = []
     for header in headers:
         if not isinstance(header, tuple | list) or len(header) != 2:
-            _refuse_headers(where, f"a {type(header).__name__} in it that is no pair")
+            _refuse_headers(where, f"a {type(header).__name__} in it that is not a pair")
         name, value = header
         if not isinstance(name, str):
             _refuse_headers(where, f"a name of the type {type(name).__name__}")
@@ -66,5 +66,5 @@ def sendable_headers(where: str, headers: object) -> list[tuple[str, bytes | Non
 
 def _refuse_headers(where: str, given: str) -> NoReturn:
     raise InvalidArgumentError(
-        f"{where} got headers with {given}: give a list of pairs of a text and bytes, or None"
+        f"{where} got headers with {given}: give a list of pairs of a string and bytes, or None"
     )

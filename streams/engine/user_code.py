@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from common.config import Config
 from common.errors import ConfigError
-from streams.engine.user_frames import described
+from streams.engine.user_frames import ENGINE_FOLDER, ENGINE_PACKAGES, described
 
 _FORM = "write it as package.module:Name"
 
@@ -21,7 +22,48 @@ def form_problem(reference: str) -> str | None:
     module, _, name = reference.partition(":")
     if name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
         return None
-    return f'"{reference}" names no code: {_FORM}'
+    meant = ""
+    if is_dotted(reference):
+        module, _, name = reference.rpartition(".")
+        meant = f', did you mean "{module}:{name}"?'
+    return f'"{reference}" names no code: {_FORM}{meant}'
+
+
+def is_dotted(reference: str) -> bool:
+    """Whether a string is a name as in an import, such as `package.module.Name`."""
+    parts = reference.split(".")
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
+
+
+def require_other_names(modules: Sequence[str], python_path: Sequence[Path]) -> None:
+    """Raise ConfigError if a module of the user's has the name of one of this engine's packages.
+
+    Python would import one of them in the place of the other: which one differs between processes.
+    """
+    listed = {module.split(".")[0] for module in modules}
+    problems = []
+    for name in ENGINE_PACKAGES:
+        own = (ENGINE_FOLDER / name).resolve()
+        files = [file for file in _files_of(name, python_path) if own not in file.parents]
+        if files:
+            problems += [
+                f'the module "{name}" in {file} has the name of a package of this engine, so '
+                "Python would import only one of them: rename it"
+                for file in files
+            ]
+        elif name in listed:
+            problems.append(
+                f'module "{name}" of the list modules: in config.yaml is a package of this engine, '
+                f"{ENGINE_FOLDER / name}: rename your own module, or take the name off the list"
+            )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _files_of(name: str, folders: Sequence[Path]) -> list[Path]:
+    """Return the file of the module in each folder; a folder without `__init__.py` has none."""
+    specs = [PathFinder.find_spec(name, [str(folder)]) for folder in folders]
+    return [Path(spec.origin).resolve() for spec in specs if spec is not None and spec.origin]
 
 
 class UserCode:
@@ -30,8 +72,10 @@ class UserCode:
     def __init__(self, modules: Sequence[str] = (), python_path: Sequence[Path] = ()) -> None:
         """Take the allow-list; a package on the list includes its modules.
 
-        The folders of `python_path` are put at the front of `sys.path`.
+        The folders of `python_path` are put at the front of `sys.path`. Raises ConfigError for
+        modules with names of this engine's packages.
         """
+        require_other_names(modules, python_path)
         self._modules = modules
         self.python_path = python_path
         for folder in reversed(python_path):

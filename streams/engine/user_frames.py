@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 from common.errors import shorten
 
-_ROOT = Path(__file__).parents[2]
-_ENGINE = tuple(
-    f"{_ROOT / package}{os.sep}"
-    for package in ("admin", "common", "jobmanager", "streams", "taskmanager")
-)
+ENGINE_PACKAGES = ("admin", "common", "jobmanager", "streams", "taskmanager")
+ENGINE_FOLDER = Path(__file__).parents[2]
+"""The folder that the engine's packages are in."""
+
+_ENGINE = tuple(f"{ENGINE_FOLDER / package}{os.sep}" for package in ENGINE_PACKAGES)
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CALLED_BY_THE_ENGINE = ("confluent_kafka", "py4j", "pyarrow", "pyspark")
@@ -117,6 +119,22 @@ def place_of(error: BaseException) -> str:
     """Return `shop.py:17 in process`: the innermost line of user code; "" if there is none."""
     frames = Trace.of(error).user_frames
     return str(frames[-1]) if frames else ""
+
+
+def place_of_definition(defined: Callable[..., Any]) -> str:
+    """Return ` (shop.py:17 in process)`: where a class or a function of user code is defined.
+
+    Returns "" if that is not known, or not in user code.
+    """
+    found = inspect.unwrap(getattr(defined, "__func__", defined))
+    try:
+        path = inspect.getfile(found)
+        line = inspect.findsource(found)[1] + 1
+    except (OSError, TypeError):
+        return ""
+    if _origin_of_file(path) is not _Origin.USER:
+        return ""
+    return f" ({_file(path, found.__module__)}:{line} in {found.__name__})"
 
 
 def described(error: BaseException) -> str:

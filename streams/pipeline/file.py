@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common.config import is_config
 from common.fields import Fields
 from common.keys import Free, Key, map_schema, names
 from common.names import NAME_PATTERN, name_problem
@@ -50,7 +51,16 @@ FILE_KEYS: tuple[Key, ...] = (SOURCES, SINKS, PROCESSORS)
 
 
 def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
-    """Return the content of the file; each mistake is added to `problems`."""
+    """Return the content of the file; each mistake is added to `problems`.
+
+    Raises ConfigError if the file is a config.yaml.
+    """
+    if is_config(root):
+        problems.add(
+            root,
+            "this is a config.yaml, and pipeline.yaml is expected here: are the two files swapped?",
+        )
+        problems.raise_if_any()
     if not isinstance(root, Map):
         return PipelineFile(root, read_entries(root, problems))
     fields = Fields(root.pairs, problems, at=root, known=names(FILE_KEYS))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from common.config import Config
 from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
 from common.yaml_positions import Problems, read_yaml
+from streams.engine.user_code import require_other_names
 from streams.pipeline.file import read_pipeline
 from streams.pipeline.graph import check_graph, topological_order
 from streams.pipeline.kinds.kind import Means
@@ -15,16 +17,26 @@ from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.topics import Made, check_topics
 from streams.sql.spec import Queries
 
+StartProblem = Callable[[PipelineProcessor], str]
+"""Makes processors as their tasks would, and runs `init`; returns what is wrong, or ""."""
+
 
 def load_pipeline(
-    path: Path, config: Config, queries: Queries | None = None, *, with_classes: bool = False
+    path: Path,
+    config: Config,
+    queries: Queries | None = None,
+    *,
+    with_classes: bool = False,
+    start_problem: StartProblem | None = None,
 ) -> Pipeline:
     """Return the checked content of a pipeline.yaml.
 
     Imports and calls the users' functions that build topologies. With `queries`, lets Spark check
     the queries that it will run. `with_classes` imports users' classes and checks that they accept
-    their config. Raises ConfigError with every problem found.
+    their config. If all that is right, `start_problem` is called for each one that runs users'
+    processors. Raises ConfigError with every problem found.
     """
+    require_other_names(config.modules, config.python_path)
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
@@ -45,6 +57,12 @@ def load_pipeline(
     pipeline = Pipeline(processors, config.topic_names, config.parallelism, _partitions(processors))
     check_topics(file, pipeline, [*made.values()], problems)
     problems.raise_if_any()
+    if start_problem is not None:
+        for entry, processor in made.values():
+            kind = kind_of(processor.spec)
+            if kind.runs_user_processors and (wrong := start_problem(processor)):
+                problems.add(entry.at, f'"{entry.id}": {wrong}')
+        problems.raise_if_any()
     return pipeline
 
 

@@ -38,5 +38,5 @@ def settings_of(unit: Unit) -> GroupSettings:
         max_task_idle_ms=unit.spec.max_task_idle_ms,
         buffered_records=unit.spec.buffered_records,
         takes_inputs_as_they_come=kind.takes_records_as_they_are,
-        gathers=kind.needs_spark,
+        accumulates=kind.needs_spark,
     )

@@ -1,15 +1,18 @@
-"""Decides whether a lookup table may be read, by the config.yaml of this process.
+"""Decides whether a lookup table may be read, and where it is, by the config.yaml of this process.
 
 The definitions of the tables have no say in this: they arrive through a control topic.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from common.suggest import did_you_mean, one_of
-from common.table_settings import JDBC, TableSettings
+from common.table_settings import FILE_FORMATS, JDBC, TableSettings
 from streams.sql.spec import QueryError
 
 # Spark passes options that it does not know to the database's driver, as if they were in the URL.
@@ -32,12 +35,49 @@ _JDBC_OPTIONS = frozenset(
     }
 )
 
+# Formats whose path is a file or a folder. With others, it may be the name of a table.
+_FILES = frozenset({*FILE_FORMATS, "binaryfile", "delta", "xml"})
+# As Hadoop finds the scheme: s3a://bucket/t has one, rates/2026-01-31T10:00.csv has none.
+_HAS_SCHEME = re.compile(r"[^/]*:")
+_WILDCARD = re.compile(r"[\\{}\[\]*?]")
+
 
 def require_readable(settings: TableSettings, tables: Mapping[str, Any]) -> None:
     """Raise `QueryError` unless all these lookup tables may be read."""
     problems = table_problems(settings, tables)
     if problems:
         raise QueryError("; ".join(problems))
+
+
+def located(settings: TableSettings, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return lookup tables whose relative paths of files became absolute.
+
+    They are relative to the folder of this process's config.yaml, and `~` is the user's home. URIs
+    such as `s3a://bucket/t` and absolute paths stay as they are: Spark's settings say on which file
+    system an absolute path is.
+    """
+    return {name: _located(settings.folder, table) for name, table in tables.items()}
+
+
+def _located(folder: Path, table: Mapping[str, Any]) -> Mapping[str, Any]:
+    if table["format"].lower() not in _FILES:
+        return table
+    options = {
+        name: _absolute(folder, value) if name.lower() == "path" else value
+        for name, value in table.get("options", {}).items()
+    }
+    return {**table, "path": _absolute(folder, table.get("path", "")), "options": options}
+
+
+def _absolute(folder: Path, path: Any) -> Any:
+    if not isinstance(path, str):
+        return path  # Spark says what is wrong with it
+    expanded = os.path.expanduser(path)
+    if not path or _HAS_SCHEME.match(path) or (expanded == path and path.startswith("/")):
+        return path
+    # Hadoop does not decode "%20", so this is not `Path.as_uri`. Wildcards in `path` work.
+    literal = _WILDCARD.sub(r"\\\g<0>", str(folder))
+    return f"file://{os.path.join(literal, expanded)}"
 
 
 def table_problems(settings: TableSettings, tables: Mapping[str, Any]) -> list[str]:
@@ -60,7 +100,7 @@ def _problem(settings: TableSettings, table: Any) -> str | None:
         return "it is not a map"
     format_, options = table.get("format"), table.get("options", {})
     if not isinstance(format_, str):
-        return "its format is not a text"
+        return "its format is not a string"
     if not isinstance(options, Mapping) or not all(isinstance(v, str) for v in options.values()):
         return "its options are not a map of texts"
     if format_ == JDBC:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 from common.specs import Format
 from streams.errors import StreamsError
 from streams.record import Batch, items_of
@@ -114,7 +114,7 @@ def header_array(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -
     return pa.array(rows, HEADERS)
 
 
-def header_items(column: pa.ChunkedArray) -> list[Headers] | None:
+def header_items(column: pa.ChunkedArray) -> list[KafkaHeaders] | None:
     """Return the headers of a column; `None` if no record has any."""
     if column.null_count == len(column):
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from common.java import find_java
@@ -44,6 +45,9 @@ QUIET = {
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Settings of a driver that must be reachable from this host only."""
 
+_LAUNCH = Path(__file__).parent / "launch.sh"
+_BASH_ENV = "BASH_ENV"
+
 _SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
 
 
@@ -65,3 +69,21 @@ def set_environment(python_path: Sequence[Path], worker_python: str = sys.execut
     folders = [*map(str, python_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     if folders:
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+
+
+@contextmanager
+def without_incubator_module() -> Iterator[None]:
+    """Start Spark's JVM without `jdk.incubator.vector`, of which each start would warn on stderr.
+
+    Spark's launcher adds the module, which only its machine learning uses, and has no setting to
+    leave it out. So bash, which runs the launcher, reads `launch.sh` first. If bash has another
+    file to read already, nothing changes.
+    """
+    if _BASH_ENV in os.environ:
+        yield
+        return
+    os.environ[_BASH_ENV] = str(_LAUNCH)
+    try:
+        yield
+    finally:
+        del os.environ[_BASH_ENV]

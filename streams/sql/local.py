@@ -13,7 +13,7 @@ from streams.engine.user_code import UserCode
 from streams.sql.environment import LOOPBACK, QUIET, set_environment
 from streams.sql.queries import SparkQueries
 from streams.sql.session import start_session
-from streams.sql.spec import Query, QuerySpec
+from streams.sql.spec import QuerySpec, SparkQuery
 
 _OF_CLUSTERS = re.compile(
     r"spark\.(?:master$|submit\.|deploy\.|standalone\.|yarn\.|kubernetes\.|cores\.|task\.|executor\."
@@ -36,7 +36,7 @@ class LocalQueries:
         self._conf = conf
         self._readable = readable
 
-    def open(self, spec: QuerySpec) -> Query:
+    def open(self, spec: QuerySpec) -> SparkQuery:
         """See `Queries.open`. Also raises `UnavailableError` without Java 17."""
         running = SparkContext._active_spark_context
         if running is None:

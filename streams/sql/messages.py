@@ -51,7 +51,7 @@ def one_line(error: Exception) -> str:
 
 
 def may_be_a_records_fault(error: Exception) -> bool:
-    """Whether the query could succeed with another record; if not, Spark itself is in trouble."""
+    """Whether the query could succeed with another record; if not, Spark itself is failing."""
     if isinstance(error, PythonException):
         return "worker exited unexpectedly" not in str(error)
     if not isinstance(error, PySparkException | Py4JJavaError):

@@ -31,7 +31,7 @@ from common.errors import ConfigError
 from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.engine.user_frames import place_of
-from streams.sql.access import require_readable
+from streams.sql.access import located, require_readable
 from streams.sql.columns import schema_of
 from streams.sql.messages import may_be_a_records_fault, one_line
 from streams.sql.output import require_plain_types, shaped
@@ -103,7 +103,7 @@ class SparkQueries:
             raise QueryError(self._refusal)
         require_readable(self._readable, spec.tables)
         with _translated():
-            tables = self._tables.take(spec.tables)
+            tables = self._tables.take(located(self._readable, spec.tables))
             try:
                 return RunningQuery(self._session, spec, tables, self._code, self._tables)
             except BaseException:
@@ -125,7 +125,7 @@ class _Plan:
 
 
 class RunningQuery:
-    """See `Query`."""
+    """See `SparkQuery`."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class RunningQuery:
         return self._plan.columns
 
     def run(self, table: pa.Table) -> pa.Table:
-        """See `Query.run`."""
+        """See `SparkQuery.run`."""
         with _translated():
             self._enter_thread()
             plan = self._newest_plan()

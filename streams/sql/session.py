@@ -9,7 +9,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from streams.sql.environment import without_secrets
+from streams.sql.environment import without_incubator_module, without_secrets
 
 
 def start_session(settings: Mapping[str, str]) -> SparkSession:
@@ -26,7 +26,8 @@ def start_session(settings: Mapping[str, str]) -> SparkSession:
 
 def _start(settings: Mapping[str, str]) -> SparkContext:
     """Start the JVM without secrets, which its command line would show; set them afterwards."""
-    gateway = launch_gateway(_conf(without_secrets(settings)))  # type: ignore[no-untyped-call]
+    with without_incubator_module():
+        gateway = launch_gateway(_conf(without_secrets(settings)))  # type: ignore[no-untyped-call]
     return SparkContext(conf=_conf(settings), gateway=gateway)
 
 

@@ -53,7 +53,7 @@ class QuerySpec:
         return cls(**json.loads(text))
 
 
-class Query(Protocol):
+class SparkQuery(Protocol):
     """A query that is ready to run. One thread at a time."""
 
     @property
@@ -75,7 +75,7 @@ class Query(Protocol):
 class Queries(Protocol):
     """Runs queries, on a Spark session here or on the TaskManager's driver."""
 
-    def open(self, spec: QuerySpec) -> Query:
+    def open(self, spec: QuerySpec) -> SparkQuery:
         """Prepare a query, which takes seconds the first time.
 
         Raises `QueryError` with the reason if it cannot be run batch by batch, or `SparkLostError`.

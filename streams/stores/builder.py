@@ -64,7 +64,9 @@ class StoreBuilder(Generic[K, V]):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise TopologyError(f"the name of a store is a text, not a {type(self.name).__name__}")
+            raise TopologyError(
+                f"the name of a store is a string, not a {type(self.name).__name__}"
+            )
         problem = name_problem(self.name)
         if problem:
             raise TopologyError(f'the name "{self.name}" of a store {problem}')

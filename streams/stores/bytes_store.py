@@ -48,7 +48,7 @@ class StoreBytes(Protocol):
 class BytesStore(ABC):
     """Key-value pairs of bytes that change with a transaction.
 
-    Writes of the open transaction stay in `uncommitted` until `commit`. `savepoint` and `undo` take
+    Writes of the open transaction stay in `uncommitted` until `commit`. `mark` and `undo` take
     back the writes of one record. Only one thread uses a store.
 
     A key has two forms. `get`, `put`, `restore` and `uncommitted` take the key as it is in the
@@ -151,14 +151,14 @@ class BytesStore(ABC):
         self._scans.add(scan)
         return scan
 
-    def savepoint(self) -> None:
-        """Forget how to undo what was written so far."""
+    def mark(self) -> None:
+        """Set the undo mark: forget how to undo what was written so far."""
         if self._undo:
             self._undo = []
             self._saved_timestamp = self.max_timestamp
 
     def undo(self) -> None:
-        """Set the open transaction back to the last savepoint, or to its beginning."""
+        """Set the open transaction back to the last mark, or to its beginning."""
         self._readers.read_all()
         self.generation += 1
         for keys, formers in reversed(self._undo):

@@ -239,7 +239,7 @@ def _checked(store: str, pairs: Iterable[tuple[K, V]]) -> Iterator[tuple[K, V]]:
 def warn_of_empty_range(store: str) -> None:
     """Log that a range of keys ends before it begins."""
     logger.warning(
-        "range of keys is empty: its begin is behind its end in the order of serialized keys, "
-        "in which negative numbers stand behind positive ones",
+        "range of keys is empty: its begin comes after its end in the order of serialized keys, "
+        "in which negative numbers sort after positive ones",
         store=store,
     )

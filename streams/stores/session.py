@@ -40,7 +40,7 @@ class SessionStore(SegmentedStore[K, V]):
             self._store.put(key, None if value is None else self._write(value))
 
     def remove(self, session: Windowed[K]) -> None:
-        """Remove a session; it is no error if the session does not exist or has expired."""
+        """Remove a session; it is not an error if the session does not exist or has expired."""
         key = self._stored(session)
         if session.window.end >= self._live_from:
             self._store.put(key, None)

@@ -11,8 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from common.config import load_config
+from common.config import Config, load_config
 from common.messages import replicas
+from common.pipeline import Pipeline
+from common.processors import SOURCE, PipelineProcessor
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from streams import serdes
@@ -24,14 +26,13 @@ from streams.engine.outputs import OutputColumns
 from streams.engine.recent import WINDOW_MS, RecentCount
 from streams.engine.record_queues import NEVER_WAIT
 from streams.engine.user_code import UserCode
+from streams.engine.user_errors import reason
 from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
 from streams.group_settings import GroupSettings
-from streams.partitioning import default_partition
 from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.patterns import with_matching_topics
 from streams.pipeline.units import group_of, settings_of, sharing_key
-from streams.record import Headers
 from streams.serdes import Serde
 from streams.stores import (
     KeyValueStore,
@@ -40,8 +41,16 @@ from streams.stores import (
     VersionedKeyValueStore,
     WindowStore,
 )
-from streams.testing.driver_groups import FollowedStore, RunningGroup
-from streams.testing.driver_topics import Entry, Piped, TestInputTopic, TestOutputTopic
+from streams.testing.driver_groups import FollowedStore, RunningGroup, held_back
+from streams.testing.driver_topics import (
+    Entry,
+    Piped,
+    TestInputTopic,
+    TestOutputTopic,
+    batch_of,
+    entries_of,
+    placed,
+)
 from streams.topology import Topology
 
 S = TypeVar("S")
@@ -54,7 +63,6 @@ _GETTERS: Mapping[type, str] = {
     WindowStore: "get_window_store",
     SessionStore: "get_session_store",
 }
-_TASK = 0
 
 
 class TopologyTestDriver:
@@ -140,25 +148,36 @@ class TopologyTestDriver:
         `sql` and `dataframe` start Spark in this process.
         """
         loaded = load_config(Path(config))
-        code = UserCode.of(loaded)
         # One task each, even if an internal topic sets its own number of partitions.
         found = replace(load_pipeline(Path(pipeline), loaded), partitions={}, parallelism=1)
-        units = replicas(with_matching_topics(found, partitions or {}))
+        found = with_matching_topics(found, partitions or {})
+        return cls._of_pipeline(found, loaded, partitions or {}, initial_wall_clock_ms)
+
+    @classmethod
+    def _of_pipeline(
+        cls,
+        pipeline: Pipeline,
+        config: Config,
+        partitions: Mapping[str, int] = {},
+        initial_wall_clock_ms: int = 0,
+    ) -> TopologyTestDriver:
+        code = UserCode.of(config)
+        units = replicas(pipeline)
         queries = None
         if any(kind_of(unit.spec).needs_spark for unit in units):
             # Imported late: Spark takes a while to import, and most pipelines do not need it.
             from streams.sql.local import LocalQueries
 
-            queries = LocalQueries(code, loaded.tables, loaded.spark.conf)
+            queries = LocalQueries(code, config.tables, config.spark.conf)
         driver = cls.__new__(cls)
         driver._start(
             [
                 (unit.name, group_of(unit, code, queries), settings_of(unit), sharing_key(unit))
                 for unit in units
             ],
-            partitions or {},
+            partitions,
             initial_wall_clock_ms,
-            loaded.job_name or "",
+            config.job_name or "",
         )
         return driver
 
@@ -396,70 +415,37 @@ class TopologyTestDriver:
         """Return the largest size that a record may have."""
         return NO_LIMIT
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         """Confirm the limit of a topic: it never changes."""
+
+    def held_back(self, topic: str) -> str:
+        """Return which records wait that may lead to records of a topic, and for what; or ""."""
+        return held_back(topic, self._groups, self.now_ms)
 
     def write(self, topic: str, records: Sequence[Piped]) -> None:
         """Write a run of records to a topic from outside, and process all that follows from it."""
         self._require_open()
-        self._append(topic, [self._placed(topic, *record, -1) for record in records])
+        partitions = self.num_partitions(topic)
+        self._append(topic, [placed(record, partitions) for record in records])
         self._each(lambda group: None)
 
     def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
         """Write the outputs of a group to their topics."""
         self.count(figures)
         for output in outputs:
-            if isinstance(output, OutputColumns):
-                topic = output.topic
-                keyless = output.keyless_partition or 0
-                headers = output.headers or [None] * len(output.keys)
-                columns = (output.keys, output.values, output.timestamps, headers)
-                self._append(
-                    topic,
-                    [
-                        self._placed(topic, *record, keyless if record[0] is None else -1)
-                        for record in zip(*columns, strict=True)
-                    ],
-                )
-            else:
-                topic, key, value, partition, timestamp, of_one = output
-                entry = self._placed(topic, key, value, timestamp, of_one, partition)
-                self._append(topic, [entry])
+            topic = output.topic if isinstance(output, OutputColumns) else output[0]
+            self._append(topic, entries_of(output, self.num_partitions(topic)))
 
     def count(self, figures: Figures) -> None:
         """Add to the metrics."""
         self._figures += figures
         self._enforced.add(figures.enforced, self.now_ms)
 
-    def _placed(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers | None,
-        partition: int,
-    ) -> Entry:
-        """Return a record with its partition; the key decides the partition if it is -1."""
-        if partition < 0:
-            count = self.num_partitions(topic)
-            partition = default_partition(key, count) if key is not None else 0
-        return key, value, timestamp, headers or (), partition
-
     def _append(self, topic: str, entries: Sequence[Entry]) -> None:
         if not entries:
             return
         log = self.log(topic)
-        keys, values, timestamps, headers, _ = zip(*entries, strict=True)
-        batch = RecordBatch(
-            topic,
-            _TASK,
-            keys,
-            values,
-            timestamps,
-            range(len(log), len(log) + len(entries)),
-            [list(of_one) for of_one in headers] if any(headers) else None,
-        )
+        batch = batch_of(topic, len(log), entries)
         self._pending += [(reader, batch) for reader in self._readers if topic in reader.topics]
         log += entries
 
@@ -485,3 +471,18 @@ class TopologyTestDriver:
     def _require_open(self) -> None:
         if self._closed:
             raise StreamsError("the driver is closed")
+
+
+def start_problem(processor: PipelineProcessor, config: Config) -> str:
+    """Make a processor of pipeline.yaml as its tasks would, and run `init` and `close`.
+
+    Its stores are empty and in memory. Returns what is wrong and where in user code, or "".
+    """
+    # The topics that a pattern will match are not known here, and `init` does not see them.
+    known = processor if processor.from_ else replace(processor, from_=(SOURCE,))
+    try:
+        pipeline = Pipeline((known,), config.topic_names, parallelism=1)
+        TopologyTestDriver._of_pipeline(pipeline, config).close()
+    except Exception as error:
+        return reason(error)
+    return ""

@@ -9,18 +9,17 @@ from common.record_batch import OutputRecord, RecordBatch
 from streams.engine.global_task import GlobalTask
 from streams.engine.group_task import Figures, GroupTask, ProcessingFailedError
 from streams.engine.node_group import GlobalStore, NodeGroup
-from streams.engine.outputs import Outlet, OutputColumns
+from streams.engine.outputs import OutputColumns, OutputTopics
 from streams.engine.user_errors import Explanation
 from streams.errors import StreamsError
 from streams.group_settings import GroupSettings
 from streams.stores.bytes_store import BytesStore
+from streams.testing.driver_topics import TASK
 
 T = TypeVar("T")
 
-_TASK = 0
 
-
-class Host(Outlet, Protocol):
+class Host(OutputTopics, Protocol):
     """What node groups need of the `TopologyTestDriver` that runs them."""
 
     now_ms: int
@@ -48,13 +47,13 @@ class RunningGroup:
         """Make the processors. Raises what they raise in `init`."""
         self._group = group
         self._dead_letter_topic = settings.dead_letter_topic
-        self._task_id = f"{name}_{_TASK}"
+        self._task_id = f"{name}_{TASK}"
         self._driver = driver
         self._stores: dict[str, BytesStore] = {s.name: s.open_in_memory() for s in group.stores}
         found = (topic for topic in driver.partitions if self.matches(topic))
         self.topics = tuple(dict.fromkeys((*group.in_topics, *found)))
         """The topics that the group reads."""
-        self._partitions = [(topic, _TASK) for topic in self.topics]
+        self._partitions = [(topic, TASK) for topic in self.topics]
         self.failure: ProcessingFailedError | None = None
         self.task = GroupTask(
             group,
@@ -62,9 +61,9 @@ class RunningGroup:
             settings,
             application_id=application_id,
             task_id=self._task_id,
-            number=_TASK,
+            number=TASK,
             stores=self._stores,
-            outlet=driver,
+            output_topics=driver,
             clock_ms=lambda: driver.now_ms,
             global_stores={follower.name: follower.task.view for follower in followers},
         )
@@ -72,6 +71,19 @@ class RunningGroup:
             follower.users.append(self)
         self._commits = 0
         self._commit()
+
+    @property
+    def waits_until_ms(self) -> int | None:
+        """When records are processed that wait for another input, by the driver's wall clock.
+
+        `None` if none waits for that, or if the task has stopped.
+        """
+        return None if self.failure is not None else self.task.waits_until_ms
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait."""
+        return sum(map(self.task.waiting, self._partitions))
 
     @property
     def out_topics(self) -> tuple[str, ...]:
@@ -146,7 +158,7 @@ class FollowedStore:
         self._driver = driver
         self.task = GlobalTask(
             store,
-            [(store.topic, _TASK)],
+            [(store.topic, TASK)],
             store.store.open_in_memory(),
             application_id=application_id,
             clock_ms=lambda: driver.now_ms,
@@ -163,3 +175,27 @@ class FollowedStore:
             raise error.error from error.error.__cause__
         finally:
             self._driver.count(Figures(dropped=self.task.take_dropped()))
+
+
+def held_back(topic: str, groups: Sequence[RunningGroup], now_ms: int) -> str:
+    """Return which records wait that may lead to records of a topic, and for what; or ""."""
+    waiting = [g for g in _leading_to(topic, groups) if g.waits_until_ms is not None]
+    if not waiting:
+        return ""
+    count = sum(group.waiting for group in waiting)
+    wait_ms = max(group.waits_until_ms or 0 for group in waiting) - now_ms
+    records = "1 record waits" if count == 1 else f"{count} records wait"
+    return f"{records}: advance the wall clock by {wait_ms} ms (max_task_idle_ms)"
+
+
+def _leading_to(topic: str, groups: Sequence[RunningGroup]) -> list[RunningGroup]:
+    """Return the groups whose records may lead to records of a topic, also by way of others."""
+    found: list[RunningGroup] = []
+    topics = [topic]
+    while topics:
+        written = topics.pop()
+        for group in groups:
+            if group not in found and (written in group.out_topics or group.chooses_topics):
+                found.append(group)
+                topics += group.topics
+    return found

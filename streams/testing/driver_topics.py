@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from common.record_batch import OutputRecord, RecordBatch
+from streams.engine.outputs import OutputColumns
 from streams.engine.sendable import check_timestamp, sendable_headers
 from streams.errors import StreamsError
+from streams.partitioning import default_partition
 from streams.record import Headers, Record
 from streams.serdes import Serde
 
 NO_TIMESTAMP = -1
+TASK = 0
+"""The number of the only task of each group, and of the partition that it reads."""
+
+T = TypeVar("T")
 
 Entry = tuple[bytes | None, bytes | None, int, Headers, int]
 """Key, value, timestamp, headers and partition of a record of a topic."""
@@ -30,6 +37,45 @@ class Driver(Protocol):
 
     def log(self, topic: str) -> list[Entry]:
         """Return all records that were written to a topic."""
+
+    def held_back(self, topic: str) -> str:
+        """Return which records wait that may lead to records of a topic, and for what; or ""."""
+
+
+def placed(record: Piped, partitions: int, partition: int = -1) -> Entry:
+    """Return a record with its partition; the key decides the partition if it is -1."""
+    key, value, timestamp, headers = record
+    if partition < 0:
+        partition = default_partition(key, partitions) if key is not None else 0
+    return key, value, timestamp, headers, partition
+
+
+def entries_of(output: OutputRecord | OutputColumns, partitions: int) -> list[Entry]:
+    """Return the records that a task sends to a topic with that many partitions."""
+    if not isinstance(output, OutputColumns):
+        _, key, value, partition, timestamp, of_one = output
+        return [placed((key, value, timestamp, of_one or ()), partitions, partition)]
+    keyless = output.keyless_partition or 0
+    headers = output.headers or [None] * len(output.keys)
+    columns = zip(output.keys, output.values, output.timestamps, headers, strict=True)
+    return [
+        placed((key, value, timestamp, of_one or ()), partitions, keyless if key is None else -1)
+        for key, value, timestamp, of_one in columns
+    ]
+
+
+def batch_of(topic: str, first_offset: int, entries: Sequence[Entry]) -> RecordBatch:
+    """Return one or more records of a topic as the task that reads them gets them."""
+    keys, values, timestamps, headers, _ = zip(*entries, strict=True)
+    return RecordBatch(
+        topic,
+        TASK,
+        keys,
+        values,
+        timestamps,
+        range(first_offset, first_offset + len(entries)),
+        [list(of_one) for of_one in headers] if any(headers) else None,
+    )
 
 
 class ReadRecord(Record):
@@ -131,6 +177,7 @@ class TestOutputTopic:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
     ) -> None:
+        self._driver = driver
         self._log = driver.log(name)
         self._name = name
         self._key_serde = key_serde
@@ -142,10 +189,37 @@ class TestOutputTopic:
         """How many records have not been read yet."""
         return len(self._log) - self._position
 
+    @property
+    def held_back(self) -> str:
+        """Which records wait that may lead to records of this topic, and for what; or "".
+
+        Such as "1 record waits: advance the wall clock by 500 ms (max_task_idle_ms)".
+        """
+        return self._driver.held_back(self._name)
+
     def read_record(self) -> ReadRecord:
-        """Return the next record. Raises `StreamsError` if there is none."""
+        """Return the next record. Raises `StreamsError` if there is none, and says what waits."""
         if not self.size:
-            raise StreamsError(f"topic {self._name} has no more records")
+            held_back = self.held_back
+            raise StreamsError(
+                f"topic {self._name} has nothing to read yet: {held_back}"
+                if held_back
+                else f"topic {self._name} has no more records"
+            )
+        return self._next()
+
+    def read_records(self) -> list[ReadRecord]:
+        """Return all records that have not been read yet.
+
+        If there are none because records wait, the `repr` of the list says so.
+        """
+        return self._or_held_back([self._next() for _ in range(self.size)])
+
+    def read_key_values(self) -> list[tuple[Any, Any]]:
+        """Return keys and values of all records that have not been read yet; see `read_records`."""
+        return self._or_held_back([(record.key, record.value) for record in self.read_records()])
+
+    def _next(self) -> ReadRecord:
         key, value, timestamp, headers, partition = self._log[self._position]
         self._position += 1
         return ReadRecord(
@@ -157,10 +231,17 @@ class TestOutputTopic:
             partition,
         )
 
-    def read_records(self) -> list[ReadRecord]:
-        """Return all records that have not been read yet."""
-        return [self.read_record() for _ in range(self.size)]
+    def _or_held_back(self, found: list[T]) -> list[T]:
+        held_back = "" if found else self.held_back
+        return _HeldBack(held_back) if held_back else found
 
-    def read_key_values(self) -> list[tuple[Any, Any]]:
-        """Return keys and values of all records that have not been read yet."""
-        return [(record.key, record.value) for record in self.read_records()]
+
+class _HeldBack(list[T]):
+    """An empty list; its `repr`, which a failed assertion shows, says what is held back."""
+
+    def __init__(self, held_back: str) -> None:
+        super().__init__()
+        self._held_back = held_back
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()} ({self._held_back})"

@@ -46,7 +46,6 @@ _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
 _STEPS = ("produce", "assert", "advance", "store")
 
-
 T = TypeVar("T")
 
 
@@ -259,7 +258,8 @@ class _Run:
             for index, record in enumerate(found)
         ]
         if not _is_same(shown, wanted):
-            raise _MismatchError(f"{name} has {_text(shown)}, expected {_text(wanted)}")
+            why = f" yet, as {output.held_back}" if not found and output.held_back else ""
+            raise _MismatchError(f"{name} has {_text(shown)}{why}, expected {_text(wanted)}")
 
     def _check_store(self, fields: Fields) -> None:
         name = fields.text(_STORE)

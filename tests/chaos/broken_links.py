@@ -17,7 +17,7 @@ def _link(rig: Rig) -> Link:
 
 
 def _break_past_detection(rig: Rig, what: str) -> None:
-    """Wait until the others have taken over, then mend the link, which was just broken."""
+    """Wait until the others have taken over, then repair the link, which was just broken."""
     seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     time.sleep(rig.random.uniform(0, 6) * HEARTBEAT_S)
     _link(rig).mend()

@@ -15,7 +15,7 @@ from admin.daemons import Daemon
 from tests.chaos.catalog import fault
 from tests.chaos.garbage import messages
 from tests.chaos.pipelines import REWIRED, START, WITHOUT_ADDER
-from tests.chaos.rig import HEARTBEAT_S, Rig, eventually, require_undisturbed
+from tests.chaos.rig import HEARTBEAT_S, Rig, eventually, require_unaffected
 from tests.engine import signal_session
 
 END_TIMEOUT_S = 30.0
@@ -35,7 +35,7 @@ def _wait_for_new_epoch(rig: Rig, before: ClusterStatus) -> ClusterStatus:
     epoch = before.job_manager.epoch
     assert epoch is not None
 
-    def rules(status: ClusterStatus) -> bool:
+    def leads(status: ClusterStatus) -> bool:
         info = status.job_manager
         return (
             info.presence is Presence.UP
@@ -44,7 +44,7 @@ def _wait_for_new_epoch(rig: Rig, before: ClusterStatus) -> ClusterStatus:
             and status.all_run
         )
 
-    return rig.engine.wait_until(rules, 60)
+    return rig.engine.wait_until(leads, 60)
 
 
 @fault("kill-jobmanager")
@@ -59,7 +59,7 @@ def kill_jobmanager(rig: Rig) -> None:
     after = _wait_for_new_epoch(rig, before)
     rig.mark()
     seconds_later = rig.wait_for_flow()
-    require_undisturbed(before, after)
+    require_unaffected(before, after)
     rig.say(
         f"JobManager killed; all keys flow after {seconds:.1f} s, and with the next one after "
         f"{seconds_later:.1f} s; no task moved"
@@ -98,7 +98,7 @@ def kill_jobmanager_in_move(rig: Rig) -> None:
 
 @fault("two-jobmanagers")
 def two_jobmanagers(rig: Rig) -> None:
-    """A second JobManager is started beside the first: the first one ends, no task moves."""
+    """A second JobManager is started next to the first: the first one ends, no task moves."""
     before = rig.wait_until_whole()
     former = rig.job_manager
     rig.job_manager = rig.start_job_manager()
@@ -107,7 +107,7 @@ def two_jobmanagers(rig: Rig) -> None:
     rig.mark()
     seconds = rig.wait_for_flow()
     after = _wait_for_new_epoch(rig, before)
-    require_undisturbed(before, after)
+    require_unaffected(before, after)
     rig.say(f"a second JobManager took over; all keys flow after {seconds:.1f} s, no task moved")
 
 
@@ -139,7 +139,7 @@ def edit_pipeline(rig: Rig) -> None:
         seconds = rig.wait_for_flow()
         ids = {node.id for node in rig.engine.pipeline.processors}
         assert {task.task.processor for task in after.tasks} == ids
-        require_undisturbed(before, after, "Counter")
+        require_unaffected(before, after, "Counter")
         rig.say(f"pipeline edited ({name}); all keys flow after {seconds:.1f} s, Counter goes on")
         time.sleep(rig.random.uniform(0, 2))
 
@@ -153,7 +153,7 @@ def same_id(rig: Rig) -> None:
     _expect_refusal(second, tm_id)
     rig.mark()
     seconds = rig.wait_for_flow()
-    require_undisturbed(before, rig.wait_until_whole())
+    require_unaffected(before, rig.wait_until_whole())
     rig.say(f"a second TaskManager {tm_id} was refused; all keys flow after {seconds:.1f} s")
 
 
@@ -165,7 +165,7 @@ def _expect_refusal(second: Daemon, tm_id: int) -> None:
 
 @fault("control-garbage")
 def control_garbage(rig: Rig) -> None:
-    """Garbage on every control topic: rejected and counted, nobody dies, nothing moves."""
+    """Garbage on every control topic: rejected and counted; no process ends, no task moves."""
     before = rig.wait_until_whole()
     daemons = [rig.job_manager, *rig.task_managers.values()]
     counts_before = _rejections(daemons)
@@ -176,7 +176,7 @@ def control_garbage(rig: Rig) -> None:
     time.sleep(4 * HEARTBEAT_S)
     after = rig.wait_until_whole()
     assert all(daemon.exit_code is None for daemon in daemons), "a daemon ended"
-    require_undisturbed(before, after)
+    require_unaffected(before, after)
     counts = [a - b for a, b in zip(_rejections(daemons), counts_before, strict=True)]
     assert all(counts), f"not everybody rejected something: {counts}"
     rig.say(f"{taken} garbage messages; all keys flow after {seconds:.1f} s, no task moved")
@@ -225,5 +225,5 @@ def clock_jump(rig: Rig) -> None:
     seconds = rig.wait_for_flow()
     rig.clock_file(name).write_text("0")
     after = rig.wait_until_whole()
-    require_undisturbed(before, after)
+    require_unaffected(before, after)
     rig.say(f"clock of {name} {shift_s:+d} s; all keys flow after {seconds:.1f} s, no task moved")

@@ -77,11 +77,11 @@ def _key(rig: Rig, kind: str) -> bytes:
 
 @fault("poison-record")
 def poison_record(rig: Rig) -> None:
-    """A value that is no number: to Adder's dead letters, and counted by Counter."""
+    """A value that is not a number: to Adder's dead letters, and counted by Counter."""
     key = _key(rig, "poison")
     _write(rig, key, b"poison")
     rig.mark()
-    _expect_dead_letter(rig, "Adder", (key, b"poison"), [b"the value is no integer"])
+    _expect_dead_letter(rig, "Adder", (key, b"poison"), [b"the value is not an integer"])
     _expect_result(rig, (key, b"1"))
     rig.say(f"poison record put aside; all keys flow after {rig.wait_for_flow():.1f} s")
 
@@ -99,7 +99,7 @@ def keyless_record(rig: Rig) -> None:
 
 @fault("large-record")
 def large_record(rig: Rig) -> None:
-    """A record of 1 MB that is no number: forwarded, counted, and whole in the dead letters."""
+    """A record of 1 MB that is not a number: forwarded, counted, and whole in the dead letters."""
     key, value = _key(rig, "large"), b"x" * LARGE_BYTES
     _write(rig, key, value)
     rig.mark()

@@ -1,6 +1,6 @@
 """Topics that lose records, vanish or may no longer be used: the end of a task, with a reason.
 
-Each round runs a separate small job next to the large one, since nothing mends its tasks.
+Each round runs a separate small job next to the large one, since nothing repairs its tasks.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import time
 from common.messages import MISSED_BEATS
 from tests.chaos.broken_transactions import wait_for
 from tests.chaos.catalog import fault
-from tests.chaos.rig import HEARTBEAT_S, TRANSACTION_TIMEOUT_S, Rig, require_undisturbed
+from tests.chaos.rig import HEARTBEAT_S, TRANSACTION_TIMEOUT_S, Rig, require_unaffected
 from tests.engine import signal_session
 
 END_TIMEOUT_S = 30.0
@@ -67,7 +67,7 @@ def hang_past_transaction_timeout(rig: Rig) -> None:
 
 @fault("hang-for-ever")
 def hang_for_ever(rig: Rig) -> None:
-    """A PipelineThread hangs for ever: its TaskManager kills it and starts another one."""
+    """A PipelineThread hangs forever: its TaskManager kills it and starts another one."""
     victim = rig.some_task_manager()
     pid = rig.worker_pid(victim)
     sign = rig.set_fault(victim, "before-produce", "stop")
@@ -142,7 +142,7 @@ def pause_short(rig: Rig) -> None:
     seconds = rig.wait_for_flow()
     rig.say(f"TaskManager {paused} paused for {pause_s:.1f} s; all keys flow after {seconds:.1f} s")
     time.sleep(1.5 * HEARTBEAT_S)
-    require_undisturbed(before, rig.now())
+    require_unaffected(before, rig.now())
 
 
 @fault("stop-gracefully")

@@ -12,7 +12,7 @@ Act = Callable[[Rig], None]
 
 
 class SkippedError(Exception):
-    """This machine cannot cause the fault; the message says why."""
+    """This machine cannot cause the fault; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Seeded garbage for the control topics; no part of it may be obeyed or do harm."""
+"""Seeded garbage for the control topics; no part of it may be carried out or do harm."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def messages(
     """Yield records without end, the same ones for the same state of `random`.
 
     `task_managers` and `tasks` are those of the pipeline, whose ids are also used. No record is
-    larger than 1 MB. No record is meant to be obeyed. Reports come from TaskManagers that are
+    larger than 1 MB. No record is meant to be carried out. Reports come from TaskManagers that are
     leaving but never existed, or whose id is out of range. Commands are addressed to incarnations
     that do not exist. A forged `sos` only makes the JobManager lead under a new epoch.
     """

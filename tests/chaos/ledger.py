@@ -89,7 +89,7 @@ class _Stream:
 class Ledger:
     """Checks the records of the sink, in the order of each partition.
 
-    While the pipeline is being edited, it may lack an Adder. Then there are no sums and no pairs,
+    While the pipeline is being edited, it may lack an Adder. Then sums and pairs are missing,
     from `suspend_sums` to `resume_sums`.
     """
 

@@ -49,7 +49,7 @@ FIRST = 0
 """The TaskManager with `Rig.link` and `Rig.small_disk`."""
 
 
-def require_undisturbed(before: ClusterStatus, after: ClusterStatus, processor: str = "") -> None:
+def require_unaffected(before: ClusterStatus, after: ClusterStatus, processor: str = "") -> None:
     """Raise AssertionError if a task, of one processor or of all, moved or started again.
 
     Its figures must not be smaller than before either: they begin again at zero when a task is
@@ -60,7 +60,7 @@ def require_undisturbed(before: ClusterStatus, after: ClusterStatus, processor: 
     moved = [task for task in then if then[task][:2] != now[task][:2]]
     assert not moved, f"moved or started again: {[(t, then[t], now[t]) for t in moved]}"
     anew = [task for task in then if now[task][2] < then[task][2]]
-    assert not anew, f"given up and begun anew: {[(t, then[t], now[t]) for t in anew]}"
+    assert not anew, f"given up and begun again: {[(t, then[t], now[t]) for t in anew]}"
 
 
 def _placement(status: ClusterStatus, processor: str) -> dict[str, tuple[int | None, int, int]]:

@@ -37,7 +37,7 @@ SIGN = "a sabotage acts"
 
 _MAX_SIGNS = 10
 _TIMEOUT_S = 10
-_signs = 0
+_connections = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,15 @@ def _instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 def _acts(detail: str = "") -> None:
     """Leave a sign in the log, at most a few times per process."""
-    global _signs
-    if _signs < _MAX_SIGNS:
-        _signs += 1
+    global _connections
+    if _connections < _MAX_SIGNS:
+        _connections += 1
         print(SIGN, detail, file=sys.stderr, flush=True)
 
 
 @_sabotage("random-ids", "pause-past-detection")
 def random_ids() -> None:
-    """Transactional ids are random, so nobody fences a former owner."""
+    """Transactional ids are random, so a new owner does not fence the former one."""
 
     @_instead_of(TaskProducer, "__init__")
     def init(original: Any, self: Any, config: Any, transactional_id: str, *rest: Any) -> None:

@@ -59,7 +59,7 @@ def test_a_backfill_that_is_killed_goes_on_with_what_is_not_done(tmp_path: Path)
         process.wait()
     done = sorted(work.glob("stage-Query/*/figures.json"))
     assert len(done) == 2
-    # Whoever did the query again would find this.
+    # If the query ran again, it would find this.
     for path in done:
         path.write_text(path.read_text().replace('"skipped": 0', '"skipped": 1'))
     gate.touch()

@@ -74,7 +74,7 @@ def write_until(made: Engine, orders: list[Row], wanted: set[Row]) -> None:
 def test_all_tasks_read_all_partitions_of_a_global_topic_and_see_what_comes(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
-    """What was there before is seen by the first record, with three partitions and two threads."""
+    """The first record sees what was there before, with three partitions and two threads."""
     ids = [b"%d" % number for number in range(30)]
     orders: list[Row] = [(b"k" + id_, id_) for id_ in ids]
     with running(tmp_path, bootstrap_servers, "lookup", LOOKUP) as made:
@@ -90,7 +90,7 @@ def test_all_tasks_read_all_partitions_of_a_global_topic_and_see_what_comes(
         assert sorted(made.read(made.config.sink_topic)) == sorted(
             (b"k" + id_, b"name " + id_) for id_ in ids
         )
-        # They follow the topic on their own, so nobody can say when they have it.
+        # They follow the topic on their own, so a test cannot know when they have it.
         write(made, names, [(ids[0], b"new"), (ids[1], None)])
         write_until(made, orders[:2], {(b"k0", b"new"), (b"k1", b"?")})
         assert "records left out of a global store" in made.logs()

@@ -33,7 +33,7 @@ def close_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def figures(thread: Thread) -> Mapping[str, int]:
-    """Let the brokers be asked; return what the task tells then."""
+    """Let the brokers be asked; return what the task reports then."""
     thread.thread._context.lag_watch.look()
     return thread.status(TASK).figures
 
@@ -79,7 +79,7 @@ def test_lag_counts_what_waits_and_no_markers_behind_it(job: Job) -> None:
 
 
 def test_lag_does_not_count_what_an_open_transaction_has_written(job: Job) -> None:
-    """Nobody may read it yet."""
+    """It must not be read yet."""
     thread = Thread(job, 0)
     thread.assign(job.replica(ForwardSpec()))
     step_until(lambda: thread.state() is TaskState.RUNNING, thread)
@@ -101,7 +101,7 @@ def test_lag_does_not_count_what_an_open_transaction_has_written(job: Job) -> No
 
 @pytest.mark.usefixtures("close_looks")
 def test_lag_of_a_task_that_has_failed_goes_on_to_grow(job: Job) -> None:
-    """And the record that it failed at is the oldest that waits."""
+    """The record that it failed at is the oldest one that waits."""
     now_ms = int(time.time() * 1000)
     job.write(Record(b"k", b"1", 1), Record(b"k", b"x", now_ms - 60_000), Record(b"k", b"3", 3))
     thread = Thread(job, 0)
@@ -158,7 +158,7 @@ def test_what_brokers_do_not_know_is_left_out(job: Job) -> None:
 def test_lag_is_told_while_records_wait_behind_slow_code_and_is_0_after(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
-    """In the reports, and so in `pipeline status`; a class that never comes up has one, too."""
+    """The reports show it, and so does `pipeline status`, even for a class that never starts."""
     pipeline = """
 - {id: Slow, type: "tests.user_code.slow:Slow", config: {seconds: 0.005}, to: [sink]}
 - {id: Never, type: "tests.user_code.slow:NeverReady", to: [sink]}
@@ -200,7 +200,7 @@ def test_lag_is_told_while_records_wait_behind_slow_code_and_is_0_after(
 
 
 def of(status: ClusterStatus, processor: str, state: TaskState) -> list[TaskStatus]:
-    """Return what is told of the tasks of a processor that are in a state."""
+    """Return the reports about a processor's tasks that are in a state."""
     tasks = [task.status for task in status.tasks if task.task.processor == processor]
     return [task for task in tasks if task is not None and task.state is state]
 

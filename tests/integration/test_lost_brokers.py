@@ -12,9 +12,9 @@ from admin.broker.local_cluster import LocalCluster, delete_data
 from common.config import Config, load_config
 from common.kafka.admin import Admin
 from common.kafka.clients import TransactionFailedError
-from common.kafka.control import ControlReader, ReportWriter, RulingWriter
+from common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from common.kafka.data import PartitionReader
-from common.kafka.lifeline import PATIENCE_S
+from common.kafka.lifeline import LOSS_TIMEOUT_S
 from common.messages import ControlRecord
 from common.topics import TopicSpec
 from tests.small_config import SMALL_CONFIG
@@ -54,7 +54,7 @@ def test_all_go_on_with_other_clients_where_they_were(
     Admin(config).ensure_topics([TopicSpec("orders", 1, 1), TopicSpec("beats", 1, 1)])
     control, data = ControlReader(config, ["orders", "beats"]), PartitionReader(config, "group")
     data.assign({("orders", 0): 0})
-    reports, ruling = ReportWriter(config), RulingWriter(config, "ruler")
+    reports, commands = ReportWriter(config), CommandWriter(config, "leader")
     admin = Admin(config)
     came: list[tuple[str, bytes]] = []
     read: list[bytes | None] = []
@@ -64,22 +64,22 @@ def test_all_go_on_with_other_clients_where_they_were(
         for batch in data.fetch(100, 0.1).batches:
             read.extend(batch.values)
 
-    ruling.write([ControlRecord("orders", b"k", b"before", ())])
+    commands.write([ControlRecord("orders", b"k", b"before", ())])
     work_until(take, lambda: (len(came), len(read)) == (1, 1))
     clients = (control._consumer.client, data._consumer.client, reports._producer, admin._client)
 
     cluster.kill(1)
-    away_until_s = time.monotonic() + PATIENCE_S + 2
+    away_until_s = time.monotonic() + LOSS_TIMEOUT_S + 2
     while time.monotonic() < away_until_s:
         take()
         reports.write([])
     began_s = time.monotonic()
     with pytest.raises(TransactionFailedError, match="all brokers were lost"):
-        ruling.write([ControlRecord("orders", b"k", b"lost", ())])
+        commands.write([ControlRecord("orders", b"k", b"lost", ())])
     assert time.monotonic() - began_s < config.transaction_timeout_ms / 1000 / 2
     cluster.start()
 
-    RulingWriter(config, "ruler").write([ControlRecord("orders", b"k", b"after", ())])
+    CommandWriter(config, "leader").write([ControlRecord("orders", b"k", b"after", ())])
 
     def beat() -> None:
         reports.write([ControlRecord("beats", b"k", b"beat", ())])

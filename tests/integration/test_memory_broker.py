@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from common.kafka.clients import FencedError, HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import FencedError, NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import Committed
 from streams.partitioning import default_partition
 from taskmanager.clients import Reader, TransactionalProducer
@@ -74,7 +74,7 @@ def connect(cluster: Cluster, partition: Partition) -> Iterator[Callable[[], Any
 
 
 class Log:
-    """What a reader has brought."""
+    """The records that a reader has fetched."""
 
     def __init__(self, cluster: Cluster, reader: Reader) -> None:
         self._clock = cluster.clock
@@ -218,7 +218,7 @@ def use(producer: TransactionalProducer, partition: Partition, metadata: Any) ->
 def test_offsets_are_committed_with_the_transaction_only(
     cluster: Cluster, partition: Partition, connect: Any, reader: Reader, metadata: Any
 ) -> None:
-    """And whoever asks while that is undecided gets no answer."""
+    """A request for them gets no answer while the transaction is open."""
     producer = connect()
     assert reader.committed([partition], 30) == {}
     producer.begin()
@@ -299,7 +299,7 @@ def fill(
 def test_state_that_is_too_large_is_refused_at_once(partition: Partition, connect: Any) -> None:
     producer = connect()
     producer.begin()
-    with pytest.raises(HopelessError, match=r"larger than|too large"):
+    with pytest.raises(NonRetriableError, match=r"larger than|too large"):
         producer.send_state(*partition, {b"k": b"0" * _LIMIT})
 
 
@@ -431,7 +431,7 @@ def test_producer_knows_the_limits_of_topics(
     assert producer.size_limit(partition[0]) == _LIMIT
     with pytest.raises(KeyError):
         producer.size_limit("another")
-    with pytest.raises(HopelessError):
+    with pytest.raises(NonRetriableError):
         producer.learn_size_limit("another", _LIMIT - 1)
     producer.learn_size_limit("another", 2 * _LIMIT)
     assert producer.size_limit("another") == _LIMIT

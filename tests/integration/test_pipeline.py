@@ -46,7 +46,7 @@ def sample(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
 
 
 class Load:
-    """Records at a steady rate in the background; every 40th has a value that is no number."""
+    """Records at a steady rate in the background; every 40th has a value that is not a number."""
 
     def __init__(self, engine: Engine, records: int, seconds: float) -> None:
         self.rows: list[Row] = [
@@ -162,7 +162,7 @@ def test_tasks_go_on_without_a_job_manager_and_the_next_one_adopts_them(sample: 
 
 
 def test_the_second_job_manager_rules_and_the_first_one_ends(sample: Engine) -> None:
-    """Two never both rule: the older one finds itself fenced and says so."""
+    """Two never both lead: the older one is fenced, and reports that."""
     first = sample.start_job_manager()
     sample.start_task_manager(0)
     sample.wait_until(all_run([0]))
@@ -174,7 +174,7 @@ def test_the_second_job_manager_rules_and_the_first_one_ends(sample: Engine) -> 
 
 
 def test_a_task_manager_with_a_taken_id_is_refused(sample: Engine) -> None:
-    """The one that lives keeps its tasks; the other one is told why and ends."""
+    """The one that is alive keeps its tasks; the other one gets the reason and ends."""
     sample.start_job_manager()
     sample.start_task_manager(0)
     sample.wait_until(all_run([0]))
@@ -270,7 +270,7 @@ def test_a_poison_record_stops_its_task_with_the_reason_and_nothing_else(
         status = adder.wait_until(
             lambda s: any(t.status and t.status.state is TaskState.FAILED for t in s.tasks)
         )
-        assert status.tasks[0].reason == f"record source_{name}[0]@2: the value is no integer"
+        assert status.tasks[0].reason == f"record source_{name}[0]@2: the value is not an integer"
         assert adder.read(adder.config.sink_topic) == [(b"a", b"2"), (b"a", b"42")]
         assert "poison" not in adder.logs().replace(name, "")
 
@@ -292,7 +292,7 @@ def _wait_for_end(daemon: Daemon) -> None:
 
 
 def test_a_processor_that_is_added_leaves_the_others_as_they_were(sample: Engine) -> None:
-    """Ids, owners and state of the other tasks stay, as `pipeline status` says."""
+    """Ids, owners and state of the other tasks stay, as `pipeline status` shows."""
     rows = [(b"k%d" % (i % KEYS), b"%d" % i) for i in range(10_000)]
     job_manager = sample.start_job_manager()
     sample.start_task_manager(0)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-class Run:
+class QuickstartRun:
     """A quickstart with a mark in its environment, which everything that it starts inherits."""
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -68,8 +68,8 @@ class Run:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Iterator[list[Run]]:
-    started: list[Run] = []
+def runs(tmp_path: Path) -> Iterator[list[QuickstartRun]]:
+    started: list[QuickstartRun] = []
     yield started
     for run in started:
         for pid in run.processes():
@@ -78,9 +78,9 @@ def runs(tmp_path: Path) -> Iterator[list[Run]]:
 
 
 def test_every_record_is_right_although_a_task_manager_is_killed(
-    tmp_path: Path, runs: list[Run]
+    tmp_path: Path, runs: list[QuickstartRun]
 ) -> None:
-    run = Run(tmp_path)
+    run = QuickstartRun(tmp_path)
     runs.append(run)
     assert run.process.wait(timeout=240) == 0, run.output
     assert "$ kill -9 " in run.output
@@ -118,9 +118,9 @@ def test_the_answer_that_is_worked_out_is_that_of_pandas() -> None:
     ],
 )
 def test_an_interrupted_run_leaves_nothing(
-    tmp_path: Path, runs: list[Run], moment: str, number: signal.Signals
+    tmp_path: Path, runs: list[QuickstartRun], moment: str, number: signal.Signals
 ) -> None:
-    run = Run(tmp_path)
+    run = QuickstartRun(tmp_path)
     runs.append(run)
     run.wait_for(moment)
     # To its own process only, as `kill` does; the daemons have sessions of their own anyway.

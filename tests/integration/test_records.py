@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.kafka.clients import HopelessError, TransactionFailedError
+from common.kafka.clients import NonRetriableError, TransactionFailedError
 from common.processors import OnError
 from common.record_size import record_size
 from common.specs import CountSpec, ForwardSpec, ProcessorSpec, SumSpec
@@ -149,8 +149,8 @@ def test_dead_letter_that_does_not_fit_fails_the_task_with_both_reasons(job: Job
     assert write_raw(job, [(b"k", large, [])]) == 0
     replica = job.replica(SumSpec(), OnError.DEAD_LETTER)
     reason = (
-        r"@0: the value is no integer; and as a dead letter it is larger than the 1048588 bytes "
-        rf"that topic {letters} takes \(max.message.bytes\)$"
+        r"@0: the value is not an integer; and as a dead letter it is larger than the 1048588 "
+        rf"bytes that topic {letters} takes \(max.message.bytes\)$"
     )
     with pytest.raises(ProcessingFailedError, match=reason):
         run_once(job.task(replica))
@@ -165,7 +165,9 @@ def test_state_that_does_not_fit_fails_the_task_with_the_reason(job: Job) -> Non
     state = job.names.state("P")
     job.set_size_limit(state, LIMIT)
     job.write(Record(b"k" * LIMIT, b"", 1))
-    with pytest.raises(HopelessError, match=f"key of 2000 bytes is larger .* topic {state} takes"):
+    with pytest.raises(
+        NonRetriableError, match=f"key of 2000 bytes is larger .* topic {state} takes"
+    ):
         run_once(job.task(job.replica(CountSpec())))
     assert (values(job), job.committed()) == ([], None)
 
@@ -195,7 +197,7 @@ BROKEN: RawRecord = (b"k", b"broken", [(b"fine", b"1"), (b"\xff\xfe", b"2"), (b"
 def test_record_with_a_broken_header_follows_on_error(
     job: Job, on_error: OnError, spec: ProcessorSpec
 ) -> None:
-    """Python cannot decode its name, so nobody could pass it on as it is."""
+    """Python cannot decode its name, so it cannot be passed on unchanged."""
     fine: list[RawRecord] = [(b"k", b"%d" % n, [(b"n", b"%d" % n)]) for n in (1, 2)]
     assert write_raw(job, [fine[0], BROKEN, fine[1]]) == 0
     expected = [b"1", b"2"]

@@ -1,4 +1,4 @@
-"""Tasks of a PipelineThread share a consumer on a real Kafka, and no task waits for another one."""
+"""Tasks of a PipelineThread share a consumer on a real Kafka without waiting for each other."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def results(job: Job, replica: ProcessorReplica) -> list[int]:
 
 
 class Progress:
-    """How far tasks have committed; asks the brokers, by a reader for each group."""
+    """The committed offsets of tasks; a reader for each group asks the brokers."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -65,7 +65,7 @@ class Progress:
 
 
 def consumers(thread: Thread) -> int:
-    return len(thread.thread._lanes._lanes)
+    return len(thread.thread._consumers._consumers)
 
 
 def test_a_slow_task_falls_behind_and_comes_back(job: Job) -> None:

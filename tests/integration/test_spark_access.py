@@ -1,4 +1,4 @@
-"""What a query must not read or run, whoever asks for it, on a real Spark."""
+"""Queries cannot read or run what they must not, on a real Spark."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def running(
 def settings_with_own_code(
     cluster: SparkCluster, folder: Path, **conf: object
 ) -> dict[str, object]:
-    """Return what config.yaml says of the cluster and of own code, which is put into a folder."""
+    """Return config.yaml's settings for the cluster and for user code, which goes into a folder."""
     code = folder / "code"
     code.mkdir()
     (code / "own_code.py").write_text(OWN_CODE)

@@ -49,3 +49,34 @@ def test_settings_of_config_hold_for_the_driver_for_tests(tmp_path: Path) -> Non
         [sys.executable, "-c", DRIVE, *files], cwd=ROOT, capture_output=True, text=True, timeout=200
     )
     assert "found 9none" in done.stdout, done.stderr
+
+
+TABLE = """
+- id: P
+  type: sql
+  query: SELECT name AS value FROM input JOIN names ON key = code
+  tables: {names: {format: csv, path: "tables/*.csv", schema: "code STRING, name STRING"}}
+  to: [sink]
+"""
+
+
+def test_path_of_a_table_is_relative_to_config_yaml_wherever_the_command_runs(
+    tmp_path: Path,
+) -> None:
+    """By the driver for tests and by `pipeline validate`; Hadoop has a meaning for brackets."""
+    folder = tmp_path / "job {a,b} [1] ü"
+    (folder / "tables").mkdir(parents=True)
+    (folder / "tables" / "names.csv").write_text("k,Kay\n")
+    (folder / "config.yaml").write_text(SMALL_CONFIG)
+    (folder / "pipeline.yaml").write_text(TABLE)
+    files = [str(folder / "config.yaml"), str(folder / "pipeline.yaml")]
+    validate = "from admin.cli import main; main()"
+    for start, expected in (
+        (["-c", DRIVE, *files], "found Kay"),
+        (["-c", validate, "validate", *files], "ok: 1 processor, "),
+    ):
+        done = subprocess.run(
+            [sys.executable, *start], cwd=ROOT, capture_output=True, text=True, timeout=200
+        )
+        assert expected in done.stdout, done.stderr
+        assert done.stderr == ""

@@ -68,7 +68,7 @@ def airports(tmp_path: Path) -> dict[str, dict[str, object]]:
 def test_query_makes_records_of_records(
     queries: Queries, query: str, expected: list[tuple[bytes | None, bytes | None, int]]
 ) -> None:
-    """With the time of the record that a row stems from, unless the query gives another one."""
+    """A row has the time of its record, unless the query gives another one."""
     assert results(queries, QuerySpec(query)) == expected
 
 
@@ -181,7 +181,7 @@ def test_headers_are_there_for_queries_that_ask_for_them(queries: Queries) -> No
 def test_queries_that_need_more_than_a_record_are_refused_with_the_reason(
     queries: Queries, airports: dict[str, dict[str, object]], query: str, reason: str
 ) -> None:
-    """In one line, and at the start: nothing of them is ever executed."""
+    """The refusal is one line, and comes at the start: none of them is ever executed."""
     found = refusal(queries, QuerySpec(query, tables=airports))
     assert re.search(reason, found), found
 
@@ -216,7 +216,7 @@ def test_query_that_uses_nothing_of_its_input_has_a_result_for_each_record(
 def test_random_numbers_and_times_differ_from_batch_to_batch(
     queries: Queries, expression: str
 ) -> None:
-    """Their plans are made anew; the seed and the time are fixed in a plan."""
+    """Their plans are created again; the seed and the time are fixed in a plan."""
     query = queries.open(QuerySpec(f"SELECT {expression} AS value FROM input"))
     assert run(query, ROWS[:1]).values != run(query, ROWS[:1]).values
     query.close()
@@ -325,7 +325,7 @@ def test_a_bad_record_is_a_dead_letter_and_the_others_go_on(
 
 
 def test_validate_has_spark_check_the_queries(queries: Queries, tmp_path: Path) -> None:
-    """With the line of the processor."""
+    """The error has the line of the processor."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     file = tmp_path / "pipeline.yaml"
     file.write_text(

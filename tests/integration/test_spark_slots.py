@@ -1,4 +1,4 @@
-"""What a query holds of Spark is free again when the worker that asked for it is gone."""
+"""A query releases its Spark slot when the worker that asked for it is gone."""
 
 from __future__ import annotations
 

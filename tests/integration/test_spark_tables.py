@@ -136,7 +136,7 @@ def test_filter_that_no_row_of_a_table_passes_gives_no_records(
 def test_rows_that_do_not_fit_leave_the_old_ones_and_reject_no_record(
     queries: Queries, names: Path, value: str
 ) -> None:
-    """Neither where the plan is kept, nor where it is made for each batch."""
+    """This holds where the plan is kept, and where it is made for each batch."""
     text = f"SELECT {value} AS value FROM input JOIN names ON key = code"
     query = opened(queries, QuerySpec(text, tables=table(names)))
     session = query._session

@@ -58,7 +58,7 @@ def test_task_goes_on_where_its_copy_is_and_reads_next_to_nothing(job: Job) -> N
         second,
     )
     first.close()
-    # As the JobManager says it: in one command, the revocation first.
+    # As the JobManager sends it: in one command, the revocation first.
     second.revoke(copy_of(count).task)
     second.assign(count)
     step_until(lambda: second.state() is TaskState.RUNNING, second)
@@ -118,7 +118,7 @@ def test_copy_that_comes_back_reads_the_difference_alone(job: Job) -> None:
 def test_copy_whose_restore_fails_does_not_say_that_a_wiped_store_is_complete(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it was before, its store is not, if that had to be wiped."""
+    """If its store was wiped, it is no longer at the position that it had before."""
     count = job.replica(CountSpec())
     write(job, 3)
     run_once(job.task(count))

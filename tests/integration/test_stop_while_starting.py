@@ -129,7 +129,7 @@ def test_task_manager_that_is_stopped_while_it_starts(job: Engine, moments: int)
 
 @pytest.mark.timeout(3600)
 def test_job_manager_that_is_stopped_while_it_starts(job: Engine, moments: int) -> None:
-    sweep(job.start_job_manager, lambda it: has_logged(it, "JobManager rules"), moments)
+    sweep(job.start_job_manager, lambda it: has_logged(it, "JobManager leads"), moments)
 
 
 def test_second_signal_while_spark_starts_ends_at_once_and_the_jvm_follows(job: Engine) -> None:

@@ -62,7 +62,7 @@ def test_committed_offset_is_that_of_the_last_record_plus_one(job: Job) -> None:
 
 
 def test_task_does_not_go_back_to_where_it_has_been(job: Job) -> None:
-    """A broker that says so has not loaded all offsets, or has lost some."""
+    """The broker has not loaded all offsets, or has lost some."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(7)))
     task = job.task(job.replica(SumSpec()))
     run_once(task)
@@ -99,7 +99,7 @@ def test_two_processors_that_read_one_topic_go_on_each_where_it_was(job: Job) ->
 
 
 def test_nothing_of_a_dropped_transaction_is_seen_and_it_is_replayed(job: Job) -> None:
-    """What is not committed did not happen; the next owner does it once."""
+    """Uncommitted work did not happen; the next owner does it once."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
     replica = job.replica(CountSpec())
     lost = job.task(replica)
@@ -113,7 +113,7 @@ def test_nothing_of_a_dropped_transaction_is_seen_and_it_is_replayed(job: Job) -
 
 
 def test_task_that_is_dropped_leaves_no_producer_behind(job: Job) -> None:
-    """Not even where nobody knows yet whether its state was delivered."""
+    """This holds even if it is unknown whether its state was delivered."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
     task = job.task(job.replica(CountSpec()))
 
@@ -154,7 +154,7 @@ def test_former_owner_is_fenced_and_commits_nothing(job: Job) -> None:
 def test_rejected_record_fails_the_task_after_committing_what_came_before(job: Job) -> None:
     job.write(*(Record(b"k", value, 1) for value in (b"1", b"2", b"x", b"4")))
     task = job.task(job.replica(SumSpec(), OnError.FAIL))
-    with pytest.raises(ProcessingFailedError, match=r"\[0\]@2: the value is no integer"):
+    with pytest.raises(ProcessingFailedError, match=r"\[0\]@2: the value is not an integer"):
         run_once(task)
     assert [r.value for r in job.read(job.config.sink_topic)] == [b"2", b"3"]
     assert job.committed() == 2
@@ -179,7 +179,7 @@ def test_dead_letter_is_the_record_with_the_reason_in_headers(job: Job) -> None:
     assert letter.headers == [
         ("own", b"h"),
         ("__streams.errors.exception", b"RecordRejected"),
-        ("__streams.errors.message", b"the value is no integer"),
+        ("__streams.errors.message", b"the value is not an integer"),
         ("__streams.errors.topic", job.config.source_topic.encode()),
         ("__streams.errors.partition", b"0"),
         ("__streams.errors.offset", b"1"),
@@ -189,7 +189,7 @@ def test_dead_letter_is_the_record_with_the_reason_in_headers(job: Job) -> None:
 
 @pytest.mark.parametrize("on_error", [OnError.FAIL, OnError.SKIP])
 def test_output_that_is_too_large_follows_on_error(job: Job, on_error: OnError) -> None:
-    """With `fail`, what came before it comes out, and nothing of what came behind."""
+    """With `fail`, the records before it are processed, and none after it."""
     job.config = replace(job.config, kafka={"producer.message.max.bytes": "2000"})
     job.write(Record(b"k", b"1", 1), Record(b"k", b"7" * 2500, 1), Record(b"k", b"3", 1))
     task = job.task(job.replica(SumSpec(), on_error))
@@ -309,7 +309,7 @@ def test_task_that_starts_again_knows_what_time_it_was(job: Job) -> None:
     run_once(job.task(replica, tm_id=1))
     assert found() == [b"1 at 2000 of 2000", b"2 at 1000 of 2000", b"3 at 500 of 2000"]
     assert job.committed_position() == Committed(3, 2_000)
-    # An operator who sets an offset says nothing of the time.
+    # An operator who sets an offset gives no time.
     job.set_committed(2)
     assert job.committed_position() == Committed(2)
     run_once(job.task(replica))

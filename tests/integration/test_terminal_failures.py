@@ -1,4 +1,4 @@
-"""What ends a task for good, on a real Kafka: FAILED, with a reason, and nothing is skipped."""
+"""Errors that end a task for good, on a real Kafka: FAILED, with a reason, without skipping."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AUTHORIZER = {
 
 
 @pytest.fixture
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic is taken for deleted after two seconds instead of ten."""
     monkeypatch.setattr(admin, "GONE_AFTER_S", 2.0)
     monkeypatch.setattr(topic_watch, "GONE_AFTER_S", 2.0)
@@ -45,14 +45,14 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def job(job: Job) -> Job:
-    """As elsewhere, but the transaction that a failed task leaves open is soon aborted."""
+    """The usual configuration, but the open transaction of a failed task is soon aborted."""
     job.config = replace(job.config, transaction_timeout_ms=2_000)
     return job
 
 
 @pytest.fixture(scope="module")
 def guarded_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Kafka that obeys ACLs, for clients without a name."""
+    """A Kafka with ACLs, for clients without a name."""
     with local_cluster(tmp_path_factory.mktemp("guarded"), settings=AUTHORIZER) as servers:
         yield servers
 
@@ -102,18 +102,18 @@ def assert_goes_on(job: Job, thread: Thread, partition: int = 1) -> None:
 
 @pytest.mark.parametrize("has_started", [True, False], ids=["running", "new"])
 def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) -> None:
-    """Retention that passed a task is a loss: it says so instead of skipping."""
+    """If retention overtook a task, records are lost: the task fails instead of skipping."""
     replicas = [job.replica(ForwardSpec(), partition=number) for number in (0, 1)]
     thread = started(job, *replicas)
     if not has_started:
         thread.close()
         thread = Thread(job, 1)
     else:
-        thread.thread._lanes._lanes[0].reader.unassign([(job.config.source_topic, 0)])
+        thread.thread._consumers._consumers[0].reader.unassign([(job.config.source_topic, 0)])
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
     job.admin.delete_before({(job.config.source_topic, 0): 6})
     if has_started:
-        thread.thread._lanes._lanes[0].reader.assign({(job.config.source_topic, 0): 3})
+        thread.thread._consumers._consumers[0].reader.assign({(job.config.source_topic, 0): 3})
     else:
         for replica in replicas:
             thread.assign(replica)
@@ -125,7 +125,7 @@ def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) 
 
 
 def test_committed_offset_behind_the_end(job: Job) -> None:
-    """As after the loss of the newest records, or in a topic made anew."""
+    """This happens after the loss of the newest records, or in a topic created again."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(3)))
     offset = TopicPartition(job.config.source_topic, 0, 1_000)
     wanted = [ConsumerGroupTopicPartitions(job.names.consumer_group("P"), [offset])]
@@ -142,9 +142,9 @@ def test_committed_offset_behind_the_end(job: Job) -> None:
 # Topics.
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 def test_deleted_input_topic(job: Job) -> None:
-    """librdkafka tells a consumer nothing about it."""
+    """librdkafka does not report it to a consumer."""
     other = job.make_topic("other")
     replica = job.replica(ForwardSpec(), partition=1)
     thread = started(job, job.replica(ForwardSpec()), replace(replica, in_topics=(other,)))
@@ -153,9 +153,9 @@ def test_deleted_input_topic(job: Job) -> None:
     step_until(lambda: status(thread, 1).state is TaskState.RUNNING, thread)
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 def test_input_topic_that_was_made_anew(job: Job) -> None:
-    """librdkafka goes on at the old offset, and so may skip records: the user is told."""
+    """librdkafka goes on at the old offset, and so may skip records: the task reports it."""
     thread = started(job, job.replica(ForwardSpec()))
     for _ in range(100):
         thread.step()
@@ -163,10 +163,10 @@ def test_input_topic_that_was_made_anew(job: Job) -> None:
     job.make_topic_again(job.config.source_topic)
     job.write(*(Record(b"k", b"2", n + 1) for n in range(5)))
     reason = run_until_failed(thread)
-    assert "made anew" in reason or "the topic has lost its end" in reason
+    assert "created again" in reason or "the topic has lost its end" in reason
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 @pytest.mark.parametrize("which", ["sink", "state", "dead letters"])
 def test_deleted_topic_that_the_task_writes(job: Job, which: str) -> None:
     thread = started(job, job.replica(CountSpec(), OnError.DEAD_LETTER))
@@ -254,7 +254,7 @@ def _only(binding: AclBinding) -> AclBindingFilter:
 
 @pytest.mark.parametrize("which", ["input", "output", "state", "group", "transactions"])
 def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) -> None:
-    """The task says so at once; with the right, it goes on where it was."""
+    """The task reports it at once; once it has the right, it goes on where it was."""
     thread = started(guarded, guarded.replica(CountSpec()))
     denied = deny(guarded, rights(guarded)[which])
     guarded.write(*(Record(b"k", b"", n + 1) for n in range(3)))

@@ -152,7 +152,7 @@ def test_topic_with_other_partitions_than_its_input_is_never_to_be_deleted(
 def test_code_that_is_not_there_stops_the_task_manager_before_anything_moves(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
-    """It says which module it looked for, and where."""
+    """It names the missing module, and where it looked."""
     with running(
         tmp_path, bootstrap_servers, "missing", "[{id: F, type: forward, to: [sink]}]"
     ) as made:
@@ -185,7 +185,7 @@ def test_class_that_fails_in_init_is_said_in_the_status(
 def test_code_that_fails_is_said_with_its_place_in_dead_letters_and_once_in_the_log(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
-    """And what the user's modules log follows `log_level`, with the id of the task."""
+    """The user's modules log by `log_level`, with the id of the task."""
     pipeline = """
 sinks: {copies: copies_JOB}
 processors:
@@ -222,7 +222,7 @@ processors:
 def test_source_that_begins_at_its_end_leaves_out_what_was_there(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
-    """And nothing else, though the task starts again before its first record."""
+    """It leaves out nothing else, even if the task starts again before its first record."""
     pipeline = """
 sources: {clicks: {topic: clicks_JOB, auto_offset_reset: latest}}
 processors: [{id: Pass, type: forward, from: [clicks], to: [sink]}]

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.clients import Partition
 from common.kafka.committed import Committed, offsets_of
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 from common.record_size import MAX_OVERHEAD, record_size
 from common.topics import TopicSpec
 from tests.memory.clock import Clock
@@ -175,7 +175,7 @@ class Broker:
         key: bytes | None,
         value: bytes | None,
         timestamp: int,
-        headers: Headers,
+        headers: KafkaHeaders,
     ) -> int:
         """Write a record in the session's transaction; return its offset."""
         transaction = self._join(session)
@@ -270,13 +270,13 @@ class Broker:
         key: bytes | None,
         value: bytes | None,
         timestamp: int,
-        headers: Headers,
+        headers: KafkaHeaders,
         transaction: Transaction | None,
     ) -> int:
         log, topic = self.log(partition), self.topics[partition[0]]
         size = MAX_OVERHEAD + len(key or b"") + len(value or b"")
-        is_doubtful = headers is not None or size > topic.size_limit
-        if is_doubtful and record_size(key, value, headers) > topic.size_limit:
+        may_be_too_large = headers is not None or size > topic.size_limit
+        if may_be_too_large and record_size(key, value, headers) > topic.size_limit:
             raise refusal(KafkaError.MSG_SIZE_TOO_LARGE, f"too large for topic {partition[0]}")
         if topic.has_append_times:
             timestamp = self.clock.wall_clock_ms()

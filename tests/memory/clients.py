@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from common.kafka.clients import GONE_AFTER_S, HopelessError, Partition
+from common.kafka.clients import GONE_AFTER_S, NonRetriableError, Partition
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.faults import Faults
 from tests.memory.link import Link
@@ -35,14 +35,14 @@ class MemoryBrokers:
         return {name: len(topics[name].partitions) for name in names if name in topics}
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the id of each topic; raises `HopelessError` for one that stays missing."""
+        """Return the id of each topic; raises `NonRetriableError` for one that stays missing."""
         self._link.travel()
         topics = self._link.broker.topics
         if not topics.keys() >= set(names):
             self._link.clock.advance(GONE_AFTER_S)
             missing = set(names) - topics.keys()
             if missing:
-                raise HopelessError(f"topic {min(missing)} does not exist (any more)")
+                raise NonRetriableError(f"topic {min(missing)} does not exist (any more)")
         return {name: topics[name].id for name in names}
 
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:

@@ -17,7 +17,7 @@ import structlog
 
 from common.config import Config
 from common.kafka import read_to_end
-from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
+from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.messages import ProcessorReplica
 from common.status import TaskState
 from common.tasks import TaskId
@@ -234,7 +234,7 @@ class Owner(ABC):
                 store.close()
 
     def _give_up(self, task_id: TaskId, reason: str) -> None:
-        """End after a hopeless error, which may only happen to a task that was fenced."""
+        """End after a `NonRetriableError`, which may only happen to a task that was fenced."""
         self._tell(f"fails: {reason}")
         is_fenced = self.clients.is_fenced(self._config.topic_names.transactional_id(task_id))
         assert is_fenced, f"a task fails that nobody has taken over: {reason}"
@@ -355,7 +355,7 @@ class TaskOwner(Owner):
         """Do something; on an error that may pass, drop the task, which the next step restarts."""
         try:
             action()
-        except HopelessError as error:
+        except NonRetriableError as error:
             self._give_up(self._replica.task, str(error))
             return False
         except (FencedError, TransactionFailedError, StoreLockedError) as error:
@@ -462,7 +462,7 @@ class ThreadOwner(Owner):
 
 
 class _Channel:
-    """A driver's channel whose other end sends only what a test tells it to."""
+    """A driver's channel whose other end sends only what a test asks for."""
 
     def __init__(self, clock: Clock) -> None:
         self.commands: list[channel_messages.Command] = []

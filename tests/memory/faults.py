@@ -10,7 +10,7 @@ LONGEST_ABORT_DELAY_S = 10.0
 """Brokers look for timed-out transactions at this interval."""
 
 
-class Fate(Enum):
+class CommitOutcome(Enum):
     """The outcome of a commit."""
 
     DONE = auto()
@@ -26,7 +26,7 @@ class Fate(Enum):
     """The request takes long, possibly longer than the transaction may be open."""
 
 
-_MISHAPS = tuple(fate for fate in Fate if fate is not Fate.DONE)
+_MISHAPS = tuple(outcome for outcome in CommitOutcome if outcome is not CommitOutcome.DONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ class Faults:
             return 0.0
         return self.random.random() * LONGEST_ABORT_DELAY_S
 
-    def commit_fate(self) -> Fate:
+    def commit_outcome(self) -> CommitOutcome:
         """Return the outcome of a commit."""
         if self.happens(self.weather.bad_commit):
             return self.random.choice(_MISHAPS)
-        return Fate.DONE
+        return CommitOutcome.DONE
 
     def call_s(self) -> float:
         """Return how long a call of user code takes."""

@@ -35,7 +35,7 @@ class _Line:
 
 
 class BackgroundInTurn(Background):
-    """A `Background` that does its work when `run` is called; `settle` delivers some results."""
+    """A `Background` that works when `run` is called; `run_callbacks` delivers some results."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
@@ -86,8 +86,8 @@ class BackgroundInTurn(Background):
         self._lines[pool].jobs.append(job)
         return operation
 
-    def settle(self, wait_s: float) -> None:
-        """See `Background.settle`; it may deliver a part, as if the rest came just after."""
+    def run_callbacks(self, wait_s: float) -> None:
+        """See `Background.run_callbacks`; it may deliver a part, as if the rest came just after."""
         if wait_s and not self._results:
             if self.can_run and self._random.random() < _INSIDE_A_WAIT:
                 self.run()

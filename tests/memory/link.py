@@ -63,7 +63,7 @@ class Link:
             raise WorkerCrashedError
 
     def ask(self, call: Callable[[], T], timeout_s: float) -> T:
-        """Make a request; retry while a transaction blocks it. Raises as `translate` says."""
+        """Make a request; retry while a transaction blocks it. Raises what `translate` returns."""
         deadline_s = self.clock.now_s + timeout_s
         while True:
             self.travel()

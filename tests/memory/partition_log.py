@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from common.kafka.clients import Partition
 from common.kafka.committed import Committed
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 
 
 class Outcome(Enum):
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: Headers
+    headers: KafkaHeaders
     transaction: Transaction | None = None
     is_marker: bool = False
 

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError, translate
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError, translate
 from common.kafka.committed import Committed
-from common.record_batch import Headers, OutputRecord
+from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size
 from streams.partitioning import default_partition
 from tests.memory.broker import GroupMetadata, Session, refusal
-from tests.memory.faults import CALM, Fate
+from tests.memory.faults import CALM, CommitOutcome
 from tests.memory.link import Link
 from tests.memory.partition_log import Outcome
 
@@ -30,7 +30,7 @@ class _Waiting(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: Headers
+    headers: KafkaHeaders
     ends_state: bool = False
 
 
@@ -59,7 +59,7 @@ class MemoryProducer:
         self._is_open = self._has_begun = False
         self._queue: list[_Waiting] = []
         self._state_offsets: dict[str, int] = {}
-        self._is_disturbed = False
+        self._connection_broke = False
         self._end: Exception | None = None
         link.on_cut.append(self._leave_behind)
 
@@ -68,12 +68,12 @@ class MemoryProducer:
         init = lambda: self._broker.init_producer(self._id, self._timeout_s)  # noqa: E731
         self._session = self._link.ask(init, timeout_s)
         self._travel()
-        self._is_disturbed = False
+        self._connection_broke = False
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether a connection broke or the producer has failed."""
-        return self._is_disturbed or self._end is not None
+        return self._connection_broke or self._end is not None
 
     @property
     def is_fenced(self) -> bool:
@@ -82,7 +82,7 @@ class MemoryProducer:
 
     def begin(self) -> None:
         """Open a transaction; the brokers learn of it only when it contains something."""
-        self.require_undisturbed()
+        self.require_connected()
         if self._session is None or self._is_open:
             raise self._fail(refusal(KafkaError._STATE, "not the moment to begin"))
         self._state_offsets = {}
@@ -95,7 +95,7 @@ class MemoryProducer:
     def learn_size_limit(self, topic: str, limit: int) -> None:
         """Add an output topic with its size limit."""
         if limit < self._batch_bytes:
-            raise HopelessError(f"topic {topic} takes batches of {limit} bytes")
+            raise NonRetriableError(f"topic {topic} takes batches of {limit} bytes")
         self._told[topic] = limit
 
     def knows_size_limit(self, topic: str, limit: int) -> bool:
@@ -112,7 +112,7 @@ class MemoryProducer:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
-        headers: Sequence[Headers] | None,
+        headers: Sequence[KafkaHeaders] | None,
         keyless_partition: int | None,
     ) -> None:
         """Send records to the partitions that their keys determine."""
@@ -133,7 +133,7 @@ class MemoryProducer:
         limit = self.size_limit(topic)
         for key, value in changes.items():
             if record_size(key, value, None) > limit:
-                raise HopelessError(f"the state of a key of {len(key)} bytes is too large")
+                raise NonRetriableError(f"the state of a key of {len(key)} bytes is too large")
         now_ms = self._broker.clock.wall_clock_ms()
         for key, value in changes.items():
             self._add(topic, key, value, partition, now_ms, None)
@@ -161,30 +161,30 @@ class MemoryProducer:
         self, positions: Mapping[Partition, Committed], group_metadata: Any
     ) -> dict[str, int]:
         """Commit the transaction together with positions; return the end of the state, by topic."""
-        self.require_undisturbed()
+        self.require_connected()
         if not self._is_open:
             raise self._fail(refusal(KafkaError._STATE, "no transaction is open"))
         self._travel()
-        fate = self._faults.commit_fate()
-        if fate is not Fate.DONE:
-            self._broker.tell(f"a commit of {self._id}: {fate.name}")
-        if fate is Fate.LOST_BEFORE_OFFSETS:
+        outcome = self._faults.commit_outcome()
+        if outcome is not CommitOutcome.DONE:
+            self._broker.tell(f"a commit of {self._id}: {outcome.name}")
+        if outcome is CommitOutcome.LOST_BEFORE_OFFSETS:
             raise self._fail(refusal(KafkaError._TIMED_OUT, "no answer"))
         self.send_now()
         self.send_offsets(positions, group_metadata)
         if self._has_begun:
-            self._decide(fate)
+            self._decide(outcome)
         self._is_open = False
         self._travel()
         if self._state_offsets and self._faults.happens(self._faults.weather.unknown_offset):
             return {}
         return self._state_offsets
 
-    def require_undisturbed(self) -> None:
+    def require_connected(self) -> None:
         """Raise if a connection broke, or raise the error that has ended the producer."""
         if self._end is not None:
             raise self._end
-        if self._is_disturbed:
+        if self._connection_broke:
             raise TransactionFailedError("the connection to a broker broke")
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class MemoryProducer:
         if self._leave_behind in self._link.on_cut:
             self._link.on_cut.remove(self._leave_behind)
 
-    def _decide(self, fate: Fate) -> None:
+    def _decide(self, outcome: CommitOutcome) -> None:
         self._travel()
         session = self._require_session()
 
@@ -207,14 +207,14 @@ class MemoryProducer:
             except KafkaException as error:
                 self._broker.tell(f"a late commit of {self._id} is refused: {error}")
 
-        if fate is Fate.SLOW:
+        if outcome is CommitOutcome.SLOW:
             self._broker.clock.advance(self._faults.random.random() * _LONGEST_DELAY_S)
-        elif fate is Fate.LATE:
+        elif outcome is CommitOutcome.LATE:
             delay_s = self._faults.random.random() * _LONGEST_DELAY_S
             self._broker.clock.later(delay_s, end_if_not_fenced)
-        if fate not in (Fate.LOST, Fate.LATE):
+        if outcome not in (CommitOutcome.LOST, CommitOutcome.LATE):
             self._reach(end)
-        if fate in (Fate.LOST, Fate.LATE, Fate.ANSWER_LOST):
+        if outcome in (CommitOutcome.LOST, CommitOutcome.LATE, CommitOutcome.ANSWER_LOST):
             raise self._fail(refusal(KafkaError._TIMED_OUT, "no answer"))
 
     def _require_session(self) -> Session:
@@ -229,7 +229,7 @@ class MemoryProducer:
         value: bytes | None,
         partition: int,
         timestamp: int,
-        headers: Headers,
+        headers: KafkaHeaders,
     ) -> None:
         if self._end is not None:
             raise self._end
@@ -280,7 +280,7 @@ class MemoryProducer:
         self._link.travel()
         if self._faults.happens(self._faults.weather.broken_connection):
             self._broker.tell(f"a connection of {self._id} breaks")
-            self._is_disturbed = True
+            self._connection_broke = True
 
     def _fail(self, exception: KafkaException) -> Exception:
         self._end = translate(exception)

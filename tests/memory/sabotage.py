@@ -16,7 +16,7 @@ from streams.engine.group_task import GroupTask
 from streams.engine.runtime import GroupRuntime
 from streams.stores.bytes_store import BytesStore
 from streams.timestamps import UNKNOWN_TIME
-from taskmanager.lanes import Lanes
+from taskmanager.shared_consumers import SharedConsumers
 from taskmanager.task import Task
 from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
 from taskmanager.task_stores import TaskStores
@@ -30,7 +30,7 @@ Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 
 def random_ids(patch: pytest.MonkeyPatch) -> None:
-    """Each producer has an id of its own, so nobody fences a former owner."""
+    """Each producer has an id of its own, so a new owner does not fence the former one."""
     original, numbers = MemoryProducer.__init__, itertools.count()
 
     def init(self: Any, link: Any, transactional_id: str, *rest: Any) -> None:
@@ -203,19 +203,19 @@ def forgotten_pause(patch: pytest.MonkeyPatch) -> None:
     """A thread that gives a task up does not resume the partitions that it has paused for it."""
 
     def remove(original: Any, self: Any, *args: Any) -> None:
-        with pytest.MonkeyPatch.context() as deaf:
-            deaf.setattr(MemoryReader, "resume", lambda *_: None)
+        with pytest.MonkeyPatch.context() as never_resumed:
+            never_resumed.setattr(MemoryReader, "resume", lambda *_: None)
             original(self, *args)
 
-    _instead_of(patch, Lanes, "remove", remove)
+    _instead_of(patch, SharedConsumers, "remove", remove)
 
 
 def forgotten_time(patch: pytest.MonkeyPatch) -> None:
     """A task whose time to wake comes after a commit is not woken."""
 
-    def on_commit_ended(original: Any, self: Any, slot: Any, *args: Any) -> None:
-        original(self, slot, *args)
-        self._timed.pop(slot.task, None)
+    def on_commit_ended(original: Any, self: Any, entry: Any, *args: Any) -> None:
+        original(self, entry, *args)
+        self._timed.pop(entry.task, None)
 
     _instead_of(patch, PipelineThreadState, "_on_commit_ended", on_commit_ended)
 

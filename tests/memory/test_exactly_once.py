@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from common.kafka.clients import HopelessError
+from common.kafka.clients import NonRetriableError
 from tests.memory.driving import Owner, TaskOwner, ThreadOwner
 from tests.memory.pipelines import PIPELINES, Pipeline
 from tests.memory.sabotage import SABOTAGES, SABOTAGES_OF_THREADS, Sabotage
@@ -80,7 +80,7 @@ def is_seen(owner: type[Owner], pipelines: Sequence[Pipeline] = PIPELINES) -> bo
             World(seed, owner, pipelines).live()
         except AssertionError:
             return True
-        except HopelessError:
+        except NonRetriableError:
             continue  # its committed offset is too high, and those records are deleted
     return False
 

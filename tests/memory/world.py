@@ -98,11 +98,11 @@ class World:
         self._all_owners: list[Owner] = []
         self._started = 0
         self._judged = 0
-        names = " beside ".join(each.name for each in chosen)
+        names = " next to ".join(each.name for each in chosen)
         self.broker.tell(f"{names}, {self._faults.weather}")
 
     def live(self) -> None:
-        """Let things happen, then end all trouble and check the result."""
+        """Let things happen, then end all faults and check the result."""
         with simulated(self._surroundings, self._disk):
             try:
                 for _ in range(ACTS):

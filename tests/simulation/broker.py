@@ -118,13 +118,13 @@ class Broker:
                 self._logs[topic_of(message)].append(message)
 
     def fence(self) -> int:
-        """Become the current writer; return the number that `rule` requires."""
+        """Become the current writer; return the number that `command` requires."""
         if self.is_away:
             raise WriteFailedError
         self._ruler += 1
         return self._ruler
 
-    def rule(self, writer: int, messages: Sequence[Message]) -> int:
+    def command(self, writer: int, messages: Sequence[Message]) -> int:
         """Write commands, all or none; return the offset of the last one."""
         if self.is_away:
             raise WriteFailedError

@@ -76,7 +76,7 @@ def _processor(number: int) -> PipelineProcessor:
 
 
 class Cluster:
-    """Processes on one broker. `mishap` breaks something; `mend` ends all trouble."""
+    """Processes on one broker. `mishap` breaks something; `mend` ends all faults."""
 
     def __init__(self, random: Random, scale: Scale, pace: Pace | None = None) -> None:
         processors = tuple(_processor(number) for number in range(scale.processors))
@@ -93,7 +93,7 @@ class Cluster:
         self.taskmanagers: list[TaskManagerProcess] = []
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self.present: set[int] | None = None
-        """The TaskManagers that are kept running, along with a JobManager; None during trouble."""
+        """The TaskManagers that are kept running, along with a JobManager; None during faults."""
         self.fault_ms = 0
         """When the last fault occurred."""
         self.is_gentle = False
@@ -142,10 +142,10 @@ class Cluster:
         live = {process.name for process in self.live_taskmanagers}
         for jobmanager in self.jobmanagers:
             names = jobmanager.state.live
-            astray = [
+            missing = [
                 t for t, tm in jobmanager.owners.items() if tm is None or names[tm] not in live
             ]
-            assert not astray, f"still without an owner: {astray}"
+            assert not missing, f"still without an owner: {missing}"
             asked_back_ms = jobmanager.ledger.asked_back_ms
             waited_ms = self.now_ms - max(asked_back_ms or self.now_ms, self.fault_ms)
             assert waited_ms <= OWNED_WITHIN_BEATS * INTERVAL_MS, "a task is not given back"
@@ -220,7 +220,7 @@ class Cluster:
             self.stop_taskmanager,
             self.crash_thread,
             self.fail_task,
-            self.disturb_task,
+            self.fail_dependency,
             self.pause_jobmanager,
         )
         rough = (
@@ -290,10 +290,10 @@ class Cluster:
             for thread in self._one_of(self._threads()):
                 thread.fail_a_task()
 
-    def disturb_task(self) -> None:
+    def fail_dependency(self) -> None:
         """A connection of a task breaks."""
         for thread in self._one_of(self._threads()):
-            thread.disturb_a_task()
+            thread.fail_a_dependency()
 
     def hold_task(self) -> None:
         """A call of user code, or a commit, hangs."""
@@ -301,10 +301,9 @@ class Cluster:
             thread.hold_a_task()
 
     def crash_jobmanager(self) -> None:
-        """`kill -9` of a JobManager."""
+        """End a JobManager, by a clean shutdown or by `kill -9`."""
         for process in self._one_of(self.jobmanagers):
-            self.log(f"{process.name} is killed")
-            process.alive = False
+            process.end(self.now_ms, crash=self.random.random() < 0.5)
             self.later(20_000, self._replace_jobmanager)
 
     def edit_pipeline(self) -> None:
@@ -396,7 +395,7 @@ class Cluster:
                     process.stop(self.now_ms)
 
     def mend(self, present: Iterable[int]) -> None:
-        """End all trouble; from now on, exactly the TaskManagers in `present` run."""
+        """End all faults; from now on, exactly the TaskManagers in `present` run."""
         self.present, self.fault_ms = set(present), self.now_ms
         self.log(f"all is mended; TaskManagers {self.present} are there")
         self.broker.calm_down()
@@ -428,8 +427,8 @@ class Cluster:
 
     def _complaint(self) -> str | None:
         """Return how the cluster differs from the state that it must reach, or None."""
-        if [process.rules for process in self.jobmanagers] != [True]:
-            return "there is not exactly one JobManager, and it rules"
+        if [process.leads for process in self.jobmanagers] != [True]:
+            return "there is not exactly one JobManager, and it leads"
         state = self.jobmanagers[0].state
         at = {process.tm_id: process for process in self.live_taskmanagers}
         present = at.keys() if self.present is None else self.present
@@ -474,13 +473,13 @@ class Cluster:
             case state:
                 return state in (TaskState.STANDBY, TaskState.FAILED)
 
-    def _stale(self, process: TaskManagerProcess, ruler: JobManagerProcess) -> list[TaskId]:
+    def _stale(self, process: TaskManagerProcess, leader: JobManagerProcess) -> list[TaskId]:
         """Return tasks of a version other than the JobManager's, or that failed before it began."""
-        first_ms = ruler.started_ms - LONGEST_DELAY_MS  # The report may be this much older.
+        first_ms = leader.started_ms - LONGEST_DELAY_MS  # The report may be this much older.
         return [
             instance.task
             for instance in process.running
-            if instance.fingerprint != ruler.replicas[instance.task].fingerprint
+            if instance.fingerprint != leader.replicas[instance.task].fingerprint
             or process.failed_ms.get(instance.task, first_ms) < first_ms
         ]
 

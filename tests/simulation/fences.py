@@ -10,7 +10,7 @@ from common.status import TaskState
 from common.tasks import TaskId
 from streams.pipeline.kinds.registry import kind_of
 
-CALM_MS = 60_000
+FENCE_MEMORY_MS = 60_000
 """An owner that is fenced twice within this time leaves the task to the other owner."""
 
 
@@ -79,7 +79,7 @@ class TaskInstance:
 class Fences:
     """Kafka's transaction coordinator, which lets only the newest producer of each task commit.
 
-    While Kafka is away, nobody can take a task or commit. Standbys, which Kafka does not guard,
+    While Kafka is away, no process can take a task or commit. Standbys, which Kafka does not guard,
     are counted like tasks.
     """
 
@@ -107,7 +107,7 @@ class Fences:
             for other in instances
             if other is not instance
         )
-        lately = [at_ms for at_ms in instance.fenced_ms if self._now_ms - at_ms < CALM_MS]
+        lately = [at_ms for at_ms in instance.fenced_ms if self._now_ms - at_ms < FENCE_MEMORY_MS]
         assert len(lately) < 2, f"two owners of {task} fence each other"
         self.epochs[task] += 1
         instance.epoch, instance.is_fenced = self.epochs[task], False

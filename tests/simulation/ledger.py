@@ -20,13 +20,13 @@ from common.messages import (
 )
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
-from jobmanager.heartbeat_controller import ECHO_PATIENCE
-from jobmanager.state import REVOKE_PATIENCE_BEATS
+from jobmanager.heartbeat_controller import ECHO_TIMEOUT_BEATS
+from jobmanager.state import REVOKE_TIMEOUT_BEATS
 from tests.simulation.pipeline_thread import INTERVAL_MS
 
-PATIENCE_MS = REVOKE_PATIENCE_BEATS * INTERVAL_MS
+REVOKE_TIMEOUT_MS = REVOKE_TIMEOUT_BEATS * INTERVAL_MS
 DOWN_AFTER_MS = MISSED_BEATS * INTERVAL_MS
-DEAF_AFTER_MS = ECHO_PATIENCE * INTERVAL_MS
+ISOLATED_AFTER_MS = ECHO_TIMEOUT_BEATS * INTERVAL_MS
 
 
 @dataclass(slots=True)
@@ -51,10 +51,10 @@ class Ledger:
         self._held: dict[int, set[TaskId]] = {}
         self._confirmed: dict[str, int] = {}
         self._beats: dict[str, int] = {}
-        self._pictures: dict[str, tuple[int, int, dict[TaskId, TaskStatus]]] = {}
+        self._reported: dict[str, tuple[int, int, dict[TaskId, TaskStatus]]] = {}
         """By incarnation: the last beat and base that were read, and the tasks at that time."""
         self._compared: Mapping[TaskId, int | None] = {}
-        self._strays: dict[str, frozenset[TaskId]] = {}
+        self._unexpected: dict[str, frozenset[TaskId]] = {}
         """The tasks that each incarnation still ran while another one held them."""
         self._asked_back: dict[TaskId, tuple[int, int]] = {}
         """Tasks asked back from a TaskManager not known to hold them: its id, and the sequence."""
@@ -110,31 +110,31 @@ class Ledger:
         self._look_at_others(report, tasks, listed - held)
 
     def _read(self, report: Report) -> Mapping[TaskId, TaskStatus] | None:
-        """Return the tasks that a TaskManager runs; None if this report does not tell."""
+        """Return the tasks that a TaskManager runs; None if this report does not show them."""
         incarnation = report.incarnation
-        last, base, tasks = self._pictures.get(incarnation, (0, 0, {}))
+        last, base, tasks = self._reported.get(incarnation, (0, 0, {}))
         if report.beat <= last or (report.base is not None and report.base != base):
             return None
         if report.base is None:
             base, tasks = report.beat, {}
         tasks = {task: status for task, status in tasks.items() if task not in report.closed}
         tasks |= {status.task: status for status in report.tasks}
-        self._pictures[incarnation] = (report.beat, base, tasks)
+        self._reported[incarnation] = (report.beat, base, tasks)
         return tasks
 
     def _look_at_others(
         self, report: Report, tasks: Mapping[TaskId, TaskStatus], others: frozenset[TaskId]
     ) -> None:
-        """Record the strays that it runs; it becomes the owner of tasks that nobody holds."""
+        """Record its unexpected tasks; it becomes the owner of tasks without an owner."""
         incarnation = report.incarnation
-        former = self._strays.get(incarnation, frozenset())
-        strays = {task for task in others if task in former or task in self._holdings}
-        self._strays[incarnation] = frozenset(strays)
-        if len(strays) == len(others):
+        former = self._unexpected.get(incarnation, frozenset())
+        unexpected = {task for task in others if task in former or task in self._holdings}
+        self._unexpected[incarnation] = frozenset(unexpected)
+        if len(unexpected) == len(others):
             return
         for status in tasks.values():
             replica = self._replicas.get(status.task)
-            is_open = status.task in others and status.task not in strays
+            is_open = status.task in others and status.task not in unexpected
             if not is_open or replica is None or status.task.standby:
                 continue
             is_same = status.fingerprint == replica.fingerprint
@@ -149,16 +149,16 @@ class Ledger:
                 for task in self._held.pop(tm_id, ()):
                     del self._holdings[task]
                 self._compared = {}
-                # For the JobManager, a TaskManager that comes back is a new one, strays included.
+                # For the JobManager, a TaskManager that comes back is a new one in every way.
                 gone = self._live.pop(tm_id)
-                self._strays.pop(gone, None)
-                self._pictures[gone] = (self._beats.get(gone, 0), 0, {})
+                self._unexpected.pop(gone, None)
+                self._reported[gone] = (self._beats.get(gone, 0), 0, {})
             case Refused(tm_id, incarnation):
                 for task in list(self._held.get(tm_id, ())):
                     if self._holdings[task].incarnation == incarnation:
                         self._drop(task)
                 # It takes no part. If it does so later, it counts as a new one.
-                self._strays.pop(incarnation, None)
+                self._unexpected.pop(incarnation, None)
             case Processors(tm_id, incarnation, _, sequence, assign, revoke):
                 self._live[tm_id] = incarnation
                 for task in revoke:
@@ -180,8 +180,8 @@ class Ledger:
         silent_ms = self._ran_ms - self._heard_ms[incarnation]
         assert silent_ms >= DOWN_AFTER_MS, f"{incarnation} is down, silent for {silent_ms} ms only"
         if self._echoed_ms is not None:
-            deaf_ms = self._ran_ms - self._echoed_ms
-            assert deaf_ms <= DEAF_AFTER_MS, f"{incarnation} is down, while Kafka was away"
+            silent_ms = self._ran_ms - self._echoed_ms
+            assert silent_ms <= ISOLATED_AFTER_MS, f"{incarnation} is down, while Kafka was away"
 
     def compare(
         self, owners: Mapping[TaskId, int | None], live: Mapping[int, str], now_ms: int
@@ -205,7 +205,7 @@ class Ledger:
         holding = self._holdings.get(task)
         if holding is not None and holding.tm_id != tm_id:
             revoked_at_ms = holding.revoked_at_ms
-            is_over = revoked_at_ms is not None and now_ms - revoked_at_ms > PATIENCE_MS
+            is_over = revoked_at_ms is not None and now_ms - revoked_at_ms > REVOKE_TIMEOUT_MS
             assert is_over, f"{task} goes to {tm_id}, but {holding.tm_id} did not give it back"
             self._drop(task)
             holding = None

@@ -21,7 +21,7 @@ from taskmanager.events import (
     ThreadStopped,
 )
 from taskmanager.events import Event as DriverEvent
-from taskmanager.slot import Phase
+from taskmanager.task_entry import Phase
 from taskmanager.thread_events import (
     AbandonCall,
     Assigned,
@@ -32,14 +32,14 @@ from taskmanager.thread_events import (
     Command,
     CommitEnded,
     CommitTask,
-    Disturbed,
+    DependencyFailed,
     EndProcess,
     EndThread,
     Event,
     Failure,
+    FailureKind,
     Fed,
     ForgetTask,
-    Kind,
     ReportFailed,
     RestartTask,
     Revoked,
@@ -48,7 +48,7 @@ from taskmanager.thread_events import (
     StartFailed,
     StartTask,
     StopRequested,
-    Tick,
+    ThreadTick,
     TurnEnded,
 )
 from taskmanager.thread_state import PipelineThreadState
@@ -68,10 +68,10 @@ SLOW = 0.125
 SLOW_CALLS = 0.02
 """The same share for user code, whose tasks wait for each other."""
 
-FENCED = Failure(Kind.FENCED, "fenced by a newer producer")
-EXPIRED = Failure(Kind.EXPIRED, "fenced as its transaction took too long")
-BROKEN = Failure(Kind.TRANSIENT, "a connection broke")
-REJECTED = Failure(Kind.FATAL, "a record cannot be processed", commits=True)
+FENCED = Failure(FailureKind.FENCED, "fenced by a newer producer")
+EXPIRED = Failure(FailureKind.EXPIRED, "fenced as its transaction took too long")
+BROKEN = Failure(FailureKind.TRANSIENT, "a connection broke")
+REJECTED = Failure(FailureKind.FATAL, "a record cannot be processed", commits=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ class FakePipelineThread:
             self._connect_at_ms = None
             self.events.append(ThreadConnected(self.number))
         if self._inbox:
-            self._obey()
+            self._read_commands()
         if self._operations:
             self._settle()
         if self._running and not self._fences.is_away:
             self._fed_first = (self._fed_first + 1) % FED_OF
             for instance in self._running[self._fed_first :: FED_OF]:
                 self._handle(Fed(instance.task, has_records=True, is_at_its_end=False))
-        self._handle(Tick(now_ms, self.heard_ms, tuple(self._calls.values())))
+        self._handle(ThreadTick(now_ms, self.heard_ms, tuple(self._calls.values())))
         self._check_lease()
         if self.alive and now_ms >= self._report_at_ms:
             self._report()
@@ -203,10 +203,10 @@ class FakePipelineThread:
         for instance in self._any_that_runs():
             instance.is_stuck = True
 
-    def disturb_a_task(self) -> None:
+    def fail_a_dependency(self) -> None:
         """Make a task lose a connection."""
         for instance in self._any_that_runs():
-            self._operations.append(_Operation(instance, 0, 0, self._disturb))
+            self._operations.append(_Operation(instance, 0, 0, self._dependency_failed))
 
     def mend(self, now_ms: int) -> None:
         """Make everything that takes long end soon, except user code calls that never end."""
@@ -222,7 +222,7 @@ class FakePipelineThread:
 
     # Input of the core
 
-    def _obey(self) -> None:
+    def _read_commands(self) -> None:
         revoked = []
         while self._inbox:
             match self._inbox.popleft():
@@ -248,10 +248,10 @@ class FakePipelineThread:
                 self._operations.remove(operation)
                 operation.end(operation)
 
-    def _disturb(self, operation: _Operation) -> None:
+    def _dependency_failed(self, operation: _Operation) -> None:
         instance = operation.instance
         if self.tasks.get(instance.task) is instance:
-            self._handle(Disturbed(instance.task, BROKEN))
+            self._handle(DependencyFailed(instance.task, BROKEN))
 
     def _handle(self, event: Event) -> None:
         """Pass an event to the core, execute its commands, and handle the events that follow."""

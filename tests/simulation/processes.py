@@ -16,17 +16,20 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 from common.status import TaskState
 from common.tasks import TaskId
+from common.tick import Tick
 from jobmanager import events as jobmanager
 from jobmanager.leadership import Event as LeadershipEvent
 from jobmanager.leadership import (
     Leadership,
     LeaderState,
+    SayGoodbye,
     SosRead,
     SosWritten,
     StepDown,
+    StopRequested,
     TakeOver,
     WriteFailed,
     WriteFenced,
@@ -105,7 +108,7 @@ class JobManagerProcess(Process):
         self._takes_over_at_ms: int | None = None
 
     @property
-    def rules(self) -> bool:
+    def leads(self) -> bool:
         """Whether it believes that Kafka accepts its commands."""
         return self._leadership.state is LeaderState.LEADING
 
@@ -117,9 +120,16 @@ class JobManagerProcess(Process):
         self.owners = self.state.owners
         self.ledger.compare(self.owners, self.state.live, self._ticked_ms)
 
+    def end(self, now_ms: int, *, crash: bool) -> None:
+        """End for good, by `kill -9` or by SIGTERM."""
+        self.trace(f"{self.name} is {'killed' if crash else 'stopped'}")
+        if not crash:
+            self._lead(StopRequested(), now_ms)
+        self.alive = False
+
     def _take_turn(self, now_ms: int) -> None:
         if self._takes_over_at_ms is None:
-            tick = jobmanager.Tick(self.tick_ms(now_ms))
+            tick = Tick(self.tick_ms(now_ms))
             if self._leadership.state is not LeaderState.YIELDING:
                 self._ticked_ms = now_ms
                 self.ledger.tick(now_ms)
@@ -155,13 +165,16 @@ class JobManagerProcess(Process):
                 case StepDown(rival_epoch):
                     self.trace(f"{self.name} superseded by epoch {rival_epoch}")
                     self.alive = False
+                case SayGoodbye(epoch):
+                    last = JobManagerBeat(epoch, 0, self.state.owners, leaving=True)
+                    self._broker.report(last)
 
     def _write_sos(self, now_ms: int, *, takes_over: bool) -> None:
         try:
             if takes_over:
                 self._writer = self._broker.fence()
             assert self._writer is not None
-            epoch = self._broker.rule(self._writer, [Sos(-1, self.name)])
+            epoch = self._broker.command(self._writer, [Sos(-1, self.name)])
         except WriterFencedError:
             self._writer = None
             self._lead(WriteFenced(), now_ms)
@@ -170,12 +183,12 @@ class JobManagerProcess(Process):
             self._lead(WriteFailed(), now_ms)
         else:
             self.sequences.clear()
-            self.trace(f"{self.name} reigns, epoch {epoch}")
+            self.trace(f"{self.name} leads, epoch {epoch}")
             self._lead(SosWritten(epoch), now_ms)
-            self._handle(jobmanager.ReignBegan(epoch), now_ms)
+            self._handle(jobmanager.LeadershipBegan(epoch), now_ms)
 
     def _handle(self, event: jobmanager.Event, now_ms: int) -> None:
-        decrees: list[Message] = []
+        commands: list[Message] = []
         for message in self.state.handle(event):
             if isinstance(message, Refused):
                 self.trace(f"{self.name} → {message}")
@@ -185,17 +198,17 @@ class JobManagerProcess(Process):
             elif isinstance(message, JobManagerBeat | ReportRequest):
                 self._broker.report(message)
             else:
-                decrees.append(message)
-        for decree in decrees:
-            self._check(decree)
-            self.ledger.tell(decree, self._ticked_ms)
-        if not decrees or self._writer is None:
+                commands.append(message)
+        for command in commands:
+            self._check(command)
+            self.ledger.tell(command, self._ticked_ms)
+        if not commands or self._writer is None:
             return
-        for decree in decrees:
-            self.trace(f"{self.name} → {brief(decree)}")
+        for command in commands:
+            self.trace(f"{self.name} → {brief(command)}")
         try:
-            self._broker.rule(self._writer, decrees)
-            self.commands_sent += len(decrees)
+            self._broker.command(self._writer, commands)
+            self.commands_sent += len(commands)
         except WriterFencedError:
             self.trace(f"{self.name} is fenced")
             self._writer = None
@@ -205,21 +218,21 @@ class JobManagerProcess(Process):
             self._writer = None
             self._lead(WriteFailed(), now_ms)
 
-    def _check(self, decree: Message) -> None:
+    def _check(self, command: Message) -> None:
         """Check that the core's command is consistent with its view, and with itself."""
-        if not isinstance(decree, Processors):
+        if not isinstance(command, Processors):
             return
-        is_live = self.state.live.get(decree.tm_id) == decree.incarnation
-        assert is_live, f"command to the dead: {brief(decree)}"
-        assigned = [replica.task for replica in decree.assign]
-        named = [*assigned, *decree.revoke]
-        assert len(set(named)) == len(named), f"a task is named twice: {brief(decree)}"
+        is_live = self.state.live.get(command.tm_id) == command.incarnation
+        assert is_live, f"command to the dead: {brief(command)}"
+        assigned = [replica.task for replica in command.assign]
+        named = [*assigned, *command.revoke]
+        assert len(set(named)) == len(named), f"a task is named twice: {brief(command)}"
         owners = self.state.owners if assigned else {}
         for task in assigned:
-            assert owners[task] == decree.tm_id, f"{task} belongs to {owners[task]}"
-        key = (decree.tm_id, decree.incarnation)
-        assert decree.sequence > self.sequences.get(key, 0), f"sequence repeats: {brief(decree)}"
-        self.sequences[key] = decree.sequence
+            assert owners[task] == command.tm_id, f"{task} belongs to {owners[task]}"
+        key = (command.tm_id, command.incarnation)
+        assert command.sequence > self.sequences.get(key, 0), f"sequence repeats: {brief(command)}"
+        self.sequences[key] = command.sequence
 
 
 class TaskManagerProcess(Process):
@@ -256,7 +269,7 @@ class TaskManagerProcess(Process):
         self._reader = broker.reader([NAMES.threads_jm, NAMES.processors(str(tm_id))])
         self._fences = fences
         self._pace = pace
-        self._reported = Picture()
+        self._reported = ReportedTasks()
         """The combined content of its reports."""
         self._alive_ms = broker.now_ms
         """When the main loop last showed life."""
@@ -273,7 +286,7 @@ class TaskManagerProcess(Process):
                 events, thread.events = thread.events, []
                 for event in events:
                     self._handle(event, now_ms)
-            self._handle(taskmanager.Tick(self.tick_ms(now_ms)), now_ms)
+            self._handle(Tick(self.tick_ms(now_ms)), now_ms)
             if self.exits:
                 self.crash(now_ms)
         if self.alive and not paused and now_ms - self._alive_ms <= LIFE_BEATS * INTERVAL_MS:

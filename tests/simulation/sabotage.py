@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taskmanager import thread_state
-from taskmanager.slot import Release
+from taskmanager.task_entry import Release
 from taskmanager.thread_events import CommitEnded
 from taskmanager.thread_state import PipelineThreadState
 
@@ -35,11 +35,11 @@ def forgotten_close(patch: pytest.MonkeyPatch) -> None:
     """A released task is forgotten without being closed."""
     original = PipelineThreadState._close
 
-    def close(self: Any, slot: Any) -> None:
-        if isinstance(slot.end, Release):
-            self._forget(slot, slot.end.reason)
+    def close(self: Any, entry: Any) -> None:
+        if isinstance(entry.end, Release):
+            self._forget(entry, entry.end.reason)
         else:
-            original(self, slot)
+            original(self, entry)
 
     patch.setattr(PipelineThreadState, "_close", close)
 
@@ -48,8 +48,8 @@ def ignored_fence(patch: pytest.MonkeyPatch) -> None:
     """A refused commit counts as done."""
     original = PipelineThreadState._on_commit_ended
 
-    def on_commit_ended(self: Any, slot: Any, event: CommitEnded) -> None:
-        original(self, slot, CommitEnded(event.task))
+    def on_commit_ended(self: Any, entry: Any, event: CommitEnded) -> None:
+        original(self, entry, CommitEnded(event.task))
 
     patch.setattr(PipelineThreadState, "_on_commit_ended", on_commit_ended)
 

@@ -53,8 +53,8 @@ def draw_weather(random: Random) -> Weather:
     )
 
 
-def live_through_troubles(cluster: Cluster, random: Random) -> None:
-    """Run a cluster with mishaps, mend it, and check that it converges to one settled state."""
+def live_through_faults(cluster: Cluster, random: Random) -> None:
+    """Run a cluster with faults, repair it, and check that it converges to one settled state."""
     everybody = range(cluster.tm_number)
     cluster.later(random.choice((1, 5_000)), cluster.start_jobmanager)
     for tm_id in everybody:
@@ -132,13 +132,13 @@ def live(seed: int, scale: Scale | None = None) -> None:
     random = Random(seed)
     cluster = Cluster(random, scale or Scale.draw(random))
     try:
-        live_through_troubles(cluster, random)
+        live_through_faults(cluster, random)
         live_through_a_change(cluster, random)
     except Exception as error:
         pytest.fail(tell(seed, cluster, error), pytrace=not isinstance(error, AssertionError))
 
 
-def test_every_task_runs_exactly_once_after_any_trouble(seeds: range) -> None:
+def test_every_task_runs_exactly_once_after_any_fault(seeds: range) -> None:
     for seed in seeds:
         live(seed)
 
@@ -149,7 +149,7 @@ def test_broken_core_is_seen(
 ) -> None:
     sabotage(monkeypatch)
     with pytest.raises(pytest.fail.Exception, match=complaint):
-        test_every_task_runs_exactly_once_after_any_trouble(range(SABOTAGED_SEEDS))
+        test_every_task_runs_exactly_once_after_any_fault(range(SABOTAGED_SEEDS))
 
 
 @pytest.mark.parametrize("threads", [(1,) * 50, (1, 2, 3, 2, 1) * 10])

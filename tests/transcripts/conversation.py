@@ -21,15 +21,23 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.picture import Picture
 from common.pipeline import Pipeline
 from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from common.reported_tasks import ReportedTasks
 from common.reports import decode_report
 from common.specs import CountSpec, ForwardSpec, SumSpec
 from common.status import TaskState, TaskStatus
+from common.tick import Tick
 from common.topic_names import TopicNames
 from jobmanager import events as jobmanager
-from jobmanager.leadership import Leadership, SosRead, SosWritten, WriteFenced
+from jobmanager.leadership import (
+    Leadership,
+    SayGoodbye,
+    SosRead,
+    SosWritten,
+    StopRequested,
+    WriteFenced,
+)
 from jobmanager.state import JobManagerState
 from taskmanager import events as taskmanager
 from taskmanager.state import TaskManagerState
@@ -57,7 +65,7 @@ class Wire:
         self.now_ms = 0
         self.lines: list[str] = []
         self._logs: defaultdict[str, list[ControlRecord]] = defaultdict(list)
-        self._pictures: defaultdict[str, Picture] = defaultdict(Picture)
+        self._reported: defaultdict[str, ReportedTasks] = defaultdict(ReportedTasks)
         self._known: dict[str, str] = {}
 
     def say(self, text: str) -> None:
@@ -99,9 +107,9 @@ class Wire:
         if "figures" in headers:
             report = decode_report(headers["report"], headers["figures"])
             who = report.incarnation
-            picture = self._pictures[who]
-            assert picture.take(report), "nothing gets lost here"
-            known = f"{_facts(report)} {_list(picture.tasks.values())}"
+            reported = self._reported[who]
+            assert reported.take(report), "nothing gets lost here"
+            known = f"{_facts(report)} {_list(reported.tasks.values())}"
         is_news = self._known.get(who) != known
         self._known[who] = known
         return is_news
@@ -166,15 +174,15 @@ class JobManager(Member):
         super().__init__(wire, (NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat))
         self.name = name
         self.state = JobManagerState(replicas(PIPELINE), tm_number, INTERVAL_MS)
-        self._handle(jobmanager.Tick(wire.now_ms))
+        self._handle(Tick(wire.now_ms))
         epoch = wire.write(Sos(-1, name))
         self._leadership = Leadership(name)
         self._leadership.handle(SosWritten(epoch))
-        self._handle(jobmanager.ReignBegan(epoch))
+        self._handle(jobmanager.LeadershipBegan(epoch))
 
     def step(self) -> None:
         """Do one turn of the daemon's loop."""
-        self._handle(jobmanager.Tick(self.wire.now_ms))
+        self._handle(Tick(self.wire.now_ms))
         for message in self.read():
             match message:
                 case Sos(epoch, author):
@@ -189,6 +197,15 @@ class JobManager(Member):
                 case Threads(report) | Heartbeat(report):
                     self._handle(jobmanager.Reported(report))
 
+    def stop(self) -> None:
+        """Ask for a graceful end, as SIGTERM does."""
+        for command in self._leadership.handle(StopRequested()):
+            assert isinstance(command, SayGoodbye)
+            last = JobManagerBeat(command.epoch, self.wire.now_ms, self.state.owners, leaving=True)
+            self.wire.write(last)
+        self.wire.lines.append(f"{'':8}{self.name} exits")
+        self.alive = False
+
     def _handle(self, event: jobmanager.Event) -> None:
         for message in self.state.handle(event):
             if isinstance(message, JobManagerBeat):
@@ -197,7 +214,7 @@ class JobManager(Member):
 
 
 class TaskManager(Member):
-    """A TaskManager whose threads obey within one step."""
+    """A TaskManager whose threads carry commands out within one step."""
 
     def __init__(self, name: str, wire: Wire, tm_id: int, threads: int) -> None:
         super().__init__(wire, (NAMES.threads_jm, NAMES.processors(str(tm_id))))
@@ -219,7 +236,7 @@ class TaskManager(Member):
             self._handle(event)
         for thread, statuses in self._running.items():
             self._handle(taskmanager.ThreadReported(thread, tuple(statuses)))
-        self._handle(taskmanager.Tick(self.wire.now_ms))
+        self._handle(Tick(self.wire.now_ms))
 
     def stop(self) -> None:
         """Ask for a graceful end, as SIGTERM does."""
@@ -261,7 +278,7 @@ class Conversation:
         self.wire.say(text)
 
     def start_jobmanager(self, name: str = "jm") -> JobManager:
-        """Start a JobManager; it is heard first in each step."""
+        """Start a JobManager; it takes part first in each step."""
         member = JobManager(name, self.wire, self._tm_number)
         self.members.insert(0, member)
         return member

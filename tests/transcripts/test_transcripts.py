@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transcripts.conversation import Conversation, TaskManager
+from tests.transcripts.conversation import Conversation, JobManager, TaskManager
 
 FOLDER = Path(__file__).parent
 
@@ -84,6 +84,16 @@ def restarted_jobmanager_adopts() -> Conversation:
     return talk
 
 
+def stopped_jobmanager() -> Conversation:
+    talk, *_ = settled()
+    jobmanager = talk.members[0]
+    assert isinstance(jobmanager, JobManager)
+    talk.say("the JobManager is stopped, and nothing else happens")
+    jobmanager.stop()
+    talk.run(6)
+    return talk
+
+
 def graceful_leave() -> Conversation:
     talk, _, second = settled()
     talk.say("tm1 is told to stop")
@@ -123,6 +133,7 @@ SCENES: list[Callable[[], Conversation]] = [
     paused_taskmanager_returns,
     killed_taskmanager_returns_as_another_process,
     restarted_jobmanager_adopts,
+    stopped_jobmanager,
     graceful_leave,
     second_jobmanager_takes_over,
     duplicate_id_is_refused,

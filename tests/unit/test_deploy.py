@@ -1,4 +1,4 @@
-"""The files of deploy/, as far as they can be checked where no container can be built."""
+"""The files of deploy/, as far as they can be checked without building a container."""
 
 from __future__ import annotations
 

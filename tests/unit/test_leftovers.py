@@ -1,4 +1,4 @@
-"""What is left of a run of tests that loses a process, or takes too long."""
+"""The leftovers of a test run that loses a process, or takes too long."""
 
 from __future__ import annotations
 

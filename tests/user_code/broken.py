@@ -1,4 +1,4 @@
-"""A processor that fails where it is told to, for tests of what is said about it."""
+"""A processor that fails on demand, for tests of the errors."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def single(frame: DataFrame) -> DataFrame:
 
 
 def hanging(frame: DataFrame, fifo: str) -> DataFrame:
-    """What says that it has begun, and never ends."""
+    """Shows that it has begun, and never ends."""
 
     def hang(value: str) -> str:
         Path(fifo).write_text("began", encoding="utf-8")

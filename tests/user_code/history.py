@@ -22,7 +22,7 @@ class Sieve(Processor):
 
 
 class Totals(Processor):
-    """Adds up what each key got, and tells all totals once in 100 ms of stream time."""
+    """Adds up what each key got, and forwards all totals once in 100 ms of stream time."""
 
     def init(self, context: ProcessorContext) -> None:
         self.context = context

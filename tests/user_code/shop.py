@@ -95,18 +95,11 @@ class Decorated(Processor):
         self.context.forward(record)
 
 
-class Begin(Processor):
+class Begin(Pass):
     """Fails in `init`."""
 
     def init(self, context: ProcessorContext) -> None:
         raise FileNotFoundError("model.bin")  # raises: init
-
-
-class BeginAsync(AsyncProcessor):
-    """Fails in an `init` that is a coroutine."""
-
-    async def init(self, context: AsyncProcessorContext) -> None:
-        raise FileNotFoundError("model.bin")  # raises: init of a coroutine
 
 
 class EnrichAsync(AsyncProcessor):
@@ -125,7 +118,14 @@ class PassAsync(AsyncProcessor):
         return record
 
 
-class Storeless(Processor):
+class BeginAsync(PassAsync):
+    """Fails in an `init` that is a coroutine."""
+
+    async def init(self, context: AsyncProcessorContext) -> None:
+        raise FileNotFoundError("model.bin")  # raises: init of a coroutine
+
+
+class Storeless(Pass):
     """Asks for a store that it does not have."""
 
     def init(self, context: ProcessorContext) -> None:

@@ -51,7 +51,7 @@ class AsyncSum(AsyncProcessor):
         try:
             number = int(record.value)
         except (TypeError, ValueError):
-            raise RecordRejectedError("the value is no integer") from None
+            raise RecordRejectedError("the value is not an integer") from None
         return record.with_value(b"%d" % (number + self._constant))
 
 

@@ -162,6 +162,8 @@ class Kind(Generic[S]):
     is_inline: ClassVar[bool] = False
     """Whether its turns run no user code and take little of the loop's time."""
     needs_spark: ClassVar[bool] = False
+    runs_user_processors: ClassVar[bool] = False
+    """Whether its tasks run processors that users wrote, with `init` and `close`."""
     takes_records_as_they_are: ClassVar[bool] = False
     """Whether it takes bytes, one record at a time, in any order of its inputs."""
     names_topics: ClassVar[bool] = False

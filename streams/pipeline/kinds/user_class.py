@@ -14,7 +14,7 @@ from common.keys import Choice, Free, Number, Section
 from common.specs import BYTES, AsyncSettings, ClassSpec, FieldTime, Serdes, SourceSpec
 from common.yaml_positions import Problems, Scalar, describe
 from streams.engine.nodes import Supplier
-from streams.engine.user_code import UserCode, form_problem
+from streams.engine.user_code import UserCode, form_problem, is_dotted
 from streams.pipeline.kinds.entry import Entry, PipelineFile
 from streams.pipeline.kinds.kind import (
     ARGUMENTS,
@@ -72,6 +72,7 @@ class UserClass(Kind[ClassSpec]):
     doc = "a class of yours"
     type_pattern = CODE_PATTERN
     type_form = "package.module:Class"
+    runs_user_processors = True
     config = ARGUMENTS
     own_keys = (
         STORES,
@@ -86,7 +87,7 @@ class UserClass(Kind[ClassSpec]):
 
     def is_named(self, text: str) -> bool:
         """See `Kind`."""
-        return ":" in text
+        return ":" in text or is_dotted(text)
 
     def read(self, fields: Fields, problems: Problems) -> ClassSpec:
         """See `Kind`."""

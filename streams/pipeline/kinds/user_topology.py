@@ -53,6 +53,7 @@ class UserTopology(Kind[TopologySpec]):
     spec = TopologySpec
     doc = "a topology that a Python function builds"
     names_topics = True
+    runs_user_processors = True
     config = ARGUMENTS
     own_keys = (MAX_TASK_IDLE, BUFFERED_RECORDS, MAX_PROCESS_TIME)
 

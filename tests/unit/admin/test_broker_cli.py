@@ -117,7 +117,7 @@ def test_start_with_something_else_than_what_runs_is_refused(
     result = cli.run("start", *arguments)
 
     assert result.exit_code == 3
-    assert f"already runs in {cli.folder} with 1 broker(s) from port {cli.port}" in result.stderr
+    assert f"already runs in {cli.folder} with 1 broker from port {cli.port}" in result.stderr
 
 
 def test_a_port_in_use_is_its_own_error(cli: Cli) -> None:
@@ -277,7 +277,7 @@ def test_another_number_of_brokers_than_the_data_is_for_is_refused(cli: Cli) -> 
     result = cli.start()
 
     assert result.exit_code == 3
-    assert "holds the data of 2 broker(s), not of 1" in result.stderr
+    assert "holds the data of 2 brokers, not of 1" in result.stderr
 
 
 def test_a_folder_of_somebody_elses_files_is_not_taken_for_data(cli: Cli) -> None:
@@ -334,7 +334,7 @@ def test_a_recycled_pid_is_not_mistaken_for_the_broker(cli: Cli) -> None:
     state_file = cli.folder / "broker.json"
     state = json.loads(state_file.read_text())
     cli.run("stop")
-    # This very process stands for one that got the broker's pid later; it must survive the stop.
+    # This process plays one that got the broker's pid later; it must survive the stop.
     state["brokers"][0]["process"]["pid"] = os.getpid()
     state_file.write_text(json.dumps(state))
 
@@ -396,7 +396,7 @@ def test_a_folder_that_cannot_be_made_is_named(cli: Cli, tmp_path: Path) -> None
 @pytest.mark.parametrize("command", ["start", "stop", "status"])
 @pytest.mark.usefixtures("cli")
 def test_a_folder_that_cannot_be_looked_at_is_named(tmp_path: Path, command: str) -> None:
-    # A name that is too long stands for all that a system may refuse, to root too.
+    # A name that is too long is an example of what a system may refuse, even to root.
     folder = tmp_path / ("x" * 300)
 
     result = CliRunner().invoke(broker_app, [command, "--dir", str(folder)])

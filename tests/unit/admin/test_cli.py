@@ -136,6 +136,23 @@ def test_validate_says_ok_with_counts(files: tuple[Path, Path]) -> None:
     assert result.stdout == "ok: 3 processors, 6 tasks, 12 topics\n"
 
 
+def test_validate_says_one_processor_of_one(files: tuple[Path, Path]) -> None:
+    files[1].write_text("- {id: A, type: forward, to: [sink]}")
+    assert pipeline("validate", *files).stdout.startswith("ok: 1 processor, 2 tasks, ")
+
+
+@pytest.mark.parametrize("command", ["validate", "describe"])
+def test_module_with_a_name_of_the_engine_is_refused(
+    command: str, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with files[0].open("a") as out:
+        out.write("python_path: [.]\n")
+    (tmp_path / "common.py").write_text("")
+    result = pipeline(command, *files)
+    assert result.exit_code == 2
+    assert f'the module "common" in {tmp_path / "common.py"} has the name' in result.stderr
+
+
 def test_validate_reports_mistakes_on_stderr_and_exits_with_2(files: tuple[Path, Path]) -> None:
     config, path = files
     path.write_text("- {id: A, type: cuont, to: [snik]}")
@@ -198,6 +215,138 @@ def test_validate_reports_classes_that_cannot_be_made(
     assert result.stderr.startswith(f'{path}:1:8: "A": {mistake}')
 
 
+DEPOT = """from streams import AsyncProcessor, Processor, TopologyBuilder
+class Stock(Processor):
+    def init(self, context):
+        self.stock = context.get_state_store("Stokc")
+    def process(self, record): pass
+class Idle(Processor): pass
+class TakesTwo(Processor):
+    def process(self, record, other): pass
+class Refuses(Processor):
+    def __init__(self):
+        raise ValueError("no model")
+    def process(self, record): pass
+class Waits(AsyncProcessor):
+    async def init(self, context):
+        raise OSError("no service")
+    async def process(self, record): pass
+class Ends(Processor):
+    def process(self, record): pass
+    def close(self):
+        raise RuntimeError("busy")
+def graph(lines, out):
+    builder = TopologyBuilder()
+    builder.add_source("Lines", lines)
+    builder.add_processor("Stock", Stock, ["Lines"])
+    return builder.add_sink("Out", out, ["Stock"])
+def following():
+    import re
+    builder = TopologyBuilder()
+    builder.add_source("All", re.compile("lines_.*"))
+    return builder.add_processor("Stock", Stock, ["All"])
+"""
+
+
+@pytest.fixture
+def depot(files: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """Return the paths of two files that may name the module depot."""
+    with files[0].open("a") as out:
+        out.write("modules: [depot]\npython_path: [.]\n")
+    (tmp_path / "depot.py").write_text(DEPOT)
+    return files
+
+
+def line_of(text: str) -> int:
+    return next(n for n, line in enumerate(DEPOT.splitlines(), 1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("entry", "mistake", "place"),
+    [
+        (
+            'type: "depot:Stock", to: [sink], stores: [{name: Stock}]',
+            'processor "A" has no store "Stokc", did you mean "Stock"?',
+            f'depot.py:{line_of("Stokc")} in init, processor "A"',
+        ),
+        (
+            'type: "depot:Idle", to: [sink]',
+            'processor "A": the class Idle has no method process: write def process(self, record)',
+            f"depot.py:{line_of('class Idle')} in Idle",
+        ),
+        (
+            'type: "depot:TakesTwo", to: [sink]',
+            'processor "A": process of TakesTwo cannot be called as process(record): missing a '
+            "required argument: 'other'. Write def process(self, record)",
+            f"depot.py:{line_of('other')} in process",
+        ),
+        (
+            'type: "depot:Refuses", to: [sink]',
+            'the supplier of processor "A" failed: ValueError: no model',
+            f'depot.py:{line_of("no model")} in __init__, processor "A"',
+        ),
+        (
+            'type: "depot:Waits", to: [sink]',
+            "OSError: no service",
+            f'depot.py:{line_of("no service")} in init, processor "A"',
+        ),
+        (
+            'type: "depot:Ends", to: [sink]',
+            "RuntimeError: busy",
+            f'depot.py:{line_of("busy")} in close, processor "A"',
+        ),
+        (
+            'type: topology, builder: "depot:graph", config: {lines: lines_topic, out: out_topic}',
+            'processor "Stock" has no store "Stokc": connect it (add_state_store, or stores: in '
+            "pipeline.yaml)",
+            f'depot.py:{line_of("Stokc")} in init, processor "Stock"',
+        ),
+        (
+            'type: topology, builder: "depot:following"',
+            'processor "Stock" has no store "Stokc": connect it (add_state_store, or stores: in '
+            "pipeline.yaml)",
+            f'depot.py:{line_of("Stokc")} in init, processor "Stock"',
+        ),
+    ],
+)
+def test_validate_starts_each_processor_of_user_code_once(
+    entry: str, mistake: str, place: str, depot: tuple[Path, Path]
+) -> None:
+    config, path = depot
+    path.write_text(f"- {{id: A, {entry}}}\n- {{id: B, type: forward, to: [sink]}}")
+    result = pipeline("validate", config, path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f'{path}:1:8: "A": {mistake} ({place})\n'
+
+    result = pipeline("validate", "--no-init", config, path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("ok: 2 processors")
+
+
+def test_validate_starts_all_processors_though_one_fails(depot: tuple[Path, Path]) -> None:
+    config, path = depot
+    kinds = ("Refuses", "Stock", "Ends")
+    lines = [f'- {{id: {kind}, type: "depot:{kind}", to: [sink]}}' for kind in kinds]
+    path.write_text("\n".join(lines))
+    result = pipeline("validate", config, path)
+    assert [line.split(": ")[0] for line in result.stderr.splitlines()] == [
+        f"{path}:{number}:8" for number in (1, 2, 3)
+    ]
+
+
+def test_files_that_are_swapped_are_named_as_swapped(files: tuple[Path, Path]) -> None:
+    config, path = files
+    swapped = "is expected here: are the two files swapped?\n"
+    for command in ("validate", "describe"):
+        result = pipeline(command, path, config)
+        assert (result.exit_code, result.stdout) == (2, "")
+        first, second = result.stderr.splitlines(keepends=True)
+        assert first.startswith(f"{path}:")
+        assert first.endswith(f": this is a pipeline.yaml, and config.yaml {swapped}")
+        assert second.startswith(f"{config}:")
+        assert second.endswith(f": this is a config.yaml, and pipeline.yaml {swapped}")
+
+
 def test_validate_reports_a_missing_file(files: tuple[Path, Path], tmp_path: Path) -> None:
     result = pipeline("validate", tmp_path / "none.yaml", files[1])
     assert result.exit_code == 2
@@ -240,8 +389,8 @@ def test_describe_shows_graph_topics_and_tasks(files: tuple[Path, Path]) -> None
         "source_topic 2 1 broker default broker default",
         "Forwarder_Adder_job_1 2 1 delete until processed",
         "state_topic_Counter_job_1 2 1 compact last record per key",
-        "Adder_dead_letter_job_1 2 1 delete for ever",
-        "threads_jm_topic_job_1 1 1 delete for ever",
+        "Adder_dead_letter_job_1 2 1 delete forever",
+        "threads_jm_topic_job_1 1 1 delete forever",
         "heartbeat_topic_job_1 1 1 delete 3600000 ms",
         "Adder_1 Forwarder_Adder_job_1[1] Adder_Counter_job_1",
         "Counter_0 Adder_Counter_job_1[0] sink_topic state_topic_Counter_job_1[0]",

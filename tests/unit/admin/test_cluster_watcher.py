@@ -1,4 +1,4 @@
-"""Who is there is told by the brokers' clock, whatever this host's or a daemon's says."""
+"""Presence goes by the brokers' clock, not by this host's or a daemon's."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def running(partition: int, records_in: int = 0) -> TaskStatus:
 
 
 def shown(watcher: ClusterWatcher) -> dict[int, int | str]:
-    """Return what each task has taken in, or what is said instead."""
+    """Return how many records each task has taken in, or the text shown instead."""
     return {
         info.task.partition: info.status.count("records_in") if info.status else info.reason
         for info in watcher.status().tasks
@@ -162,8 +162,8 @@ def test_all_that_sends_nothing_for_three_intervals_is_down(
     watcher: ClusterWatcher, clock: FakeClock, host_ahead_ms: int, silent_for_ms: int
 ) -> None:
     clock.host_ahead_ms = host_ahead_ms
-    ruling = JobManagerBeat(1, 0, {})
-    follow(watcher, beat(-1, -silent_for_ms, ruling), beat(0, -silent_for_ms))
+    leader = JobManagerBeat(1, 0, {})
+    follow(watcher, beat(-1, -silent_for_ms, leader), beat(0, -silent_for_ms))
 
     watcher.read_until_fresh()
 
@@ -191,8 +191,8 @@ def test_the_silent_one_of_several_is_told_from_the_others(
     watcher: ClusterWatcher, clock: FakeClock, host_ahead_ms: int
 ) -> None:
     clock.host_ahead_ms = host_ahead_ms
-    ruling = JobManagerBeat(1, 0, {})
-    follow(watcher, beat(0, -50_000), beat(1, 500, ruling), beat(2, 1500, ruling))
+    leader = JobManagerBeat(1, 0, {})
+    follow(watcher, beat(0, -50_000), beat(1, 500, leader), beat(2, 1500, leader))
 
     watcher.read_until_fresh()
 
@@ -211,13 +211,13 @@ def test_it_returns_once_all_have_sent_a_heartbeat(
     assert clock.now_s == pytest.approx(0.2, abs=0.11)
 
 
-RULING = JobManagerBeat(1, 0, {TaskId("P", 0): 0, TaskId("P", 1): 0})
+LEADER = JobManagerBeat(1, 0, {TaskId("P", 0): 0, TaskId("P", 1): 0})
 
 
 def test_reports_are_put_together(watcher: ClusterWatcher) -> None:
     follow(
         watcher,
-        beat(1, 0, RULING),
+        beat(1, 0, LEADER),
         beat(2, 0, report(1, running(0, 5), running(1, 5))),
         beat(3, 0, report(2, running(1, 6), base=1)),
         beat(4, 0, report(3, base=1, closed=0)),
@@ -229,16 +229,16 @@ def test_reports_are_put_together(watcher: ClusterWatcher) -> None:
 def test_tasks_of_a_report_without_its_full_one_are_not_taken_for_all(
     watcher: ClusterWatcher,
 ) -> None:
-    follow(watcher, beat(1, 0, RULING), beat(2, 0, report(7, running(1, 6), base=3)))
+    follow(watcher, beat(1, 0, LEADER), beat(2, 0, report(7, running(1, 6), base=3)))
     watcher.read(0)
     assert presence(watcher) is Presence.UP
-    assert shown(watcher) == {0: "its TaskManager's next full report tells", 1: 6}
+    assert shown(watcher) == {0: "unknown until its TaskManager's next full report", 1: 6}
 
 
 def test_full_report_is_waited_for(watcher: ClusterWatcher, clock: FakeClock) -> None:
     follow(
         watcher,
-        *(beat(n, 1000 * n, RULING) for n in range(8)),
+        *(beat(n, 1000 * n, LEADER) for n in range(8)),
         *(beat(10 + n, 1000 * n, report(n, base=0)) for n in range(1, 4)),
         beat(20, 4000, report(4, running(0, 1), running(1, 2))),
     )
@@ -254,7 +254,7 @@ def test_full_report_is_waited_for(watcher: ClusterWatcher, clock: FakeClock) ->
 def test_full_report_is_not_waited_for_without_end(
     watcher: ClusterWatcher, clock: FakeClock
 ) -> None:
-    beats = [(beat(n, 500 * n, RULING), beat(n, 500 * n, report(n, base=0))) for n in range(1, 40)]
+    beats = [(beat(n, 500 * n, LEADER), beat(n, 500 * n, report(n, base=0))) for n in range(1, 40)]
     follow(watcher, *(record for pair in beats for record in pair))
 
     watcher.read_until_fresh()

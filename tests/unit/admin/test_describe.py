@@ -1,4 +1,4 @@
-"""`pipeline describe` for several sources, for classes and for topologies of the user's."""
+"""`pipeline describe` for several sources, for classes and for user topologies."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_topics_of_a_topology_are_its_own_and_those_that_it_reads_and_writes(
     assert found["Words_middle_job"] == "5 1 delete until processed"
     assert found["state_topic_Words-Count_Kept_job"] == "5 1 compact last record per key"
     assert found["state_topic_Words-Count_Windows_job"] == "5 1 compact,delete 604860000 ms"
-    assert found["Words-Split_dead_letter_job"] == "2 1 delete for ever"
+    assert found["Words-Split_dead_letter_job"] == "2 1 delete forever"
 
 
 def test_a_task_reads_a_partition_of_each_input_and_has_one_of_each_state_topic(

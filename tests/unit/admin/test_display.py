@@ -1,4 +1,4 @@
-"""What the quickstart prints of what it is told."""
+"""What the quickstart prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the quickstart's flights are kept; no network here."""
+"""The files of the quickstart's flights; no network here."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ target=$(dirname "$2")
 
 
 class Ivy:
-    """A program that stands for `java -jar ivy.jar` and records its calls."""
+    """A program in place of `java -jar ivy.jar` that records its calls."""
 
     def __init__(self, folder: Path, script: str) -> None:
         self._calls = folder / "calls"
@@ -151,7 +151,7 @@ def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_a_cache_folder_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
-    # A name that is too long stands for all that a system may refuse, to root too.
+    # A name that is too long is an example of what a system may refuse, even to root.
     with pytest.raises(UnavailableError, match="XDG_CACHE_HOME"):
         kafka_jars(Ivy(tmp_path, "exit 0").java, tmp_path / ("x" * 300))
 

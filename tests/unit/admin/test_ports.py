@@ -29,7 +29,7 @@ def test_a_port_that_is_bound_but_does_not_listen_is_not_free() -> None:
 
 def test_free_ports_differ_and_lie_below_those_of_outgoing_connections() -> None:
     first = find_free(5)
-    second = find_free(5, besides=first)
+    second = find_free(5, excluded=first)
 
     assert len({*first, *second}) == 10
     assert max(first + second) < 32_768

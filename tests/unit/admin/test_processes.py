@@ -1,4 +1,4 @@
-"""Processes that are told apart and outlive their starter."""
+"""Processes that can be told apart and outlive the one that started them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from common.errors import PipelineError
 
 
 class Steps:
-    """Stands for all that a run does; notes the steps, and may be told what to do at one."""
+    """Replaces everything that a run does; records the steps, and can act at one of them."""
 
     def __init__(self) -> None:
         self.done: list[str] = []

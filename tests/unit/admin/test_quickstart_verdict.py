@@ -72,20 +72,26 @@ def _change(index: int, **change: object) -> Callable[[Records], None]:
         (_append(0, b"ATL", b"3"), "outputs that came twice: 1 (ATL: 3)"),
         (_append(0, b"ATL", b"1"), "outputs that came twice: 1 (ATL: 1)"),
         (_swap, "outputs out of order: 1 (ATL: 1 after 2)"),
-        (_append(0, b"ATL", b"4"), "outputs that are no count of their airport: 1 (ATL: b'4')"),
-        (_append(0, b"ATL", b"0"), "outputs that are no count of their airport: 1 (ATL: b'0')"),
-        (_append(0, b"ATL", b"01"), "outputs that are no count of their airport: 1 (ATL: b'01')"),
-        (_append(0, b"ATL", b""), "outputs that are no count of their airport: 1 (ATL: b'')"),
-        (_append(0, b"ATL", None), "outputs that are no count of their airport: 1 (ATL: None)"),
+        (_append(0, b"ATL", b"4"), "outputs that are not a count of their airport: 1 (ATL: b'4')"),
+        (_append(0, b"ATL", b"0"), "outputs that are not a count of their airport: 1 (ATL: b'0')"),
+        (
+            _append(0, b"ATL", b"01"),
+            "outputs that are not a count of their airport: 1 (ATL: b'01')",
+        ),
+        (_append(0, b"ATL", b""), "outputs that are not a count of their airport: 1 (ATL: b'')"),
+        (_append(0, b"ATL", None), "outputs that are not a count of their airport: 1 (ATL: None)"),
         (
             _append(0, b"JFK", b"1"),
-            "outputs for what is no airport of the input: 1 (key b'JFK')",
+            "outputs for keys that are not airports of the input: 1 (key b'JFK')",
         ),
         (
             _append(0, b"BUR", b"1"),
-            "outputs for what is no airport of the input: 1 (key b'BUR')",
+            "outputs for keys that are not airports of the input: 1 (key b'BUR')",
         ),
-        (_append(0, None, b"1"), "outputs for what is no airport of the input: 1 (key None)"),
+        (
+            _append(0, None, b"1"),
+            "outputs for keys that are not airports of the input: 1 (key None)",
+        ),
         (_change(1, partition=1), "outputs of one airport in two partitions: 1 (ATL)"),
         (_change(0, value=b"2"), "outputs that came twice: 1 (ATL: 2)"),
     ],
@@ -109,15 +115,15 @@ def test_wrong_outputs_are_noticed(spoil: Callable[[Records], None], problem: st
         (_change(0, headers=((REASON_HEADER, None),)), "dead letters without a reason: 1 (ATL)"),
         (
             _change(0, value=b"11"),
-            "dead letters that are no flight with an unknown delay: 1 (b'ATL': b'11')",
+            "dead letters that are not a flight with an unknown delay: 1 (b'ATL': b'11')",
         ),
         (
             _change(0, value=None),
-            "dead letters that are no flight with an unknown delay: 1 (b'ATL': None)",
+            "dead letters that are not a flight with an unknown delay: 1 (b'ATL': None)",
         ),
         (
             _append(0, b"BOS", b""),
-            "dead letters that are no flight with an unknown delay: 1 (b'BOS': b'')",
+            "dead letters that are not a flight with an unknown delay: 1 (b'BOS': b'')",
         ),
     ],
 )

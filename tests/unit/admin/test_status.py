@@ -1,4 +1,4 @@
-"""What `pipeline status` makes of heartbeats."""
+"""`pipeline status`, computed from heartbeats."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ def report(
     return Beat(NOW_MS - age_ms, content)
 
 
-def ruling(owners: dict[TaskId, int | None], age_ms: int = 100, epoch: int = 7) -> Beat:
-    return Beat(NOW_MS - age_ms, JobManagerBeat(epoch, NOW_MS - age_ms, owners))
+def leader(
+    owners: dict[TaskId, int | None], age_ms: int = 100, epoch: int = 7, *, leaving: bool = False
+) -> Beat:
+    return Beat(NOW_MS - age_ms, JobManagerBeat(epoch, NOW_MS - age_ms, owners, leaving))
 
 
 def running(task: TaskId, **figures: int) -> TaskStatus:
@@ -89,7 +91,7 @@ def test_without_a_heartbeat_nobody_is_there() -> None:
 def test_whoever_is_silent_for_longer_than_three_intervals_is_down(
     age_ms: int, presence: Presence
 ) -> None:
-    found = look(ruling({}, age_ms), report(0, age_ms=age_ms), tm_number=1)
+    found = look(leader({}, age_ms), report(0, age_ms=age_ms), tm_number=1)
     assert found.job_manager.presence is presence
     assert (found.job_manager.epoch, found.job_manager.age_ms) == (7, age_ms)
     assert found.task_managers[0].presence is presence
@@ -97,7 +99,7 @@ def test_whoever_is_silent_for_longer_than_three_intervals_is_down(
 
 
 def test_a_sender_whose_clock_is_ahead_has_the_age_zero() -> None:
-    found = look(ruling({}, age_ms=-500), report(0, age_ms=-500))
+    found = look(leader({}, age_ms=-500), report(0, age_ms=-500))
     assert found.job_manager.age_ms == found.task_managers[0].age_ms == 0
 
 
@@ -112,7 +114,7 @@ def test_a_second_process_with_the_id_of_one_that_takes_part_is_not_shown() -> N
     works = report(0, running(COUNT), age_ms=500, incarnation="a", sequence=3)
     refused = report(0, age_ms=100, incarnation="b", sequence=0)
     for beats in ((works, refused), (refused, works)):
-        found = look(ruling({COUNT: 0}), *beats)
+        found = look(leader({COUNT: 0}), *beats)
         assert found.tasks[0].status is not None
 
 
@@ -128,10 +130,10 @@ def test_a_task_manager_beyond_the_configured_number_is_shown_too() -> None:
 
 def test_only_the_last_beat_of_each_process_is_kept() -> None:
     first, second, other = report(0, age_ms=900), report(0), report(1)
-    assert newest([first, other, second, ruling({}, 50), ruling({}, 40)]) == [
+    assert newest([first, other, second, leader({}, 50), leader({}, 40)]) == [
         second,
         other,
-        ruling({}, 40),
+        leader({}, 40),
     ]
 
 
@@ -141,7 +143,7 @@ def test_only_the_last_beat_of_each_process_is_kept() -> None:
 def test_a_task_is_shown_with_the_figures_of_its_owner() -> None:
     mine = running(COUNT, records_in=5, records_out=4, lag=3)
     stale = running(COUNT, records_in=1)
-    found = look(ruling({FORWARD: 1, COUNT: 0}), report(0, mine), report(1, stale))
+    found = look(leader({FORWARD: 1, COUNT: 0}), report(0, mine), report(1, stale))
     assert [(info.task, info.owner, info.status) for info in found.tasks] == [
         (FORWARD, 1, None),
         (COUNT, 0, mine),
@@ -152,26 +154,26 @@ def test_a_task_is_shown_with_the_figures_of_its_owner() -> None:
 
 def test_all_run_when_every_task_runs_at_its_owner() -> None:
     found = look(
-        ruling({FORWARD: 1, COUNT: 0}), report(0, running(COUNT)), report(1, running(FORWARD))
+        leader({FORWARD: 1, COUNT: 0}), report(0, running(COUNT)), report(1, running(FORWARD))
     )
     assert found.all_run
     assert found.without_owner == ()
 
 
 def test_a_task_of_a_task_manager_that_is_down_has_no_figures() -> None:
-    found = look(ruling({COUNT: 0}), report(0, running(COUNT), age_ms=5000))
+    found = look(leader({COUNT: 0}), report(0, running(COUNT), age_ms=5000))
     assert (found.tasks[0].owner, found.tasks[0].status) == (0, None)
     assert found.tasks[0].reason == "its TaskManager is not there"
 
 
 def test_a_task_without_an_owner_is_listed_as_such() -> None:
-    found = look(ruling({FORWARD: None, COUNT: 0}), report(0, running(COUNT)))
+    found = look(leader({FORWARD: None, COUNT: 0}), report(0, running(COUNT)))
     assert found.without_owner == (FORWARD,)
     assert not found.all_run
 
 
 def test_without_a_job_manager_the_owner_is_who_runs_the_task() -> None:
-    moved = look(ruling({FORWARD: 0, COUNT: 0}, age_ms=9000), report(1, running(COUNT)))
+    moved = look(leader({FORWARD: 0, COUNT: 0}, age_ms=9000), report(1, running(COUNT)))
     assert [(info.task, info.owner) for info in moved.tasks] == [(FORWARD, None), (COUNT, 1)]
     never_seen = look(report(1, running(COUNT)))
     assert [(info.task, info.owner) for info in never_seen.tasks] == [(COUNT, 1)]
@@ -189,7 +191,7 @@ def test_the_restore_percentage_is_that_of_a_task_that_restores(
     state: TaskState, restored: int, to_restore: int, percent: int | None
 ) -> None:
     task = TaskStatus(COUNT, state, figures={"restored": restored, "to_restore": to_restore})
-    assert look(ruling({COUNT: 0}), report(0, task)).tasks[0].restore_percent == percent
+    assert look(leader({COUNT: 0}), report(0, task)).tasks[0].restore_percent == percent
 
 
 # --- what is printed ---
@@ -210,7 +212,7 @@ def test_the_tables_show_daemons_and_tasks() -> None:
     failed = TaskStatus(
         FORWARD, TaskState.FAILED, "record [red]src[/red][0]@12", 1, figures={"records_in": 1200}
     )
-    shown = rows(look(ruling({FORWARD: 0, COUNT: 0}), report(0, failed, RESTORING)))
+    shown = rows(look(leader({FORWARD: 0, COUNT: 0}), report(0, failed, RESTORING)))
     for row in (
         "JobManager: epoch 7, last heartbeat 0.1 s ago",
         "0 UP host0 100 1 RUNNING, 1 DEAD 0.2 s ago",
@@ -232,7 +234,7 @@ def large_figures(reason: str = "") -> ClusterStatus:
     follows = TaskStatus(copy, TaskState.STANDBY, figures=applied)
     counting = running(COUNT, dead_letters=56_789, skipped=67_890, **LARGE)
     return look(
-        ruling({COUNT: 0, LONG_NAME: 1, copy: 1}),
+        leader({COUNT: 0, LONG_NAME: 1, copy: 1}),
         report(0, replace(counting, thread=5)),
         report(1, replace(running(LONG_NAME, **LARGE), reason=reason), follows),
     )
@@ -251,7 +253,7 @@ def test_no_figure_and_no_state_is_cut(width: int, reason: str) -> None:
 
 def test_a_state_breaks_between_words() -> None:
     found = look(
-        ruling({COUNT: 0, LONG_NAME: 1}),
+        leader({COUNT: 0, LONG_NAME: 1}),
         report(0, RESTORING),
         report(1, running(LONG_NAME, **LARGE)),
     )
@@ -273,7 +275,7 @@ def test_a_long_name_is_folded_and_complete() -> None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_reason_is_below_the_tables_and_complete(width: int) -> None:
-    reason = "record flights[0]@12: the value is no integer, nor anything like it"
+    reason = "record flights[0]@12: the value is not an integer, nor anything like it"
     shown = " ".join(text(large_figures(reason), width).split())
     assert shown.endswith(f"{LONG_NAME}: {reason}")
 
@@ -281,13 +283,13 @@ def test_a_reason_is_below_the_tables_and_complete(width: int) -> None:
 def test_tasks_with_the_same_reason_share_a_line() -> None:
     ids = [TaskId("P", number) for number in range(1007)]
     broken = [TaskStatus(task, TaskState.RESTARTING, "KeyError: 'x'") for task in ids]
-    shown = rows(look(ruling(dict.fromkeys(ids, 0)), report(0, *broken)))
+    shown = rows(look(leader(dict.fromkeys(ids, 0)), report(0, *broken)))
     assert shown[-1] == "P_0, P_1, P_2, P_3, P_4 and 1,002 more: KeyError: 'x'"
 
 
 def cells_of(task: TaskStatus, width: int = 200) -> str:
     """Return the row of a task, as words."""
-    lines = text(look(ruling({COUNT: 0}), report(0, task)), width).splitlines()
+    lines = text(look(leader({COUNT: 0}), report(0, task)), width).splitlines()
     return next(" ".join(line.split()) for line in lines if line.startswith("Count_0"))
 
 
@@ -313,7 +315,7 @@ def test_the_age_of_the_oldest_record_that_waits_is_behind_the_lag(age_ms: int, 
 
 
 def test_the_column_of_ages_is_there_if_something_waits() -> None:
-    assert "oldest" not in text(look(ruling({COUNT: 0}), report(0, running(COUNT, lag=0))))
+    assert "oldest" not in text(look(leader({COUNT: 0}), report(0, running(COUNT, lag=0))))
 
 
 def test_a_lag_that_is_old_says_how_old() -> None:
@@ -321,20 +323,20 @@ def test_a_lag_that_is_old_says_how_old() -> None:
     standby = TaskStatus(
         replace(COUNT, standby=1), TaskState.STANDBY, figures={"lag": 7, "lag_age_ms": 4000}
     )
-    assert "7 (4.0 s ago)" in text(look(ruling({standby.task: 0}), report(0, standby)))
+    assert "7 (4.0 s ago)" in text(look(leader({standby.task: 0}), report(0, standby)))
 
 
 def test_what_a_task_is_busy_with_is_shown() -> None:
     activity = "in `process` of orders[3]@1200 for 12 s"
     busy = replace(running(COUNT), activity=activity)
-    assert rows(look(ruling({COUNT: 0}), report(0, busy)))[-1] == f"Count_0: {activity}"
-    both = rows(look(ruling({COUNT: 0}), report(0, replace(busy, reason="why"))))
+    assert rows(look(leader({COUNT: 0}), report(0, busy)))[-1] == f"Count_0: {activity}"
+    both = rows(look(leader({COUNT: 0}), report(0, replace(busy, reason="why"))))
     assert both[-2:] == ["Count_0: why", f"Count_0: {activity}"]
 
 
 def test_a_task_that_starts_again_is_shown_with_its_reason() -> None:
     again = TaskStatus(COUNT, TaskState.RESTARTING, "ValueError: no", figures={"restarts": 7})
-    found = look(ruling({COUNT: 0}), report(0, again))
+    found = look(leader({COUNT: 0}), report(0, again))
     assert not found.all_run
     assert cells_of(again) == "Count_0 0 0 RESTARTING 0 0 0 0"
     assert rows(found)[-1] == "Count_0: ValueError: no"
@@ -368,9 +370,30 @@ def test_the_threads_of_a_task_manager_that_is_not_there_are_not_shown() -> None
 
 def test_missing_job_manager_and_owners_are_said() -> None:
     assert "no JobManager" in rows(look())
-    silent = text(look(ruling({COUNT: None}, age_ms=5000)))
+    silent = text(look(leader({COUNT: None}, age_ms=5000)))
     assert "no JobManager: the last one, of epoch 7, fell silent 5.0 s ago." in silent
-    assert "Nobody runs Count_0" in silent
+    assert "No TaskManager runs Count_0" in silent
+
+
+@pytest.mark.parametrize("age_ms", [100, 5000])
+def test_stopped_job_manager_is_said_to_have_been_stopped(age_ms: int) -> None:
+    found = look(leader({COUNT: 0}, age_ms + 100), leader({COUNT: 0}, age_ms, leaving=True))
+    assert found.job_manager.presence is Presence.LEFT
+    assert found.to_json()["job_manager"]["state"] == "LEFT"
+    assert f"the last one, of epoch 7, was stopped {age_ms / 1000:.1f} s ago." in text(found)
+
+
+def test_task_of_a_stopped_job_manager_goes_on_where_it_is_reported() -> None:
+    found = look(leader({COUNT: 0}, leaving=True), report(0, running(COUNT)))
+    assert found.tasks[0].owner == 0
+    assert found.all_run
+    assert look(leader({COUNT: 0}, leaving=True)).without_owner == (COUNT,)
+
+
+def test_successor_of_a_stopped_job_manager_is_shown_even_if_it_began_before_the_end() -> None:
+    stopped, leads = leader({}, 50, epoch=7, leaving=True), leader({}, 100, epoch=8)
+    for beats in ((stopped, leads), (leads, stopped)):
+        assert look(*beats).job_manager.presence is Presence.UP
 
 
 def test_the_json_has_every_key_whatever_the_state() -> None:
@@ -379,7 +402,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         activity="in `process` of orders[3]@1200 for 12 s",
         dropped={"expired": 3, "partitioner": 2},
     )
-    full = look(ruling({FORWARD: None, COUNT: 0}), report(0, counting))
+    full = look(leader({FORWARD: None, COUNT: 0}), report(0, counting))
     data = json.loads(status.as_json(full))
     assert data["job_manager"] == {"state": "UP", "epoch": 7, "age_ms": 100}
     assert data["task_managers"][0] == {
@@ -423,7 +446,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
 def test_copies_of_state_are_told_apart_from_tasks() -> None:
     copy = replace(COUNT, standby=1)
     follows = TaskStatus(copy, TaskState.STANDBY, figures={"records_in": 1234, "lag": 5})
-    found = look(ruling({COUNT: 0, copy: 1}), report(0, running(COUNT)), report(1, follows))
+    found = look(leader({COUNT: 0, copy: 1}), report(0, running(COUNT)), report(1, follows))
     assert found.all_run
     assert [(info.task, info.owner) for info in found.tasks] == [(COUNT, 0)]
     assert [(info.task, info.owner) for info in found.standbys] == [(copy, 1)]
@@ -437,7 +460,7 @@ def test_copies_of_state_are_told_apart_from_tasks() -> None:
 
 def test_tasks_run_though_a_copy_is_not_there_yet() -> None:
     copy = replace(COUNT, standby=1)
-    assert look(ruling({COUNT: 0, copy: 1}), report(0, running(COUNT)), report(1)).all_run
+    assert look(leader({COUNT: 0, copy: 1}), report(0, running(COUNT)), report(1)).all_run
 
 
 # --- from the topic ---

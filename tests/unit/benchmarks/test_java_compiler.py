@@ -1,4 +1,4 @@
-"""What the Kafka Streams peer says where its Java sources cannot be compiled."""
+"""The Kafka Streams peer's error if its Java sources cannot be compiled."""
 
 from __future__ import annotations
 

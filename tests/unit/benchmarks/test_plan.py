@@ -1,4 +1,4 @@
-"""Who runs what in a comparison, and in which order."""
+"""Which engine runs which job in a comparison, and in which order."""
 
 from __future__ import annotations
 

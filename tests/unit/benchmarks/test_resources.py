@@ -17,7 +17,7 @@ from common.record_batch import RecordBatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-# Uses CPU time in itself and in a child that it collects, then says so and waits.
+# Uses CPU time in itself and in a child that it collects, then reports it and waits.
 _BUSY = """
 import os, sys
 pid = os.fork()

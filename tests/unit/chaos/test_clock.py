@@ -41,7 +41,7 @@ def clock_file(tmp_path: Path) -> Path:
 
 
 def shifts(clock_file: Path | None) -> set[int]:
-    """Return by how many days each way to tell the time is wrong."""
+    """Return by how many days each clock is wrong."""
     script = LOOK + f"print(*{{round((look - before) / {DAY_S}) for look in looks}})"
     return {int(shift) for shift in run(script, clock_file).split()}
 

@@ -22,13 +22,14 @@ from common.messages import (
     Threads,
 )
 from common.tasks import TaskId
+from common.tick import Tick
 from common.topic_names import TopicNames
 from jobmanager.events import Reported
 from jobmanager.state import JobManagerState
-from taskmanager.events import ThreadConnected, Tick
+from taskmanager.events import ThreadConnected
 from taskmanager.state import TaskManagerState
 from tests.chaos.garbage import HUGE_BYTES, messages
-from tests.unit.jobmanager.reign import replica, settled
+from tests.unit.jobmanager.leader import replica, settled
 
 NAMES = TopicNames("job_1", "source", "sink")
 TASK_MANAGERS = 2
@@ -77,7 +78,7 @@ def running_task_manager() -> TaskManagerState:
 
 
 def heartbeat() -> Heartbeat:
-    """Return what this TaskManager tells."""
+    """Return the messages of this TaskManager."""
     (beat,) = (c for c in running_task_manager().handle(Tick(1000)) if isinstance(c, Heartbeat))
     return beat
 
@@ -93,8 +94,8 @@ class Victims:
         self.codec = Codec(NAMES)
         self.job_manager = settled_job_manager()
         self.task_manager = running_task_manager()
-        self.obeyed: list[object] = []
-        """Commands that are more than an answer to whoever wrote."""
+        self.carried_out: list[object] = []
+        """Commands that are more than an answer to the sender."""
 
     def take(self, record: ControlRecord) -> None:
         """Do what the daemons do with a record."""
@@ -108,7 +109,7 @@ class Victims:
             if isinstance(answer, Refused | Threads):
                 self.codec.encode(answer, 0)
             else:
-                self.obeyed.append(answer)
+                self.carried_out.append(answer)
 
 
 # What is made.
@@ -162,7 +163,7 @@ def test_garbage_changes_neither_owners_nor_tasks(seed: int) -> None:
         victims.take(record)
     assert (victims.job_manager.owners, victims.job_manager.live) == (owners, live)
     assert victims.task_manager.tasks == tasks
-    assert victims.obeyed == []
+    assert victims.carried_out == []
 
 
 topics = st.sampled_from(TOPICS)
@@ -193,7 +194,7 @@ def test_arbitrary_bytes_change_neither_owners_nor_tasks(written: list[ControlRe
         victims.take(record)
     assert victims.job_manager.owners == owners
     assert victims.task_manager.tasks == tasks
-    assert victims.obeyed == []
+    assert victims.carried_out == []
 
 
 def test_well_formed_report_is_what_changes_owners() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.chaos.proxy import HOST, Link
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 A_WHILE_S = 0.3
 
 
@@ -59,7 +59,7 @@ def link(server: EchoServer) -> Iterator[Link]:
 
 
 def connect(link: Link) -> socket.socket:
-    return socket.create_connection((HOST, link.port), timeout=PATIENCE_S)
+    return socket.create_connection((HOST, link.port), timeout=TIMEOUT_S)
 
 
 def receive(client: socket.socket, size: int) -> bytes:
@@ -83,7 +83,7 @@ def is_silent(client: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        client.settimeout(PATIENCE_S)
+        client.settimeout(TIMEOUT_S)
     return False
 
 
@@ -135,14 +135,14 @@ def test_end_of_one_direction_is_passed_on_and_nothing_is_lost(link: Link) -> No
 def test_slow_reader_still_gets_all_after_the_end(link: Link, server: EchoServer) -> None:
     data = bytes(1_000_000)
     with socket.socket() as client:
-        client.settimeout(PATIENCE_S)
+        client.settimeout(TIMEOUT_S)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect((HOST, link.port))
         client.sendall(data)
         client.shutdown(socket.SHUT_WR)
         heard = 0
         while heard < len(data):
-            heard += len(server.heard.get(timeout=PATIENCE_S))
+            heard += len(server.heard.get(timeout=TIMEOUT_S))
         time.sleep(A_WHILE_S)  # Time to break the connection, for a proxy that would.
         assert receive(client, len(data)) == data
         assert client.recv(1) == b""
@@ -198,10 +198,10 @@ def test_mend_ends_the_throttle(link: Link) -> None:
 def test_broker_that_cannot_answer_still_hears(link: Link, server: EchoServer) -> None:
     with connect(link) as client:
         echo(client, b"before")
-        server.heard.get(timeout=PATIENCE_S)
+        server.heard.get(timeout=TIMEOUT_S)
         link.block(to_broker=False, to_client=True)
         client.sendall(b"hello")
-        assert server.heard.get(timeout=PATIENCE_S) == b"hello"
+        assert server.heard.get(timeout=TIMEOUT_S) == b"hello"
         assert is_silent(client)
         link.mend()
         assert receive(client, 5) == b"hello"
@@ -210,7 +210,7 @@ def test_broker_that_cannot_answer_still_hears(link: Link, server: EchoServer) -
 def test_broker_that_cannot_hear_gets_it_later(link: Link, server: EchoServer) -> None:
     with connect(link) as client:
         echo(client, b"before")
-        server.heard.get(timeout=PATIENCE_S)
+        server.heard.get(timeout=TIMEOUT_S)
         link.block(to_broker=True, to_client=False)
         client.sendall(b"hello")
         with pytest.raises(Empty):

@@ -1,4 +1,4 @@
-"""Tests of what a run of the fault harness tells."""
+"""The report of a run of the fault harness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of a config.yaml, and what loading them gives."""
+"""Contents of a config.yaml, and the configuration loaded from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUIRED = {
     "sink_topic": "sink_topic",
 }
 BASE = "".join(f"{key}: {value}\n" for key, value in REQUIRED.items())
-"""Lines 1 to 7; what a test adds stands from line 8 on."""
+"""Lines 1 to 7; what a test adds begins on line 8."""
 
 
 def load(text: str | bytes) -> Config:

@@ -30,6 +30,7 @@ from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
 from common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
+from common.tick import Tick
 from taskmanager import events as taskmanager
 from taskmanager.state import TaskManagerState
 from tests.unit.common.wire import (
@@ -206,7 +207,7 @@ def test_batches_of_others_neither_end_nor_outgrow_the_one_that_goes_on() -> Non
     assert len(codec._batches) < 10
 
 
-# Whatever else stands on a topic.
+# Whatever else is on a topic.
 
 
 topics = st.sampled_from(
@@ -327,8 +328,17 @@ def test_command_that_decodes_can_do_no_harm(
         return
     assert isinstance(decoded, Processors)
     core = TaskManagerState(1, 1, "me", 1000)
-    core.handle(taskmanager.Tick(0))
+    core.handle(Tick(0))
     core.handle(taskmanager.ThreadConnected(0))
     for command in core.handle(decoded):
         if isinstance(command, Heartbeat):
             assert decode(encode(command)) == command
+
+
+def test_only_the_last_heartbeat_of_a_job_manager_differs_from_those_of_earlier_versions() -> None:
+    (beat,), (last,) = (
+        Codec(NAMES).encode(JobManagerBeat(2, 0, {}, leaving=leaving), 0)
+        for leaving in (False, True)
+    )
+    assert dict(beat.headers)["report"] == b'{"epoch":2,"owners":{}}'
+    assert dict(last.headers)["report"] == b'{"epoch":2,"leaving":true,"owners":{}}'

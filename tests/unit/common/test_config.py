@@ -1,4 +1,4 @@
-"""How config.yaml is read, and what is said about each mistake in it."""
+"""How config.yaml is read, and the error for each mistake in it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from common.config import Config, SparkConfig, load_config
 from common.errors import ConfigError
+from common.table_settings import TableSettings
 from tests.unit.common.config_texts import BASE, REQUIRED, load, problems_in, with_value
 
 ALIASES = b"a0: &a0 [x, x]\n" + b"".join(
@@ -43,6 +44,7 @@ def test_required_keys_are_enough_and_the_rest_has_defaults(tmp_path: Path) -> N
         log_format="console",
         log_level="info",
         spark=SparkConfig(master="local[*]", conf={}),
+        tables=TableSettings(folder=tmp_path.resolve()),
         kafka={},
     )
 
@@ -156,12 +158,12 @@ def test_a_folder_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
         ),
         (b"[" * 5000, "1:1: is nested too deeply"),
         (b"a: " + b"[" * 400 + b"]" * 400, "1:1: is nested too deeply"),
-        (b'a: "\\UFFFFFFFF"', "1:1: has an escape (\\U…) that is no character"),
-        (b'a: "\\U00110000"', "1:1: has an escape (\\U…) that is no character"),
-        (b'a: "x\\ud800"', "1:4: has an escape (\\u…) that is no character"),
-        (ALIASES, "1:1: has aliases (*) that stand for more than 100,000 values"),
+        (b'a: "\\UFFFFFFFF"', "1:1: has an escape (\\U…) that is not a character"),
+        (b'a: "\\U00110000"', "1:1: has an escape (\\U…) that is not a character"),
+        (b'a: "x\\ud800"', "1:4: has an escape (\\u…) that is not a character"),
+        (ALIASES, "1:1: has aliases (*) that expand to more than 100,000 values"),
         (b"hello", '1:1: must be a map of settings, got the text "hello"'),
-        (b"a: &a [*a]", "1:4: an alias (*) stands inside of what it names"),
+        (b"a: &a [*a]", "1:4: an alias (*) is inside what it names"),
     ],
 )
 def test_what_is_not_yaml_is_reported_with_its_place(text: bytes, problem: str) -> None:
@@ -256,14 +258,14 @@ def test_a_key_in_two_items_of_a_list_is_reported() -> None:
         (
             "server_ip",
             "1.5",
-            "1:12: server_ip must be a text, got the number 1.5: put it in quotes",
+            "1:12: server_ip must be a string, got the number 1.5: put it in quotes",
         ),
         (
             "server_ip",
             "on",
-            "1:12: server_ip must be a text, got the truth value on: put it in quotes",
+            "1:12: server_ip must be a string, got the truth value on: put it in quotes",
         ),
-        ("server_ip", "[a]", "1:12: server_ip must be a text, got a list"),
+        ("server_ip", "[a]", "1:12: server_ip must be a string, got a list"),
         ("server_ip", "' '", "1:12: server_ip is empty"),
         ("server_ip", "a:92", '1:12: server_ip "a:92" has a port: it belongs in server_port'),
         (
@@ -290,8 +292,8 @@ def test_required_values_of_a_wrong_type_or_range_are_reported(
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("job_name: 1", "11: job_name must be a text, got the number 1: put it in quotes"),
-        ("job_name:", "10: job_name must be a text, got nothing"),
+        ("job_name: 1", "11: job_name must be a string, got the number 1: put it in quotes"),
+        ("job_name:", "10: job_name must be a string, got nothing"),
         ("job_name: ''", "11: job_name is empty"),
         ("heartbeat_interval_ms: 99", "24: heartbeat_interval_ms must be 100 to 60000, got 99"),
         (
@@ -309,7 +311,7 @@ def test_required_values_of_a_wrong_type_or_range_are_reported(
             "14: python_path: '~nobody-has-this-name/x' is no folder: Could not determine home "
             "directory.",
         ),
-        ("state_dir: 1", "12: state_dir must be a text, got the number 1: put it in quotes"),
+        ("state_dir: 1", "12: state_dir must be a string, got the number 1: put it in quotes"),
         (
             "log_format: JSON",
             '13: log_format must be "console" or "json", got the text "JSON", did you mean "json"?',
@@ -324,7 +326,7 @@ def test_required_values_of_a_wrong_type_or_range_are_reported(
             'got the text "warn", did you mean "warning"?',
         ),
         ("spark: local", '8: spark must be a map, got the text "local"'),
-        ("spark: {master: 1}", "17: master must be a text, got the number 1: put it in quotes"),
+        ("spark: {master: 1}", "17: master must be a string, got the number 1: put it in quotes"),
         (
             "spark: {conf: {spark.a: [1]}}",
             '25: Spark setting "spark.a" must be one value, got a list',
@@ -334,11 +336,11 @@ def test_required_values_of_a_wrong_type_or_range_are_reported(
         ("kafka: [a]", "8: kafka must be a map, got a list"),
         (
             "kafka: {a: [1]}",
-            '12: kafka setting "a" must be a text, a number, true or false, got a list',
+            '12: kafka setting "a" must be a string, a number, true or false, got a list',
         ),
         (
             "kafka: {a: }",
-            '11: kafka setting "a" must be a text, a number, true or false, got nothing',
+            '11: kafka setting "a" must be a string, a number, true or false, got nothing',
         ),
         (
             "kafka: {bootstrap.servers: 5}",
@@ -381,6 +383,11 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         (
             BASE + f"job_name: {'x' * 240}",
             "8:11: job_name is 14 characters too long: with it, the topic "
+            '"heartbeat_events_topic" gets a name that Kafka refuses',
+        ),
+        (
+            BASE + f"job_name: {'x' * 227}",
+            "8:11: job_name is 1 character too long: with it, the topic "
             '"heartbeat_events_topic" gets a name that Kafka refuses',
         ),
         (
@@ -470,3 +477,23 @@ def test_nonsense_is_a_config_error_and_never_a_crash(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert all(p.line >= 1 and p.column >= 1 for p in caught.value.problems)
+
+
+SWAPPED = "this is a pipeline.yaml, and config.yaml is expected here: are the two files swapped?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- {id: A, type: sum, to: [sink]}",
+        "- {type: sum}",
+        "sources: {a: b}\nprocessors: []",
+    ],
+)
+def test_a_pipeline_yaml_is_named_as_one(text: str) -> None:
+    assert problems_in(text) == [f"1:1: {SWAPPED}"]
+
+
+def test_a_config_yaml_with_a_key_of_a_pipeline_yaml_is_still_read_as_one() -> None:
+    (problem,) = problems_in(f"{BASE}processors: []")
+    assert problem.startswith('8:1: unknown key "processors"')

@@ -1,4 +1,4 @@
-"""Reports are small enough for Kafka, and those that cannot be sent are told."""
+"""Reports are small enough for Kafka, and errors in sending them are logged."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from common.kafka import data, managed_consumer
 from common.kafka.data import PartitionReader
-from common.kafka.lifeline import PATIENCE_S, Lifeline
+from common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
 from common.kafka.managed_consumer import CHUNK_RECORDS
 from tests.unit.common.fake_consumer import FakeConsumer, message
 
@@ -197,7 +197,7 @@ def test_a_consumer_that_replaces_another_delivers_nothing_a_second_time(
         managed_consumer, "connect_with_lifeline", lambda *_: (successor, Lifeline())
     )
     lifeline.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-    lifeline._lost_s = time.monotonic() - PATIENCE_S
+    lifeline._lost_s = time.monotonic() - LOSS_TIMEOUT_S
     assert offsets_by_partition(reader) == []
     assert successor.assigned == [("lines", 0, 5)]
     assert offsets_by_partition(reader) == [("lines", 0, [5])]
@@ -218,7 +218,7 @@ def test_consumer_that_lost_all_brokers_is_replaced_five_seconds_later_where_it_
     assert [list(b.offsets) for b in reader.fetch(100, 0).batches] == [[3, 4]]
     reader.fetch(100, 0)
     assert not consumer.closed.is_set()
-    lifeline._lost_s = time.monotonic() - PATIENCE_S
+    lifeline._lost_s = time.monotonic() - LOSS_TIMEOUT_S
     assert reader.fetch(100, 0).batches == []
     assert successor.assigned == [("lines", 0, 5)]
     assert [list(b.offsets) for b in reader.fetch(100, 0).batches] == [[5]]

@@ -1,4 +1,4 @@
-"""A producer whose calls hang, and what becomes of its threads and of itself."""
+"""A producer whose calls hang: the end of its threads and of itself."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_hang_after_a_lost_connection_is_given_up_after_some_answers(
     with pytest.raises(TransactionFailedError, match="librdkafka hangs while it sends offsets"):
         producer.send_offsets([], None)
     assert client.questions in (3, 4)
-    assert producer.is_doubtful
+    assert producer.is_suspect
     other.send_offsets([], None)
     assert client_of(other).senders != client.senders, "its thread is left behind"
     client.may_go_on.set()
@@ -119,7 +119,7 @@ def test_brokers_that_are_only_slow_are_asked_nothing_and_given_up_when_time_is_
     with pytest.raises(TransactionFailedError, match="hangs"):
         producer.send_offsets([], None)
     assert client.questions == 0
-    assert not producer.is_doubtful
+    assert not producer.is_suspect
     client.may_go_on.set()
 
 

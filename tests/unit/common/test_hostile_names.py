@@ -1,4 +1,4 @@
-"""Control records whose names lead out of a folder, or make no topic: malformed, wherever."""
+"""Control records with names that leave a folder, or are not topic names, are malformed."""
 
 from __future__ import annotations
 

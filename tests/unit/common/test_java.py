@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when there is none."""
+"""Which Java is used, and the error without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kafka:` of config.yaml may hold."""
+"""The settings that `kafka:` of config.yaml accepts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_kafka_settings_are_what_the_file_says_whatever_yaml_makes_of_it(text: s
         ("transaction.timeout.ms", "use the key transaction_timeout_ms of config.yaml"),
         ("metadata.broker.list", "use bootstrap.servers"),
         ("logger", "log_format and log_level of config.yaml say how it logs"),
-        ("default.topic.config", "write its settings beside the others"),
+        ("default.topic.config", "write its settings next to the others"),
         ("error_cb", "it takes an object of Python, which a file cannot have"),
         ("delivery.report.only.error", "it takes an object of Python, which a file cannot have"),
     ],

@@ -1,4 +1,4 @@
-"""Clients that lost all brokers are replaced; here, there never were any."""
+"""Clients that lost all brokers are replaced; here, no broker ever existed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
 from common.kafka.control import ControlReader, ReportWriter
-from common.kafka.lifeline import PATIENCE_S, Lifeline
+from common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
 from common.kafka.stall_watch import GRACE_S, SILENCE_S
 from tests.unit.common.config_texts import BASE, load
 
@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def age(lifeline: Lifeline) -> None:
     """Let the loss be as long ago as a client is left alone."""
     assert lifeline._lost_s is not None
-    lifeline._lost_s -= PATIENCE_S
+    lifeline._lost_s -= LOSS_TIMEOUT_S
 
 
 def test_writer_of_reports_that_lost_all_brokers_gets_another_producer_after_a_while() -> None:
@@ -132,6 +132,6 @@ def test_broker_that_answers_mends_a_lifeline() -> None:
     lifeline._lost_s = 0.0
     assert lifeline.is_cut
     assert lifeline.is_lost
-    lifeline.mend()
+    lifeline.on_answer()
     assert not lifeline.is_cut
     assert not lifeline.is_lost

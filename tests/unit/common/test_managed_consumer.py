@@ -1,4 +1,4 @@
-"""What a managed consumer hands on, and what its successor begins with."""
+"""The records that a managed consumer hands on, and the state that its successor starts with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Message
 from common.kafka import control, managed_consumer
 from common.kafka.clients import Partition
 from common.kafka.control import ControlReader
-from common.kafka.lifeline import PATIENCE_S, Lifeline
+from common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
 from common.kafka.managed_consumer import ManagedConsumer
 from common.kafka.stall_watch import EndsAsker
 from tests.unit.common.fake_consumer import FakeConsumer
@@ -51,7 +51,7 @@ def client_of(consumer: ManagedConsumer) -> Any:
 
 def lose_brokers(consumer: ManagedConsumer) -> None:
     consumer._lifeline.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-    consumer._lifeline._lost_s = time.monotonic() - PATIENCE_S
+    consumer._lifeline._lost_s = time.monotonic() - LOSS_TIMEOUT_S
 
 
 def take(_partition: Partition, messages: list[Message]) -> int:

@@ -1,4 +1,4 @@
-"""Names: those that Kafka takes, and no others."""
+"""Names: those that Kafka accepts, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading partitions up to given ends, and when that is given up."""
+"""Reading partitions up to given ends, and giving up."""
 
 from __future__ import annotations
 

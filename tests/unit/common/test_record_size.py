@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 from common.record_size import record_size, size_bound
 from tests.raw_records import record_batch
 
 contents = st.none() | st.binary(max_size=10) | st.integers(0, 70_000).map(bytes)
-headers_lists: st.SearchStrategy[Headers] = st.none() | st.lists(
+headers_lists: st.SearchStrategy[KafkaHeaders] = st.none() | st.lists(
     st.tuples(st.text(max_size=80), contents), max_size=70
 )
 records = st.tuples(contents, contents, headers_lists)
@@ -18,7 +18,7 @@ records = st.tuples(contents, contents, headers_lists)
 
 @given(records)
 def test_size_is_that_of_a_batch_with_the_record_alone(
-    record: tuple[bytes | None, bytes | None, Headers],
+    record: tuple[bytes | None, bytes | None, KafkaHeaders],
 ) -> None:
     key, value, headers = record
     raw = [(name.encode(), content) for name, content in headers or []]
@@ -27,7 +27,7 @@ def test_size_is_that_of_a_batch_with_the_record_alone(
 
 @given(st.lists(records, max_size=5))
 def test_no_record_exceeds_the_bound(
-    rows: list[tuple[bytes | None, bytes | None, Headers]],
+    rows: list[tuple[bytes | None, bytes | None, KafkaHeaders]],
 ) -> None:
     keys, values, headers = ([row[at] for row in rows] for at in range(3))
     bound = size_bound(keys, values, headers)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Reports on the wire: full and partial ones, in parts, and what is left unread of them."""
+"""Reports on the wire: full, partial, in parts, and with parts that are not read."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from common.messages import (
 )
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
+from common.tick import Tick
 from jobmanager import events as jobmanager
 from jobmanager.state import JobManagerState
 from tests.unit.common.wire import (
@@ -68,7 +69,7 @@ def decoded(records: list[ControlRecord], codec: Codec | None = None) -> list[ob
     return [message for message in found if message is not None]
 
 
-# What stands in a report.
+# The content of a report.
 
 
 @pytest.mark.parametrize(
@@ -180,9 +181,9 @@ def test_report_that_decodes_can_do_no_harm(report: Report, data: st.DataObject)
         return
     assert isinstance(message, Heartbeat)
     core = JobManagerState([REPLICA], 20_000, 1000)
-    core.handle(jobmanager.Tick(0))
-    core.handle(jobmanager.ReignBegan(1))
-    said = [*core.handle(jobmanager.Reported(message.report)), *core.handle(jobmanager.Tick(3000))]
+    core.handle(Tick(0))
+    core.handle(jobmanager.LeadershipBegan(1))
+    said = [*core.handle(jobmanager.Reported(message.report)), *core.handle(Tick(3000))]
     for answer in said:
         encode(answer)
     assert decode(encode(message)) == message

@@ -1,4 +1,4 @@
-"""Tests of how a consumer that stands still is told from one that has nothing to bring."""
+"""How a stalled consumer is told apart from one without new records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Asker:
 
 
 def told_at(watch: StallWatch, positions: dict[Partition, int], *times: float) -> list[float]:
-    """Look at these times; return those at which the consumer is said to stand still."""
+    """Look at these times; return those at which the consumer counts as stalled."""
     return [now_s for now_s in times if watch.stands_still(positions, now_s)]
 
 
@@ -90,7 +90,7 @@ def test_silence_is_looked_into_every_fifteen_seconds_and_not_more() -> None:
 
 
 def test_each_consumer_that_did_not_help_gives_the_next_one_twice_as_long() -> None:
-    """It may read past the records of aborted transactions, and brings nothing meanwhile."""
+    """It may read past the records of aborted transactions, and delivers nothing meanwhile."""
     watch = StallWatch(Asker({LINES: 8}))
     watch.heard(0)
     assert told_at(watch, {LINES: 7}, *steps(0, 90)) == [15, 40, 85]

@@ -1,4 +1,4 @@
-"""What SIGTERM and Ctrl-C do to a daemon: before it has something to end, and afterwards."""
+"""SIGTERM and Ctrl-C to a daemon: before it has anything to end, and afterwards."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""`tables:` in config.yaml: what lookup tables may be read from."""
+"""`tables:` in config.yaml: the sources of lookup tables."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from string import ascii_letters, digits
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.config import load_config
 from common.table_settings import FILE_FORMATS, TableSettings
 from tests.unit.common.config_texts import BASE, load, problems_in
 
@@ -17,7 +20,7 @@ SETTINGS = TableSettings(jdbc_urls=(EXACT, HOST))
 
 
 def test_files_and_no_databases_are_readable_by_default() -> None:
-    assert load(BASE).tables == TableSettings(
+    assert replace(load(BASE).tables, folder=Path()) == TableSettings(
         formats=("parquet", "csv", "json", "orc", "avro", "text"), jdbc_urls=(), jdbc_drivers=()
     )
 
@@ -38,7 +41,7 @@ def test_files_and_no_databases_are_readable_by_default() -> None:
     ],
 )
 def test_what_is_listed_is_readable(text: str, expected: TableSettings) -> None:
-    assert load(BASE + text).tables == expected
+    assert replace(load(BASE + text).tables, folder=Path()) == expected
 
 
 @pytest.mark.parametrize(
@@ -155,3 +158,12 @@ def test_a_url_without_a_slash_at_its_end_allows_nothing_but_itself() -> None:
 def test_what_follows_a_host_is_the_name_of_a_database_and_no_parameter(rest: str) -> None:
     is_name = set(rest) <= set(ascii_letters + digits + "_-") and not rest.startswith("-")
     assert SETTINGS.allows_url(HOST + rest) == is_name
+
+
+def test_tables_are_relative_to_the_folder_of_config_yaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text(BASE)
+    assert load_config(tmp_path / "config.yaml").tables.folder == tmp_path
+    monkeypatch.chdir(tmp_path)
+    assert load_config(Path("config.yaml")).tables.folder == tmp_path

@@ -1,4 +1,4 @@
-"""Tests of what a producer of a task hands to librdkafka; the rest is in integration tests."""
+"""What a task's producer hands to librdkafka; the rest is in the integration tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.config import Config
 from common.kafka import guarded_producer
-from common.kafka.clients import FencedError, HopelessError
+from common.kafka.clients import FencedError, NonRetriableError
 from common.kafka.task_producer import TaskProducer
 from tests.unit.streams.pipeline.loading import CONFIG
 
@@ -115,7 +115,9 @@ def test_state_is_sent_once_and_in_order_and_only_the_last_change_reports_its_of
 def test_state_that_does_not_fit_is_refused_before_any_is_sent(
     fake: FakeProducer, producer: TaskProducer
 ) -> None:
-    with pytest.raises(HopelessError, match="the state of a key of 900 bytes is larger than the"):
+    with pytest.raises(
+        NonRetriableError, match="the state of a key of 900 bytes is larger than the"
+    ):
         producer.send_state("state", 0, {b"a": b"1", b"k" * 900: b"v" * 100})
     assert not fake.sent
     # Neither is too large, though the longest key and the longest value together would be.
@@ -127,9 +129,9 @@ def test_producer_that_was_fenced_says_so_however_that_is_noticed_first(
     fake: FakeProducer, producer: TaskProducer
 ) -> None:
     fake.fatal = KafkaError(KafkaError._FENCED, "fenced", fatal=True)
-    assert producer.is_doubtful
+    assert producer.is_suspect
     with pytest.raises(FencedError, match="fenced"):
-        producer.require_undisturbed()
+        producer.require_connected()
     with pytest.raises(FencedError, match="fenced"):
         producer.commit({}, None)
 

@@ -31,7 +31,7 @@ def test_a_task_id_is_split_at_the_last_underscore() -> None:
 
 @given(st.text(max_size=8) | st.text(alphabet="a./_\\ \n", max_size=6), st.integers(0, 9))
 def test_the_id_of_a_task_is_that_of_a_processor(processor: str, partition: int) -> None:
-    """Whatever is no name, such as a path, is no id of a task either."""
+    """What is not a valid name, such as a path, is not a task id either."""
     try:
         parsed = TaskId.parse(f"{processor}_{partition}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What becomes of topics while they are read, told from the answers of brokers."""
+"""Changes of topics while they are read, as the answers of brokers show them."""
 
 from __future__ import annotations
 

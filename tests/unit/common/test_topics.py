@@ -159,7 +159,7 @@ def test_dot_and_underscore_are_the_same_to_kafka() -> None:
 
 
 def test_a_store_called_counts_never_has_the_topic_of_a_count() -> None:
-    """Not even if a class takes the place of a `count` in pipeline.yaml."""
+    """This holds even if a class replaces a `count` in pipeline.yaml."""
     count = PipelineProcessor("A", CountSpec(), (SINK,), (SOURCE,), stores=COUNTS)
     class_ = PipelineProcessor(
         "A", ClassSpec(code="shop:A"), (SINK,), (SOURCE,), stores=(LoggedStore("counts"),)

@@ -29,32 +29,41 @@ def test_what_has_its_default_is_left_out() -> None:
 
 @pytest.mark.parametrize("type_", SPECS)
 def test_a_spec_is_read_only_from_an_object(type_: str) -> None:
-    for data in ([], "forward", None, 1):
-        with pytest.raises(ValueError, match="spec is no JSON object"):
+    no_objects: list[object] = [[], "forward", None, 1]
+    for data in no_objects:
+        with pytest.raises(ValueError, match="spec is not a JSON object"):
             from_json(SPECS[type_], data, "spec")
 
 
 @pytest.mark.parametrize(
     ("type_", "data", "message"),
     [
-        (SumSpec, {"constant": True}, "constant is no integer"),
-        (SumSpec, {"constant": "1"}, "constant is no integer"),
-        (SumSpec, {"buffered_records": 0}, "buffered_records is no integer from 1 up"),
-        (SumSpec, {"max_task_idle_ms": -2}, "max_task_idle_ms is no integer from -1 up"),
-        (SumSpec, {"max_process_time_ms": 1.5}, "max_process_time_ms is no integer"),
+        (SumSpec, {"constant": True}, "constant is not an integer"),
+        (SumSpec, {"constant": "1"}, "constant is not an integer"),
+        (SumSpec, {"buffered_records": 0}, "buffered_records is not an integer from 1 up"),
+        (SumSpec, {"max_task_idle_ms": -2}, "max_task_idle_ms is not an integer from -1 up"),
+        (SumSpec, {"max_process_time_ms": 1.5}, "max_process_time_ms is not an integer"),
         (SumSpec, {"code": "a:b"}, "spec has the unknown field code"),
         (ClassSpec, {}, "spec.code is missing"),
         (ClassSpec, {"code": "\ud800"}, "surrogates not allowed"),
-        (ClassSpec, {"code": "a:b", "stores": {}}, "stores is no list"),
+        (ClassSpec, {"code": "a:b", "stores": {}}, "stores is not a list"),
         (ClassSpec, {"code": "a:b", "stores": [{"name": "../x"}]}, "name has the character"),
-        (ClassSpec, {"code": "a:b", "stores": [{"name": "x", "type": "heap"}]}, "type is none of"),
-        (ClassSpec, {"code": "a:b", "stores": [{"name": "x", "logged": 1}]}, "logged is no truth"),
+        (
+            ClassSpec,
+            {"code": "a:b", "stores": [{"name": "x", "type": "heap"}]},
+            "type is not one",
+        ),
+        (
+            ClassSpec,
+            {"code": "a:b", "stores": [{"name": "x", "logged": 1}]},
+            "logged is not true",
+        ),
         (ClassSpec, {"code": "a:b", "asynchronous": {"ordered": 1}}, "ordered"),
         (SqlSpec, {"query": "q", "tables": {"t": {"format": "csv", "options": {"a": 1}}}}, "a is"),
         (TopologySpec, {"code": "a:b", "internal": {"x": 0}}, "x"),
         (TopologySpec, {"code": "a:b", "followed": {"x": ".."}}, "refuses"),
         (SourceSpec, {"timestamp": "clock"}, "timestamp"),
-        (FieldTime, {"field": "at", "unit": "h"}, "unit is none of ms, s, us, iso8601"),
+        (FieldTime, {"field": "at", "unit": "h"}, "unit is not one of ms, s, us, iso8601"),
         (StoreSpec, {"name": "x", "retention_ms": -1}, "retention_ms"),
     ],
 )

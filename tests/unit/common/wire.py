@@ -1,4 +1,4 @@
-"""Messages for tests of the codec: how to draw them, examples, and what spoils a record."""
+"""Messages for tests of the codec: strategies, examples, and ways to damage a record."""
 
 from __future__ import annotations
 
@@ -165,6 +165,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         numbers,
         st.just(SENT_AT_MS),
         st.dictionaries(tasks, st.none() | tm_ids, max_size=4),
+        st.booleans(),
     ),
     st.builds(
         Processors,

@@ -1,4 +1,4 @@
-"""What the rounding of shares asks for, told without the load balancer."""
+"""The shares that rounding asks for, computed without the load balancer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the JobManager warns of when inputs change under a pipeline that runs."""
+"""The JobManager's warnings when inputs change while a pipeline runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_warning_says_what_to_do(tmp_path: Path) -> None:
     with capture_logs() as logs:
         inputs.look()
     assert "start the JobManager again" in logs[0]["event"]
-    assert "Changing a pipeline" in logs[0]["event"]
+    assert "When a source gets more partitions" in logs[0]["event"]
 
 
 @pytest.mark.parametrize("topic", ["F_Count_job", "out", "state_topic_Count_job", "other"])
@@ -76,7 +76,7 @@ def test_topics_that_are_no_input_may_grow(topic: str, tmp_path: Path) -> None:
 
 
 def test_topic_that_is_gone_or_smaller_is_not_warned_of(tmp_path: Path) -> None:
-    """Tasks notice by themselves that a topic was deleted, or made anew."""
+    """Tasks notice by themselves that a topic was deleted, or created again."""
     counts = {"clicks": 2, "views": 3}
     inputs = watch(load(COUNTS, tmp_path), counts)
     counts |= {"views": 1}

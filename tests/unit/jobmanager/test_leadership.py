@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jobmanager.events import Tick
+import pytest
+
+from common.tick import Tick
 from jobmanager.leadership import (
     RETRY_MS,
     RIVAL_WAIT_MS,
@@ -10,9 +12,11 @@ from jobmanager.leadership import (
     Event,
     Leadership,
     LeaderState,
+    SayGoodbye,
     SosRead,
     SosWritten,
     StepDown,
+    StopRequested,
     TakeOver,
     WriteFailed,
     WriteFenced,
@@ -121,3 +125,21 @@ def test_nothing_is_wanted_of_one_that_has_stepped_down() -> None:
     for event in (Tick(START_MS + 60_000), SosRead(11, "third"), SosWritten(12), WriteFailed()):
         assert leadership.handle(event) == []
     assert leadership.state is LeaderState.SUPERSEDED
+
+
+def test_leader_that_is_stopped_says_goodbye_and_does_nothing_more() -> None:
+    leadership, commands = after(*LEADING, StopRequested())
+    assert (leadership.state, commands) == (LeaderState.STOPPED, [SayGoodbye(7)])
+    later = (Tick(START_MS + 60_000), SosRead(9, "other"), WriteFenced(), StopRequested())
+    assert [leadership.handle(event) for event in later] == [[]] * 4
+    assert leadership.state is LeaderState.STOPPED
+
+
+@pytest.mark.parametrize(
+    "events",
+    [(), (Tick(START_MS),), (*LEADING, WriteFenced()), (*LEADING, WriteFailed())],
+    ids=["new", "candidate", "yielding", "without a writer"],
+)
+def test_job_manager_that_does_not_lead_stops_without_a_word(events: tuple[Event, ...]) -> None:
+    leadership, commands = after(*events, StopRequested())
+    assert (leadership.state, commands) == (LeaderState.STOPPED, [])

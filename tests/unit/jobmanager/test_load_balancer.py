@@ -1,4 +1,4 @@
-"""Who gets which task: proportional to threads, then sticky, then spread."""
+"""Which TaskManager gets which task: proportional to threads, then sticky, then spread."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Change:
 
     @property
     def share(self) -> int:
-        """What the changer takes or leaves, in proportion to its threads, rounded up."""
+        """The tasks that `changer` takes or leaves, by its threads, rounded up."""
         all_threads = sum(self.threads[tm] for tm in (*self.stayers, self.changer))
         return ceil(len(self.tasks) * self.threads[self.changer] / all_threads)
 

@@ -13,7 +13,11 @@ from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.messages import replicas
 from common.pipeline import Pipeline
-from jobmanager.partitions import check_state_topics, with_partitions
+from jobmanager.partitions import (
+    check_parallelism,
+    check_state_topics,
+    with_partitions,
+)
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.partitions import check_co_partitioning
 
@@ -199,6 +203,60 @@ def test_what_is_written_may_have_any_number_of_partitions(type_: str, folder: P
     check_co_partitioning(in_kafka(text, {"c_topic": 9}, folder))
 
 
+# --- a changed parallelism ---
+
+CHAINED = (
+    SOURCES + "- {id: P, type: sum, from: [a], to: [Q], on_error: dead_letter}\n"
+    "- {id: Q, type: count, to: [c]}"
+)
+
+
+def check_parallel(
+    text: str, counts: Mapping[str, int], folder: Path, *, has_started: bool = True
+) -> None:
+    control = {NAMES.threads_jm: 1} if has_started else {}
+    admin = cast(Admin, FakeAdmin({**counts, **control}))
+    check_parallelism(pipeline(text, folder), admin)
+
+
+def test_a_changed_parallelism_is_named_with_the_former_number(folder: Path) -> None:
+    counts = {"a_topic": 4, "P_Q_job": 4, "P_dead_letter_job": 4, "state_topic_Q_job": 4}
+    with pytest.raises(ConfigError) as error:
+        check_parallel(CHAINED, counts, folder)
+    assert str(error.value) == (
+        "parallelism is 2 in config.yaml, but was 4 when the topics of this job were made: "
+        "P_Q_job, P_dead_letter_job have 4 partitions. Set parallelism back to 4, or start a job "
+        'with another job_name and other topics: docs/how-to/troubleshoot.md, "A topic has the '
+        'wrong number of partitions"'
+    )
+    with pytest.raises(ConfigError, match=r": P_Q_job has 1 partition\. Set parallelism back to 1"):
+        check_parallel(CHAINED, {"P_Q_job": 1}, folder)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {},
+        {"a_topic": 4, "c_topic": 4},
+        {"P_Q_job": 2, "P_dead_letter_job": 2},
+        # Only one of them is wrong, so somebody made it by hand.
+        {"P_Q_job": 4, "P_dead_letter_job": 2},
+    ],
+)
+def test_other_counts_do_not_say_that_parallelism_was_changed(
+    counts: Mapping[str, int], folder: Path
+) -> None:
+    check_parallel(CHAINED, counts, folder)
+
+
+def test_topics_that_were_made_before_the_job_do_not_say_it_either(folder: Path) -> None:
+    check_parallel(CHAINED, {"P_Q_job": 4}, folder, has_started=False)
+
+
+def test_an_internal_topic_of_a_topology_says_nothing_about_parallelism(folder: Path) -> None:
+    check_parallel(CHAIN % "", {"a_topic": 6, "W_middle_job": 6}, folder)
+
+
 # --- internal topics of a topology ---
 
 CHAIN = """
@@ -262,7 +320,7 @@ def test_input_that_has_grown_is_named_and_the_state_is_to_be_kept(folder: Path)
     message = str(error.value)
     assert 'the input a_topic of "P" has 4 partitions, and had 2' in message
     assert "Keep the topic state_topic_P_job" in message
-    assert "Changing a pipeline" in message
+    assert "When a source gets more partitions" in message
 
 
 @pytest.mark.parametrize("counts", [{"a_topic": 4, "state_topic_P_job": 4}, {"a_topic": 4}, {}])

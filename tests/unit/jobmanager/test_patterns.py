@@ -1,4 +1,4 @@
-"""Which topics of a cluster the patterns of sources find: those of users, not those of jobs."""
+"""The patterns of sources find the topics of users, not those of jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from common.config import Config
 from common.errors import ConfigError, UnavailableError
 from common.kafka.admin import Admin
-from common.kafka.clients import HopelessError
+from common.kafka.clients import NonRetriableError
 from common.messages import replicas
 from common.pipeline import Pipeline
 from common.topics import ANY_SIZE_BYTES
@@ -144,7 +144,7 @@ def test_nothing_is_asked_without_patterns(tmp_path: Path) -> None:
 def test_brokers_that_refuse_to_tell_are_said_so(tmp_path: Path) -> None:
     class Refusing(FakeAdmin):
         def size_limits(self, names: Sequence[str]) -> dict[str, int]:
-            raise HopelessError("DescribeConfigs of clicks_job: denied")
+            raise NonRetriableError("DescribeConfigs of clicks_job: denied")
 
     with pytest.raises(UnavailableError, match="which topics belong to jobs: DescribeConfigs of"):
         read(pipeline(tmp_path), Refusing({"clicks_job": 1}))

@@ -1,4 +1,4 @@
-"""Where copies of state are kept, and that a task goes where there is one."""
+"""The placement of standbys, and of tasks where a standby is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from common.messages import Processors
 from common.tasks import TaskId
 from jobmanager.load_balancer import balance, place_standbys
-from tests.unit.jobmanager.reign import Reign, replica, task
+from tests.unit.jobmanager.leader import Leader, replica, task
 
 clusters = st.dictionaries(st.integers(0, 9), st.integers(1, 4), min_size=1, max_size=6)
 owners = st.dictionaries(
@@ -75,31 +75,31 @@ def test_task_that_cannot_stay_goes_to_its_copy_even_if_others_come_first() -> N
 # What the JobManager commands.
 
 
-def reign_with_standbys(tasks: int, tm_number: int, standbys: int = 1) -> Reign:
-    """Return a reign in which all TaskManagers run all tasks and copies."""
-    reign = Reign(tasks, tm_number, standbys=standbys)
-    reign.settle(*range(tm_number))
-    return reign
+def leader_with_standbys(tasks: int, tm_number: int, standbys: int = 1) -> Leader:
+    """Return a leader whose TaskManagers run all tasks and copies."""
+    leader = Leader(tasks, tm_number, standbys=standbys)
+    leader.settle(*range(tm_number))
+    return leader
 
 
-def owner(reign: Reign, partition: int, standby: int = 0) -> int | None:
-    return reign.state.owners.get(replace(task(partition), standby=standby))
+def owner(leader: Leader, partition: int, standby: int = 0) -> int | None:
+    return leader.state.owners.get(replace(task(partition), standby=standby))
 
 
 def test_each_task_has_a_copy_elsewhere() -> None:
-    reign = reign_with_standbys(tasks=4, tm_number=2)
-    assert [owner(reign, n) for n in range(4)] == [0, 1, 0, 1]
-    assert [owner(reign, n, standby=1) for n in range(4)] == [1, 0, 1, 0]
+    leader = leader_with_standbys(tasks=4, tm_number=2)
+    assert [owner(leader, n) for n in range(4)] == [0, 1, 0, 1]
+    assert [owner(leader, n, standby=1) for n in range(4)] == [1, 0, 1, 0]
 
 
 def test_tasks_of_one_that_dies_go_to_their_copies_in_one_command() -> None:
-    reign = reign_with_standbys(tasks=6, tm_number=3)
-    before = {n: owner(reign, n, standby=1) for n in range(6) if owner(reign, n) == 0}
+    leader = leader_with_standbys(tasks=6, tm_number=3)
+    before = {n: owner(leader, n, standby=1) for n in range(6) if owner(leader, n) == 0}
     said = []
     for _ in range(4):
-        said += reign.tick(1000)
+        said += leader.tick(1000)
         for tm_id in (1, 2):
-            said += reign.report(tm_id)
+            said += leader.report(tm_id)
     moved = {
         entry.task.partition: (message.tm_id, replace(entry.task, standby=1) in message.revoke)
         for message in said
@@ -111,34 +111,34 @@ def test_tasks_of_one_that_dies_go_to_their_copies_in_one_command() -> None:
 
 
 def test_copies_end_when_one_taskmanager_is_left_and_come_back_with_the_second() -> None:
-    reign = reign_with_standbys(tasks=4, tm_number=2)
+    leader = leader_with_standbys(tasks=4, tm_number=2)
     for _ in range(8):
-        reign.obey(reign.tick(1000))
-        reign.obey(reign.report(1))
-    assert set(reign.state.owners) == {task(n) for n in range(4)}
-    assert set(reign.runs[1]) == set(reign.state.owners)
-    reign.runs[0] = {}
-    reign.settle(0, 1)
-    assert len(reign.state.owners) == 8
+        leader.carry_out(leader.tick(1000))
+        leader.carry_out(leader.report(1))
+    assert set(leader.state.owners) == {task(n) for n in range(4)}
+    assert set(leader.runs[1]) == set(leader.state.owners)
+    leader.runs[0] = {}
+    leader.settle(0, 1)
+    assert len(leader.state.owners) == 8
 
 
 def test_restarted_jobmanager_leaves_copies_where_they_are() -> None:
-    old = reign_with_standbys(tasks=6, tm_number=3)
-    new = Reign(6, 3, epoch=old.epoch + 100, standbys=1)
+    old = leader_with_standbys(tasks=6, tm_number=3)
+    new = Leader(6, 3, epoch=old.epoch + 100, standbys=1)
     new.runs = old.runs
     said = []
     for _ in range(4):
         said += new.tick(1000)
         for tm_id in range(3):
             said += new.report(tm_id)
-        new.obey(said)
+        new.carry_out(said)
     assert new.state.owners == old.state.owners
     assert not any(m.assign or m.revoke for m in said if isinstance(m, Processors))
 
 
 def test_copies_that_are_no_longer_wanted_are_revoked() -> None:
-    old = reign_with_standbys(tasks=4, tm_number=2)
-    new = Reign(4, 2, epoch=old.epoch + 100)
+    old = leader_with_standbys(tasks=4, tm_number=2)
+    new = Leader(4, 2, epoch=old.epoch + 100)
     new.runs = old.runs
     new.settle(0, 1)
     running = {task_id for runs in new.runs.values() for task_id in runs}

@@ -1,6 +1,6 @@
 """Cases of Kafka Streams' tests of its sticky assignor, re-expressed for the load balancer.
 
-docs/kafka_streams_parity.md lists all of them, those without a counterpart here included.
+docs/explanation/kafka_streams_parity.md lists all of them, also those without a counterpart here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def tasks(*numbers: int) -> list[TaskId]:
 
 
 def held(**of: list[int]) -> dict[TaskId, int]:
-    """Return who has which tasks: `t1=[0, 2]` says that TaskManager 1 has two."""
+    """Return who has which tasks: `t1=[0, 2]` means that TaskManager 1 has two."""
     return {task: int(tm[1:]) for tm, numbers in of.items() for task in tasks(*numbers)}
 
 
@@ -159,6 +159,6 @@ def test_one_that_comes_back_and_one_that_is_new_do_not_mix_the_others_tasks() -
 
 
 def test_balance_is_never_given_up_for_stickiness() -> None:
-    """Kafka Streams can be told to leave all three where they are."""
+    """Kafka Streams can be configured to leave all three where they are."""
     after = placed([0, 1, 2], {1: 1, 2: 1}, held(t1=[0, 1, 2]))
     assert sizes(after) == {1: 2, 2: 1}

@@ -1,4 +1,4 @@
-"""Small processors and a node group in a task of its own, for the tests beside this file."""
+"""Small processors and a node group in a task of its own, for the tests next to this file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import EngineError
-from common.record_batch import Headers, OutputRecord, RecordBatch
+from common.record_batch import KafkaHeaders, OutputRecord, RecordBatch
 from streams import (
     Batch,
     BatchProcessor,
@@ -65,7 +65,7 @@ class CountSeen(Processor):
 
 
 class CountSeenWhole(BatchProcessor):
-    """As `CountSeen`, but for batches, which it passes on as they are."""
+    """Like `CountSeen`, but for batches, which it passes on unchanged."""
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
@@ -78,7 +78,7 @@ class CountSeenWhole(BatchProcessor):
 
 
 def calling(process: Callable[[ProcessorContext, Record], None]) -> type[Processor]:
-    """Return a processor that does what a function says."""
+    """Return a processor that calls a function."""
 
     class Calling(Processor):
         def process(self, record: Record) -> None:
@@ -88,7 +88,7 @@ def calling(process: Callable[[ProcessorContext, Record], None]) -> type[Process
 
 
 def calling_whole(process: Callable[[ProcessorContext, Batch], None]) -> type[BatchProcessor]:
-    """Return a processor of batches that does what a function says."""
+    """Return a processor of batches that calls a function."""
 
     class Calling(BatchProcessor):
         def process(self, batch: Batch) -> None:
@@ -98,7 +98,7 @@ def calling_whole(process: Callable[[ProcessorContext, Batch], None]) -> type[Ba
 
 
 def starting(init: Callable[[ProcessorContext], object]) -> type[Processor]:
-    """Return a processor that does in `init` what a function says, and forwards records."""
+    """Return a processor that calls a function in `init`, and forwards records."""
 
     class Starting(Processor):
         def init(self, context: ProcessorContext) -> None:
@@ -142,7 +142,7 @@ def fork(parent: Any, **children: Any) -> NodeGroup:
 
 
 @dataclass
-class Outlet:
+class OutputTopics:
     """Topics that have a number of partitions and a limit of bytes."""
 
     partitions: Mapping[str, int] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Outlet:
     def size_limit(self, topic: str) -> int:
         return self.limits.get(topic, 1_000_000)
 
-    def doubt(self, topic: str) -> None:
+    def recheck_size_limit(self, topic: str) -> None:
         if self.outdated:
             raise EngineError(f"the limit of {topic} has changed")
 
@@ -184,7 +184,9 @@ def content(store: BytesStore) -> dict[bytes, bytes]:
 class Nodes:
     """A `GroupRuntime` with its surroundings."""
 
-    def __init__(self, group: NodeGroup, outlet: Outlet | None = None, partition: int = 0) -> None:
+    def __init__(
+        self, group: NodeGroup, output_topics: OutputTopics | None = None, partition: int = 0
+    ) -> None:
         self.clock = Clock()
         self.stores = in_memory(group)
         self.runtime = GroupRuntime(
@@ -193,7 +195,7 @@ class Nodes:
             task_id=f"{group.name}_{partition}",
             partition=partition,
             stores=self.stores,
-            outlet=outlet or Outlet(),
+            output_topics=output_topics or OutputTopics(),
             clock_ms=self.clock,
             task_time=TaskTime([]),
         )
@@ -213,7 +215,7 @@ class Nodes:
 
     @property
     def sent(self) -> list[Sent]:
-        """What sinks have put out so far."""
+        """The outputs of sinks so far."""
         return sent(self.runtime.outputs)
 
     @property
@@ -229,7 +231,7 @@ class Tasks:
         self,
         group: NodeGroup,
         settings: GroupSettings,
-        outlet: Outlet | None = None,
+        output_topics: OutputTopics | None = None,
         topics: Sequence[str] | None = None,
         number: int = 0,
         on_user_error: Callable[[Exception], None] = lambda error: None,
@@ -248,7 +250,7 @@ class Tasks:
             task_id=f"{group.name}_{number}",
             number=number,
             stores=self.stores,
-            outlet=outlet or Outlet(),
+            output_topics=output_topics or OutputTopics(),
             clock_ms=self.clock,
             times=times,
             on_user_error=on_user_error,
@@ -303,9 +305,9 @@ def batch(
     topic: str = "in",
     partition: int = 0,
     offset: int = 0,
-    headers: Sequence[Headers] | None = None,
+    headers: Sequence[KafkaHeaders] | None = None,
 ) -> RecordBatch:
-    """Return records with these values; without keys and at time 0, unless it says otherwise."""
+    """Return records with these values; without keys and at time 0 by default."""
     size = len(values)
     return RecordBatch(
         topic,

@@ -1,4 +1,4 @@
-"""Arguments of a builder that cannot be: refused by the very call, with what to give instead."""
+"""Invalid arguments of a builder: refused by the call itself, with what to give instead."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Even:
     ids=["source", "processor", "sink", "global source", "global processor", "topic", "connect"],
 )
 def test_a_name_is_a_text(add: Callable[[Any, Any], object], what: str, name: Any) -> None:
-    message = f"the name of a {what} must be a text, not {name!r}"
+    message = f"the name of a {what} must be a string, not {name!r}"
     with pytest.raises(TopologyError, match=f"^{re.escape(message)}$"):
         add(TopologyBuilder(), name)
 

@@ -1,4 +1,4 @@
-"""Partitioning: Kafka's hash of a key, and what a partitioner of one's own may answer."""
+"""Partitioning: Kafka's hash of a key, and the answers of a user's partitioner."""
 
 from __future__ import annotations
 

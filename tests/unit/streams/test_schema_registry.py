@@ -1,4 +1,4 @@
-"""Serdes with a schema registry: against one that lives in the test, where the extra is there."""
+"""Serdes with a schema registry that runs in the test, if the extra is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serdes: what bytes they make, what they give back, and how they refuse."""
+"""Serdes: the bytes that they write, the values that they read, and their errors."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_upper_case_uuids_are_read_too() -> None:
         (serdes.json, [math.inf], "a number in it is NaN or infinite"),
         (serdes.json, {(1, 2): 3}, "keys must be str"),
         (serdes.json, {1, 2}, "Object of type set is not JSON serializable"),
-        (serdes.json, "\ud800", "a text in it cannot be UTF-8"),
+        (serdes.json, "\ud800", "a string in it cannot be UTF-8"),
         pytest.param(serdes.json, [10**4300], "a number in it has too many digits", id="json"),
     ],
 )

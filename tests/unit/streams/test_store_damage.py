@@ -1,4 +1,4 @@
-"""The RocksDB store: directories in a bad state, and hosts that are short of something."""
+"""The RocksDB store: damaged directories, and hosts short of a resource."""
 
 from __future__ import annotations
 

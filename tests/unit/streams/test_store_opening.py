@@ -1,4 +1,4 @@
-"""The RocksDB store: processes that end, hang or meet while they open one."""
+"""The RocksDB store: processes that end, hang or collide while they open one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_store_over_which_rocksdb_loops_for_ever_is_wiped_by_the_next_process(
     content[second + 6] = RECYCLED_MIDDLE
     manifest.write_bytes(content)
     with process(directory, OPEN) as victim:
-        # Not before it opens the store: whoever is next would loop in its place.
+        # Not before it opens the store: the next process would loop in its place.
         while victim.poll() is None and (directory / "OPENING").stat().st_size == 0:
             time.sleep(0.01)
         assert victim.poll() in (None, 0)

@@ -1,4 +1,4 @@
-"""Timestamp extractors: which time a record has, and what becomes of those without one."""
+"""Timestamp extractors: the time of a record, and records without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from common.clock import wall_clock_ms
-from common.record_batch import Headers, RecordBatch
+from common.record_batch import KafkaHeaders, RecordBatch
 from streams.errors import StreamsError
 from streams.timestamps import (
     Extracted,
@@ -42,10 +42,10 @@ class Record:
     key: Any = None
     topic: str = "in"
     partition: int = 2
-    headers: Headers = None
+    headers: KafkaHeaders = None
 
 
-def batch(timestamps: Sequence[int], headers: Sequence[Headers] | None = None) -> RecordBatch:
+def batch(timestamps: Sequence[int], headers: Sequence[KafkaHeaders] | None = None) -> RecordBatch:
     size = len(timestamps)
     values = [b"%d" % index for index in range(size)]
     return RecordBatch("in", 2, [None] * size, values, timestamps, range(size), headers)
@@ -276,7 +276,7 @@ def test_batch_stays_itself_where_its_timestamps_hold() -> None:
 
 
 @pytest.mark.parametrize("headers", [None, [[("a", b"0")], None, [("c", b"2")]]])
-def test_stamped_batch_has_no_dropped_records(headers: Sequence[Headers] | None) -> None:
+def test_stamped_batch_has_no_dropped_records(headers: Sequence[KafkaHeaders] | None) -> None:
     records = batch([5, -1, 7], headers)
     result = stamped(records, extract_column(SKIP, records, viewer(records), -1))
     assert result == RecordBatch(

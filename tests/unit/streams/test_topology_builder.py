@@ -1,4 +1,4 @@
-"""Putting a topology together: what the builder refuses, and with which words."""
+"""Building a topology: what the builder refuses, and its errors."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
     ),
     "name without text": (
         lambda b: b.add_sink(" ", "out-2", "processor"),
-        "the name of a node must be a text with something in it, not ' '",
+        "the name of a node must be a string with something in it, not ' '",
     ),
     "processor without parents": (
         lambda b: b.add_processor("lonely", Each, []),
@@ -139,11 +139,11 @@ MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
     ),
     "store for a source": (
         lambda b: b.add_state_store(STORE, "source"),
-        'store "store" is for "source", which is no processor',
+        'store "store" is for "source", which is not a processor',
     ),
     "store for a sink": (
         lambda b: b.add_state_store(STORE, "sink"),
-        'store "store" is for "sink", which is no processor',
+        'store "store" is for "sink", which is not a processor',
     ),
     "unknown store": (
         all_of(

@@ -1,4 +1,4 @@
-"""What a PipelineThread works with, without Kafka, Spark or clock."""
+"""Fakes of what a PipelineThread uses: no Kafka, Spark or clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from common.config import Config
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
 from common.kafka.offsets import FirstRecord
 from common.kafka.task_producer import TaskProducer
@@ -41,7 +41,7 @@ CONFIG = Config(
 
 
 def replica(partition: int, spec: ProcessorSpec | None = None) -> ProcessorReplica:
-    """Return a replica of the processor P; of the type `forward`, unless it says otherwise."""
+    """Return a replica of the processor P; of the type `forward` by default."""
     spec = spec or ForwardSpec()
     return ProcessorReplica(TaskId("P", partition), spec, ("source",), ("sink",), ("in",), ("out",))
 
@@ -51,7 +51,7 @@ def batch(partition: int, offset: int = 0) -> RecordBatch:
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes only when a test advances it."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -196,7 +196,7 @@ class FakeTask(RunningTask):
         self.records.append(batch)
 
     def lose_input(self, reason: str) -> None:
-        raise HopelessError(reason)
+        raise NonRetriableError(reason)
 
     @property
     def has_records(self) -> bool:

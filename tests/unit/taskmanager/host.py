@@ -1,4 +1,4 @@
-"""A TaskManager's core as its tests see it: with a clock, and commands of a JobManager."""
+"""A TaskManager's core for its tests: with a clock, and commands of a JobManager."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
+from common.tick import Tick
 from taskmanager.events import (
     Command,
     Event,
     ThreadConnected,
     ThreadReported,
-    Tick,
 )
 from taskmanager.state import TaskManagerState
 
@@ -42,7 +42,7 @@ class Host:
         )
         self.now_ms = START_MS
         self.sequence = 0
-        self.picture = Picture()
+        self.reported = ReportedTasks()
         """What somebody knows who reads all reports."""
 
     def take(self, *events: Event) -> list[Command]:
@@ -53,8 +53,8 @@ class Host:
     def _completed(self, command: Command) -> Command:
         if not isinstance(command, Threads | Heartbeat):
             return command
-        assert self.picture.take(command.report)
-        tasks = tuple(self.picture.tasks.values())
+        assert self.reported.take(command.report)
+        tasks = tuple(self.reported.tasks.values())
         report = replace(command.report, tasks=tasks, base=None, closed=())
         return replace(command, report=report)
 
@@ -91,7 +91,7 @@ class Host:
         )
 
     def report(self) -> Report:
-        """Return what the next heartbeat says."""
+        """Return the report of the next heartbeat."""
         return reports(self.tick(1000))[-1]
 
 

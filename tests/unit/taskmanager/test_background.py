@@ -1,4 +1,4 @@
-"""What a PipelineThread has other threads do: results, and what is abandoned."""
+"""The background work of a PipelineThread: results, and operations that are abandoned."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def background() -> Iterator[Background]:
     made.close()
 
 
-def settle_until(background: Background, condition: Callable[[], bool]) -> None:
+def run_until(background: Background, condition: Callable[[], bool]) -> None:
     while not condition():
-        background.settle(TIMEOUT_S)
+        background.run_callbacks(TIMEOUT_S)
 
 
 def test_user_code_goes_on_beside_a_call_that_was_abandoned(background: Background) -> None:
@@ -38,10 +38,10 @@ def test_user_code_goes_on_beside_a_call_that_was_abandoned(background: Backgrou
     assert begun.wait(TIMEOUT_S)
     assert background.abandon(hanging)
     background.submit(Pool.USER, lambda: "next", results.append)
-    settle_until(background, lambda: results == ["next"])
+    run_until(background, lambda: results == ["next"])
     assert not background.is_busy
     may_return.set()
-    background.settle(TIMEOUT_S)
+    background.run_callbacks(TIMEOUT_S)
     assert late.wait(TIMEOUT_S)
     assert results == ["next"]
 
@@ -62,6 +62,6 @@ def test_what_waits_for_a_thread_that_is_abandoned_never_begins(background: Back
     ]
     assert not background.abandon(waiting[0]), "it has not begun"
     may_return.set()
-    settle_until(background, lambda: done == ["hanging"])
+    run_until(background, lambda: done == ["hanging"])
     assert not background.is_busy
     assert not background.abandon(waiting[1])

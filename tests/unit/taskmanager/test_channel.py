@@ -63,7 +63,7 @@ while not worker.is_lost:
 
 
 class Driver:
-    """A driver channel that takes note of who comes and goes."""
+    """A driver channel that records who comes and goes."""
 
     def __init__(self) -> None:
         self.came: SimpleQueue[int] = SimpleQueue()
@@ -85,7 +85,7 @@ class Driver:
 
     @contextmanager
     def worker(self, what: str, *place: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the worker of thread 7, which says hello and then does something."""
+        """Run the worker of thread 7, which sends `hello` and then does something."""
         arguments = [str(self.channel.port), self.channel.authkey.hex(), *place]
         command = [sys.executable, "-c", CONNECT + what, *arguments]
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
@@ -154,7 +154,7 @@ def test_worker_that_does_not_introduce_itself_is_hung_up_on(
         with pytest.raises(EOFError):
             connection.recv_bytes()
     assert driver.channel.threads == []
-    assert "hello: pid is no integer from 1 up" in capsys.readouterr().out
+    assert "hello: pid is not an integer from 1 up" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("data", [b'{"type":"riddle"}', encode(Stopped())])
@@ -183,7 +183,7 @@ def test_ping_reaches_the_worker(driver: Driver) -> None:
 def test_ping_leaves_out_a_worker_that_is_being_sent_something(driver: Driver) -> None:
     with driver.worker(ECHO):
         with driver.channel._workers[7].sending:
-            driver.channel.ping()  # would wait for ever for the lock
+            driver.channel.ping()  # would wait forever for the lock
         driver.channel.send(7, Stop())
         assert driver.heard.get(timeout=TIMEOUT_S) == Stopped()
 
@@ -228,7 +228,7 @@ def test_worker_that_is_gone_already_is_not_killed_again(driver: Driver) -> None
 
 
 def test_worker_whose_thread_has_another_one_is_hung_up_on(driver: Driver) -> None:
-    """Spark took its executor for lost; what it says must not pass for its successor's word."""
+    """Spark took its executor for lost; its messages must not count as its successor's."""
     with driver.worker(TALK) as former, driver.worker(HANG) as successor:
         assert former.wait(TIMEOUT_S) == 3
         driver.channel.kill(7)

@@ -1,4 +1,4 @@
-"""The messages of the driver channel: each comes back as it was, and nothing else comes in."""
+"""The messages of the driver channel: each is read back unchanged, and all else is refused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from common.messages import MalformedMessageError
 from common.tasks import TaskId
 from taskmanager.channel_messages import (
     Assign,
+    ChannelMessage,
     Closed,
     Die,
     Dump,
     Hello,
-    Message,
     Ping,
     Revoke,
     Status,
@@ -38,7 +38,7 @@ from tests.unit.common.wire import (
     texts,
 )
 
-messages: st.SearchStrategy[Message] = st.one_of(
+messages: st.SearchStrategy[ChannelMessage] = st.one_of(
     st.builds(Assign, replica_values, numbers),
     st.builds(Revoke, tasks),
     st.builds(Hello, numbers, st.integers(1, 2**22), texts),
@@ -46,7 +46,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Closed, tasks),
     st.sampled_from([Stop(), Die(), Ping(), Dump(), Stopped()]),
 )
-EXAMPLES: dict[str, Message] = {
+EXAMPLES: dict[str, ChannelMessage] = {
     "assign": Assign(REPLICA, 3),
     "revoke": Revoke(TaskId("Counter", 0)),
     "stop": Stop(),
@@ -68,7 +68,7 @@ def spoiled(kind: str, **fields: object) -> bytes:
 
 
 @given(messages)
-def test_every_message_comes_back_as_it_was(message: Message) -> None:
+def test_every_message_comes_back_as_it_was(message: ChannelMessage) -> None:
     assert decode(encode(message)) == message
 
 
@@ -80,7 +80,7 @@ def test_type_on_the_wire_is_the_name_of_the_message(kind: str) -> None:
 
 
 def test_there_is_an_example_of_each_message() -> None:
-    assert {type(message) for message in EXAMPLES.values()} == set(get_args(Message))
+    assert {type(message) for message in EXAMPLES.values()} == set(get_args(ChannelMessage))
 
 
 def test_signs_of_life_take_a_few_bytes() -> None:
@@ -98,7 +98,7 @@ def test_signs_of_life_take_a_few_bytes() -> None:
         (b"9" * 5_000, "message: Exceeds the limit"),
         (b"[]", "message: not a JSON object"),
         (b"{}", "message: type is missing"),
-        (b'{"type":1}', "message: type is no text"),
+        (b'{"type":1}', "message: type is not a string"),
         (b'{"type":"\\ud800"}', "message: 'utf-8' codec"),
         (b'{"type":"riddle"}', "riddle: unknown type"),
         (b'{"type":"%s"}' % (b"x" * 10_000), "x{20}…: unknown type"),
@@ -120,19 +120,19 @@ def test_what_is_no_message_is_malformed(data: bytes, reason: str) -> None:
         ("assign", {"parameters": []}, "not a JSON object"),
         ("assign", {"parameters": {**REPLICA.parameters(), "on_error": "shrug"}}, "'shrug'"),
         ("assign", {"epoch": MISSING}, "epoch is missing"),
-        ("assign", {"epoch": -1}, "epoch is no integer from 0 up"),
-        ("assign", {"epoch": True}, "epoch is no integer from 0 up"),
+        ("assign", {"epoch": -1}, "epoch is not an integer from 0 up"),
+        ("assign", {"epoch": True}, "epoch is not an integer from 0 up"),
         ("revoke", {"task": MISSING}, "task is missing"),
-        ("revoke", {"task": 7}, "task is no text"),
+        ("revoke", {"task": 7}, "task is not a string"),
         ("revoke", {"task": "Counter"}, '"Counter" is no task id'),
         ("hello", {"thread": MISSING}, "thread is missing"),
-        ("hello", {"thread": "1"}, "thread is no integer from 0 up"),
-        ("hello", {"thread": -1}, "thread is no integer from 0 up"),
-        ("hello", {"pid": 1.5}, "pid is no integer from 1 up"),
-        ("hello", {"pid": 0}, "pid is no integer from 1 up"),
-        ("hello", {"place": None}, "place is no text"),
+        ("hello", {"thread": "1"}, "thread is not an integer from 0 up"),
+        ("hello", {"thread": -1}, "thread is not an integer from 0 up"),
+        ("hello", {"pid": 1.5}, "pid is not an integer from 1 up"),
+        ("hello", {"pid": 0}, "pid is not an integer from 1 up"),
+        ("hello", {"place": None}, "place is not a string"),
         ("status", {"tasks": MISSING}, "tasks is missing"),
-        ("status", {"tasks": {}}, "tasks is no list"),
+        ("status", {"tasks": {}}, "tasks is not a list"),
         ("status", {"tasks": ["Counter_0"]}, "not a JSON object"),
         ("status", {"tasks": [{**RUNNING.to_json(), "state": "HAPPY"}]}, "'HAPPY'"),
         ("status", {"tasks": [{**RUNNING.to_json(), "figures": {"luck": 1}}]}, "no figures"),
@@ -154,7 +154,7 @@ def test_reason_is_short_whatever_was_in_the_message() -> None:
 
 
 @given(messages, st.data())
-def test_changed_message_is_read_or_malformed(message: Message, data: st.DataObject) -> None:
+def test_changed_message_is_read_or_malformed(message: ChannelMessage, data: st.DataObject) -> None:
     body = mutate(json.loads(encode(message)), data)
     try:
         decoded = decode(json.dumps(body).encode())

@@ -1,4 +1,4 @@
-"""The global stores of a PipelineThread: when they are there, who shares them, and what fails."""
+"""The global stores of a PipelineThread: when they are ready, who shares them, failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from common.errors import UnavailableError
 from common.kafka import read_to_end
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
 from common.record_batch import RecordBatch
 from streams import serdes
@@ -36,7 +36,7 @@ class Topic:
 
     partitions: list[list[Row]] = field(default_factory=lambda: [[], []])
     hidden: int = 0
-    """How many offsets the high watermarks show that nobody can read."""
+    """How many offsets the high watermarks include that cannot be read."""
 
     readers: list[FakeReader] = field(default_factory=list)
     is_known: bool = True
@@ -102,7 +102,7 @@ def topic() -> Topic:
 @pytest.fixture
 def kept(topic: Topic, tmp_path: Path) -> Iterator[GlobalStores]:
     yield GlobalStores(replace(CONFIG, state_dir=tmp_path), 0, 0, clients_of(topic))
-    assert topic.open_readers == 0, "a test lets go of all that it opens"
+    assert topic.open_readers == 0, "a test releases all that it opens"
 
 
 def clients_of(topic: Topic) -> FakeClients:
@@ -209,14 +209,14 @@ def test_a_record_that_fails_stops_all_who_use_the_store_with_the_reason(
     topic.write("a", "bad")
     failed = kept.update(100)
     assert failed.keys() == {"first", "second"}
-    assert all(isinstance(error, HopelessError) for error in failed.values())
+    assert all(isinstance(error, NonRetriableError) for error in failed.values())
     assert str(failed["first"]) == (
         'global store "Names": record names[0]@0: ValueError: no name '
         '(tests/user_code/lookups.py:22 in process, processor "Keeper")'
     )
     kept.release("first")
     assert kept.update(100).keys() == {"second"}
-    with pytest.raises(HopelessError, match="no name"):
+    with pytest.raises(NonRetriableError, match="no name"):
         kept.open("third", group(), "", ignore)
     kept.release("second")
     kept.release("third")
@@ -227,7 +227,7 @@ def test_a_record_that_fails_at_the_start_stops_that_start(
 ) -> None:
     topic.write("a", "bad")
     for _ in range(2):
-        with pytest.raises(HopelessError, match=r'"Names": record names\[0\]@0: ValueError'):
+        with pytest.raises(NonRetriableError, match=r'"Names": record names\[0\]@0: ValueError'):
             kept.open("task", group(), "", ignore)
     assert topic.open_readers == 0
     kept.release("task")
@@ -279,7 +279,7 @@ def test_brokers_that_do_not_tell_the_partitions_let_the_task_start_again(
 def test_records_that_do_not_come_for_a_minute_let_the_task_start_again(
     topic: Topic, kept: GlobalStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind a transaction that stays open."""
+    """This is so after a transaction that stays open."""
     topic.hidden = 1
     now_s = iter(range(0, 10_000, 20))
     clock = SimpleNamespace(monotonic=lambda: next(now_s))

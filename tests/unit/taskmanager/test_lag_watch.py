@@ -205,7 +205,7 @@ def test_what_a_task_tells_while_its_group_is_asked_counts() -> None:
 
 
 def test_few_groups_are_asked_at_a_time() -> None:
-    """Each costs a connection, and the tasks that tell it themselves begin just then."""
+    """Each costs a connection, and the tasks that report it themselves start just then."""
     names = [f"Q{number}" for number in range(7)]
     rig = Rig(*(replace(replica(0), task=TaskId(name, 0)) for name in names))
     groups = {f"processors_{name}" for name in names}
@@ -282,7 +282,7 @@ def test_records_before_a_task_that_moves_or_has_one_in_its_queue_are_not_read()
 
 
 def test_markers_before_a_task_that_does_not_run_are_found_by_the_read() -> None:
-    """A FAILED task may be at the end, and nothing else could tell."""
+    """A FAILED task may be at the end, and nothing else would show it."""
     rig = Rig(replica(0))
     rig.brokers.ends[HERE] = 10
     rig.watch.done_up_to(TASK, {HERE: 9})
@@ -308,7 +308,7 @@ def test_record_that_comes_where_the_end_was_is_read_too() -> None:
 
 
 def test_brokers_are_asked_by_a_thread_of_its_own() -> None:
-    """With heartbeats of 100 ms, too, it takes a second until then; the time limit is pytest's."""
+    """Even with heartbeats of 100 ms, it takes a second until then; the time limit is pytest's."""
     asked = threading.Event()
     askers: list[threading.Thread] = []
 

@@ -1,4 +1,4 @@
-"""PipelineThreads are pinged as long as the main loop lives, however long its turns take."""
+"""PipelineThreads are pinged as long as the main loop runs, however long its turns take."""
 
 from __future__ import annotations
 

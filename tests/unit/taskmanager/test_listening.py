@@ -1,4 +1,4 @@
-"""Connections of strangers, and of workers beside them."""
+"""Unauthenticated connections, and those of workers at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many open files a TaskManager needs, and when it says that the limit is too low."""
+"""How many open files a TaskManager needs, and when it warns that the limit is too low."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PipelineThread's loop with fake tasks: what it lets wait for what, and what it tells."""
+"""A PipelineThread's loop with fake tasks: what waits for what, and what it reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from common.kafka.clients import FencedError, HopelessError, TransactionFailedError
+from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.specs import ClassSpec, ForwardSpec, ProcessorSpec
 from common.status import TaskState
 from streams.engine.group_task import ProcessingFailedError
@@ -223,14 +223,14 @@ def test_what_came_before_a_record_that_fails_is_committed(rig: Rig) -> None:
 
 
 def test_partition_of_which_too_much_waits_is_paused_while_others_are_read(rig: Rig) -> None:
-    full, hungry = rig.run(0, 1)
+    full, other = rig.run(0, 1)
     full.fills_up = True
     feed(rig, full)
     rig.step()
     rig.step()
     assert rig.reader.paused == set(full.partitions)
-    hungry.fills_up = True
-    feed(rig, hungry)
+    other.fills_up = True
+    feed(rig, other)
     rig.step()
     assert rig.reader.batches, "nobody can take any"
     full.fills_up = False
@@ -277,7 +277,7 @@ def test_tasks_that_lost_their_connection_start_again_all_at_once(rig: Rig) -> N
         (TransactionFailedError("no"), TaskState.RUNNING, ""),
         (FencedError("newer"), TaskState.RESTARTING, "fenced: newer"),
         (ZeroDivisionError("a bug"), TaskState.RUNNING, ""),
-        (HopelessError("a right is missing"), TaskState.FAILED, "a right is missing"),
+        (NonRetriableError("a right is missing"), TaskState.FAILED, "a right is missing"),
     ],
 )
 def test_a_commit_that_fails_ends_the_run_of_the_task(
@@ -293,7 +293,7 @@ def test_a_commit_that_fails_ends_the_run_of_the_task(
 
 
 def test_task_that_fails_at_its_start_says_why_until_it_starts_again(rig: Rig) -> None:
-    """As one does whose `init` raises: it comes to nothing, again and again."""
+    """Like a task whose `init` raises, it fails again and again."""
     task = rig.assign(0)
     task.on_start = raise_(KeyError("x"))
     rig.step()
@@ -346,7 +346,7 @@ def test_a_global_store_that_cannot_go_on_fails_the_tasks_that_use_it_and_no_oth
 ) -> None:
     rig.stores.are_used = True
     user, other = rig.run(0, 1, spec=USER)
-    rig.failed_stores[user.task_id] = HopelessError('global store "Names": no name')
+    rig.failed_stores[user.task_id] = NonRetriableError('global store "Names": no name')
     rig.clock.now_s += 1
     rig.step_until(lambda: rig.status(user).state is TaskState.FAILED)
     assert rig.status(user).reason == 'global store "Names": no name'
@@ -365,7 +365,7 @@ def test_a_global_store_that_was_lost_lets_the_tasks_that_use_it_start_again(rig
 
 
 def test_only_what_has_changed_is_reported_and_that_nothing_has_too(rig: Rig) -> None:
-    """The driver takes a thread that says nothing for hung."""
+    """The driver takes a silent thread for hung."""
     first, _ = rig.run(0, 1)
     rig.clock.now_s += 1
     rig.step()

@@ -20,7 +20,7 @@ TABLE = pa.table({"value": ["a", "b"]})
 
 
 class Doubling:
-    """A query that returns its records twice, and fails as the value of the first one says."""
+    """A query that returns its records twice, and fails if the first value asks for it."""
 
     columns = ("value",)
 
@@ -49,7 +49,7 @@ class Doubling:
 
 
 class FakeQueries:
-    """Opens a query, or fails as its text says."""
+    """Opens a query, or fails if its text asks for it."""
 
     def __init__(self) -> None:
         self.opened: list[tuple[QuerySpec, Doubling]] = []

@@ -1,4 +1,4 @@
-"""Reports say what has changed, and everything now and then; readers may miss some of them."""
+"""Reports contain the changes, and everything now and then; readers may miss some of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.messages import FULL_BEATS, Heartbeat, Report, ReportRequest, Sos, Threads
-from common.picture import Picture
+from common.reported_tasks import ReportedTasks
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
-from taskmanager.events import Tick
+from common.tick import Tick
 from taskmanager.reporter import Reporter
 from tests.unit.taskmanager.host import EPOCH, Host, running_host, task
 
@@ -100,7 +100,7 @@ def test_reader_who_misses_reports_never_has_a_wrong_picture(
 
     What comes is doubled, and comes late after others.
     """
-    reporter, picture, now_ms = Reporter(INTERVAL_MS), Picture(), 0
+    reporter, reported, now_ms = Reporter(INTERVAL_MS), ReportedTasks(), 0
     truth: dict[int, dict[TaskId, tuple[TaskState, str]]] = {}
     arrived: list[Report] = []
     for runs, after_ms, wanted, lost in lived:
@@ -113,12 +113,12 @@ def test_reader_who_misses_reports_never_has_a_wrong_picture(
         if not lost:
             arrived.append(report)
             for again in (report, arrived[0], arrived[len(arrived) // 2]):
-                taken = picture.take(again)
-                assert taken <= (picture.beat == again.beat)
-            shown = {s.task: (s.state, s.fingerprint) for s in picture.tasks.values()}
-            assert shown == truth.get(picture.beat, {})
+                taken = reported.take(again)
+                assert taken <= (reported.beat == again.beat)
+            shown = {s.task: (s.state, s.fingerprint) for s in reported.tasks.values()}
+            assert shown == truth.get(reported.beat, {})
             if report.base is None:
-                assert picture.beat == report.beat
+                assert reported.beat == report.beat
 
 
 def test_first_heartbeat_after_an_introduction_is_full() -> None:

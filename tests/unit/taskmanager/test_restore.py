@@ -1,4 +1,4 @@
-"""Restoring a store: what is read, when it is written, and when to give up."""
+"""Restoring a store: reading, writing, and giving up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from common.kafka import read_to_end
 from common.kafka.admin import Admin
-from common.kafka.clients import HopelessError, Partition, TransactionFailedError
+from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.data import Changes, PartitionReader
 from streams.stores.rocksdb import RocksDBStore
 from taskmanager import restore as restoring
@@ -75,7 +75,7 @@ class StateTopic:
         return Changes(last, len(records))
 
     def restore(self, store: RocksDBStore) -> tuple[int, list[tuple[int, int]]]:
-        """Restore; return how many records were read, and what progress told."""
+        """Restore; return how many records were read, and the reported progress."""
         self.store = store
         told: list[tuple[int, int]] = []
         reader, admin = cast(PartitionReader, self), cast(Admin, self)
@@ -208,8 +208,8 @@ def test_restore_without_anything_for_long_is_given_up_and_goes_on_later(
     assert StateTopic(0, 40, [rows(20, 20)]).restore(store)[0] == 20
 
 
-def test_partition_that_cannot_be_read_is_hopeless(store: RocksDBStore) -> None:
+def test_partition_that_cannot_be_read_is_an_error_for_good(store: RocksDBStore) -> None:
     topic = StateTopic(0, 40, [])
     topic.error = "not allowed"
-    with pytest.raises(HopelessError, match="not allowed"):
+    with pytest.raises(NonRetriableError, match="not allowed"):
         topic.restore(store)

@@ -1,8 +1,9 @@
-"""The Spark of a TaskManager, as far as it needs none."""
+"""A TaskManager's Spark, as far as it can be tested without one."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,37 @@ import pytest
 from common.config import Config
 from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
-from streams.sql.spec import QueryError, QuerySpec
+from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from taskmanager import spark
 from taskmanager.spark import SparkRunner
 from tests.unit.taskmanager.fakes import CONFIG
 
 URL = "jdbc:postgresql://db.example/shop"
 TABLES = {"t": {"format": "jdbc", "options": {"url": URL, "dbtable": "t"}}}
+
+
+class Files:
+    """A Spark session that only says which file it would read."""
+
+    def __init__(self) -> None:
+        self.conf = SimpleNamespace(set=lambda *_: None)
+        self.sparkContext = None
+
+    @property
+    def read(self) -> Files:
+        return self
+
+    def newSession(self) -> Files:
+        return self
+
+    def format(self, _: str) -> Files:
+        return self
+
+    def options(self, **_: str) -> Files:
+        return self
+
+    def load(self, path: str) -> None:
+        raise OSError(f"asked for {path}")
 
 
 class Asked(Exception):
@@ -43,3 +68,14 @@ def test_tables_are_read_as_the_taskmanagers_own_config_says(
     listed = replace(CONFIG, tables=TableSettings(jdbc_urls=(URL,)))
     with pytest.raises(Exception, match="Asked"):
         open_query(listed, monkeypatch)
+
+
+def test_tables_are_found_from_the_folder_of_the_taskmanagers_own_config(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spark, "start_spark", lambda *_: Files())
+    monkeypatch.setattr(spark, "ship_code", lambda *_: 0)
+    config = replace(CONFIG, tables=TableSettings(folder=Path("/job")))
+    tables = {"t": {"format": "csv", "path": "rates.csv"}}
+    with pytest.raises(SparkLostError, match=r"asked for file:///job/rates\.csv"):
+        SparkRunner(config, 0, 1).queries(UserCode()).open(QuerySpec("SELECT 1", tables=tables))

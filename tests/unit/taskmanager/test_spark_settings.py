@@ -1,4 +1,4 @@
-"""What a TaskManager asks of Spark: slots for its threads, and no secrets where others can read."""
+"""A TaskManager's Spark settings: slots for its threads, and no secrets that others can read."""
 
 from __future__ import annotations
 
@@ -119,3 +119,9 @@ def test_secrets_are_kept_from_the_command_line(name: str) -> None:
     assert found[f"spark.{name}"] == "hidden"
     assert "hidden" not in without_secrets(found).values()
     assert without_secrets(found)["spark.authenticate"] == "true"
+
+
+def test_one_slot_and_one_thread_are_said_in_the_singular() -> None:
+    with pytest.raises(ConfigError, match="has 1 slot, but 2 threads need one each"):
+        settings("local[1]")
+    assert "no slot for queries next to 1 thread: " in settings("local[1]", 1).no_queries

@@ -1,4 +1,4 @@
-"""What a task does in which order, with a producer and a reader that only take notes."""
+"""The order of a task's steps, with a producer and a reader that only record calls."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from taskmanager.assigned_task import AssignedTask
 from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.running_task import TaskContext, TaskMemory
-from taskmanager.slot import Phase
 from taskmanager.task import BUFFERED_BYTES, Task
+from taskmanager.task_entry import Phase
 from taskmanager.task_start import ProcessorStart, StartCancelledError
 from taskmanager.task_stores import store_identity
-from taskmanager.thread_events import Kind
+from taskmanager.thread_events import FailureKind
 from taskmanager.user_errors import UserCodeError
 from tests.unit.taskmanager.fakes import (
     CONFIG,
@@ -63,7 +63,7 @@ TASK = replica(0).task
 
 
 class NotingProducer:
-    """A librdkafka producer that takes note of what it is told."""
+    """A librdkafka producer that records its calls."""
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
@@ -117,7 +117,7 @@ class NotingReader:
 
 
 class Broker:
-    """What a task asks an `Admin`."""
+    """The requests of a task to an `Admin`."""
 
     def topic_ids(self, names: Collection[str]) -> Mapping[str, str]:
         return dict.fromkeys(names, "id")
@@ -231,7 +231,7 @@ def test_nothing_is_sent_while_user_code_runs(monkeypatch: pytest.MonkeyPatch) -
 def test_a_store_is_not_committed_while_calls_by_key_are_in_flight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What came of later records would be committed without their offsets, and come again."""
+    """Outputs of later records would be committed without their offsets, and repeated."""
     answers: dict[bytes, Future[None]] = {b"slow": Future(), b"quick": Future()}
     woken = Event()
     answers[b"quick"].set_result(None)
@@ -355,7 +355,7 @@ def test_a_supplier_that_fails_may_succeed_later(monkeypatch: pytest.MonkeyPatch
     assigned = assigned_to([], 0, monkeypatch, group)
     with pytest.raises(UserCodeError) as raised:
         start(assigned)
-    assert assigned.failure_of(raised.value).kind is Kind.TRANSIENT
+    assert assigned.failure_of(raised.value).kind is FailureKind.TRANSIENT
 
 
 @pytest.mark.parametrize(("partition", "position"), [(0, 0), (1, -5)])
@@ -397,7 +397,7 @@ def test_start_that_was_cancelled_in_time_fences_nobody(monkeypatch: pytest.Monk
 
 
 def test_start_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a producer nor an open store; the next start finds both free."""
+    """No producer and no store stay open; the next start finds both free."""
     notes: list[str] = []
     assigned = assigned_to(notes, 0, monkeypatch)
 
@@ -414,7 +414,7 @@ def test_start_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_store_that_was_copied_from_another_taskmanager_is_wiped(tmp_path: Path) -> None:
-    """What it holds is as old as the copy, and its offset may be a valid one all the same."""
+    """Its content is as old as the copy, and its offset may still be valid."""
 
     def open_store(tm_id: int) -> RocksDBStore:
         identity = store_identity(replica(0), "cluster", tm_id)

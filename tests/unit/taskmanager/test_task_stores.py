@@ -1,4 +1,4 @@
-"""Where the stores of tasks are: always inside of the job's directory."""
+"""The stores of tasks are always inside the job's directory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.kafka.clients import HopelessError
+from common.kafka.clients import NonRetriableError
 from common.messages import ProcessorReplica
 from common.names import name_problem
 from common.specs import CountSpec
@@ -35,7 +35,7 @@ def test_a_task_and_its_copy_have_one_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("processor", ["../../home", "/etc", "a/b", "..//x"])
 def test_a_task_whose_id_is_a_path_has_no_directory(tmp_path: Path, processor: str) -> None:
     config = replace(CONFIG, state_dir=tmp_path)
-    with pytest.raises(HopelessError, match=r"not the name of a folder"):
+    with pytest.raises(NonRetriableError, match=r"not the name of a folder"):
         task_directory(config, 3, replica_of(TaskId(processor, 0)))
 
 
@@ -44,7 +44,7 @@ def test_a_folder_is_directly_in_its_directory_or_refused(name: str) -> None:
     directory = job_directory(CONFIG, 0)
     try:
         folder = folder_in(directory, name)
-    except HopelessError:
+    except NonRetriableError:
         assert name_problem(name) is not None
     else:
         assert folder.parent == directory
@@ -52,11 +52,11 @@ def test_a_folder_is_directly_in_its_directory_or_refused(name: str) -> None:
 
 
 def test_a_store_whose_name_is_a_path_is_not_opened(tmp_path: Path) -> None:
-    """No builder of a store takes such a name: it would have to come another way."""
+    """No store builder accepts such a name: it would have to come from elsewhere."""
     opened: list[object] = []
     builder: Any = SimpleNamespace(
         name="../precious", logged=False, open=lambda *given: opened.append(given)
     )
-    with pytest.raises(HopelessError):
+    with pytest.raises(NonRetriableError):
         TaskStores([builder], {}, StoreResources()).open(tmp_path / "task", {}, {})
     assert not opened

@@ -323,16 +323,16 @@ def test_nobody_is_killed_while_the_taskmanager_stops() -> None:
 
 # Threads that do not come up.
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
 def waiting(threads: int = 1) -> Host:
-    """Return a host whose last thread is launched anew and has not come up for long."""
+    """Return a host whose last thread is launched again and has not come up for long."""
     host = running_host(threads, assign=range(threads))
     last = threads - 1
     host.take(ThreadLost(last))
     host.tick()
-    said = [command for _ in range(PATIENCE_S) for command in others(host.tick(1000))]
+    said = [command for _ in range(TIMEOUT_S) for command in others(host.tick(1000))]
     assert said == [ReportWaiting(last)]
     return host
 
@@ -344,7 +344,7 @@ def test_thread_that_does_not_come_up_is_reported_once_with_its_tasks() -> None:
     reasons = {status.task: status.reason for status in report.tasks}
     assert reasons[task(0)] == ""
     assert "no free slot" in reasons[task(1)]
-    for _ in range(3 * PATIENCE_S):
+    for _ in range(3 * TIMEOUT_S):
         host.take(ThreadReported(0, ()))
         assert others(host.tick(1000)) == []
 
@@ -353,7 +353,7 @@ def test_thread_that_does_not_come_up_at_the_start_is_reported_too() -> None:
     host = Host(2)
     host.tick()
     host.take(ThreadConnected(0))
-    said = [command for _ in range(PATIENCE_S) for command in others(host.tick(1000))]
+    said = [command for _ in range(TIMEOUT_S) for command in others(host.tick(1000))]
     assert said == [ReportWaiting(1)]
 
 
@@ -373,6 +373,6 @@ def test_waiting_thread_that_comes_up_at_last_runs_its_tasks() -> None:
 def test_time_in_which_the_task_manager_did_not_run_is_no_waiting() -> None:
     host = Host(1)
     host.tick()
-    assert others(host.tick(10 * PATIENCE_S * 1000)) == []
-    said = [command for _ in range(PATIENCE_S) for command in others(host.tick(1000))]
+    assert others(host.tick(10 * TIMEOUT_S * 1000)) == []
+    said = [command for _ in range(TIMEOUT_S) for command in others(host.tick(1000))]
     assert said == [ReportWaiting(0)]

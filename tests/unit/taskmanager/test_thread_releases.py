@@ -11,7 +11,7 @@ from taskmanager.thread_events import (
     CloseTask,
     CommitEnded,
     CommitTask,
-    Disturbed,
+    DependencyFailed,
     EndThread,
     ForgetTask,
     Revoked,
@@ -75,7 +75,7 @@ def test_a_start_that_is_cancelled_too_late_is_closed() -> None:
 def test_a_task_that_waits_for_its_next_start_is_forgotten_at_once() -> None:
     host = running()
     restart_delay_ms(host, TRANSIENT)
-    host.take(Disturbed(task(0), TRANSIENT), Closed(task(0)))
+    host.take(DependencyFailed(task(0), TRANSIENT), Closed(task(0)))
     assert host.take(Revoked((task(0),))) == [ForgetTask(task(0))]
     assert host.wait(10_000) == []
 

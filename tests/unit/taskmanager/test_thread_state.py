@@ -1,10 +1,10 @@
-"""A PipelineThread's core: turns, commits, errors and what ends a task, without a thread."""
+"""A PipelineThread's core without a thread: turns, commits, errors, and the ends of tasks."""
 
 from __future__ import annotations
 
 import pytest
 
-from taskmanager.slot import Phase
+from taskmanager.task_entry import Phase
 from taskmanager.thread_events import (
     AbandonCall,
     Assigned,
@@ -13,7 +13,7 @@ from taskmanager.thread_events import (
     CloseTask,
     CommitEnded,
     CommitTask,
-    Disturbed,
+    DependencyFailed,
     EndProcess,
     ForgetTask,
     RefreshDue,
@@ -266,7 +266,7 @@ def test_a_task_that_committed_meanwhile_starts_again_at_once() -> None:
         host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)))
 
 
-def test_a_task_that_was_calm_for_a_minute_starts_again_at_once() -> None:
+def test_a_task_that_did_not_fail_for_a_minute_starts_again_at_once() -> None:
     host = running()
     assert [restart_delay_ms(host, TRANSIENT) for _ in range(2)] == [0, 500]
     host.wait(60_001)
@@ -274,12 +274,12 @@ def test_a_task_that_was_calm_for_a_minute_starts_again_at_once() -> None:
 
 
 def test_a_start_that_fails_waits_too() -> None:
-    """And one that failed has committed nothing, whatever the run before it has."""
+    """A run that failed has committed nothing, even if the run before it has."""
     host = running()
     host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)))
     assert restart_delay_ms(host, TRANSIENT) == 0
     restart_delay_ms(host, TRANSIENT)
-    host.take(Disturbed(task(0), TRANSIENT), Closed(task(0)))
+    host.take(DependencyFailed(task(0), TRANSIENT), Closed(task(0)))
     host.wait(1000)
     (again,) = host.take(StartFailed(task(0), TRANSIENT))
     assert again == RestartTask(task(0), TRANSIENT.reason, 2000)
@@ -300,7 +300,7 @@ def test_a_task_that_is_fenced_twice_in_a_minute_is_given_up() -> None:
 
 
 def test_a_task_whose_transactions_expire_is_never_given_up() -> None:
-    """The brokers fenced it, and nobody else wants it."""
+    """The brokers fenced it, and no other owner has it."""
     host = running()
     assert [restart_delay_ms(host, EXPIRED) for _ in range(4)] == [1500, 1500, 1500, 2000]
     assert restart_delay_ms(host, FENCED) == 4000
@@ -309,15 +309,15 @@ def test_a_task_whose_transactions_expire_is_never_given_up() -> None:
 def test_what_a_task_needs_may_fail_while_it_does_something() -> None:
     host = running()
     host.take(fed())
-    assert host.take(Disturbed(task(0), FATAL)) == []
+    assert host.take(DependencyFailed(task(0), FATAL)) == []
     assert host.take(ended(is_at_its_end=True)) == [CloseTask(task(0))]
     assert host.take(Closed(task(0))) == [ReportFailed(task(0), FATAL.reason)]
-    assert host.take(Disturbed(task(0), TRANSIENT)) == []
+    assert host.take(DependencyFailed(task(0), TRANSIENT)) == []
 
 
 def test_a_task_that_failed_can_have_its_offsets_committed_again() -> None:
     host = running()
-    host.take(Disturbed(task(0), FATAL), Closed(task(0)))
+    host.take(DependencyFailed(task(0), FATAL), Closed(task(0)))
     assert host.take(RefreshDue(task(0))) == [RefreshTask(task(0))]
     assert host.take(CommitEnded(task(0), TRANSIENT)) == []
     assert host.phase() is Phase.FAILED
@@ -358,7 +358,7 @@ def test_each_call_has_the_whole_time() -> None:
 
 
 def test_a_commit_that_never_ends_ends_the_process() -> None:
-    """Nothing else would tell that librdkafka hangs: the loop goes on."""
+    """Nothing else would show that librdkafka hangs: the loop goes on."""
     host = running()
     host.take(fed(), ended(is_at_its_end=True))
     assert host.take(host.tick(1000 * TIMEOUT_MS)) == []
@@ -367,7 +367,7 @@ def test_a_commit_that_never_ends_ends_the_process() -> None:
 
 
 def test_each_commit_has_the_whole_time() -> None:
-    """Even if each look at the commits finds another one of the same task under way."""
+    """This holds even if each check finds another commit of the same task in progress."""
     host = running()
     for _ in range(3):
         host.take(fed(), ended(is_at_its_end=True))

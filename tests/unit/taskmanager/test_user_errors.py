@@ -1,4 +1,4 @@
-"""What the log says about user code that fails: one traceback for each error, then counts."""
+"""The log of user code that fails: one traceback for each error, then counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from common import logs
-from common.kafka.clients import HopelessError
+from common.kafka.clients import NonRetriableError
 from common.processors import OnError
 from common.record_batch import RecordBatch
 from common.tasks import TaskId
@@ -23,7 +23,7 @@ from streams.engine.node_group import NodeGroup
 from streams.group_settings import GroupSettings
 from taskmanager import task_start
 from taskmanager.assigned_task import AssignedTask
-from taskmanager.thread_events import Kind
+from taskmanager.thread_events import FailureKind
 from taskmanager.user_errors import REPORT_INTERVAL_S, UserCodeError, UserErrorLog, log_context
 from tests.unit.taskmanager.fakes import Clock, Rig
 from tests.unit.taskmanager.test_task import assigned_to, start
@@ -124,7 +124,7 @@ def test_another_place_or_class_is_another_error(
 
 
 def test_what_is_remembered_is_bounded(log: UserErrorLog, entries: list[EventDict]) -> None:
-    """What is forgotten is counted first."""
+    """Errors are counted before they are forgotten."""
     first = failing(0)
     for _ in range(3):
         log.record(first, structlog.get_logger())
@@ -227,7 +227,7 @@ def test_init_that_raises_starts_the_task_again_with_one_traceback_and_its_place
         with pytest.raises(UserCodeError) as caught:
             start(assigned)
     failure = assigned.failure_of(caught.value)
-    assert failure.kind is Kind.TRANSIENT
+    assert failure.kind is FailureKind.TRANSIENT
     assert said in failure.reason
     assert f"({SHOP}:{shop.line_of(mark)} in " in failure.reason
     assert failure.reason.endswith(', processor "Enrich")')
@@ -235,7 +235,7 @@ def test_init_that_raises_starts_the_task_again_with_one_traceback_and_its_place
 
 
 def test_init_that_asks_for_what_cannot_be_stops_the_task_with_its_place(assign: Assign) -> None:
-    with pytest.raises(HopelessError) as caught:
+    with pytest.raises(NonRetriableError) as caught:
         start(assign(shop.Storeless))
     assert str(caught.value).endswith(
         f'({SHOP}:{shop.line_of("store")} in init, processor "Enrich")'

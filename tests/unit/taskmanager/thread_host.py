@@ -1,4 +1,4 @@
-"""A PipelineThread's core in the hands of a test."""
+"""A PipelineThread's core, driven by a test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from common.tasks import TaskId
-from taskmanager.slot import Phase
+from taskmanager.task_entry import Phase
 from taskmanager.thread_events import (
     Assigned,
     Call,
@@ -15,12 +15,12 @@ from taskmanager.thread_events import (
     CommitEnded,
     Event,
     Failure,
+    FailureKind,
     Fed,
-    Kind,
     RestartTask,
     Started,
     StartTask,
-    Tick,
+    ThreadTick,
     TurnEnded,
 )
 from taskmanager.thread_state import PipelineThreadState
@@ -28,11 +28,11 @@ from taskmanager.thread_state import PipelineThreadState
 HEARTBEAT_MS, COMMIT_MS, BUDGET_MS = 1000, 100, 80
 MAX_PROCESS_MS = 5000
 TIMEOUT_MS = 15_000
-TRANSIENT = Failure(Kind.TRANSIENT, "a broker is away")
-FENCED = Failure(Kind.FENCED, "fenced: newer")
-EXPIRED = Failure(Kind.EXPIRED, "fenced: too old")
-FATAL = Failure(Kind.FATAL, "a right is missing")
-REJECTED = Failure(Kind.FATAL, "record in[0]@2: no good", commits=True)
+TRANSIENT = Failure(FailureKind.TRANSIENT, "a broker is away")
+FENCED = Failure(FailureKind.FENCED, "fenced: newer")
+EXPIRED = Failure(FailureKind.EXPIRED, "fenced: too old")
+FATAL = Failure(FailureKind.FATAL, "a right is missing")
+REJECTED = Failure(FailureKind.FATAL, "record in[0]@2: no good", commits=True)
 
 
 def task(number: int) -> TaskId:
@@ -40,7 +40,7 @@ def task(number: int) -> TaskId:
 
 
 class Host:
-    """A core, and the time; the driver is heard all the time."""
+    """A core and a clock; the driver is never silent."""
 
     def __init__(self) -> None:
         self.core = PipelineThreadState(HEARTBEAT_MS, COMMIT_MS, BUDGET_MS, TIMEOUT_MS)
@@ -48,13 +48,13 @@ class Host:
         self.heard_ms: int | None = None
         self.take(self.tick(0))
 
-    def tick(self, ms: int, *calls: Call) -> Tick:
+    def tick(self, ms: int, *calls: Call) -> ThreadTick:
         self.now_ms += ms
         heard_ms = self.now_ms if self.heard_ms is None else self.heard_ms
-        return Tick(self.now_ms, heard_ms, calls)
+        return ThreadTick(self.now_ms, heard_ms, calls)
 
     def work(self, ms: int, *calls: Call) -> list[Command]:
-        """Let time pass while the process runs and calls go on; return what is said at the end."""
+        """Let time pass while the process runs and calls go on; return the commands at the end."""
         said: list[Command] = []
         for step in [1000] * (ms // 1000) + [ms % 1000] * (ms % 1000 > 0):
             said = self.take(self.tick(step, *calls))

@@ -1,4 +1,4 @@
-"""A backfill gives what the streaming pipeline gives, however often it is interrupted."""
+"""A backfill gives the results of the streaming pipeline, however often it is interrupted."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from common.errors import ConfigError, PipelineError, UnavailableError
-from streams.backfill import runs
-from streams.backfill.tasks import Done, Failed, Task
+from streams.backfill import sorted_runs
+from streams.backfill.tasks import BackfillTask, Done, Failed
 from streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row
 
@@ -43,10 +43,10 @@ CHAIN = """
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few records fill several batches, files and tasks."""
     monkeypatch.setattr("streams.backfill.files._CHUNK_RECORDS", 150)
-    monkeypatch.setattr(runs, "BATCH_RECORDS", 40)
-    monkeypatch.setattr(runs, "TASK_BATCH_RECORDS", 15)
+    monkeypatch.setattr(sorted_runs, "BATCH_RECORDS", 40)
+    monkeypatch.setattr(sorted_runs, "TASK_BATCH_RECORDS", 15)
     monkeypatch.setattr("streams.backfill.stage._MOST_UNCOMMITTED", 5)
-    monkeypatch.setattr(runs, "_SMALLEST_BATCH", 30)
+    monkeypatch.setattr(sorted_runs, "_SMALLEST_BATCH", 30)
 
 
 def mixed_rows(count: int = 400) -> list[Row]:
@@ -79,7 +79,7 @@ def test_the_results_are_those_of_the_streaming_run_record_for_record(tmp_path: 
     expected = history.streamed({"in": rows}, *topics)
     assert [history.results(topic)[0] for topic in topics] == expected
     assert all(expected)
-    # The order in which two processors write to one partition is nobody's promise.
+    # The order in which two processors write to one partition is not guaranteed.
     (sink,) = history.streamed({"in": rows}, "out")
     (found,) = history.results("out")
     assert sorted(found, key=repr) == sorted(sink, key=repr)
@@ -170,7 +170,7 @@ def test_what_a_task_left_behind_that_was_killed_is_removed(tmp_path: Path) -> N
     (rubbish / "runs" / "out").mkdir(parents=True)
     (rubbish / "runs" / "out" / "0-000000.arrow").write_text("torn")
 
-    def is_gone(task: Task) -> bool:
+    def is_gone(task: BackfillTask) -> bool:
         assert not rubbish.exists()
         return False
 
@@ -260,7 +260,10 @@ def test_a_relative_work_folder_is_the_same_wherever_tasks_run(
 
     class Elsewhere(Here):
         def run(
-            self, tasks: Sequence[Task], body: Callable[[Task], Done | Failed], description: str
+            self,
+            tasks: Sequence[BackfillTask],
+            body: Callable[[BackfillTask], Done | Failed],
+            description: str,
         ) -> list[Done | Failed]:
             with contextlib.chdir(tmp_path / "executor"):
                 return super().run(tasks, body, description)
@@ -281,8 +284,8 @@ def test_a_relative_work_folder_is_the_same_wherever_tasks_run(
             "read-in/000000",
             r"read-in/000000 is not there, though its task is done: the work folder",
         ),
-        ("read-in/000000/runs/in/1-*", r"read-in/000000 has 1 of its 2 runs, though its task"),
-        ("stage-Adder/Adder_0/runs/*/0-*", r"stage-Adder/Adder_0 has [01] of its [12] runs"),
+        ("read-in/000000/runs/in/1-*", r"read-in/000000 has 1 run, not 2, though its task"),
+        ("stage-Adder/Adder_0/runs/*/0-*", r"stage-Adder/Adder_0 has [01] runs?, not [12]"),
         ("../results/out/0.parquet", r"results/out/0\.parquet is not there, .*: --to must be on"),
     ],
 )
@@ -291,7 +294,10 @@ def test_what_a_task_wrote_where_nobody_else_sees_it_ends_the_backfill(
 ) -> None:
     class Loses(Here):
         def run(
-            self, tasks: Sequence[Task], body: Callable[[Task], Done | Failed], description: str
+            self,
+            tasks: Sequence[BackfillTask],
+            body: Callable[[BackfillTask], Done | Failed],
+            description: str,
         ) -> list[Done | Failed]:
             outcomes = super().run(tasks, body, description)
             for path in (tmp_path / "results.backfill").glob(lost):
@@ -314,7 +320,7 @@ def test_folders_are_told_as_they_are_called(tmp_path: Path) -> None:
     history.run(console=console)
     assert isinstance(console.file, io.StringIO)
     work = folder / "results.backfill"
-    assert console.file.getvalue() == f"done before; remove {work} to do it anew\n"
+    assert console.file.getvalue() == f"done before; remove {work} to do it again\n"
 
 
 def test_a_backfill_whose_first_start_was_interrupted_begins(tmp_path: Path) -> None:
@@ -330,7 +336,7 @@ def test_a_work_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> N
     history.write(number_rows(5))
     (tmp_path / "results.backfill").mkdir()
     (tmp_path / "results.backfill" / "mine").touch()
-    with pytest.raises(ConfigError, match="has mine in it, and is no work folder"):
+    with pytest.raises(ConfigError, match="has mine in it, and is not a work folder"):
         history.run()
 
 
@@ -339,7 +345,7 @@ def test_a_damaged_work_folder_is_refused(tmp_path: Path) -> None:
     history.write(number_rows(5))
     (tmp_path / "results.backfill").mkdir()
     (tmp_path / "results.backfill" / "backfill.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"backfill\.json is damaged .*: remove .* to begin anew"):
+    with pytest.raises(ConfigError, match=r"backfill\.json is damaged .*: remove .* to start over"):
         history.run()
 
 
@@ -354,7 +360,9 @@ def test_a_work_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_a_record_that_fails_ends_it_and_what_is_done_stays(tmp_path: Path) -> None:
     history = History(tmp_path, CHAIN)
     history.write([(b"a", b"1", 0, []), (b"a", b"bad", 1, [])])
-    with pytest.raises(PipelineError, match=r"Adder_0: record in\[0\]@1: the value is no integer"):
+    with pytest.raises(
+        PipelineError, match=r"Adder_0: record in\[0\]@1: the value is not an integer"
+    ):
         history.run()
     again = Here()
     with pytest.raises(PipelineError):

@@ -1,4 +1,4 @@
-"""Columns of files become records, or a sentence that says why they cannot."""
+"""Columns of files become records, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from common.errors import ConfigError
 from streams.backfill import files
 from streams.backfill.files import ReadFile, chunks_of, find_files
 from streams.backfill.outputs import runs_of
-from streams.backfill.runs import batches
-from streams.backfill.tasks import Done, Place
+from streams.backfill.sorted_runs import batches
+from streams.backfill.tasks import Done, Workspace
 from streams.partitioning import default_partition
 
 Row = tuple[bytes | None, bytes | None, int, Any]
@@ -26,7 +26,7 @@ def read(folder: Path, path: Path, partitions: int = 1) -> list[list[Row]]:
     for number, chunk in enumerate(chunks_of(find_files(path))):
         place = folder / f"task-{number}"
         place.mkdir()
-        assert isinstance(ReadFile(place, chunk, "in", partitions).work(Place(place)), Done)
+        assert isinstance(ReadFile(place, chunk, "in", partitions).work(Workspace(place)), Done)
         folders.append(place)
     return [
         [
@@ -59,7 +59,7 @@ def test_records_come_in_the_order_of_time_and_then_of_the_files(tmp_path: Path)
 def test_large_values_are_read_and_sorted_by_their_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dictionary: bool
 ) -> None:
-    """Neither how many records a row group has, nor its size in the file, says how large it is."""
+    """Neither its number of records nor its size in the file shows how large a row group is."""
     monkeypatch.setattr(files, "_CHUNK_BYTES", 100_000)
     monkeypatch.setattr(files, "_BATCH_RECORDS", 4)
     values = pa.array([b"%d" % (n % 7) * 9_000 for n in range(60)])

@@ -1,4 +1,4 @@
-"""What `--from` and `--to` may say."""
+"""The values of `--from` and `--to`."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_source_is_a_path_or_a_part_of_a_topic(text: str, where: Where) -> Non
         ("topic:", "is empty"),
         ("topic:a b", "Kafka refuses in topic names"),
         ("topic:in@5", "write a range as @from..to"),
-        ("topic:in@-5..", '"-5" is no offset and no time'),
-        ("topic:in@..yesterday", '"yesterday" is no offset and no time'),
+        ("topic:in@-5..", '"-5" is neither an offset nor a time'),
+        ("topic:in@..yesterday", '"yesterday" is neither an offset nor a time'),
         ("topic:in@500..100", "the range ends before it starts"),
         ("topic:in@1000..999", "the range ends before it starts"),
         ("topic:in@2026-02-01..2026-01-01", "the range ends before it starts"),

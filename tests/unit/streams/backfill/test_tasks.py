@@ -1,4 +1,4 @@
-"""Tasks are done as a whole or not at all, and say why not."""
+"""Tasks are done as a whole or not at all, with the reason."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import pytest
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from streams import StreamsError, SupplierError
 from streams.backfill import tasks
-from streams.backfill.tasks import Done, Failed, Place
+from streams.backfill.tasks import Done, Failed, Workspace
 from streams.engine.group_task import ProcessingFailedError
 
 
 @dataclass
 class Work:
-    """Writes a file, tells its progress, and raises `error` if there is one."""
+    """Writes a file, reports its progress, and raises `error` if there is one."""
 
     folder: Path
     error: BaseException | None = None
     calls: int = 0
 
-    def work(self, place: Place) -> Done:
+    def work(self, workspace: Workspace) -> Done:
         self.calls += 1
-        (place.path / "result").write_text("all of it")
-        place.progress(3)
-        place.progress(4)
+        (workspace.path / "result").write_text("all of it")
+        workspace.progress(3)
+        workspace.progress(4)
         assert tasks.progress_of(self.folder.parent) == 7
         if self.error is not None:
             raise self.error
@@ -53,7 +53,7 @@ def test_a_task_is_done_once_with_all_that_it_wrote(tmp_path: Path) -> None:
         (OSError(28, "No space left on device"), "A_0: [Errno 28] No space left on device", 1),
         (
             ProcessingFailedError("record in[0]@7: no good", ValueError()),
-            "A_0: record in[0]@7: no good. Mend the code",
+            "A_0: record in[0]@7: no good. Fix the processor",
             1,
         ),
         (KeyError("model"), "A_0: Traceback", 1),
@@ -73,7 +73,7 @@ def test_a_task_that_fails_leaves_nothing_and_says_why(
 
 def test_a_task_that_was_done_elsewhere_meanwhile_stays_as_it_is(tmp_path: Path) -> None:
     class Overtaken(Work):
-        def work(self, place: Place) -> Done:
+        def work(self, workspace: Workspace) -> Done:
             tasks.run(Work(self.folder))
             return Done(records_in=1)
 

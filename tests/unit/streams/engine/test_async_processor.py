@@ -1,4 +1,4 @@
-"""An `AsyncProcessor`: calls side by side, results in order, and what becomes of errors."""
+"""An `AsyncProcessor`: concurrent calls, results in order, and errors."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_with_order_by_key_a_slow_key_holds_up_no_other_and_has_one_call_at_a_ti
 def test_with_order_by_key_no_record_is_taken_in_before_what_was_put_out_is_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Or there would never be a moment to commit, as long as records come."""
+    """Otherwise the task could never commit as long as records come."""
     gate = Gate(ordered="key")
     task = Tasks(group(lambda: gate), FAIL)
     now_s = [1000.0]
@@ -370,7 +370,7 @@ class Sync(AsyncProcessor):
 @pytest.mark.parametrize(
     ("supplier", "message"),
     [
-        (Sync, "process of Sync is no coroutine"),
+        (Sync, "process of Sync is not a coroutine"),
         (lambda: Gate(max_in_flight=0), "max_in_flight of Gate is 0"),
         (lambda: Gate(timeout_ms=1.5), "timeout_ms of Gate is 1.5"),
         (lambda: Gate(ordered=False), "ordered of Gate is False"),

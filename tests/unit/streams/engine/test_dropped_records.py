@@ -1,4 +1,4 @@
-"""Records that go nowhere: counted by reason and place, and told."""
+"""Dropped records: counted by reason and place, and reported."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_sum_does_not_wrap_at_32_bits() -> None:
 
 @pytest.mark.parametrize("digits", [4_299, 4_300, 4_301, 1_000_000])
 def test_sum_takes_integers_of_more_digits_than_python_does_by_default(digits: int) -> None:
-    """Python takes half a minute for the longest one; a thread that stands still is replaced."""
+    """Python takes half a minute for the longest one; a thread that hangs is replaced."""
     nines, zeros = b"9" * digits, b"0" * digits
     assert sums(nines, b"1") == ([b"1" + zeros, b"2"], None)
     assert sums(b" -00" + nines + b"\n") == ([b"-" + nines[:-1] + b"8"], None)
@@ -228,7 +228,7 @@ def test_sum_takes_integers_of_more_digits_than_python_does_by_default(digits: i
 
 @pytest.mark.parametrize("end", [b"_0", b".0", b"e1", b"x", "\u0661".encode()], ids=repr)
 def test_sum_rejects_what_is_long_and_no_integer(end: bytes) -> None:
-    assert sums(b"1", b"9" * 5_000 + end) == ([b"2"], "the value is no integer")
+    assert sums(b"1", b"9" * 5_000 + end) == ([b"2"], "the value is not an integer")
 
 
 @given(
@@ -257,7 +257,7 @@ def test_sum_of_a_long_batch_goes_up_to_what_is_no_integer(at: int, value: bytes
         assert (emitted, rejection) == (wanted, None)
     else:
         assert emitted == wanted[:at]
-        assert rejection == ("the value is no integer" if value else "the value is empty")
+        assert rejection == ("the value is not an integer" if value else "the value is empty")
 
 
 def test_sum_of_minus_zero_is_canonical() -> None:
@@ -363,7 +363,7 @@ def test_count_that_was_rolled_back_counts_again_from_the_committed_state() -> N
     processor = started("count")
     processor.process(columns([(b"a", None)]))
     processor.context.store.commit(1)
-    processor.context.store.savepoint()
+    processor.context.store.mark()
     processor.process(columns([(b"a", None)] * 3))
     processor.context.store.undo()
     assert processor.process(columns([(b"a", None)])) == ([b"2"], None)

@@ -1,4 +1,4 @@
-"""Rates: what the last minute brought."""
+"""Rates: counts of the last minute."""
 
 from __future__ import annotations
 

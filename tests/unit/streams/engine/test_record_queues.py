@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.record_batch import RecordBatch
-from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, Run
+from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
 from streams.punctuation import PunctuationQueue
 
 A: Partition = ("a", 1)
@@ -38,19 +38,19 @@ def filled(a: Sequence[int], b: Sequence[int] | None = None) -> RecordQueues:
     return queues
 
 
-def times(run: Run) -> list[int]:
-    return list(run.batch.timestamps[run.start : run.stop])
+def times(span: RecordSpan) -> list[int]:
+    return list(span.batch.timestamps[span.start : span.stop])
 
 
 def take(
     queues: RecordQueues, max_records: int | None = None, until_ms: int | None = None
 ) -> tuple[str, list[int]] | None:
-    """Take the next run; return its topic and timestamps."""
-    run = queues.run(max_records, until_ms)
-    if run is None:
+    """Take the next span; return its topic and timestamps."""
+    span = queues.next_span(max_records, until_ms)
+    if span is None:
         return None
-    queues.advance(run.partition, run.stop - run.start)
-    return run.partition[0], times(run)
+    queues.advance(span.partition, span.stop - span.start)
+    return span.partition[0], times(span)
 
 
 def take_one(queues: RecordQueues) -> tuple[str, int] | None:
@@ -59,10 +59,10 @@ def take_one(queues: RecordQueues) -> tuple[str, int] | None:
 
 
 def take_all(queues: RecordQueues) -> list[tuple[str, list[int]]]:
-    runs = []
+    spans = []
     while taken := take(queues):
-        runs.append(taken)
-    return runs
+        spans.append(taken)
+    return spans
 
 
 # The order of records
@@ -107,8 +107,8 @@ def test_run_ends_before_the_head_of_another_partition_is_smaller() -> None:
 
 def test_partition_that_is_named_first_goes_first_at_equal_timestamps() -> None:
     queues = filled([1, 2, 2, 3], [1, 2, 3])
-    runs = [("a", [1]), ("b", [1]), ("a", [2, 2]), ("b", [2]), ("a", [3]), ("b", [3])]
-    assert take_all(queues) == runs
+    spans = [("a", [1]), ("b", [1]), ("a", [2, 2]), ("b", [2]), ("a", [3]), ("b", [3])]
+    assert take_all(queues) == spans
 
 
 def test_a_run_goes_on_through_smaller_timestamps() -> None:
@@ -132,19 +132,19 @@ def test_a_run_is_no_longer_than_asked() -> None:
     ]
 
 
-def test_a_run_takes_nothing_until_told_so() -> None:
+def test_next_span_removes_nothing() -> None:
     queues = filled([1, 2], [3])
-    assert queues.run() == queues.run()
+    assert queues.next_span() == queues.next_span()
     assert len(queues) == 3
 
 
 def test_single_partition_runs_through_whole_batches() -> None:
     column = [5, 3, 9]
     queues = filled(column)
-    run = queues.run()
-    assert run is not None
-    assert run.batch.timestamps is column
-    assert (run.start, run.stop) == (0, 3)
+    span = queues.next_span()
+    assert span is not None
+    assert span.batch.timestamps is column
+    assert (span.start, span.stop) == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_stream_time_punctuation_fires_behind_the_record_that_makes_it_due() -> 
 
 
 def one_at_a_time(columns: dict[Partition, list[int]]) -> list[tuple[str, int]]:
-    """Order records as the rule says it, by looking at all heads before each."""
+    """Order records by the rule itself, by looking at all heads before each."""
     left = {partition: list(column) for partition, column in columns.items()}
     ordered = []
     while any(left.values()):
@@ -193,13 +193,15 @@ def test_order_depends_neither_on_batches_nor_on_the_length_of_runs(data: st.Dat
         queues.add(batch(partition, timestamps[cut:], first_offset=cut))
     ordered: list[tuple[str, int]] = []
     while len(queues):
-        run = queues.run(data.draw(st.none() | st.integers(1, 4)), data.draw(st.integers(0, 9)))
-        assert run is not None
-        count = data.draw(st.integers(1, run.stop - run.start))
-        queues.advance(run.partition, count)
-        ordered += [(run.partition[0], ms) for ms in times(run)[:count]]
+        span = queues.next_span(
+            data.draw(st.none() | st.integers(1, 4)), data.draw(st.integers(0, 9))
+        )
+        assert span is not None
+        count = data.draw(st.integers(1, span.stop - span.start))
+        queues.advance(span.partition, count)
+        ordered += [(span.partition[0], ms) for ms in times(span)[:count]]
     assert ordered == one_at_a_time(columns)
-    assert queues.run() is None
+    assert queues.next_span() is None
 
 
 # Positions
@@ -375,14 +377,14 @@ def test_partitions_take_turns_where_timestamps_decide_nothing() -> None:
     queues.add(batch(A, [10, 1]))
     queues.add(batch(A, [2], first_offset=2))
     queues.add(batch(B, [5]))
-    runs = []
-    while (run := queues.run()) is not None:
-        runs.append((run.partition, run.stop - run.start))
-        queues.advance(run.partition, run.stop - run.start)
-    assert runs == [(A, 2), (B, 1), (A, 1)]
+    spans = []
+    while (span := queues.next_span()) is not None:
+        spans.append((span.partition, span.stop - span.start))
+        queues.advance(span.partition, span.stop - span.start)
+    assert spans == [(A, 2), (B, 1), (A, 1)]
 
 
-# Starting anew
+# Starting again
 
 
 def test_cleared_queues_know_nothing_and_can_be_filled_again() -> None:
@@ -391,7 +393,7 @@ def test_cleared_queues_know_nothing_and_can_be_filled_again() -> None:
     take(queues, max_records=2)
     assert not queues.is_processable(1000, {B})
     queues.clear()
-    assert (len(queues), queues.run(), queues.position(A)) == (0, None, None)
+    assert (len(queues), queues.next_span(), queues.position(A)) == (0, None, None)
     queues.add(batch(A, [1, 3, 5]))
     assert not queues.is_processable(1100, {B})
     assert take(queues) == ("a", [1, 3, 5])

@@ -1,4 +1,4 @@
-"""A node group at work: forwarding, what processors get to know, and their lives."""
+"""A node group at work: forwarding, contexts, and the life cycle of processors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 from streams import (
     Batch,
-    Processor,
     ProcessorContext,
     Record,
     StreamsError,
@@ -242,7 +241,7 @@ def test_the_context_tells_where_a_record_comes_from_and_where_it_is_processed()
 
     nodes = Nodes(chain(Each, calling(tell)), partition=3)
     nodes.clock.now_ms = 99
-    headers: list[Headers] = [[("h", b"1")], None]
+    headers: list[KafkaHeaders] = [[("h", b"1")], None]
     nodes.process(batch([b"1", b"2"], timestamps=[5, 4], partition=3, offset=10, headers=headers))
     assert told == [
         ("in", 3, 10, 5, [("h", b"1")], "app", "source_3", 99),
@@ -302,8 +301,8 @@ def test_a_commit_can_be_asked_for() -> None:
 # Their lives
 
 
-class Told(Processor):
-    """Tells when it begins and ends; raises where its name says so."""
+class Told(Each):
+    """Records when it begins and ends; raises where its name asks for it."""
 
     def __init__(self, name: str, steps: list[str], fails: tuple[str, ...] = ()) -> None:
         self._name, self._steps, self._fails = name, steps, fails

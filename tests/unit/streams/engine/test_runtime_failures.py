@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import EngineError, PipelineError
-from common.record_batch import Headers
+from common.record_batch import KafkaHeaders
 from streams import (
     Batch,
     BatchProcessor,
@@ -28,7 +28,7 @@ from tests.unit.streams.nodes import (
     CountSeenWhole,
     Each,
     Nodes,
-    Outlet,
+    OutputTopics,
     Whole,
     batch,
     calling,
@@ -138,7 +138,7 @@ def test_columns_of_different_lengths_reject_the_record() -> None:
     nodes = Nodes(chain(calling_whole(send)))
     (rejection,) = nodes.process(batch([b"1"]))
     assert str(rejection.error) == (
-        "the columns of a batch differ in length: 1 keys, 0 values, 1 timestamps, 1 headers"
+        "the columns of a batch differ in length: 1 key, 0 values, 1 timestamp, 1 header"
     )
     assert nodes.sent == []
 
@@ -155,9 +155,9 @@ def test_more_values_than_records_are_refused() -> None:
     ("value", "headers"), [(b"x" * 150, None), (b"x" * 90, [("h", b"x" * 60)])]
 )
 def test_an_output_that_its_topic_does_not_take_rejects_the_record(
-    processor: Any, value: bytes, headers: Headers
+    processor: Any, value: bytes, headers: KafkaHeaders
 ) -> None:
-    nodes = Nodes(chain(processor), Outlet(limits={"out": 200}))
+    nodes = Nodes(chain(processor), OutputTopics(limits={"out": 200}))
     columns = None if headers is None else [None, headers, None]
     rejected = nodes.process(batch([b"1", value, b"2"], headers=columns))
     assert [rejection.index for rejection in rejected] == [1]
@@ -171,7 +171,7 @@ def test_an_output_that_its_topic_does_not_take_rejects_the_record(
 def test_nothing_of_a_record_is_sent_if_one_of_two_topics_does_not_take_it(
     processor: Any,
 ) -> None:
-    nodes = Nodes(fork(processor, a=processor, b=processor), Outlet(limits={"b": 100}))
+    nodes = Nodes(fork(processor, a=processor, b=processor), OutputTopics(limits={"b": 100}))
     assert len(nodes.process(batch([b"x" * 50, b"1"]))) == 1
     assert nodes.values == [b"1", b"1"]
 
@@ -190,7 +190,7 @@ def test_errors_of_the_engine_pass_through(
 
 
 def test_a_topic_that_cannot_be_found_is_an_error_of_the_engine() -> None:
-    class Missing(Outlet):
+    class Missing(OutputTopics):
         def size_limit(self, topic: str) -> int:
             raise EngineError(f"no topic {topic}")
 
@@ -200,9 +200,11 @@ def test_a_topic_that_cannot_be_found_is_an_error_of_the_engine() -> None:
 
 @pytest.mark.parametrize("kind", [Each, Whole])
 def test_a_limit_that_has_changed_is_an_error_of_the_engine(kind: Any) -> None:
-    """Not the fault of the record, which may not be too large any more."""
+    """This is not the record's fault: it may not be too large any more."""
     with pytest.raises(EngineError, match="the limit of out has changed"):
-        Nodes(chain(kind), Outlet(limits={"out": 100}, outdated=True)).process(batch([b"1" * 100]))
+        Nodes(chain(kind), OutputTopics(limits={"out": 100}, outdated=True)).process(
+            batch([b"1" * 100])
+        )
 
 
 # The search for bad records
@@ -242,7 +244,7 @@ def test_a_batch_processor_that_says_which_record_is_bad_saves_the_search() -> N
 
 @pytest.mark.parametrize("siblings", [0, 1])
 def test_the_index_of_a_grandchild_does_not_count_for_those_before_it(siblings: int) -> None:
-    """What its parent and a sibling did for the records behind the bad one must be undone."""
+    """The work of its parent and a sibling on records after the bad one must be undone."""
 
     def reject(context: ProcessorContext, records: Batch) -> None:
         values = list(records.values)

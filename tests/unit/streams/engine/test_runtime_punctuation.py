@@ -60,7 +60,7 @@ def values(task: Tasks, *timestamps: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("behind", [Each, ForwardProcessor, Whole])
 def test_it_is_called_right_behind_the_record_that_makes_it_due(behind: Any) -> None:
-    """As the runtime of Kafka Streams, but independent of how records are cut into batches."""
+    """The same as in Kafka Streams, but independent of how records are cut into batches."""
     task = Tasks(chain(every(10, tick), behind), DEFAULT)
     assert values(task, 42, 42, 51, 52, 61, 65, 71, 72, 95, 101, 102) == [
         *[b"42", b"tick 42", b"42"],

@@ -1,4 +1,4 @@
-"""What Kafka would refuse is rejected while it is known which record is to blame."""
+"""Records that Kafka would refuse are rejected while it is known which one is to blame."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ BAD_TIMESTAMPS = [
 BAD_HEADERS: list[tuple[Any, str]] = [
     ({"h": b"1"}, "a dict"),
     ("h", "a str"),
-    (["h1"], "a str in it that is no pair"),
-    ([("h",)], "a tuple in it that is no pair"),
+    (["h1"], "a str in it that is not a pair"),
+    ([("h",)], "a tuple in it that is not a pair"),
     ([(b"h", b"1")], "a name of the type bytes"),
     ([("h", "1")], "a value of the type str"),
     ([("h", None), ("h", 1)], "a value of the type int"),
@@ -84,7 +84,7 @@ def test_headers_that_kafka_has_not_reject_the_record_alone(
     headers: Any, what: str, is_batch: bool
 ) -> None:
     message = (
-        f'sink "sink" got headers with {what}: give a list of pairs of a text and bytes, or None'
+        f'sink "sink" got headers with {what}: give a list of pairs of a string and bytes, or None'
     )
     assert rejected(sending(0, headers, is_batch)) == [(1, message)]
 

@@ -1,4 +1,4 @@
-"""Code of the user's: what is imported, what is refused, and what is said about it."""
+"""User code: what is imported, what is refused, and the errors."""
 
 from __future__ import annotations
 
@@ -76,3 +76,47 @@ def test_module_that_cannot_be_imported_says_why(folder: Path, module: str, mess
 def test_message_about_a_missing_module_has_the_folders_that_were_searched(folder: Path) -> None:
     with pytest.raises(ConfigError, match=f"Searched: {folder}, "):
         UserCode(["nowhere_code"], [folder]).import_all()
+
+
+PACKAGES = ("admin", "common", "jobmanager", "streams", "taskmanager")
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("form", ["{}.py", "{}/__init__.py"])
+@pytest.mark.parametrize("listed", [[], ["{}"], ["{}.orders"]])
+def test_module_with_the_name_of_a_package_of_the_engine_is_refused(
+    tmp_path: Path, name: str, form: str, listed: list[str]
+) -> None:
+    file = tmp_path / form.format(name)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+    before = list(sys.path)
+    with pytest.raises(ConfigError) as raised:
+        UserCode([each.format(name) for each in listed], [tmp_path / "none", tmp_path])
+    assert str(raised.value) == (
+        f'the module "{name}" in {file} has the name of a package of this engine, so Python would '
+        "import only one of them: rename it"
+    )
+    assert sys.path == before
+
+
+def test_package_of_the_engine_cannot_be_listed_as_a_module() -> None:
+    with pytest.raises(ConfigError) as raised:
+        UserCode(["shop_code", "common.orders"])
+    package = Path(__file__).parents[4] / "common"
+    assert str(raised.value) == (
+        f'module "common" of the list modules: in config.yaml is a package of this engine, '
+        f"{package}: rename your own module, or take the name off the list"
+    )
+
+
+def test_folder_that_is_no_package_may_have_any_name(tmp_path: Path) -> None:
+    """As a regular package, which is the engine's, is imported before it wherever it is."""
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common" / "rates.csv").write_text("")
+    UserCode(["shop_code"], [tmp_path])
+    sys.path.remove(str(tmp_path))
+
+
+def test_engine_may_be_in_a_folder_of_python_path() -> None:
+    UserCode(["tests.user_code"], [Path(__file__).parents[4]])

@@ -1,4 +1,4 @@
-"""What is said about user code that raises: the place in it, the node, and what to do."""
+"""Errors of user code: the line, the node, and what to do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from streams.engine.user_errors import reason
 from streams.engine.user_frames import Trace
 from streams.group_settings import GroupSettings
 from streams.serdes import Serde
-from tests.unit.streams.nodes import Nodes, Outlet, Tasks, batch, calling, calling_whole
+from tests.unit.streams.nodes import Nodes, OutputTopics, Tasks, batch, calling, calling_whole
 from tests.user_code import shop
 
 FAIL = GroupSettings()
@@ -63,13 +63,13 @@ def group(
 def failure(nodes: NodeGroup, *records: RecordBatch) -> str:
     """Return the reason for which a task of these nodes stops."""
     with pytest.raises(ProcessingFailedError) as raised:
-        Tasks(nodes, FAIL, Outlet()).run(*(records or (batch([b"x"]),)))
+        Tasks(nodes, FAIL, OutputTopics()).run(*(records or (batch([b"x"]),)))
     return str(raised.value)
 
 
-def letter(nodes: NodeGroup, outlet: Outlet | None = None) -> dict[str, str]:
+def letter(nodes: NodeGroup, output_topics: OutputTopics | None = None) -> dict[str, str]:
     """Return the headers of the dead letter that a record leads to."""
-    task = Tasks(nodes, DEAD_LETTER, outlet)
+    task = Tasks(nodes, DEAD_LETTER, output_topics)
     task.task.add(batch([b"secret"]))
     task.task.step(0, task.partitions)
     ((output,), _) = task.task.take()
@@ -340,7 +340,7 @@ def test_a_stack_trace_never_makes_a_dead_letter_too_large() -> None:
     trace = whole.pop("__streams.errors.stacktrace")
     size = sum(len(name) + len(value) for name, value in whole.items())
     assert len(trace) > 100
-    assert letter(group(shop.Enrich), Outlet(limits={"dead": size + 150})) == whole
+    assert letter(group(shop.Enrich), OutputTopics(limits={"dead": size + 150})) == whole
 
 
 def test_recursion_has_each_line_once() -> None:
@@ -348,7 +348,7 @@ def test_recursion_has_each_line_once() -> None:
     assert trace.count("in _down") == 1
 
 
-# Whoever wants to know
+# Callers that want to know
 
 
 @pytest.mark.parametrize(

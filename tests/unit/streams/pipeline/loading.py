@@ -1,4 +1,4 @@
-"""Loads the text of a pipeline.yaml, and returns what is said about the mistakes in it."""
+"""Loads the text of a pipeline.yaml, and returns the errors for the mistakes in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of the user's in pipeline.yaml: what is read, and what is said about mistakes."""
+"""User classes in pipeline.yaml: what is read, and the errors for mistakes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ processors:
 
 
 def with_key(key: str) -> str:
-    """Return a processor of a class with something besides, on line 1 from column 36 on."""
+    """Return a processor of a class with other keys, on line 1 from column 36 on."""
     return f'- {{id: A, type: "shop:A", to: [sink], {key}}}'
 
 
@@ -250,6 +250,21 @@ def test_a_type_that_can_name_no_class_is_reported(reference: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reference", "meant"),
+    [("shop.Balance", "shop:Balance"), ("shop.bank.Balance", "shop.bank:Balance")],
+)
+def test_a_class_that_is_named_as_in_an_import_is_one_mistake(reference: str, meant: str) -> None:
+    entry = (
+        f"- {{id: A, type: {reference}, to: [sink], config: {{start: 1}}, serdes: {{key: string}},"
+        " stores: [{name: Balances}]}"
+    )
+    assert problems_in(entry) == [
+        f'1:17: "{reference}" names no code: write it as package.module:Name, '
+        f'did you mean "{meant}"?'
+    ]
+
+
+@pytest.mark.parametrize(
     ("key", "problem"),
     [
         ("serde: {}", '1:39: unknown key "serde", did you mean "serdes"?'),
@@ -305,7 +320,7 @@ def test_a_built_in_type_takes_nothing_of_a_class(type_: str, key: str) -> None:
         ("{name: S}", "1:47: stores must be a list, got a map"),
         ("[S]", '1:48: a store must be a map with a name, got the text "S"'),
         ("[{}]", '1:48: missing key "name" (what the processor asks for)'),
-        ("[{name: 1}]", "1:55: name must be a text, got the number 1: put it in quotes"),
+        ("[{name: 1}]", "1:55: name must be a string, got the number 1: put it in quotes"),
         ("[{name: ''}]", "1:55: name is empty"),
         (
             "[{name: a b}]",
@@ -393,8 +408,8 @@ def test_every_store_with_a_mistake_is_reported() -> None:
   - {name: Bad, type: session, retention_ms: -5}
 """
     assert problems_in(text) == [
-        "5:12: name must be a text, got the number 1: put it in quotes",
-        "6:12: name must be a text, got the number 2: put it in quotes",
+        "5:12: name must be a string, got the number 1: put it in quotes",
+        "6:12: name must be a string, got the number 2: put it in quotes",
         '8:5: unknown key "nam", did you mean "name"?',
         '8:5: missing key "name" (what the processor asks for)',
         "9:46: retention_ms must be at least 0, got -5",

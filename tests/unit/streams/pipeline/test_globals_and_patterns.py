@@ -1,4 +1,4 @@
-"""Topologies of the user's with global stores and with sources that read a pattern."""
+"""User topologies with global stores and with sources that read a pattern."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_tasks_share_it_if_code_and_config_and_topics_are_the_same() -> None:
 
 
 def test_topologies_without_one_say_nothing_of_it_to_taskmanagers() -> None:
-    """Or all their tasks would start again with this version."""
+    """Otherwise all their tasks would start again with this version."""
     other = unit(
         '- {id: W, type: topology, builder: "tests.user_code.topologies:join", '
         "config: {left: l, right: r, joined: j}}"
@@ -202,7 +202,7 @@ def test_a_pattern_that_matches_nothing_is_refused() -> None:
     [("all_lines", "its topology writes"), ("source", "has a reserved name")],
 )
 def test_a_pattern_must_not_match_what_cannot_be_read(topic: str, why: str) -> None:
-    """What the topology writes under another name of pipeline.yaml is found only now."""
+    """A topic that the topology writes under another name of pipeline.yaml is found only now."""
     text = "sinks: {gathered: all_lines}\nprocessors:\n"
     text += entry("gather", 'pattern: "(.*_)?(lines|source).*", gathered: gathered')
     with pytest.raises(ConfigError) as raised:

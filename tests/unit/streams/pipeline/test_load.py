@@ -1,4 +1,4 @@
-"""How pipeline.yaml is read, and what is said about each mistake in it."""
+"""How pipeline.yaml is read, and the error for each mistake in it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         # Ids.
         (
             "- {id: 1, type: sum, to: [End]}" + END,
-            "1:8: id must be a text, got the number 1: put it in quotes",
+            "1:8: id must be a string, got the number 1: put it in quotes",
         ),
         ("- {id: '', type: sum, to: [End]}" + END, "1:8: id is empty"),
         (
@@ -467,3 +467,17 @@ def test_nonsense_is_a_config_error_and_never_a_crash(text: str) -> None:
         assert problems_in(text)
     else:
         assert all(node.to and node.from_ for node in loaded.processors)
+
+
+@pytest.mark.parametrize(
+    "text", ["server_ip: here\nsource_topic: in", "- server_ip: here\n- tables: {}"]
+)
+def test_a_config_yaml_is_named_as_one(text: str) -> None:
+    assert problems_in(text) == [
+        "1:1: this is a config.yaml, and pipeline.yaml is expected here: are the two files swapped?"
+    ]
+
+
+def test_a_processor_with_a_key_of_config_yaml_does_not_make_the_file_one() -> None:
+    (problem,) = problems_in("- {id: A, type: sum, to: [sink], parallelism: 2}")
+    assert problem.startswith('1:34: unknown key "parallelism"')

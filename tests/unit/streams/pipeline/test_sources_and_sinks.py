@@ -1,4 +1,4 @@
-"""pipeline.yaml as a map: sources and sinks with names, and what is said about mistakes in them."""
+"""pipeline.yaml as a map: sources and sinks with names, and the errors for mistakes in them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_topics_of_sources_and_sinks_are_the_users_and_do_not_carry_the_job_name
     assert loaded.user_topics == tuple(users)
     specs = {spec.name: spec for spec in loaded.data_topics(config.replication_factor)}
     assert sorted(specs) == sorted([*users, "Balance_Audit_job"])
-    # The broker's defaults, since nobody but the user knows how long they are to be kept.
+    # The broker's defaults, since only the user knows how long to keep them.
     assert [dict(specs[name].config) for name in users] == [{}] * 5
 
 

@@ -1,4 +1,4 @@
-"""The node group that a task runs, from what the JobManager sends about it."""
+"""The node group that a task runs, built from the JobManager's message."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def units_of(
 
 
 def unit_of(entry: str, folder: Path) -> ProcessorReplica:
-    """Return the first task of a processor that stands alone."""
+    """Return the first task of a processor without others."""
     return next(iter(units_of(f"[{entry}]", folder).values()))
 
 
 def sums(more: str, folder: Path) -> ProcessorReplica:
-    """Return the task of a class that reads `source`, with keys besides."""
+    """Return the task of a class that reads `source`, with other keys."""
     return unit_of(
         f'{{id: Sum, type: "tests.user_code.word_count:RunningSum", to: [sink], {more}}}', folder
     )

@@ -1,4 +1,4 @@
-"""Topologies of the user's in pipeline.yaml: their node groups become processors."""
+"""User topologies in pipeline.yaml: their node groups become processors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
 
 
 def entry(builder: str, config: str = "", more: str = "", id_: str = "W") -> str:
-    """Return a line with a topology; its id stands in column 8."""
+    """Return a line with a topology; its id begins in column 8."""
     keys = f'id: {id_}, type: topology, builder: "{MODULE}:{builder}", config: {{{config}}}'
     return f"- {{{keys}{more}}}"
 
@@ -221,7 +221,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         ),
         (
             "- {id: W, type: topology, builder: 1}",
-            "1:36: builder must be a text, got the number 1: put it in quotes",
+            "1:36: builder must be a string, got the number 1: put it in quotes",
         ),
         (
             entry("join", "left: l, right: r, joined: j", ", max_task_idle_ms: -7"),

@@ -1,8 +1,9 @@
-"""Which lookup tables are read, by what config.yaml says."""
+"""Which lookup tables config.yaml allows to be read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.table_settings import TableSettings
-from streams.sql.access import require_readable, table_problems
+from streams.sql.access import located, require_readable, table_problems
 from streams.sql.spec import QueryError
 
 URL = "jdbc:postgresql://db.example:5432/shop"
@@ -159,3 +160,44 @@ def test_all_tables_are_checked() -> None:
         require_readable(SETTINGS, tables)
     require_readable(SETTINGS, {"a": {"format": "csv"}})
     require_readable(SETTINGS, {})
+
+
+def path_of(folder: str, **table: object) -> object:
+    """Return where a table is, for a config.yaml in `folder`."""
+    settings = TableSettings(folder=Path(folder))
+    return located(settings, {"t": {"format": "csv", **table}})["t"]["path"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("rates.csv", "file:///job/rates.csv"),
+        ("../rates 1/*.csv", "file:///job/../rates 1/*.csv"),
+        ("./day/10:00.csv", "file:///job/./day/10:00.csv"),
+        ("~/rates.csv", "file:///home/ann/rates.csv"),
+        ("/data/rates.csv", "/data/rates.csv"),
+        ("s3a://bucket/rates", "s3a://bucket/rates"),
+        ("file:/data/rates.csv", "file:/data/rates.csv"),
+        ("", ""),
+        (7, 7),
+    ],
+)
+def test_path_of_a_table_is_relative_to_the_folder_of_config_yaml(
+    path: object, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert path_of("/job", path=path) == expected
+
+
+def test_path_may_be_an_option() -> None:
+    table = {"format": "csv", "options": {"PATH": "rates.csv", "header": "true"}}
+    found = located(TableSettings(folder=Path("/job")), {"t": table})["t"]
+    assert found["options"] == {"PATH": "file:///job/rates.csv", "header": "true"}
+
+
+def test_folder_of_config_yaml_is_taken_literally() -> None:
+    assert path_of("/jobs[1]/{a}", path="r*.csv") == r"file:///jobs\[1\]/\{a\}/r*.csv"
+
+
+def test_path_of_other_formats_may_be_the_name_of_a_table() -> None:
+    assert path_of("/job", format="iceberg", path="shop.rates") == "shop.rates"

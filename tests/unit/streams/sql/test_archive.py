@@ -1,4 +1,4 @@
-"""What is shipped to executors: read with an interpreter that has nothing else of the project."""
+"""The archive for executors, read with an interpreter that has nothing else of the project."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make(folder: Path, *names: str) -> None:
 
 
 def shipped(tmp_path: Path, *python_path: Path, modules: tuple[str, ...] = ()) -> set[str]:
-    """Return what is in the archive besides the engine."""
+    """Return what is in the archive in addition to the engine."""
     file = tmp_path / "archive.zip"
     count = write_archive(file, python_path, modules)
     names = ZipFile(file).namelist()

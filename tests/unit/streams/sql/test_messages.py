@@ -1,4 +1,4 @@
-"""What is made of Spark's errors, without a Spark."""
+"""How Spark's errors are translated, without a Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAILURE = "Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times:
         "No space left on device",
     ],
 )
-def test_trouble_of_spark_is_no_records_fault(text: str) -> None:
+def test_failure_of_spark_is_not_the_fault_of_a_record(text: str) -> None:
     assert not may_be_a_records_fault(PySparkException(FAILURE + text))
 
 
@@ -42,5 +42,5 @@ def test_trouble_of_spark_is_no_records_fault(text: str) -> None:
         PythonException("Traceback (most recent call last):\nValueError: Too many open files?"),
     ],
 )
-def test_trouble_with_data_may_be_a_records_fault(error: PySparkException) -> None:
+def test_failure_on_data_may_be_the_fault_of_a_record(error: PySparkException) -> None:
     assert may_be_a_records_fault(error)

@@ -11,7 +11,7 @@ from streams.sql.processor import SparkProcessor
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from tests.unit.streams.nodes import Tasks, batch, chain
 
-SKIPS = GroupSettings(on_error=OnError.SKIP, takes_inputs_as_they_come=True, gathers=True)
+SKIPS = GroupSettings(on_error=OnError.SKIP, takes_inputs_as_they_come=True, accumulates=True)
 
 
 class Failing:
@@ -37,7 +37,7 @@ class Failing:
         return pa.table({"value": pa.array(values, pa.binary()), "timestamp": [0] * len(values)})
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
 
 def processed(query: Failing, *values: bytes) -> list[bytes | None]:

@@ -59,7 +59,7 @@ class Database:
     ("error", "expected"),
     [
         (AnalysisException("Path does not exist"), QueryError),
-        (IllegalArgumentException("the option numPartitions is no number"), QueryError),
+        (IllegalArgumentException("the option numPartitions is not a number"), QueryError),
         (PySparkException("[MALFORMED_RECORD_IN_PARSING] … SQLSTATE: 22023"), QueryError),
         (PySparkException("java.lang.ClassNotFoundException: org.postgresql.Driver"), QueryError),
         (PySparkException("java.net.ConnectException: Connection refused"), SparkLostError),

@@ -1,4 +1,4 @@
-"""What stores say about arguments that cannot be, and the forms that several entries may have."""
+"""Stores' errors for invalid arguments, and the forms that several entries may have."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[Any, Callable[[Any], object], str]] = {
         lambda store: store.put("k", 7),
         "takes a ValueAndTimestamp, or a pair of a value and its time, not a int",
     ),
-    "a text for a value with a time": (
+    "a string for a value with a time": (
         TIMED,
         lambda store: store.put("k", "ab"),
         "takes a ValueAndTimestamp, or a pair of a value and its time, not a str",
@@ -77,12 +77,12 @@ REFUSED: dict[str, tuple[Any, Callable[[Any], object], str]] = {
         lambda store: store.put("k", 1, 1.5),
         "takes times from 0 to 2^63 - 1 ms, not a float",
     ),
-    "a window with a text for a time": (
+    "a window with a string for a time": (
         WINDOWS,
         lambda store: store.put("k", 1, "1"),
         "takes times from 0 to 2^63 - 1 ms, not a str",
     ),
-    "a version with a text for a time": (
+    "a version with a string for a time": (
         VERSIONS,
         lambda store: store.put("k", 1, "1"),
         "takes times from 0 to 2^63 - 1 ms, not a str",
@@ -117,7 +117,7 @@ REFUSED: dict[str, tuple[Any, Callable[[Any], object], str]] = {
         lambda store: store.fetch_window("k", 1.5),
         "looks for times that are whole numbers, in ms, not a float",
     ),
-    "a text for the start of a session": (
+    "a string for the start of a session": (
         SESSIONS,
         lambda store: store.fetch_session("k", "1", 5),
         "looks for times that are whole numbers, in ms, not a str",
@@ -199,5 +199,5 @@ def test_a_definition_that_cannot_be_is_an_invalid_argument(define: Callable[[],
 
 def test_the_name_of_a_store_is_a_text() -> None:
     name: Any = None
-    with pytest.raises(TopologyError, match="the name of a store is a text, not a NoneType"):
+    with pytest.raises(TopologyError, match="the name of a store is a string, not a NoneType"):
         stores.key_value(name, serdes.string, serdes.string)

@@ -1,4 +1,4 @@
-"""Definitions of stores: state topics, identities, and options that cannot be."""
+"""Definitions of stores: state topics, identities, and invalid options."""
 
 from __future__ import annotations
 

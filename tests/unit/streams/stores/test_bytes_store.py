@@ -1,4 +1,4 @@
-"""Bytes stores: the merge of the open transaction with what is committed, savepoints, times."""
+"""Bytes stores: the merge of the open transaction with what is committed, undo marks, times."""
 
 from __future__ import annotations
 
@@ -240,15 +240,15 @@ def test_closed_store_cannot_be_used(store: BytesStore) -> None:
             use()
 
 
-# Savepoints.
+# Undo marks.
 
 
-def test_undo_takes_the_writes_since_the_savepoint_back(store: BytesStore) -> None:
+def test_undo_takes_the_writes_since_the_mark_back(store: BytesStore) -> None:
     put_all(store, b"a", b"b", b"c")
     store.commit(1)
     store.put(b"a", b"kept")
     store.put(b"d", b"kept")
-    store.savepoint()
+    store.mark()
     before = dict(store.uncommitted)
     store.put(b"a", b"1")
     store.put(b"a", None)
@@ -267,7 +267,7 @@ def test_undo_takes_the_writes_since_the_savepoint_back(store: BytesStore) -> No
 
 def test_undo_reaches_scans_that_began_in_the_transaction(store: BytesStore) -> None:
     put_all(store, b"a")
-    store.savepoint()
+    store.mark()
     assert keys(store, b"", None) == [b"a"]
     put_all(store, b"c", b"b")
     store.undo()
@@ -276,7 +276,7 @@ def test_undo_reaches_scans_that_began_in_the_transaction(store: BytesStore) -> 
     assert keys(store, b"", None) == [b"a", b"c"]
 
 
-def test_undo_without_a_savepoint_goes_back_to_the_begin(store: BytesStore) -> None:
+def test_undo_without_a_mark_goes_back_to_the_begin(store: BytesStore) -> None:
     put_all(store, b"a")
     store.commit(1)
     put_all(store, b"b")
@@ -287,19 +287,19 @@ def test_undo_without_a_savepoint_goes_back_to_the_begin(store: BytesStore) -> N
 
 def test_undo_twice_is_undo_once(store: BytesStore) -> None:
     put_all(store, b"a")
-    store.savepoint()
+    store.mark()
     put_all(store, b"b")
     store.undo()
     store.undo()
     assert list(store.uncommitted) == [b"a"]
 
 
-def test_later_savepoint_forgets_the_earlier_one(store: BytesStore) -> None:
-    store.savepoint()
+def test_later_mark_forgets_the_earlier_one(store: BytesStore) -> None:
+    store.mark()
     put_all(store, b"a")
-    store.savepoint()
+    store.mark()
     put_all(store, b"b")
-    store.savepoint()
+    store.mark()
     store.undo()
     assert list(store.uncommitted) == [b"a", b"b"]
 
@@ -375,7 +375,7 @@ def test_largest_timestamp_is_undone_and_rolled_back(backend: Backend) -> None:
     store.put(at(5), b"1")
     store.commit(1)
     store.put(at(6), b"1")
-    store.savepoint()
+    store.mark()
     store.put(at(8), b"1")
     store.undo()
     assert store.max_timestamp == 6
@@ -454,7 +454,7 @@ def test_undo_takes_back_what_was_written_one_by_one_and_many_at_once(store: Byt
     put_all(store, b"a", b"b")
     store.commit(1)
     store.put(b"b", b"saved")
-    store.savepoint()
+    store.mark()
     store.put(b"b", b"1")
     store.put_many({b"a": b"2", b"b": None, b"c": b"2"})
     store.put(b"c", b"3")
@@ -485,7 +485,7 @@ def test_generation_grows_when_writes_are_taken_back_and_not_when_they_are_made(
     seen = [store.generation]
     put_all(store, b"a")
     store.put_many({b"b": b"1"})
-    store.savepoint()
+    store.mark()
     store.commit(1)
     assert store.generation == seen[0]
     for take_back in (store.undo, store.rollback, lambda: store.restore({}, 2), store.wipe):

@@ -92,7 +92,7 @@ def test_serialized_values_are_read_and_undone_as_others(
     backend: Backend, numbers: KeyValueStore[int, str]
 ) -> None:
     numbers.put(1, "one")
-    backend.store.savepoint()
+    backend.store.mark()
     write = serdes.int32.serialize
     numbers.put_serialized({write(1): b"uno", write(2): b"dos", write(3): None})
     assert numbers.get_all([1, 2, 3]) == ["uno", "dos", None]
@@ -287,7 +287,7 @@ def test_record_that_fails_leaves_no_trace(
     backend: Backend, words: KeyValueStore[str, str]
 ) -> None:
     words.put("a", "1")
-    backend.store.savepoint()
+    backend.store.mark()
     words.put_all([("a", "2"), ("b", "2")])
     words.delete("a")
     backend.store.undo()

@@ -1,4 +1,4 @@
-"""Stores against plain models: whatever is done to them, in whatever order."""
+"""Stores against plain models: any operations, in any order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = [b"", b"\x00", b"a", b"a\x00", b"ab", b"\xff", b"\xff\xff", b"new", b"nev
 keys = st.sampled_from(KEYS[:7])
 bounds = st.tuples(keys, st.none() | keys, st.booleans())
 no_key, no_bounds = st.just(b""), st.just((b"", None, False))
-transaction_steps = st.sampled_from(["commit", "rollback", "savepoint", "undo", "reopen"])
+transaction_steps = st.sampled_from(["commit", "rollback", "mark", "undo", "reopen"])
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), keys, st.none() | st.binary(max_size=2), no_bounds),
@@ -36,7 +36,7 @@ Content = dict[bytes, bytes | None]
 
 
 class Model:
-    """Three dicts: what is committed, the open transaction, and that at the savepoint."""
+    """Three dicts: what is committed, the open transaction, and that at the undo mark."""
 
     def __init__(self) -> None:
         self.committed: Content = {}
@@ -54,7 +54,7 @@ class Model:
     def step(self, action: str) -> None:
         if action == "undo":
             self.changes = dict(self.saved)
-        elif action == "savepoint":
+        elif action == "mark":
             self.saved = dict(self.changes)
         elif action != "scan":
             if action == "commit":
@@ -134,7 +134,7 @@ def test_window_store_behaves_as_a_dict_of_what_has_not_expired(
     )
     backend = Backend(kind, tmp_path_factory.mktemp("model"))
     store: Any = backend.build(definition)
-    # Stream time stands in the model as a window of its own, with a key that nobody has.
+    # Stream time is in the model as a window of its own, with a key that is not used.
     states: dict[str, dict[Any, int]] = {name: {} for name in ("now", "saved", "committed")}
     for number, (action, put_key, time, value) in enumerate(steps):
         now = states["now"]
@@ -145,8 +145,8 @@ def test_window_store_behaves_as_a_dict_of_what_has_not_expired(
                 now.pop((put_key, time), None)
                 if value is not None:
                     now[put_key, time] = value
-        elif action == "savepoint":
-            backend.store.savepoint()
+        elif action == "mark":
+            backend.store.mark()
             states["saved"] = dict(now)
         elif action == "undo":
             backend.store.undo()

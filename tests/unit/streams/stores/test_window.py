@@ -196,7 +196,7 @@ def test_keys_that_begin_like_others_are_kept_apart(backend: Backend) -> None:
         assert [key.window.start for key, _ in store.fetch_range(wanted, wanted, 0, MAX)] == times
     in_range = {(key.key, key.window.start) for key, _ in store.fetch_range(b"", b"\x00", 0, MAX)}
     assert in_range == {(b"", 0), (b"", 9), (b"\x00", 0), (b"\x00", 1), (b"\x00", 59_999)}
-    # The times of the empty key stand behind this one.
+    # The times of the empty key follow this one.
     behind = store.fetch_range(b"", bytes(9), 9, 9)
     assert [(key.key, key.window.start) for key, _ in behind] == [(b"", 9)]
 
@@ -302,7 +302,7 @@ def test_stream_time_of_a_record_that_fails_is_undone(
     backend: Backend, counts: WindowStore[int, str]
 ) -> None:
     counts.put(1, "old", 5)
-    backend.store.savepoint()
+    backend.store.mark()
     counts.put(1, "far", 10 * RETENTION)
     assert counts.fetch_window(1, 5) is None
     backend.store.undo()

@@ -1,4 +1,4 @@
-"""The test driver: what it takes, what it refuses in words, and which stores and topics it has."""
+"""The test driver: its arguments, their errors, and the stores and topics that it has."""
 
 from __future__ import annotations
 
@@ -131,20 +131,6 @@ def test_settings_are_group_settings_and_hold_the_time_to_wait() -> None:
 
 
 # Suppliers
-
-
-class Idle(Processor):
-    """Says nothing about records."""
-
-
-def test_a_processor_without_process_says_so() -> None:
-    builder = TopologyBuilder()
-    builder.add_source("source", "in").add_processor("p", Idle, "source")
-    with (
-        TopologyTestDriver(builder) as driver,
-        pytest.raises(StreamsError, match=r"class Idle has no method process: write process\(self"),
-    ):
-        driver.create_input_topic("in").pipe_input(None, b"v")
 
 
 class Awaited(Processor):

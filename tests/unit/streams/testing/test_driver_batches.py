@@ -1,4 +1,4 @@
-"""The test driver with several records at once, as a poll of a consumer brings them."""
+"""The test driver with several records at once, like a poll of a consumer."""
 
 from __future__ import annotations
 

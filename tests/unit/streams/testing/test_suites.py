@@ -1,4 +1,4 @@
-"""`pipeline test`: what YAML suites can say, and what is said about their mistakes."""
+"""`pipeline test`: what YAML suites can contain, and the errors for their mistakes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ processors:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    """A suite's path, with the files that it is about beside it."""
+    """A suite's path, with the files that it is about next to it."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     (tmp_path / "pipeline.yaml").write_text(PIPELINE)
     return tmp_path / "tests.yaml"
@@ -158,6 +158,20 @@ def test_what_a_step_found_comes_before_what_close_raises(suite: Path) -> None:
     (suite.parent / "pipeline.yaml").write_text(BROKEN.replace("PLACE", "close"))
     (problem,) = problems(suite, "{assert: {records: [{key: k}]}}")
     assert problem.startswith(":2: assert: sink has no records")
+
+
+def test_an_assert_that_comes_too_early_says_what_waits(suite: Path) -> None:
+    (suite.parent / "pipeline.yaml").write_text(
+        "sources: {a: a_topic, b: b_topic}\n"
+        'processors: [{id: E, type: "tests.user_code.echo:Echo", from: [a, b], to: [sink],'
+        " stores: [{name: Last}], max_task_idle_ms: 500}]"
+    )
+    produce, wanted = "{produce: {topic: a, key: k}}", "{assert: {records: [{key: k}]}}"
+    assert problems(suite, f"{produce}, {wanted}") == [
+        ":2: assert: sink has no records yet, as 1 record waits: advance the wall clock by 500 ms "
+        '(max_task_idle_ms), expected [{"key": "k"}]'
+    ]
+    assert problems(suite, f"{produce}, {{advance: 500}}, {wanted}") == []
 
 
 def test_serdes_of_topics_make_values_of_their_bytes(suite: Path) -> None:

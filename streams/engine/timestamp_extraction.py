@@ -1,0 +1,61 @@
+"""Finds the timestamps of the records that a task takes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from common.errors import EngineError, PipelineError
+from common.record_batch import KafkaHeaders, RecordBatch
+from streams.engine.running import RunningSource
+from streams.engine.task_time import TaskTime
+from streams.engine.user_errors import reason
+from streams.timestamps import extract_column, stamped
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A record as a timestamp extractor sees it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: object
+    value: object
+    headers: KafkaHeaders
+
+
+def timed(batch: RecordBatch, source: RunningSource, time: TaskTime) -> list[RecordBatch]:
+    """Return the batch with extracted timestamps, split into single records if that fails.
+
+    Records that the extractor drops are left out. Raises if the extractor loses what it needs.
+    """
+    partition = (batch.topic, batch.partition)
+
+    def view(index: int) -> _View:
+        key, value = batch.keys[index], batch.values[index]
+        return _View(
+            batch.topic,
+            batch.partition,
+            batch.offsets[index],
+            batch.timestamps[index],
+            None if key is None else source.read_key(key),
+            None if value is None else source.read_value(value),
+            batch.headers[index] if batch.headers else None,
+        )
+
+    known_ms = time.taken_in(partition)
+    try:
+        extracted = extract_column(source.timestamp_extractor, batch, view, known_ms)
+    except (EngineError, PipelineError):
+        raise
+    except Exception as error:
+        if len(batch) > 1:
+            parts = (batch.part(index, index + 1) for index in range(len(batch)))
+            return [found for part in parts for found in timed(part, source, time)]
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        times = [max(known_ms, 0)]
+        return [replace(batch, timestamps=times, error=reason(error), cause=cause)]
+    if not batch.error:
+        time.take_in(partition, extracted.partition_time)
+    return [stamped(batch, extracted)]

@@ -1,0 +1,262 @@
+"""The consumers of a PipelineThread, and which tasks get the records that they fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from common.kafka.clients import Partition
+from common.record_batch import RecordBatch
+from common.tasks import TaskId
+from taskmanager.clients import Reader
+from taskmanager.running_task import RunningTask, TaskContext
+
+Delivery = tuple[TaskId, RunningTask, Callable[[], None]]
+"""A task, and the call that hands it something that was fetched."""
+
+Tasks = dict[TaskId, RunningTask]
+
+
+@dataclass(slots=True)
+class _Feed:
+    """A partition as one consumer reads it, and the tasks that get its records."""
+
+    partition: Partition
+    read: int
+    """The offset after the last record that was fetched."""
+    next: int
+    """The offset to read next: `read`, or the partition's end if no more records follow."""
+    tasks: Tasks = field(default_factory=dict)
+    is_confirmed: bool = False
+    """Whether the brokers have answered, so the offset is valid."""
+    is_at_its_end: bool = False
+
+    @property
+    def is_full_for_all(self) -> bool:
+        """Whether no task can take more records."""
+        return all(task.is_full(self.partition) for task in self.tasks.values())
+
+    def can_join(self, other: _Feed, most_apart: int) -> bool:
+        """Whether the tasks of both can share a consumer without waiting for each other."""
+        if not (self.is_confirmed and other.is_confirmed):
+            return False
+        if self.read - other.next > most_apart or other.read - self.next > most_apart:
+            return False
+        tasks = [*self.tasks.values(), *other.tasks.values()]
+        return not any(task.is_full(self.partition) for task in tasks)
+
+    def overfull(self) -> list[TaskId]:
+        """Return the tasks for which far too many records wait."""
+        return [id_ for id_, task in self.tasks.items() if task.is_overfull(self.partition)]
+
+
+class _SharedConsumer:
+    """A consumer, and the partitions that it reads."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.feeds: dict[Partition, _Feed] = {}
+        self.fed: set[Partition] = set()
+        """The partitions that got records in the last fetch; only these can be overfull."""
+
+    @property
+    def has_room(self) -> bool:
+        return any(not feed.is_full_for_all for feed in self.feeds.values())
+
+    def open(self, partition: Partition, offset: int) -> _Feed:
+        """Start to read a partition at an offset."""
+        feed = self.feeds[partition] = _Feed(partition, offset, offset)
+        self.reader.assign({partition: offset})
+        return feed
+
+    def close(self, feed: _Feed) -> None:
+        """Stop reading a partition."""
+        # A pause outlasts the assignment and would affect the next reader of the partition.
+        self.reader.resume(self.reader.paused.intersection([feed.partition]))
+        self.reader.unassign([feed.partition])
+        self.fed.discard(feed.partition)
+        del self.feeds[feed.partition]
+
+    def join(self, feed: _Feed, task_id: TaskId, task: RunningTask) -> None:
+        """Start giving a task the records of a partition."""
+        feed.tasks[task_id] = task
+        task.readers[feed.partition] = self.reader
+        if feed.is_at_its_end:
+            for _, _, deliver in _end(feed, [task_id]):
+                deliver()
+
+    def leave(self, feed: _Feed, task_id: TaskId) -> None:
+        """Stop giving a task a partition's records; close the feed if no other task reads it."""
+        del feed.tasks.pop(task_id).readers[feed.partition]
+        if not feed.tasks:
+            self.close(feed)
+
+    def rewind(self, feed: _Feed, offset: int) -> _Feed:
+        """Read a partition again from an earlier offset, for the same tasks."""
+        self.close(feed)
+        again = self.open(feed.partition, offset)
+        again.tasks, again.is_confirmed = feed.tasks, True
+        return again
+
+    def adjust_pauses(self) -> Iterator[tuple[_Feed, list[TaskId]]]:
+        """Pause and resume partitions; yield tasks that are overfull while others want more."""
+        paused = self.reader.paused
+        for partition in self.fed | paused:
+            feed = self.feeds[partition]
+            overfull = feed.overfull()
+            if overfull and not feed.is_full_for_all:
+                yield feed, overfull
+                overfull = []
+            if overfull and partition not in paused:
+                self.reader.pause([partition])
+            elif partition in paused and not feed.is_full_for_all:
+                self.reader.resume([partition])
+
+
+class SharedConsumers:
+    """Fetches for all tasks of a PipelineThread; tasks that read the same records share a fetch.
+
+    Tasks that read the same partition share a consumer as long as they are close to each other.
+    A task that is far behind the others, because it is slow or has only just started, gets
+    another consumer until it has caught up. A task gets each offset once, in ascending order.
+    """
+
+    def __init__(self, context: TaskContext, dispose: Callable[[Reader], None]) -> None:
+        """`dispose` closes a reader; that takes some ms, so another thread should do it."""
+        self._context = context
+        self._dispose = dispose
+        self._group = context.config.topic_names.fetch_group
+        self._most_records = context.config.max_batch_records
+        self._consumers: list[_SharedConsumer] = []
+        self._full: dict[tuple[TaskId, Partition], RunningTask] = {}
+        """Tasks that get no more of a partition until they have processed the waiting records."""
+
+    @property
+    def have_room(self) -> bool:
+        """Whether any task can take more records."""
+        return any(consumer.has_room for consumer in self._consumers) or any(
+            not task.is_full(partition) for (_, partition), task in self._full.items()
+        )
+
+    def add(self, task_id: TaskId, task: RunningTask) -> None:
+        """Start fetching for a task, from its position."""
+        for partition in task.partitions:
+            self._attach(task_id, task, partition)
+
+    def remove(self, task_id: TaskId, task: RunningTask) -> None:
+        """Stop fetching for a task, if anything is fetched for it."""
+        for partition in task.partitions:
+            self._full.pop((task_id, partition), None)
+            for consumer in self._consumers:
+                feed = consumer.feeds.get(partition)
+                if feed is not None and task_id in feed.tasks:
+                    consumer.leave(feed, task_id)
+
+    def fetch(self, wait_s: float) -> Iterator[Delivery]:
+        """Yield what was fetched, in order for each partition; wait if there is nothing yet."""
+        self._rearrange()
+        to_fetch = [consumer for consumer in self._consumers if consumer.has_room]
+        for consumer in to_fetch:
+            fetched = consumer.reader.fetch(self._most_records, wait_s / len(to_fetch))
+            consumer.fed.clear()
+            for batch in fetched.batches:
+                if feed := consumer.feeds.get((batch.topic, batch.partition)):
+                    yield from _records(consumer, feed, batch)
+            for partition, offset in fetched.ends:
+                if feed := consumer.feeds.get(partition):
+                    feed.next = max(feed.next, offset)
+                    feed.is_at_its_end = feed.is_confirmed = True
+                    yield from _end(feed, list(feed.tasks))
+            for partition, reason in fetched.errors:
+                if feed := consumer.feeds.get(partition):
+                    yield from self._error(consumer, feed, reason)
+
+    def close(self) -> None:
+        """Close the consumers."""
+        for consumer in self._consumers:
+            consumer.reader.close()
+
+    def _error(self, consumer: _SharedConsumer, feed: _Feed, reason: str) -> Iterator[Delivery]:
+        topic, number = feed.partition
+        for task_id, task in list(feed.tasks.items()):
+            if task.read[feed.partition] <= feed.next:
+                yield task_id, task, partial(task.lose_input, f"{topic}[{number}]: {reason}")
+            else:
+                # This task is ahead of the consumer, so the error may not concern it.
+                consumer.leave(feed, task_id)
+                self._attach(task_id, task, feed.partition)
+
+    def _rearrange(self) -> None:
+        """Separate tasks that others would wait for, and bring together those that are close."""
+        for consumer in self._consumers:
+            for feed, slow in consumer.adjust_pauses():
+                for task_id in slow:
+                    self._full[task_id, feed.partition] = feed.tasks[task_id]
+                    consumer.leave(feed, task_id)
+        for (task_id, partition), task in list(self._full.items()):
+            if not task.is_full(partition):
+                del self._full[task_id, partition]
+                self._attach(task_id, task, partition)
+        for number in range(len(self._consumers) - 1, 0, -1):
+            consumer = self._consumers[number]
+            for feed in list(consumer.feeds.values()):
+                self._merge(consumer, feed, self._consumers[:number])
+            if not consumer.feeds:
+                self._dispose(self._consumers.pop(number).reader)
+
+    def _merge(
+        self, consumer: _SharedConsumer, feed: _Feed, earlier: Sequence[_SharedConsumer]
+    ) -> None:
+        """Let an earlier consumer take over a partition, unless their positions are far apart."""
+        for other in earlier:
+            taker = other.feeds.get(feed.partition)
+            if not feed.can_join(taker or feed, self._most_records):
+                continue
+            consumer.close(feed)
+            if taker is None:
+                taker = other.open(feed.partition, feed.next)
+                taker.read, taker.is_confirmed = feed.read, True
+            elif feed.next < taker.read:
+                taker = other.rewind(taker, feed.read)
+            for task_id, task in feed.tasks.items():
+                other.join(taker, task_id, task)
+            return
+
+    def _attach(self, task_id: TaskId, task: RunningTask, partition: Partition) -> None:
+        """Have a partition read for a task, by a consumer at its position or by another one."""
+        offset = task.read[partition]
+        for consumer in self._consumers:
+            feed = consumer.feeds.get(partition)
+            if feed is not None and feed.read <= offset <= feed.next:
+                consumer.join(feed, task_id, task)
+                return
+        consumer = self._consumer_without(partition)
+        consumer.join(consumer.open(partition, offset), task_id, task)
+
+    def _consumer_without(self, partition: Partition) -> _SharedConsumer:
+        for consumer in self._consumers:
+            if partition not in consumer.feeds:
+                return consumer
+        clients = self._context.clients
+        self._consumers.append(_SharedConsumer(clients.reader(self._group, is_watched=True)))
+        return self._consumers[-1]
+
+
+def _records(consumer: _SharedConsumer, feed: _Feed, batch: RecordBatch) -> Iterator[Delivery]:
+    """Yield a batch for each task, without the records that it already has."""
+    feed.read = feed.next = batch.offsets[-1] + 1
+    feed.is_confirmed, feed.is_at_its_end = True, False
+    consumer.fed.add(feed.partition)
+    for task_id, task in list(feed.tasks.items()):
+        part = batch.part(batch.count_before(task.read[feed.partition]), len(batch))
+        if len(part):
+            yield task_id, task, partial(task.add, part)
+
+
+def _end(feed: _Feed, tasks: Iterable[TaskId]) -> Iterator[Delivery]:
+    """Yield an end-of-partition call for each task that has all records."""
+    for task_id in tasks:
+        task = feed.tasks[task_id]
+        if task.read[feed.partition] <= feed.next:
+            yield task_id, task, partial(task.reached_end, feed.partition, feed.next)

@@ -1,0 +1,155 @@
+"""A leading JobManager with TaskManagers that carry commands out, for tests event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
+from common.specs import ForwardSpec
+from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
+from common.tick import Tick
+from jobmanager.events import Echoed, LeadershipBegan, Reported
+from jobmanager.state import JobManagerState
+
+EPOCH = 40
+START_MS = 500_000
+
+
+def task(partition: int) -> TaskId:
+    return TaskId("P", partition)
+
+
+def replica(partition: int) -> ProcessorReplica:
+    return ProcessorReplica(
+        task(partition), ForwardSpec(), ("source",), ("sink",), ("in",), ("out",)
+    )
+
+
+def standby(partition: int, number: int) -> ProcessorReplica:
+    copied = replica(partition)
+    return replace(copied, task=replace(copied.task, standby=number))
+
+
+def status(partition: int, state: TaskState = TaskState.RUNNING, number: int = 0) -> TaskStatus:
+    """Return a TaskManager's status of a task, or a standby, that it runs as it should."""
+    runs = standby(partition, number)
+    return TaskStatus(runs.task, state, fingerprint=runs.fingerprint)
+
+
+class Leader:
+    """A leading JobManager's core, and the reports of its TaskManagers.
+
+    TaskManagers carry commands out at once, unless a test says otherwise.
+    """
+
+    def __init__(self, tasks: int, tm_number: int, epoch: int = EPOCH, standbys: int = 0) -> None:
+        replicas = [standby(n, number) for number in range(standbys + 1) for n in range(tasks)]
+        self.state = JobManagerState(replicas, tm_number, 1000)
+        self.now_ms = START_MS
+        self.epoch = epoch
+        self.runs: dict[int, dict[TaskId, TaskState]] = {}
+        self.sequences: dict[int, int] = {}
+        self.beats = 0
+        self.tick(0)
+        self.state.handle(LeadershipBegan(epoch))
+
+    def tick(self, after_ms: int = 250) -> list[Message]:
+        """Let time pass; the JobManager's own heartbeats are left out."""
+        self.now_ms += after_ms
+        said = self.state.handle(Tick(self.now_ms))
+        if any(isinstance(message, JobManagerBeat) for message in said):
+            self.state.handle(Echoed())
+        return commands(said)
+
+    def report(
+        self,
+        tm_id: int,
+        tasks: Iterable[int] | None = None,
+        *,
+        incarnation: str = "",
+        sequence: int | None = None,
+        leaving: bool = False,
+        epoch: int | None = None,
+        threads: int = 1,
+        beat: int | None = None,
+    ) -> list[Message]:
+        """Report; by default with the tasks and the sequence that the commands amount to."""
+        self.beats += 1
+        runs = self.runs.get(tm_id, {})
+        if tasks is not None:
+            runs = {task(n): TaskState.RUNNING for n in tasks}
+        return self.send(
+            Report(
+                tm_id,
+                incarnation or f"tm{tm_id}",
+                threads,
+                self.beats if beat is None else beat,
+                self.epoch if epoch is None else epoch,
+                self.sequences.get(tm_id, 0) if sequence is None else sequence,
+                leaving,
+                tasks=tuple(status(t.partition, state, t.standby) for t, state in runs.items()),
+            )
+        )
+
+    def send(self, report: Report) -> list[Message]:
+        """Report exactly this."""
+        return commands(self.state.handle(Reported(report)))
+
+    def carry_out(self, messages: list[Message]) -> None:
+        """Carry commands out."""
+        for message in messages:
+            if isinstance(message, Processors):
+                self.sequences[message.tm_id] = message.sequence
+                runs = self.runs.setdefault(message.tm_id, {})
+                for task_id in message.revoke:
+                    runs.pop(task_id, None)
+                for assigned in message.assign:
+                    runs.setdefault(assigned.task, TaskState.RUNNING)
+
+    def settle(self, *tm_ids: int) -> None:
+        """Let these TaskManagers report until nothing more is commanded."""
+        for _ in range(20):
+            said = self.tick(1000)
+            self.carry_out(said)
+            for tm_id in tm_ids:
+                answer = self.report(tm_id)
+                self.carry_out(answer)
+                said += answer
+            if not said and None not in self.state.owners.values():
+                return
+        raise AssertionError("the JobManager does not come to rest")
+
+    def owned_by(self, tm_id: int | None) -> list[int]:
+        """Return the partitions of the tasks that a TaskManager owns."""
+        return [t.partition for t, owner in self.state.owners.items() if owner == tm_id]
+
+
+def commands(messages: list[Message]) -> list[Message]:
+    return [message for message in messages if not isinstance(message, JobManagerBeat)]
+
+
+def assigned(messages: list[Message], tm_id: int) -> list[int]:
+    return [
+        entry.task.partition
+        for message in messages
+        if isinstance(message, Processors) and message.tm_id == tm_id
+        for entry in message.assign
+    ]
+
+
+def revoked(messages: list[Message], tm_id: int) -> list[int]:
+    return [
+        task_id.partition
+        for message in messages
+        if isinstance(message, Processors) and message.tm_id == tm_id
+        for task_id in message.revoke
+    ]
+
+
+def settled(tasks: int, tm_number: int, present: Iterable[int] | None = None) -> Leader:
+    """Return a leader with these TaskManagers (all, by default), which run all tasks."""
+    leader = Leader(tasks, tm_number)
+    leader.settle(*(range(tm_number) if present is None else present))
+    return leader

@@ -1,0 +1,117 @@
+"""The JobManager's process, on a Kafka that only takes records down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common.codec import Codec
+from common.config import Config
+from common.kafka.clients import TransactionFailedError
+from common.messages import ControlRecord, JobManagerBeat
+from common.pipeline import Pipeline
+from common.processors import SINK, SOURCE, PipelineProcessor
+from common.specs import ForwardSpec
+from common.tasks import TaskId
+from jobmanager import daemon
+from jobmanager.daemon import JobManagerDaemon
+
+CONFIG = Config(
+    server_ip="127.0.0.1",
+    server_port=9092,
+    tm_number=1,
+    parallelism=1,
+    replication_factor=1,
+    source_topic="in",
+    sink_topic="out",
+)
+PIPELINE = Pipeline(
+    (PipelineProcessor("P", ForwardSpec(), (SINK,), (SOURCE,)),), CONFIG.topic_names, parallelism=1
+)
+EPOCH = 7
+
+
+class Kafka:
+    """Takes everything, and brings nothing back."""
+
+    def __init__(self) -> None:
+        self.reports: list[ControlRecord] = []
+        self.answers = True
+        self.polls = 0
+
+    def client(self, *_: object, **__: object) -> SimpleNamespace:
+        nothing: Any = lambda *_: None  # noqa: E731
+        return SimpleNamespace(
+            check_broker=nothing,
+            ensure_topics=lambda _: [],
+            start=nothing,
+            stop=nothing,
+            read=lambda _: [],
+            close=nothing,
+            write=self.take,
+            poll=self.poll,
+        )
+
+    def take(self, records: Sequence[ControlRecord]) -> None:
+        self.reports += records
+
+    def poll(self) -> None:
+        self.polls += 1
+
+    def command_writer(self, *_: object) -> SimpleNamespace:
+        if not self.answers:
+            raise TransactionFailedError("Kafka is away")
+        return SimpleNamespace(write=lambda _: EPOCH)
+
+
+class Signals:
+    """Asks to stop after so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.left = looks
+
+    def hold(self) -> None:
+        pass
+
+    @property
+    def is_requested(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    made = Kafka()
+    for name in ("Admin", "ControlReader", "ReportWriter", "ArcPurger", "InputWatch"):
+        monkeypatch.setattr(daemon, name, made.client)
+    monkeypatch.setattr(daemon, "CommandWriter", made.command_writer)
+    for name in ("with_topics_of_patterns", "with_partitions"):
+        monkeypatch.setattr(daemon, name, lambda topology, *_: topology)
+    monkeypatch.setattr(daemon, "check_state_topics", lambda *_: None)
+    return made
+
+
+def beats(kafka: Kafka, looks: int) -> list[JobManagerBeat]:
+    """Run a JobManager that is stopped after so many turns; return its heartbeats."""
+    JobManagerDaemon(CONFIG, PIPELINE, Signals(looks)).run()  # type: ignore[arg-type]
+    messages = map(Codec(CONFIG.topic_names).decode, kafka.reports)
+    return [message for message in messages if isinstance(message, JobManagerBeat)]
+
+
+def test_job_manager_that_is_stopped_says_so_in_its_last_heartbeat(kafka: Kafka) -> None:
+    *others, last = beats(kafka, looks=3)
+    assert [beat.leaving for beat in others] == [False]
+    assert (last.epoch, last.leaving, last.owners) == (EPOCH, True, {TaskId("P", 0): None})
+
+
+def test_job_manager_that_never_led_stops_without_a_word(kafka: Kafka) -> None:
+    kafka.answers = False
+    assert beats(kafka, looks=3) == []
+
+
+def test_errors_of_reports_are_looked_for_in_each_turn(kafka: Kafka) -> None:
+    beats(kafka, looks=3)
+    assert kafka.polls == 3

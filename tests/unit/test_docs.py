@@ -1,0 +1,160 @@
+"""The documentation: its links, its commands, its configuration and its code are right."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.commands import ROOT, WrongCommandError, check_command
+from tests.docs.pages import blocks, broken_links, headings, linked_pages, named_files
+from tests.docs.story import Story
+
+README = ROOT / "README.md"
+INDEX = ROOT / "docs" / "README.md"
+PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MOST_README_LINES = 150
+MOST_EXCUSES = 20
+
+REFERENCE = re.compile(r'docs/(?P<page>[\w/-]+\.md)(?:, "(?P<heading>[^"]+)")?')
+FOLDERS = ("admin", "benchmarks", "common", "examples", "jobmanager", "streams", "taskmanager")
+OTHER_FILES = ("*.yaml", "*.sh", "deploy/*", "scripts/*", "admin/templates/*", "tests/**/*.py")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.fixture
+def run_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topology_test_driver: Callable[..., Any]
+) -> Callable[[Path], None]:
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    return lambda page: Story(page, folder, monkeypatch, topology_test_driver).run()
+
+
+def test_readme_is_short_and_names_the_commands() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_README_LINES
+    assert "./quickstart.sh" in text
+    assert "./test.sh" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_of_the_project_that_pages_name_exist(page: Path) -> None:
+    assert [file for file in named_files(page) if not any(ROOT.glob(file))] == []
+
+
+def test_the_index_has_every_page() -> None:
+    assert {page for page in PAGES[2:] if page != INDEX} <= linked_pages(INDEX)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_examples_work(page: Path, run_page: Callable[[Path], None]) -> None:
+    run_page(page)
+
+
+def test_few_examples_are_excused() -> None:
+    excuses = [f"{block}: {block.excuse}" for page in PAGES for block in blocks(page)]
+    assert len([excuse for excuse in excuses if not excuse.endswith(": ")]) <= MOST_EXCUSES
+
+
+def references(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the pages that a file names, each with a heading or "", as in an error message."""
+    text = path.read_text(encoding="utf-8")
+    yield from ((found["page"], "") for found in REFERENCE.finditer(text))
+    if path.suffix == ".py":
+        # Only here are strings that span several lines in one piece.
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for found in REFERENCE.finditer(node.value):
+                    yield found["page"], found["heading"] or ""
+
+
+def test_code_names_pages_and_headings_that_exist() -> None:
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    files += [path for pattern in OTHER_FILES for path in ROOT.glob(pattern)]
+    files.remove(Path(__file__))
+    wrong = []
+    for path in files:
+        for page, heading in references(path):
+            target = ROOT / "docs" / page
+            if not target.is_file() or heading not in {"", *headings(target)}:
+                wrong.append(f"{name(path)}: docs/{page} {heading}")
+    assert wrong == []
+
+
+# The checks themselves: each must find the mistake that it is for.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[gone](gone.md)",
+        "[no such heading](page.md#gone)",
+        "# Here\n\n[in the page itself](#there)",
+    ],
+)
+def test_broken_links_are_found(text: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    assert len(broken_links(page)) == 1
+
+
+def test_links_in_code_are_no_links(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A `name`, and more\n\n`[a](b)` [up](#a-name-and-more)\n", encoding="utf-8")
+    assert broken_links(page) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pipeline validat config.yaml pipeline.yaml",
+        "pipeline status --jsn config.yaml",
+        "jobmanager config.yaml",
+        "taskmanager 0 two config.yaml",
+        "python -m benchmarks.compare --no-such-option",
+        "python -m benchmarks.nothing",
+        "pytest tests/nowhere",
+        "pytest --no-such-option",
+        "./quickstart.sh --keeep",
+        "./nothing.sh",
+        "unheard-of",
+    ],
+)
+def test_wrong_commands_are_found(command: str) -> None:
+    with pytest.raises(WrongCommandError):
+        check_command(command.split())
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```yaml\ncommit_interval: 5\n```",
+        "```yaml\n- {id: A, type: forward, to: [B]}\n```",
+        "```yaml\n- {id: A, type: 'gone:A', to: [sink]}\n```",
+        "```python\ndef broken(:\n```",
+        "```python\nfrom streams import Gone\n```",
+        "```python\ndef test_a():\n    assert 1 == 2\n```",
+        "```console\n$ pipeline init\nwrote nothing\n```",
+        "```sh\npipeline validate config.yaml\n```",
+    ],
+)
+def test_wrong_examples_are_found(
+    block: str, tmp_path: Path, run_page: Callable[[Path], None]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(block, encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"page\.md:2"):
+        run_page(page)
