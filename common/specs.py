@@ -16,6 +16,8 @@ COUNT_STORE = "counts"
 """The name of the store of the built-in type `count`."""
 
 DEFAULT_MAX_PROCESS_TIME_MS = 300_000
+"""The limit for one call of user code, unless its processor sets another one."""
+
 DEFAULT_BUFFERED_RECORDS = 1000
 DEFAULT_SUM = 1
 BYTES = "bytes"

@@ -8,8 +8,6 @@ from enum import Enum, auto
 from common.specs import DEFAULT_MAX_PROCESS_TIME_MS
 from common.tasks import TaskId
 
-"""The limit for one call of user code, unless its processor sets another one."""
-
 
 class FailureKind(Enum):
     """The consequence of an error for the task."""

@@ -47,6 +47,7 @@ class Kafka:
         return SimpleNamespace(
             check_broker=nothing,
             ensure_topics=lambda _: [],
+            partition_counts=lambda _: {},
             start=nothing,
             stop=nothing,
             read=lambda _: [],
@@ -89,7 +90,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
         monkeypatch.setattr(daemon, name, made.client)
     monkeypatch.setattr(daemon, "CommandWriter", made.command_writer)
     for name in ("with_topics_of_patterns", "with_partitions"):
-        monkeypatch.setattr(daemon, name, lambda topology, *_: topology)
+        monkeypatch.setattr(daemon, name, lambda pipeline, *_: pipeline)
     monkeypatch.setattr(daemon, "check_state_topics", lambda *_: None)
     return made
 
