@@ -236,7 +236,7 @@ class TaskProducer:
                 if record_size(key, value, None) > limit:
                     raise NonRetriableError(
                         f"the state of a key of {counted(len(key), 'byte')} is larger than the "
-                        f"{limit} bytes that topic {topic} takes (max.message.bytes)"
+                        f"{counted(limit, 'byte')} that topic {topic} takes (max.message.bytes)"
                     )
         last = len(keys) - 1
         taken = self._produce_all(repeat(topic), values[:last], keys[:last], repeat(partition))

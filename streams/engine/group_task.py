@@ -13,6 +13,7 @@ from common.errors import EngineError, PipelineError
 from common.processors import OnError
 from common.record_batch import OutputRecord, RecordBatch
 from common.record_size import record_size
+from common.suggest import counted
 from streams.engine.async_calls import Entry
 from streams.engine.dead_letters import STACKTRACE, error_headers
 from streams.engine.event_loop import EventLoop
@@ -456,8 +457,8 @@ class GroupTask:
             size = record_size(key, value, headers)
         if size > limit:
             raise ProcessingFailedError(
-                f"{place}: {explained.reason}; and as a dead letter it is larger than the {limit} "
-                f"bytes that topic {topic} takes (max.message.bytes)",
+                f"{place}: {explained.reason}; and as a dead letter it is larger than the "
+                f"{counted(limit, 'byte')} that topic {topic} takes (max.message.bytes)",
                 error,
             ) from error
         # Inputs may have more partitions than the dead letter topic.

@@ -10,6 +10,7 @@ from typing import Any
 from common.names import name_problem
 from common.record_batch import KafkaHeaders, RecordBatch
 from common.record_size import MAX_OVERHEAD, record_size, size_bound
+from common.suggest import counted
 from streams import serdes
 from streams.engine.nodes import Sink, Source
 from streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
@@ -227,8 +228,8 @@ class RunningSink(RunningNode):
         if record_size(key, value, headers) > self._limit(topic):
             self._output_topics.recheck_size_limit(topic)
             raise RecordTooLargeError(
-                f"the output is larger than the {self._limit(topic)} bytes that topic {topic} "
-                "takes (max.message.bytes)"
+                f"the output is larger than the {counted(self._limit(topic), 'byte')} that topic "
+                f"{topic} takes (max.message.bytes)"
             )
 
 

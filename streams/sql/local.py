@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 
@@ -25,7 +26,8 @@ _OF_CLUSTERS = re.compile(
 class LocalQueries:
     """Queries on a session `local[1]`, which the first query starts, in some seconds.
 
-    The session ends with the process. If one already runs in this process, it is used as it is.
+    The session ends with the process. One that already runs in this process is
+    used, with its own settings.
     """
 
     def __init__(
@@ -40,10 +42,14 @@ class LocalQueries:
         """See `Queries.open`. Also raises `UnavailableError` without Java 17."""
         running = SparkContext._active_spark_context
         if running is None:
-            set_environment(self._code.python_path)
+            set_environment([])
             session = start_session(local_settings(self._conf))
         else:
             session = SparkSession(running)
+        # Spark starts a Python worker for each environment that functions are made in, so another
+        # pipeline's session does as well as one of our own.
+        folders = map(str, self._code.python_path)
+        session.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(folders)
         return SparkQueries(session, self._code, self._readable).open(spec)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from random import Random
@@ -100,6 +101,7 @@ class SinkReader:
             "fetch.wait.max.ms": 10,
             "socket.timeout.ms": 10_000,
             "log_level": 0,
+            "logger": logging.getLogger(__name__),
         }
         self._topic = config.sink_topic
         self._next = dict.fromkeys(range(config.parallelism), 0)

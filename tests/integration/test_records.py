@@ -97,7 +97,7 @@ def test_output_that_the_broker_would_refuse_follows_on_error(job: Job, on_error
     fitting = [b"2", b"8" * (FITTING - 1) + b"9"]
     if on_error is OnError.FAIL:
         reason = (
-            rf"\[0\]@2: the output is larger than the 2000 bytes that topic "
+            rf"\[0\]@2: the output is larger than the 2,000 bytes that topic "
             rf"{job.config.sink_topic} takes \(max.message.bytes\)$"
         )
         with pytest.raises(ProcessingFailedError, match=reason):
@@ -149,7 +149,7 @@ def test_dead_letter_that_does_not_fit_fails_the_task_with_both_reasons(job: Job
     assert write_raw(job, [(b"k", large, [])]) == 0
     replica = job.replica(SumSpec(), OnError.DEAD_LETTER)
     reason = (
-        r"@0: the value is not an integer; and as a dead letter it is larger than the 1048588 "
+        r"@0: the value is not an integer; and as a dead letter it is larger than the 1,048,588 "
         rf"bytes that topic {letters} takes \(max.message.bytes\)$"
     )
     with pytest.raises(ProcessingFailedError, match=reason):
@@ -165,9 +165,8 @@ def test_state_that_does_not_fit_fails_the_task_with_the_reason(job: Job) -> Non
     state = job.names.state("P")
     job.set_size_limit(state, LIMIT)
     job.write(Record(b"k" * LIMIT, b"", 1))
-    with pytest.raises(
-        NonRetriableError, match=f"key of 2000 bytes is larger .* topic {state} takes"
-    ):
+    reason = f"key of 2,000 bytes is larger than the 2,000 bytes that topic {state} takes"
+    with pytest.raises(NonRetriableError, match=reason):
         run_once(job.task(job.replica(CountSpec())))
     assert (values(job), job.committed()) == ([], None)
 

@@ -15,6 +15,7 @@ from streams import TopologyTestDriver
 from streams.engine.user_code import UserCode
 from streams.record import Batch
 from streams.sql.columns import batch_of, table_of
+from streams.sql.local import LocalQueries
 from streams.sql.queries import SparkQueries
 from streams.sql.spec import Queries, QueryError, QuerySpec
 from tests.queries import FUNCTIONS, ROOT, ROWS, refusal, results, run
@@ -245,6 +246,20 @@ def test_function_gets_a_dataframe_and_returns_one(queries: Queries) -> None:
     spec = QuerySpec(function=f"{FUNCTIONS}:loud", config={"suffix": "?"})
     assert results(queries, spec)[:2] == [(b"k1", b"A!?", 10), (b"k2", b"B!?", 11)]
     found = results(queries, QuerySpec(function=f"{FUNCTIONS}:reversed_values"), [("k", "abc")])
+    assert found == [(None, b"cba", 10)]
+
+
+def test_function_is_found_in_its_own_python_path_by_a_spark_that_runs_already(
+    queries: Queries, tmp_path: Path
+) -> None:
+    results(queries, QuerySpec(query="SELECT value FROM input"))
+    source = "from pyspark.sql import functions as F\nfrom pyspark.sql.types import StringType\n"
+    source += "turn = F.udf(lambda text: turned(text), StringType())\n"
+    source += "def turned(text):\n    return text[::-1]\n"
+    source += "def all_turned(frame):\n    return frame.select(turn('value').alias('value'))\n"
+    (tmp_path / "turning.py").write_text(source)
+    others = LocalQueries(UserCode(["turning"], [tmp_path]), TableSettings())
+    found = results(others, QuerySpec(function="turning:all_turned"), [("k", "abc")])
     assert found == [(None, b"cba", 10)]
 
 
