@@ -14,6 +14,7 @@ from admin import status as cluster
 from admin.broker.command import broker_app
 from admin.describe import mermaid, overview
 from admin.init import write_samples
+from admin.schema import SchemaName, schema_text
 from common import logs
 from common.cli import run_command
 from common.config import Config, load_config
@@ -52,7 +53,10 @@ def _common() -> None:
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to.")] = Path("."),
 ) -> None:
-    """Write a sample config.yaml and pipeline.yaml; existing files stay untouched."""
+    """Write a sample config.yaml and pipeline.yaml, and the schemas that editors check them by.
+
+    Existing files stay untouched.
+    """
     for path in write_samples(folder):
         typer.echo(f"wrote {path}")
 
@@ -110,6 +114,18 @@ def describe(
         typer.echo(mermaid(loaded))
     else:
         _show(overview(settings, loaded))
+
+
+@app.command()
+@run_command
+def schema(
+    name: Annotated[SchemaName, typer.Argument(help="Which file the schema is for.")],
+) -> None:
+    """Print the JSON Schema of config.yaml or pipeline.yaml, for editors.
+
+    It checks one value at a time; `pipeline validate` also checks how they fit together.
+    """
+    typer.echo(schema_text(name), nl=False)
 
 
 @app.command()

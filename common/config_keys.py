@@ -24,13 +24,13 @@ SERVER_PORT = Number(
 )
 JOB_NAME = Text(
     name="job_name",
-    doc="ends every name in Kafka but source and sink, so that jobs can share a cluster",
+    doc="ends the names of the job's own topics and groups, and begins its transactional ids",
     default="",
     pattern=NAME_PATTERN,
 )
 TM_NUMBER = Number(
     name="tm_number",
-    doc="TaskManagers that the JobManager waits for",
+    doc="TaskManagers that the JobManager waits for; their ids are 0 to `tm_number` - 1",
     about="how many TaskManagers to wait for",
     low=1,
     high=10_000,
@@ -38,7 +38,7 @@ TM_NUMBER = Number(
 )
 PARALLELISM = Number(
     name="parallelism",
-    doc="copies of each processor, which are also the partitions of each topic",
+    doc="copies of each processor, and partitions of each topic that the engine makes",
     about="partitions of every topic",
     low=1,
     high=100_000,
@@ -46,7 +46,7 @@ PARALLELISM = Number(
 )
 REPLICATION_FACTOR = Number(
     name="replication_factor",
-    doc="copies of each topic; 3 on a cluster of three brokers or more",
+    doc="copies of each topic that the engine makes; 3 on a cluster of three brokers or more",
     about="copies of every topic",
     low=1,
     high=32767,
@@ -54,28 +54,28 @@ REPLICATION_FACTOR = Number(
 )
 SOURCE_TOPIC = Text(
     name="source_topic",
-    doc="the topic that the pipeline reads",
+    doc="the topic to read; made if it is missing",
     about="the topic to read",
     required=True,
     pattern=NAME_PATTERN,
 )
 SINK_TOPIC = Text(
     name="sink_topic",
-    doc="the topic that the pipeline writes",
+    doc="the topic to write; made if it is missing",
     about="the topic to write",
     required=True,
     pattern=NAME_PATTERN,
 )
 HEARTBEAT_INTERVAL = Number(
     name="heartbeat_interval_ms",
-    doc="time between heartbeats; after three missed ones a TaskManager is down",
+    doc="time between heartbeats; after three missed ones, a TaskManager is down",
     low=100,
     high=60_000,
     default=1000,
 )
 COMMIT_INTERVAL = Number(
     name="commit_interval_ms",
-    doc="longest time that a transaction collects records; below `transaction_timeout_ms`",
+    doc="the longest time that a transaction collects records; below `transaction_timeout_ms`",
     low=1,
     high=60_000,
     default=100,
@@ -89,39 +89,46 @@ TRANSACTION_TIMEOUT = Number(
 )
 MAX_BATCH_RECORDS = Number(
     name="max_batch_records",
-    doc="most records in a batch",
+    doc="most records in one fetch of a PipelineThread",
     low=1,
     high=1_000_000,
     default=10_000,
 )
 NUM_STANDBY_REPLICAS = Number(
     name="num_standby_replicas",
-    doc="other TaskManagers that keep a copy of each state on disk; below `tm_number`",
+    doc="how many other TaskManagers keep a copy of each state on disk; below `tm_number`",
     low=0,
     default=0,
 )
 STATE_DIR = Text(
-    name="state_dir", doc="local stores; relative to this file's folder", default="state"
+    name="state_dir",
+    doc="folder of the local stores, relative to the folder of config.yaml",
+    default="state",
 )
 LOG_FORMAT: Choice[LogFormat] = Choice(
     name="log_format",
-    doc="for a person or for a program",
+    doc="whether log lines are for people or for programs",
     choices=get_args(LogFormat),
     default="console",
 )
 LOG_LEVEL: Choice[LogLevel] = Choice(
-    name="log_level", doc="what is logged at least", choices=get_args(LogLevel), default="info"
+    name="log_level",
+    doc="the lowest level that is logged",
+    choices=get_args(LogLevel),
+    default="info",
 )
 MODULES = Texts(
     name="modules",
-    doc="Python modules and packages with code of yours; nothing else is ever imported",
+    doc="Python modules and packages with your code; nothing else is ever imported",
     pattern=r"^[^\s.:/-]+(\.[^\s.:/-]+)*$",
 )
 PYTHON_PATH = Texts(
     name="python_path",
-    doc="folders to look for them in first; relative to this file's folder",
+    doc="folders that are searched for them first, relative to the folder of config.yaml",
 )
-MASTER = Text(name="master", doc="the URL of a Spark master", default="local[*]")
+MASTER = Text(
+    name="master", doc="where Spark runs its tasks, as the URL of a master", default="local[*]"
+)
 CONF = Free(
     name="conf",
     doc="Spark's own settings, such as `spark.executor.memory: 2g`",

@@ -1,15 +1,17 @@
-"""The keys of YAML maps as values: what parsing, JSON Schema and reference tables are made from."""
+"""The keys of YAML maps as values: the source of parsing, JSON Schema and reference tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T", bound=str)
 
 Schema = dict[str, Any]
-"""A JSON Schema, draft 2020-12."""
+"""A JSON Schema, draft 7, which every editor knows."""
+
+SCHEMA_VERSION = "http://json-schema.org/draft-07/schema#"
 
 FILLED = r"\S"
 """A pattern for text that is not blank."""
@@ -80,7 +82,7 @@ class Text(Key):
     @property
     def kind(self) -> str:
         """See `Key`."""
-        return "text"
+        return "string"
 
     @property
     def default_text(self) -> str:
@@ -90,10 +92,11 @@ class Text(Key):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice(Key, Generic[T]):
-    """One of several words."""
+    """One of several words; `says` is its kind, for the reference, if they are too many to list."""
 
     choices: Sequence[T]
     default: T | None = None
+    says: str = ""
 
     def schema(self) -> Schema:
         """See `Key`."""
@@ -102,7 +105,8 @@ class Choice(Key, Generic[T]):
     @property
     def kind(self) -> str:
         """See `Key`."""
-        return " or ".join(f"`{choice}`" for choice in self.choices)
+        *others, last = (f"`{choice}`" for choice in self.choices)
+        return self.says or f"{', '.join(others)} or {last}"
 
     @property
     def default_text(self) -> str:
@@ -146,7 +150,7 @@ class Texts(Key):
     @property
     def kind(self) -> str:
         """See `Key`."""
-        return "list of texts"
+        return "list of strings"
 
     @property
     def default_text(self) -> str:
@@ -172,7 +176,10 @@ class Section(Key):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free(Key):
-    """Anything else: code reads it, and `of` is its JSON Schema; `parts` are keys inside of it."""
+    """Anything else: code reads it, and `of` is its JSON Schema; `parts` are keys inside of it.
+
+    `says` is its kind, for the reference.
+    """
 
     of: Schema
     says: str
@@ -193,11 +200,11 @@ def names(keys: Sequence[Key]) -> tuple[str, ...]:
     return tuple(key.name for key in keys)
 
 
-def described(key: Key) -> Schema:
+def _described(key: Key) -> Schema:
     """Return the schema of a key's value, with its line of the reference and its default."""
     default = getattr(key, "default", None)
-    plain = list(default) if isinstance(default, tuple | list) else default
-    shown = {} if plain is None or plain == [] else {"default": plain}
+    plain = list(default) if isinstance(default, tuple) else default
+    shown = {} if plain in (None, "", []) else {"default": plain}
     return {"description": key.doc, **shown, **key.schema()}
 
 
@@ -206,31 +213,7 @@ def map_schema(keys: Sequence[Key]) -> Schema:
     required = [key.name for key in keys if key.required]
     return {
         "type": "object",
-        "properties": {key.name: described(key) for key in keys},
+        "properties": {key.name: _described(key) for key in keys},
         **({"required": required} if required else {}),
         "additionalProperties": False,
     }
-
-
-def reference_table(keys: Sequence[Key], prefix: str = "") -> list[str]:
-    """Return the lines of a Markdown table of the keys, those of their sections included."""
-    lines = ["| key | value | default | what it is |", "| --- | --- | --- | --- |"]
-    return lines + _rows(keys, prefix)
-
-
-def _rows(keys: Sequence[Key], prefix: str) -> list[str]:
-    lines = []
-    for key in keys:
-        default = "**required**" if key.required else f"`{key.default_text}`"
-        shown = default if key.required or key.default_text else ""
-        lines.append(f"| `{prefix}{key.name}` | {key.kind} | {shown} | {key.doc} |")
-        if isinstance(key, Section):
-            lines += _rows(key.keys, f"{prefix}{key.name}.")
-        if isinstance(key, Free):
-            lines += _rows(key.parts, f"{prefix}{key.name}.")
-    return lines
-
-
-def only_text(values: Mapping[str, Any]) -> Schema:
-    """Return the schema of a map with free keys whose values have this schema."""
-    return {"type": "object", "additionalProperties": dict(values)}

@@ -26,7 +26,7 @@ _EMBEDDED = re.compile(
 _FORMATS = Texts(
     name="formats",
     doc="formats of files, by Spark's short names",
-    pattern="^[A-Za-z][A-Za-z0-9_-]*$",
+    pattern=f"^{_FORMAT.pattern}$",
     default=FILE_FORMATS,
 )
 _URLS = Texts(
@@ -35,7 +35,11 @@ _URLS = Texts(
     "databases of the host",
     pattern="^jdbc:",
 )
-_DRIVERS = Texts(name="drivers", doc="classes that a table may name; most need not be named")
+_DRIVERS = Texts(
+    name="drivers",
+    doc="classes that a table may name; most need not be named",
+    pattern=f"^{_CLASS.pattern}$",
+)
 _JDBC = Section(name=JDBC, doc="databases", keys=(_URLS, _DRIVERS))
 TABLES = Section(
     name="tables",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from common.fields import Fields
-from common.keys import Choice, Free, names
+from common.keys import Choice, Free, Schema, names
 from common.names import name_problem
 from common.processors import SINK, SOURCE
 from common.specs import ForwardSpec, ProcessorSpec
@@ -24,6 +24,39 @@ _WORD = Choice(
     required=True,
     choices=_WORDS,
 )
+
+
+def _one_of_type(kind: Kind[Any]) -> Schema:
+    named = _named(kind)
+    return {
+        "if": {"properties": {TYPE.name: named}, "required": [TYPE.name]},
+        "then": kind.schema,
+    }
+
+
+def _named(kind: Kind[Any]) -> Schema:
+    if kind.type_pattern is not None:
+        return {"type": "string", "pattern": kind.type_pattern}
+    return {"const": kind.spec.type}
+
+
+ENTRIES_SCHEMA: Schema = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "properties": {
+            ID.name: ID.schema(),
+            TYPE.name: {
+                "description": TYPE.doc,
+                "anyOf": [{"description": kind.doc, **_named(kind)} for kind in KINDS],
+            },
+        },
+        "required": [ID.name, TYPE.name],
+        "allOf": [_one_of_type(kind) for kind in KINDS],
+    },
+}
+"""The JSON Schema of the list of processors."""
 _STAND_IN = ForwardSpec()
 """In place of what a processor with a wrong type does."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from common.config import is_config
 from common.fields import Fields
-from common.keys import Free, Key, map_schema, names
+from common.keys import SCHEMA_VERSION, Free, Key, Schema, map_schema, names
 from common.names import NAME_PATTERN, name_problem
 from common.processors import SINK, SOURCE
 from common.yaml_positions import Located, Map, Pair, Problems, Scalar, Value, describe
-from streams.pipeline.entries import read_entries
+from streams.pipeline.entries import ENTRIES_SCHEMA, read_entries
 from streams.pipeline.kinds.entry import PipelineFile
 from streams.pipeline.kinds.sources import SOURCE_KEYS, TOPIC, read_source
 
@@ -44,10 +44,27 @@ PROCESSORS = Free(
     doc="the processors, in any order",
     about="a list of processors (`- id: …`)",
     required=True,
-    of={},
+    of=ENTRIES_SCHEMA,
     says="list of maps",
 )
 FILE_KEYS: tuple[Key, ...] = (SOURCES, SINKS, PROCESSORS)
+
+
+def pipeline_schema() -> Schema:
+    """Return the JSON Schema of the file: a list of processors, or a map.
+
+    It compares no part of the file with another one: targets that do not exist are fine with it.
+    """
+    as_map = map_schema(FILE_KEYS)
+    processors = {"$ref": f"#/definitions/{PROCESSORS.name}"}
+    return {
+        "$schema": SCHEMA_VERSION,
+        "title": "pipeline.yaml",
+        "definitions": {PROCESSORS.name: ENTRIES_SCHEMA},
+        "if": {"type": "array"},
+        "then": processors,
+        "else": {**as_map, "properties": as_map["properties"] | {PROCESSORS.name: processors}},
+    }
 
 
 def read_pipeline(root: Value, problems: Problems) -> PipelineFile:

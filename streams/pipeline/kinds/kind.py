@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from common.config import Config
 from common.errors import ConfigError
 from common.fields import Fields
-from common.keys import Choice, Free, Key, Number, Schema, Text
+from common.keys import Choice, Free, Key, Number, Schema, Text, map_schema
 from common.names import NAME_PATTERN
 from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
 from common.specs import (
@@ -42,6 +42,8 @@ _NAMES_OF: Schema = {
     "uniqueItems": True,
     "items": {"type": "string"},
 }
+
+
 ID = Text(
     name="id",
     doc="the processor's name: letters, digits, `.`, `_` and `-`; not `source` or `sink`",
@@ -56,7 +58,7 @@ FROM = Free(
     "reads the source topic",
     about=f'a list of names of sources, or of "{SOURCE}"',
     of=_NAMES_OF,
-    says="list of texts",
+    says="list of strings",
 )
 TO = Free(
     name="to",
@@ -64,7 +66,7 @@ TO = Free(
     about=f'a list of processor ids, or of "{SINK}"',
     required=True,
     of=_NAMES_OF,
-    says="list of texts",
+    says="list of strings",
 )
 ON_ERROR = Choice(
     name="on_error",
@@ -155,6 +157,8 @@ class Kind(Generic[S]):
     """The keys that it has in addition to those of all processors."""
     config: ClassVar[Key] = NO_CONFIG
     """The key `config`."""
+    rules: ClassVar[Sequence[Schema]] = ()
+    """What its keys demand of each other, as JSON Schema."""
     type_pattern: ClassVar[str | None] = None
     """What its `type:` matches if that is not the spec's type."""
     type_form: ClassVar[str] = ""
@@ -173,6 +177,12 @@ class Kind(Generic[S]):
     def keys(self) -> Sequence[Key]:
         """All keys of an entry of this type."""
         return (ID, TYPE, FROM, TO, ON_ERROR, self.config, *self.own_keys)
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON Schema of an entry of this type."""
+        rules = {"allOf": list(self.rules)} if self.rules else {}
+        return {**map_schema(self.keys), **rules}
 
     def is_named(self, text: str) -> bool:
         """Return whether this is what `type: text` means."""

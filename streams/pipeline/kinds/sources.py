@@ -17,7 +17,7 @@ from common.specs import (
     TimeUnit,
 )
 from common.yaml_positions import Map, Problems, Scalar, describe
-from streams.pipeline.kinds.stores import SERDES
+from streams.pipeline.kinds.stores import serde_key
 from streams.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
@@ -62,12 +62,8 @@ TIMESTAMP = Free(
     says=f"`{WALL_CLOCK}` or map",
     parts=_TIME.keys,
 )
-_KEY = Choice(
-    name="key", doc="how keys are written; default: as the processor says", choices=SERDES
-)
-_VALUE = Choice(
-    name="value", doc="how values are written; default: as the processor says", choices=SERDES
-)
+_KEY = serde_key("key", "how keys are written; default: as the processor says")
+_VALUE = serde_key("value", "how values are written; default: as the processor says")
 _RESET: Choice[OffsetReset] = Choice(
     name="auto_offset_reset",
     doc="where a task begins that has not committed yet",

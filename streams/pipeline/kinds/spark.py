@@ -33,6 +33,8 @@ Q = TypeVar("Q", bound=SparkSpec)
 _INTERVAL = re.compile(r"([1-9][0-9]*)\s*(s|sec|min|h)")
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3600}
 _VIEW = "input"
+_JSON: Format = "json"
+"""The one format whose values have columns."""
 
 _QUERY = Text(
     name="query",
@@ -106,6 +108,16 @@ _TABLES = Free(
 class _Spark(Kind[Q]):
     needs_spark = True
     takes_records_as_they_are = True
+    rules = (
+        {
+            "if": {
+                "properties": {_FORMAT.name: {"const": _JSON}},
+                "required": [_FORMAT.name],
+            },
+            "then": {"required": [_SCHEMA.name]},
+            "else": {"properties": {_SCHEMA.name: False}},
+        },
+    )
 
     def query(self, spec: Q) -> QuerySpec:
         """Return what Spark runs."""
@@ -210,9 +222,9 @@ def _as_json(spec: SparkSpec) -> dict[str, dict[str, Any]]:
 def _schema(fields: Fields, format_: Format, problems: Problems) -> str:
     schema = fields.text(_SCHEMA)
     is_given = fields.get(_SCHEMA.name) is not None
-    if format_ == "json" and not is_given:
+    if format_ == _JSON and not is_given:
         fields.require(_SCHEMA)
-    elif format_ != "json" and is_given:
+    elif format_ != _JSON and is_given:
         problems.add(fields.at(_SCHEMA.name), "schema belongs to format: json")
     return schema
 

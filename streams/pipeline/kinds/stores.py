@@ -9,6 +9,7 @@ from typing import Any, get_args
 from common.errors import ConfigError
 from common.fields import Fields
 from common.keys import Choice, Flag, Free, Key, Number, Schema, Text, map_schema, names
+from common.names import NAME_PATTERN
 from common.specs import BYTES, StoreSpec, StoreType
 from common.typed_json import as_json
 from common.yaml_positions import Items, Map, Problems, Value, describe
@@ -24,6 +25,11 @@ _MAKERS: Mapping[StoreType, Callable[..., StoreBuilder[Any, Any]]] = {
     "versioned_key_value": stores.versioned_key_value,
 }
 SERDES = tuple(name for name in dir(serdes) if isinstance(getattr(serdes, name), serdes.Serde))
+
+
+def serde_key(name: str, doc: str, default: str | None = None) -> Choice[str]:
+    """Return a key whose value is the name of a serde."""
+    return Choice(name=name, doc=doc, choices=SERDES, default=default, says="serde")
 
 
 def _time(name: str, doc: str) -> Number:
@@ -46,12 +52,13 @@ _NAME = Text(
     doc="what the processor asks for",
     about="what the processor asks for",
     required=True,
+    pattern=NAME_PATTERN,
 )
 _TYPE: Choice[StoreType] = Choice(
     name="type", doc="what kind of store it is", choices=get_args(StoreType), default="key_value"
 )
-_KEY = Choice(name="key", doc="the serde of keys", choices=SERDES, default=BYTES)
-_VALUE = Choice(name="value", doc="the serde of values", choices=SERDES, default=BYTES)
+_KEY = serde_key("key", "the serde of keys", default=BYTES)
+_VALUE = serde_key("value", "the serde of values", default=BYTES)
 _PERSISTENT = Flag(name="persistent", doc="on disk; otherwise in memory", default=True)
 _LOGGED = Flag(
     name="logged", doc="with a state topic, from which a new owner restores it", default=True

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from common.errors import ConfigError
 from common.fields import Fields
-from common.keys import Choice, Free, Number, Section
+from common.keys import Free, Number, Section
 from common.specs import BYTES, AsyncSettings, ClassSpec, FieldTime, Serdes, SourceSpec
 from common.yaml_positions import Problems, Scalar, describe
 from streams.engine.nodes import Supplier
@@ -30,15 +30,15 @@ from streams.pipeline.kinds.kind import (
     require_allowed,
 )
 from streams.pipeline.kinds.sources import NEEDS_JSON
-from streams.pipeline.kinds.stores import SERDES, STORES, read_stores, store_of
+from streams.pipeline.kinds.stores import STORES, read_stores, serde_key, store_of
 from streams.processor import AsyncProcessor, BatchProcessor, Processor
 from streams.sql.spec import Queries
 from streams.stores import StoreBuilder
 
-_KEY = Choice(name="key", doc="of keys that come in", choices=SERDES, default=BYTES)
-_VALUE = Choice(name="value", doc="of values that come in", choices=SERDES, default=BYTES)
-_OUT_KEY = Choice(name="out_key", doc="of keys that go out; default: `key`", choices=SERDES)
-_OUT_VALUE = Choice(name="out_value", doc="of values that go out; default: `value`", choices=SERDES)
+_KEY = serde_key("key", "of keys that come in", default=BYTES)
+_VALUE = serde_key("value", "of values that come in", default=BYTES)
+_OUT_KEY = serde_key("out_key", "of keys that go out; default: `key`")
+_OUT_VALUE = serde_key("out_value", "of values that go out; default: `value`")
 _SERDES = Section(
     name="serdes",
     doc="how keys and values are written in bytes",

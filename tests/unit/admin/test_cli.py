@@ -84,14 +84,14 @@ def _is_setting(line: str) -> bool:
 # --- init ---
 
 
-def test_init_writes_both_files_and_says_where(tmp_path: Path) -> None:
+def test_init_writes_the_samples_and_says_where(tmp_path: Path) -> None:
     result = pipeline("init", tmp_path / "new" / "folder")
     assert result.exit_code == 0
-    assert result.stdout.split() == [
-        "wrote",
-        f"{tmp_path}/new/folder/config.yaml",
-        "wrote",
-        f"{tmp_path}/new/folder/pipeline.yaml",
+    assert result.stdout.splitlines() == [
+        f"wrote {tmp_path}/new/folder/config.yaml",
+        f"wrote {tmp_path}/new/folder/pipeline.yaml",
+        f"wrote {tmp_path}/new/folder/schemas/config.schema.json",
+        f"wrote {tmp_path}/new/folder/schemas/pipeline.schema.json",
     ]
     for name in SAMPLE_NAMES:
         assert (tmp_path / "new" / "folder" / name).read_text() == sample(name)
@@ -102,7 +102,19 @@ def test_init_writes_to_the_current_folder_by_default(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert pipeline("init").exit_code == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "pipeline.yaml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "pipeline.yaml", "schemas"}
+
+
+@pytest.mark.parametrize("name", ["config", "pipeline"])
+def test_schema_prints_what_init_writes(name: str) -> None:
+    result = pipeline("schema", name)
+    assert (result.exit_code, result.stdout) == (0, sample(f"schemas/{name}.schema.json"))
+
+
+def test_schema_of_another_file_is_refused() -> None:
+    result = pipeline("schema", "suite")
+    assert result.exit_code == 2
+    assert "suite" in result.stderr
 
 
 def test_init_overwrites_nothing_and_names_what_is_there(tmp_path: Path) -> None:
