@@ -26,7 +26,7 @@ def jobmanager(
 ) -> None:
     """Run the JobManager: it creates the topics and balances the pipeline over TaskManagers.
 
-    When it ends (SIGTERM, Ctrl-C) the pipeline goes on; the next JobManager adopts what runs.
+    When it ends (SIGTERM, Ctrl-C) the pipeline keeps running; the next JobManager adopts what runs.
     Exit codes: 0 stopped, 2 wrong argument, file or topic, 3 Kafka is not there, 4 another
     JobManager took over.
     """

@@ -121,7 +121,7 @@ class JobManagerDaemon:
             self._inputs.stop()
             self._reports.close(1)
             self._reader.close()
-        logger.info("JobManager stopped; the pipeline goes on")
+        logger.info("JobManager stopped; the pipeline keeps running")
 
     def _log_isolation(self) -> None:
         if self._state.is_isolated is self._was_isolated:
@@ -129,10 +129,10 @@ class JobManagerDaemon:
         self._was_isolated = self._state.is_isolated
         if self._was_isolated:
             logger.warning(
-                "own heartbeats do not come back from Kafka: no TaskManager counts as down"
+                "own heartbeats are not read back from Kafka: no TaskManager is counted as down"
             )
         else:
-            logger.info("own heartbeats come back from Kafka again")
+            logger.info("own heartbeats are read back from Kafka again")
 
     def _lead(self, event: leadership.Event) -> None:
         """Carry out the commands of `Leadership`. Raises `SupersededError` if another one leads."""
@@ -144,8 +144,9 @@ class JobManagerDaemon:
                     self._write_sos(takes_over=False)
                 case StepDown(rival_epoch):
                     raise SupersededError(
-                        f"another JobManager of this job took over (epoch {rival_epoch}, this "
-                        f"one's is {self._leadership.epoch}). This one ends; the pipeline goes on."
+                        f"another JobManager of this job took over: its epoch is {rival_epoch}, "
+                        f"the epoch of this one was {self._leadership.epoch}. This process ends; "
+                        "the pipeline keeps running."
                     )
                 case SayGoodbye(epoch):
                     last = JobManagerBeat(epoch, 0, self._state.owners, leaving=True)
@@ -182,7 +183,7 @@ class JobManagerDaemon:
             message = self._codec.decode(record)
         except MalformedMessageError as error:
             self._rejected += 1
-            logger.warning("control message rejected", why=str(error), total=self._rejected)
+            logger.warning("control message rejected", reason=str(error), total=self._rejected)
             return
         match message:
             case Sos(epoch, author):
@@ -191,7 +192,7 @@ class JobManagerDaemon:
                 self._send(self._state.handle(Echoed()))
             case Threads(report) | Heartbeat(report):
                 if report.leaving and report.incarnation == self._state.live.get(report.tm_id):
-                    logger.info("TaskManager leaves", task_manager=report.tm_id)
+                    logger.info("TaskManager is leaving", task_manager=report.tm_id)
                 self._send(self._state.handle(Reported(report)))
 
     def _send(self, commands: list[Message]) -> None:
@@ -216,7 +217,7 @@ def _log(command: Message) -> None:
     match command:
         case Processors(tm_id, _, _, sequence, assign, revoke):
             logger.info(
-                "TaskManager commanded",
+                "command sent",
                 task_manager=tm_id,
                 sequence=sequence,
                 assign=[str(replica.task) for replica in assign],
@@ -228,7 +229,7 @@ def _log(command: Message) -> None:
             )
         case ReportRequest(tm_id, incarnation):
             logger.info(
-                "a full report was missed: asked for another one",
+                "a full report was missed: requested another one",
                 task_manager=tm_id,
                 incarnation=incarnation,
             )

@@ -15,7 +15,7 @@ from streams.engine.group_task import ProcessingFailedError
 from streams.engine.runtime import Call
 from streams.pipeline.kinds.registry import kind_of
 from streams.sql.spec import SparkLostError
-from streams.stores.rocksdb import (
+from streams.stores.rocksdb_directory import (
     StoreCorruptedError,
     StoreLockedError,
     StoreUnavailableError,

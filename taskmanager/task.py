@@ -13,7 +13,8 @@ from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from common.status import TaskState
-from streams.engine.group_task import Figures, GroupTask, ProcessingFailedError, Step
+from streams.engine.figures import Figures
+from streams.engine.group_task import GroupTask, ProcessingFailedError, Step
 from streams.engine.outputs import OutputColumns, described
 from streams.engine.runtime import Call
 from streams.engine.user_errors import reason

@@ -163,7 +163,7 @@ class PipelineThreadState:
         silent_ms = tick.now_ms - tick.heard_ms
         if silent_ms > self._lease_ms:
             # By now, the JobManager has given the tasks to other owners, who have fenced these.
-            lost = Release(f"the lease ran out: no sign of the driver for {silent_ms} ms", False)
+            lost = Release(f"the lease expired: no sign of the driver for {silent_ms} ms", False)
             for entry in list(self._entries.values()):
                 self._release(entry, lost)
         self._passed_ms += passed_ms

@@ -20,7 +20,8 @@ from common.suggest import did_you_mean
 from streams import serdes
 from streams.builder import TopologyBuilder
 from streams.engine.arguments import require_int
-from streams.engine.group_task import Figures, GroupTask
+from streams.engine.figures import Figures
+from streams.engine.group_task import GroupTask
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.outputs import OutputColumns
 from streams.engine.recent import WINDOW_MS, RecentCount
@@ -247,7 +248,7 @@ class TopologyTestDriver:
         return self._globals[key, name]
 
     def _show(self, name: str, task: GroupTask) -> None:
-        for store_name, store in task.runtime.stores.items():
+        for store_name, store in task.runtime.nodes.stores.items():
             self._stores.setdefault(store_name, []).append((name, store))
 
     def __enter__(self) -> TopologyTestDriver:

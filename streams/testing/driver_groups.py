@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from common.record_batch import OutputRecord, RecordBatch
+from streams.engine.figures import Figures
 from streams.engine.global_task import GlobalTask
-from streams.engine.group_task import Figures, GroupTask, ProcessingFailedError
+from streams.engine.group_task import GroupTask, ProcessingFailedError
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.outputs import OutputColumns, OutputTopics
+from streams.engine.task_environment import TaskEnvironment
 from streams.engine.user_errors import Explanation
 from streams.errors import StreamsError
 from streams.group_settings import GroupSettings
@@ -59,13 +61,15 @@ class RunningGroup:
             group,
             self._partitions,
             settings,
-            application_id=application_id,
-            task_id=self._task_id,
-            number=TASK,
-            stores=self._stores,
-            output_topics=driver,
-            clock_ms=lambda: driver.now_ms,
-            global_stores={follower.name: follower.task.view for follower in followers},
+            TaskEnvironment(
+                application_id=application_id,
+                task_id=self._task_id,
+                number=TASK,
+                stores=self._stores,
+                output_topics=driver,
+                clock_ms=lambda: driver.now_ms,
+                global_stores={follower.name: follower.task.view for follower in followers},
+            ),
         )
         for follower in followers:
             follower.users.append(self)

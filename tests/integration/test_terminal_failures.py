@@ -119,7 +119,7 @@ def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) 
             thread.assign(replica)
     reason = run_until_failed(thread)
     assert reason.startswith(f"{job.config.source_topic}[0]: ")
-    assert "the offset to go on at is not in the topic: its record was deleted" in reason
+    assert "the offset to continue from is not in the topic: its record was deleted" in reason
     assert job.committed() == 3
     assert_goes_on(job, thread)
 

@@ -132,7 +132,7 @@ def _report(report: Report) -> str:
     if report.base is None:
         return f"report: {_facts(report)}; tasks: {_list(report.tasks)}"
     closed = ", ".join(map(str, report.closed)) or "none"
-    return f"news: {_facts(report)}; tasks: {_list(report.tasks)}; closed: {closed}"
+    return f"difference: {_facts(report)}; tasks: {_list(report.tasks)}; closed: {closed}"
 
 
 def _facts(report: Report) -> str:

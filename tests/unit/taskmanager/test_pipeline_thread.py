@@ -15,7 +15,7 @@ from common.specs import ClassSpec, ForwardSpec, ProcessorSpec
 from common.status import TaskState
 from streams.engine.group_task import ProcessingFailedError
 from streams.engine.runtime import Call
-from streams.stores.rocksdb import StoreCorruptedError
+from streams.stores.rocksdb_directory import StoreCorruptedError
 from taskmanager import channel_messages
 from taskmanager.background import PARALLEL_CALLS
 from taskmanager.pipeline_thread import CHECK_INTERVAL_S
