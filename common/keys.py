@@ -35,7 +35,7 @@ class Key:
 
     @property
     def kind(self) -> str:
-        """What the value is, for the reference."""
+        """The kind of value, for the reference."""
         raise NotImplementedError
 
     @property
@@ -176,7 +176,7 @@ class Section(Key):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free(Key):
-    """Anything else: code reads it, and `of` is its JSON Schema; `parts` are keys inside of it.
+    """Any other value: code reads it, and `of` is its JSON Schema; `parts` are keys inside of it.
 
     `says` is its kind, for the reference.
     """

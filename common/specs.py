@@ -1,4 +1,4 @@
-"""What processors do, as values: one dataclass for each `type` of pipeline.yaml.
+"""Specs say what processors do, as values: one dataclass for each `type` of pipeline.yaml.
 
 `streams/pipeline/kinds/` says how each is read, checked and run.
 """
@@ -113,7 +113,7 @@ class PatternSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorSpec:
-    """What any processor has, times in ms; `GroupSettings` explains `max_task_idle_ms`.
+    """The fields of all processors, times in ms; `GroupSettings` explains `max_task_idle_ms`.
 
     `type` is the text in pipeline.yaml. A `sole_store` has the state topic of the processor.
     """
@@ -132,7 +132,7 @@ class ProcessorSpec:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What the user says about what it does."""
+        """The parameters that the user sets, by name."""
         return {}
 
     @property
@@ -202,7 +202,7 @@ BuiltInSpec = ForwardSpec | SumSpec | CountSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSpec(ProcessorSpec):
-    """What processors have that Spark runs; `schema` is the DDL of the values of `format: json`."""
+    """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`."""
 
     format: Format = "string"
     schema: str = ""

@@ -1,4 +1,4 @@
-"""What a type of processors is: its keys, its checks, what it needs, and how its tasks run."""
+"""A descriptor of a type of processors: its keys, checks and needs, and how its tasks run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ S = TypeVar("S", bound=ProcessorSpec)
 
 NO_LIMIT = 2**31 - 1
 CODE_PATTERN = r"^[^:\s]+:[^:.\s]+$"
-"""What is no reference to code does not match this; `form_problem` refuses more."""
+"""Every reference to code matches this, for JSON Schema; `form_problem` refuses more."""
 
 _NAMES_OF: Schema = {
     "type": "array",
@@ -141,7 +141,7 @@ class Unit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What checks may use: Spark only with `queries`; `imports_classes` is for users' classes."""
+    """The means of a check: Spark with `queries`, users' classes with `imports_classes`."""
 
     config: Config
     queries: Queries | None = None
@@ -158,11 +158,11 @@ class Kind(Generic[S]):
     config: ClassVar[Key] = NO_CONFIG
     """The key `config`."""
     rules: ClassVar[Sequence[Schema]] = ()
-    """What its keys demand of each other, as JSON Schema."""
+    """Conditions between its keys, as JSON Schema."""
     type_pattern: ClassVar[str | None] = None
-    """What its `type:` matches if that is not the spec's type."""
+    """The pattern of its `type:`, unless that is the spec's type."""
     type_form: ClassVar[str] = ""
-    """What its `type:` looks like then, for messages."""
+    """The form of its `type:` in that case, for messages."""
     is_inline: ClassVar[bool] = False
     """Whether its turns run no user code and take little of the loop's time."""
     needs_spark: ClassVar[bool] = False

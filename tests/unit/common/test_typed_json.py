@@ -1,4 +1,4 @@
-"""JSON of dataclasses: what is written is read again, and nothing else is."""
+"""JSON of dataclasses: values survive writing and reading, and other data is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from common.specs import (
 from common.typed_json import as_json, from_json
 
 
-def test_what_has_its_default_is_left_out() -> None:
+def test_fields_with_their_defaults_are_left_out() -> None:
     spec = SqlSpec(query="q", tables={"t": TableSpec(format="csv", refresh_s=60)})
     assert as_json(spec) == {"query": "q", "tables": {"t": {"format": "csv", "refresh_s": 60}}}
     assert as_json(SumSpec()) == {}
@@ -67,6 +67,6 @@ def test_a_spec_is_read_only_from_an_object(type_: str) -> None:
         (StoreSpec, {"name": "x", "retention_ms": -1}, "retention_ms"),
     ],
 )
-def test_what_no_one_wrote_is_refused(type_: Any, data: Any, message: str) -> None:
+def test_data_that_does_not_fit_the_type_is_refused(type_: Any, data: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_json(type_, data, "spec")
