@@ -14,14 +14,16 @@ from admin import status as cluster
 from admin.broker.command import broker_app
 from admin.describe import mermaid, overview
 from admin.init import write_samples
+from admin.schema import SchemaName, schema_text
 from common import logs
 from common.cli import run_command
 from common.config import Config, load_config
 from common.errors import ConfigError
-from common.nodes import ON_SPARK, Topology
+from common.pipeline import Pipeline
 from common.suggest import counted
-from common.topics import control_topics, data_topics
+from common.topics import control_topics
 from streams.engine.user_code import UserCode
+from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import check_pipeline_file, load_pipeline
 from streams.testing.driver import start_problem
 
@@ -51,7 +53,10 @@ def _common() -> None:
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to.")] = Path("."),
 ) -> None:
-    """Write a sample config.yaml and pipeline.yaml; existing files stay untouched."""
+    """Write a sample config.yaml and pipeline.yaml, and the schemas that editors check them by.
+
+    Existing files stay untouched.
+    """
     for path in write_samples(folder):
         typer.echo(f"wrote {path}")
 
@@ -75,8 +80,8 @@ def validate(
     Imports the code that the pipeline names, and starts each processor of it once, unless
     --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check.
     """
-    settings, topology = _load(config, pipeline, with_classes=True, with_init=with_init)
-    if any(node.type in ON_SPARK for node in topology.nodes):
+    settings, loaded = _load(config, pipeline, with_classes=True, with_init=with_init)
+    if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
         # Imported late: Spark takes a while, and most commands do not need it.
         from streams.sql.local import LocalQueries
 
@@ -85,9 +90,12 @@ def validate(
             settings,
             LocalQueries(UserCode.of(settings), settings.tables, settings.spark.conf),
         )
-    topics = (*data_topics(settings, topology), *control_topics(settings))
-    tasks = settings.topic_names.tasks(topology, settings.parallelism)
-    counts = {"processor": len(topology.nodes), "task": len(tasks), "topic": len(topics)}
+    topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))
+    counts = {
+        "processor": len(loaded.processors),
+        "task": len(loaded.tasks),
+        "topic": len(topics),
+    }
     typer.echo(f"ok: {', '.join(counted(count, noun) for noun, count in counts.items())}")
 
 
@@ -101,11 +109,23 @@ def describe(
     ] = False,
 ) -> None:
     """Show the graph, the topics and the tasks that the two files make."""
-    settings, topology = _load(config, pipeline)
+    settings, loaded = _load(config, pipeline)
     if as_mermaid:
-        typer.echo(mermaid(settings, topology))
+        typer.echo(mermaid(loaded))
     else:
-        _show(overview(settings, topology))
+        _show(overview(settings, loaded))
+
+
+@app.command()
+@run_command
+def schema(
+    name: Annotated[SchemaName, typer.Argument(help="Which file the schema is for.")],
+) -> None:
+    """Print the JSON Schema of config.yaml or pipeline.yaml, for editors.
+
+    It checks one value at a time; `pipeline validate` also checks how they fit together.
+    """
+    typer.echo(schema_text(name), nl=False)
 
 
 @app.command()
@@ -207,7 +227,7 @@ def _show(content: RenderableType) -> None:
 
 def _load(
     config: Path, pipeline: Path, *, with_classes: bool = False, with_init: bool = False
-) -> tuple[Config, Topology]:
+) -> tuple[Config, Pipeline]:
     try:
         settings = load_config(config)
     except ConfigError as error:

@@ -31,7 +31,7 @@ def jobmanager(
     JobManager took over.
     """
     settings = load_config(config)
-    topology = load_pipeline(pipeline, settings)
+    loaded = load_pipeline(pipeline, settings)
     logs.configure(settings.log_format, settings.log_level, settings.modules)
     raise_limit()
-    JobManagerDaemon(settings, topology, context.obj).run()
+    JobManagerDaemon(settings, loaded, context.obj).run()

@@ -28,10 +28,10 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.nodes import Topology
+from common.pipeline import Pipeline
 from common.stop_signals import StopSignals
 from common.tick import Tick
-from common.topics import control_topics, data_topics
+from common.topics import control_topics
 from jobmanager import leadership
 from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.input_watch import InputWatch
@@ -61,7 +61,7 @@ logger = structlog.get_logger()
 class JobManagerDaemon:
     """Runs one JobManager until it is asked to stop or another one takes over."""
 
-    def __init__(self, config: Config, topology: Topology, signals: StopSignals) -> None:
+    def __init__(self, config: Config, pipeline: Pipeline, signals: StopSignals) -> None:
         """Connect and create the topics.
 
         Raises `UnavailableError` if no broker answers, `ConfigError` if existing topics do
@@ -72,26 +72,27 @@ class JobManagerDaemon:
         self._names = config.topic_names
         admin = Admin(config)
         admin.check_broker()
-        topology = with_topics_of_patterns(topology, config, admin)
-        check_parallelism(topology, config, admin)
-        topology = with_partitions(topology, config, admin)
-        check_state_topics(topology, config, admin)
-        created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))
+        pipeline = with_topics_of_patterns(pipeline, config, admin)
+        check_parallelism(pipeline, admin)
+        pipeline = with_partitions(pipeline, admin)
+        check_state_topics(pipeline, admin)
+        data_topics = pipeline.data_topics(config.replication_factor)
+        created = admin.ensure_topics((*control_topics(config), *data_topics))
         logger.info("topics are ready", created=created)
         self._codec = Codec(self._names, reads_figures=False)
         names = self._names
         topics = [names.threads_jm, names.threads_tm, names.heartbeat]
         self._reader = ControlReader(config, topics, asker=admin)
         self._reports = ReportWriter(config)
-        self._purger = ArcPurger(config, topology)
-        self._inputs = InputWatch(topology, config, admin)
+        self._purger = ArcPurger(config, pipeline)
+        self._inputs = InputWatch(pipeline, config, admin)
         self._writer: CommandWriter | None = None
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
         self._rejected = 0
         self._was_isolated = False
         self._state = JobManagerState(
-            replicas(topology, names, config.parallelism, config.num_standby_replicas),
+            replicas(pipeline, config.num_standby_replicas),
             config.tm_number,
             config.heartbeat_interval_ms,
         )

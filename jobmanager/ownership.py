@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from common.messages import ProcessorReplica
-from common.nodes import TaskId
 from common.reported_tasks import ReportedTasks
+from common.tasks import TaskId
 
 
 class TaskPhase(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from jobmanager.load_balancer import balance, place_standbys
 from jobmanager.ownership import LiveTaskManager, OwnedTask
 

@@ -16,8 +16,8 @@ from common.messages import (
     Report,
     ReportRequest,
 )
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.tick import Tick
 from jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from jobmanager.heartbeat_controller import HeartbeatController

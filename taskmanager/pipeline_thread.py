@@ -10,8 +10,8 @@ from collections import deque
 import structlog
 
 from common.messages import ProcessorReplica
-from common.nodes import TaskId
 from common.status import TaskStatus
+from common.tasks import TaskId
 from taskmanager import channel_messages
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Pool

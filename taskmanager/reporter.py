@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from common.messages import FULL_BEATS, Report
-from common.nodes import TaskId
 from common.status import TaskStatus
+from common.tasks import TaskId
 
 
 class Reporter:

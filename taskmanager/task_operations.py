@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common.errors import EngineError
-from common.nodes import TaskId
+from common.tasks import TaskId
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Operation, Pool
 from taskmanager.running_task import RunningTask, TaskContext, Turn

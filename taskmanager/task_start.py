@@ -14,7 +14,7 @@ from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
-from common.nodes import OnError
+from common.processors import OnError
 from common.status import TaskState
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import NodeGroup

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from common.messages import MISSED_BEATS
-from common.nodes import TaskId
+from common.tasks import TaskId
 from taskmanager.task_entry import Phase, Release, TaskEntry
 from taskmanager.thread_events import (
     AbandonCall,

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from common.errors import EngineError, PipelineError
-from common.nodes import OnError
+from common.processors import OnError
 from common.record_batch import OutputRecord, RecordBatch
 from streams.engine.dead_letters import dead_letter
 from streams.engine.figures import Figures

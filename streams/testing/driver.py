@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from common.config import Config, load_config
 from common.messages import replicas
-from common.nodes import ON_SPARK, SOURCE, ProcessorNode
-from common.nodes import Topology as Nodes
+from common.pipeline import Pipeline
+from common.processors import SOURCE, PipelineProcessor
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from streams import serdes
@@ -30,6 +30,7 @@ from streams.engine.user_code import UserCode
 from streams.engine.user_errors import reason
 from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
 from streams.group_settings import GroupSettings
+from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.patterns import with_matching_topics
 from streams.pipeline.units import group_of, settings_of, sharing_key
@@ -149,22 +150,22 @@ class TopologyTestDriver:
         """
         loaded = load_config(Path(config))
         # One task each, even if an internal topic sets its own number of partitions.
-        found = replace(load_pipeline(Path(pipeline), loaded), partitions={})
-        found = with_matching_topics(found, partitions or {}, loaded.topic_names)
-        return cls._of_nodes(found, loaded, partitions or {}, initial_wall_clock_ms)
+        found = replace(load_pipeline(Path(pipeline), loaded), partitions={}, parallelism=1)
+        found = with_matching_topics(found, partitions or {})
+        return cls._of_pipeline(found, loaded, partitions or {}, initial_wall_clock_ms)
 
     @classmethod
-    def _of_nodes(
+    def _of_pipeline(
         cls,
-        topology: Nodes,
+        pipeline: Pipeline,
         config: Config,
         partitions: Mapping[str, int] = {},
         initial_wall_clock_ms: int = 0,
     ) -> TopologyTestDriver:
         code = UserCode.of(config)
-        units = replicas(topology, config.topic_names, 1)
+        units = replicas(pipeline)
         queries = None
-        if any(unit.type in ON_SPARK for unit in units):
+        if any(kind_of(unit.spec).needs_spark for unit in units):
             # Imported late: Spark takes a while to import, and most pipelines do not need it.
             from streams.sql.local import LocalQueries
 
@@ -473,15 +474,16 @@ class TopologyTestDriver:
             raise StreamsError("the driver is closed")
 
 
-def start_problem(node: ProcessorNode, config: Config) -> str:
-    """Make the processors of a node of pipeline.yaml, and run `init` and `close`.
+def start_problem(processor: PipelineProcessor, config: Config) -> str:
+    """Make a processor of pipeline.yaml as its tasks would, and run `init` and `close`.
 
-    Their stores are empty and in memory. Returns what is wrong and where in user code, or "".
+    Its stores are empty and in memory. Returns what is wrong and where in user code, or "".
     """
     # The topics that a pattern will match are not known here, and `init` does not see them.
-    nodes = Nodes((node if node.from_ else replace(node, from_=(SOURCE,)),))
+    known = processor if processor.from_ else replace(processor, from_=(SOURCE,))
     try:
-        TopologyTestDriver._of_nodes(nodes, config).close()
+        pipeline = Pipeline((known,), config.topic_names, parallelism=1)
+        TopologyTestDriver._of_pipeline(pipeline, config).close()
     except Exception as error:
         return reason(error)
     return ""

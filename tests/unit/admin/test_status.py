@@ -21,8 +21,8 @@ from common.messages import (
     JobManagerBeat,
     Report,
 )
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 
 NOW_MS = 1_000_000
 INTERVAL_MS = 1000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from common.messages import HeartbeatEvent, Message, Processors, Refused, Report, ReportRequest
-from common.nodes import TaskId
 from common.status import TaskState
+from common.tasks import TaskId
 from tests.unit.jobmanager.leader import EPOCH, Leader, assigned, revoked, settled, status, task
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from jobmanager.load_balancer import balance
 
 
