@@ -1,4 +1,4 @@
-"""`pipeline describe`: the graph, the topics and the tasks, for a terminal or as Mermaid."""
+"""The graph, the topics and the tasks of a pipeline, for a terminal or as Mermaid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pipeline status`: which daemons are up and how the tasks are doing."""
+"""The status of a running pipeline: which daemons are up and how the tasks are doing."""
 
 from __future__ import annotations
 

@@ -66,6 +66,14 @@ MAY_IMPORT = {
     ),
     "admin": (
         "admin/broker",
+        "admin/commands",
+        "streams/pipeline",
+        "streams/testing",
+        "common",
+        "common/kafka",
+    ),
+    "admin/commands": (
+        "admin",
         "streams/backfill",
         "streams/engine",
         "streams/pipeline",
@@ -73,7 +81,6 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/testing",
         "common",
-        "common/kafka",
     ),
     "admin/broker": ("admin", "common"),
     "admin/quickstart": ("admin", "admin/broker", "streams/pipeline", "common", "common/kafka"),
@@ -87,6 +94,8 @@ PACKAGES = {folder for folder in MAY_IMPORT if "/" not in folder}
 CORES = (
     "jobmanager/state.py",
     "jobmanager/leadership.py",
+    "jobmanager/ownership.py",
+    "jobmanager/placement.py",
     "jobmanager/load_balancer.py",
     "jobmanager/heartbeat_controller.py",
     "taskmanager/state.py",

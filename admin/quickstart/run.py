@@ -14,13 +14,13 @@ from admin.broker.local_cluster import LocalCluster
 from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
 from admin.daemons import Daemon, command_path
-from admin.init import sample
 from admin.quickstart import outage
 from admin.quickstart.display import Display
 from admin.quickstart.flights import Flights, fetch_flights, read_flights
 from admin.quickstart.flow import LOAD_S, Flow
 from admin.quickstart.report import report
 from admin.quickstart.verdict import OutRecord, Verdict, expect, judge
+from admin.samples import sample
 from admin.signals import Signals
 from common.config import Config, load_config
 from common.errors import UnavailableError

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from admin.cli import app
-from admin.init import SAMPLE_NAMES, sample
+from admin.samples import SAMPLE_NAMES, sample
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, PipelineError, SupersededError, UnavailableError

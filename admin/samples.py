@@ -1,4 +1,4 @@
-"""`pipeline init`: the sample files to start from, and the schemas that editors check them by."""
+"""The sample files to start from, and the schemas that editors check them by."""
 
 from __future__ import annotations
 
