@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +26,6 @@ from common.yaml_positions import (
     read_yaml,
 )
 from streams import (
-    ReadRecord,
     SerializationError,
     TestOutputTopic,
     TopologyTestDriver,
@@ -41,6 +38,7 @@ from streams.pipeline.kinds.stores import SERDES
 from streams.serdes import Serde
 from streams.stores import SessionStore, ValueAndTimestamp, VersionedRecord, WindowStore
 from streams.stores.layout import MAX_TIME
+from streams.testing.suite_values import is_same, shown, text_of, to_bytes
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
@@ -233,10 +231,10 @@ class _Run:
         headers = _headers(fields.get("headers"), problems)
         problems.raise_if_any()
         self._driver.create_input_topic(topic).pipe_input(
-            _to_bytes(plain(fields.get("key")), key_serde),
-            _to_bytes(plain(fields.get("value")), value_serde),
+            to_bytes(plain(fields.get("key")), key_serde),
+            to_bytes(plain(fields.get("value")), value_serde),
             fields.number_or_none(_TIMESTAMP),
-            [(name, _to_bytes(value, None)) for name, value in headers],
+            [(name, to_bytes(value, None)) for name, value in headers],
         )
 
     def _assert(self, fields: Fields, problems: Problems) -> None:
@@ -254,12 +252,12 @@ class _Run:
         problems.raise_if_any()
         key_serde, value_serde = self._serdes.get(topic, (None, None))
         shown = [
-            _shown(record, wanted[index] if index < len(wanted) else {}, key_serde, value_serde)
+            shown(record, wanted[index] if index < len(wanted) else {}, key_serde, value_serde)
             for index, record in enumerate(found)
         ]
-        if not _is_same(shown, wanted):
+        if not is_same(shown, wanted):
             why = f" yet, as {output.held_back}" if not found and output.held_back else ""
-            raise _MismatchError(f"{name} has {_text(shown)}{why}, expected {_text(wanted)}")
+            raise _MismatchError(f"{name} has {text_of(shown)}{why}, expected {text_of(wanted)}")
 
     def _check_store(self, fields: Fields) -> None:
         name = fields.text(_STORE)
@@ -270,8 +268,8 @@ class _Run:
             found = _content(store, key)
         except SerializationError:
             # The keys of built-in types, and of classes without serdes, are bytes.
-            found = _content(store, _to_bytes(key, None))
-        if not _is_same(found, wanted):
+            found = _content(store, to_bytes(key, None))
+        if not is_same(found, wanted):
             raise _MismatchError(f"{name} has {found!r} for {key!r}, expected {wanted!r}")
 
 
@@ -362,78 +360,8 @@ def _headers(value: Value | None, problems: Problems) -> list[tuple[str, Any]]:
     return found
 
 
-def _shown(
-    record: ReadRecord,
-    wanted: Mapping[str, Any],
-    key_serde: Serde[Any] | None,
-    value_serde: Serde[Any] | None,
-) -> dict[str, Any]:
-    """Return the wanted fields of a record; key and value if the record was not expected."""
-    names = list(wanted) or ["key", "value"]
-    shown: dict[str, Any] = {}
-    for name in names:
-        match name:
-            case "key":
-                shown[name] = _from_bytes(record.key, wanted.get(name), key_serde)
-            case "value":
-                shown[name] = _from_bytes(record.value, wanted.get(name), value_serde)
-            case "headers":
-                shown[name] = _shown_headers(record.headers, wanted["headers"])
-            case _:
-                shown[name] = getattr(record, name)
-    return shown
-
-
-def _shown_headers(
-    headers: Iterable[tuple[str, bytes | None]], wanted: list[tuple[str, Any]]
-) -> list[tuple[str, Any]]:
-    """Return headers, each in the form of the wanted header at the same position."""
-    likes = chain((like for _, like in wanted), repeat(None))
-    return [
-        (name, _from_bytes(data, like, None))
-        for (name, data), like in zip(headers, likes, strict=False)
-    ]
-
-
-def _is_same(found: Any, wanted: Any) -> bool:
-    """Whether two values are deeply equal; 1, 1.0 and true are not equal to each other."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        keys = found.keys()
-        return keys == wanted.keys() and all(_is_same(found[key], wanted[key]) for key in keys)
-    if isinstance(found, list | tuple) and type(found) is type(wanted):
-        return len(found) == len(wanted) and all(map(_is_same, found, wanted))
-    kinds = {type(found), type(wanted)}
-    return bool(found == wanted) and not (len(kinds) > 1 and kinds <= {bool, int, float})
-
-
 def _told(error: Exception) -> str:
     """Return the description of an error."""
     if isinstance(error, _MismatchError):
         return str(error)
     return f"{type(error).__name__}: {error}{Explanation(error).where}"
-
-
-def _to_bytes(value: Any, serde: Serde[Any] | None) -> bytes | None:
-    """Return a value of the suite as it is in a topic: text, decimal text, or JSON."""
-    if value is None:
-        return None
-    if serde is not None:
-        return serde.serialize(value)
-    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
-
-
-def _from_bytes(data: bytes | None, wanted: Any, serde: Serde[Any] | None) -> Any:
-    """Return the content of a topic in the form of the value that it is compared with."""
-    if data is None:
-        return None
-    if serde is not None:
-        return serde.deserialize(data)
-    read: Callable[[bytes], Any] = bytes.decode if isinstance(wanted, str | None) else json.loads
-    try:
-        return read(data)
-    except ValueError:
-        return data
-
-
-def _text(records: list[dict[str, Any]]) -> str:
-    return json.dumps(records, ensure_ascii=False, default=repr) if records else "no records"
