@@ -38,7 +38,7 @@ from streams.pipeline.kinds.stores import SERDES
 from streams.serdes import Serde
 from streams.stores import SessionStore, ValueAndTimestamp, VersionedRecord, WindowStore
 from streams.stores.layout import MAX_TIME
-from streams.testing.suite_values import is_same, shown, text_of, to_bytes
+from streams.testing.suite_values import is_same, shown_as, text_of, to_bytes
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
@@ -252,7 +252,7 @@ class _Run:
         problems.raise_if_any()
         key_serde, value_serde = self._serdes.get(topic, (None, None))
         shown = [
-            shown(record, wanted[index] if index < len(wanted) else {}, key_serde, value_serde)
+            shown_as(record, wanted[index] if index < len(wanted) else {}, key_serde, value_serde)
             for index, record in enumerate(found)
         ]
         if not is_same(shown, wanted):
