@@ -6,6 +6,7 @@ from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes,
 from common.nodes import OnError
 from streams import serdes, stores
 from streams.builder import TopologyBuilder
+from streams.dsl import windows
 from streams.dsl.emit import Emit
 from streams.dsl.streams_builder import StreamsBuilder
 from streams.engine.node_group import NodeGroup
@@ -84,4 +85,5 @@ __all__ = [
     "WallclockTimestampExtractor",
     "serdes",
     "stores",
+    "windows",
 ]

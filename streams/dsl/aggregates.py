@@ -8,7 +8,7 @@ once more before they are called.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,35 +30,43 @@ NULL_KEY_OR_VALUE = "null key or value"
 class AggregateFunctions:
     """The functions of an aggregate: `initializer()` and `adder(key, value, aggregate)`.
 
-    Without an initializer, the first value is the first aggregate. `subtractor` is for tables:
-    it takes a value out of an aggregate.
+    `subtractor`, for tables, takes a value out of an aggregate. `merger(key, a, b)`, for sessions,
+    makes one aggregate of two; the first of them may be what `initializer` returned.
     """
 
-    initializer: Initializer | None
+    initializer: Initializer
     adder: Adder
     subtractor: Adder | None = None
+    merger: Adder | None = None
 
     def first(self, key: Any, value: Any) -> Any:
         """Return the aggregate of one value."""
-        if self.initializer is None:
-            return value
         return self.adder(key, value, self.initializer())
 
 
 def counting() -> AggregateFunctions:
     """Return the functions that count."""
-    return AggregateFunctions(_zero, _plus_one, _minus_one)
+    return AggregateFunctions(_zero, _plus_one, _minus_one, _sum)
 
 
 def reducing(reducer: Reducer, subtractor: Reducer | None = None) -> AggregateFunctions:
     """Return the functions that combine an aggregate with a value of the same type."""
-    return AggregateFunctions(
-        None, _of_reducer(reducer), None if subtractor is None else _of_reducer(subtractor)
-    )
+
+    def add(key: Any, value: Any, aggregate: Any) -> Any:
+        return value if aggregate is None else reducer(aggregate, value)
+
+    def subtract(key: Any, value: Any, aggregate: Any) -> Any:
+        assert subtractor is not None
+        return subtractor(aggregate, value)
+
+    def merge(key: Any, a: Any, b: Any) -> Any:
+        return b if a is None else reducer(a, b)
+
+    return AggregateFunctions(_nothing, add, None if subtractor is None else subtract, merge)
 
 
-def _of_reducer(reducer: Reducer) -> Adder:
-    return lambda key, value, aggregate: reducer(aggregate, value)
+def _nothing() -> None:
+    return None
 
 
 def _zero() -> int:
@@ -73,11 +81,15 @@ def _minus_one(key: Any, value: Any, count: int) -> int:
     return count - 1
 
 
+def _sum(key: Any, a: int, b: int) -> int:
+    return a + b
+
+
 @dataclass(frozen=True, slots=True)
 class AggregateStream(Materialized):
     """Aggregates the values of each key of a stream."""
 
-    functions: AggregateFunctions = AggregateFunctions(None, _plus_one)
+    functions: AggregateFunctions = field(default_factory=counting)
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor]:
         """Return the function that makes the processor."""
@@ -135,7 +147,7 @@ def kept(store: TableReader, key: Any) -> Any:
 class AggregateTable(Materialized):
     """Aggregates the values of each group of a table; `functions` has a subtractor."""
 
-    functions: AggregateFunctions = AggregateFunctions(None, _plus_one)
+    functions: AggregateFunctions = field(default_factory=counting)
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor]:
         """Return the function that makes the processor."""

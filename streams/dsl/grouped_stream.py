@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from streams import serdes
-from streams.dsl.aggregates import (
-    AggregateFunctions,
-    AggregateStream,
-    counting,
-    reducing,
-)
-from streams.dsl.graph import Graph, Operation, Step, call
+from streams.dsl.aggregates import AggregateFunctions, AggregateStream, counting, reducing
+from streams.dsl.cogrouped_stream import CogroupedStream
+from streams.dsl.emit import Emit
+from streams.dsl.graph import call
+from streams.dsl.grouped import Grouped, TableMaker, add_stateful
 from streams.dsl.stream_steps import StreamSteps
-from streams.dsl.table_values import StoredValues, TableValues
+from streams.dsl.table_values import StoredValues
+from streams.dsl.window_aggregates import Windows
+from streams.dsl.windowed_stream import WindowedStream, check_windows
 from streams.serdes import Serde
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class TableMaker(Protocol[T_co]):
-    """Makes the table of a step; the class `Table`."""
-
-    def __call__(
-        self, graph: Graph, step: Step, values: TableValues, is_versioned: bool = False
-    ) -> T_co: ...
-
-
-class GroupedStream(Generic[T]):
+class GroupedStream(Grouped, Generic[T]):
     """A stream by key, ready to be aggregated; `group_by_key` and `group_by` make it.
 
     Records without a key or a value are dropped, and counted.
@@ -47,11 +38,8 @@ class GroupedStream(Generic[T]):
         value_serde: Serde[Any] | None,
     ) -> None:
         """For the DSL itself; `name` is that of the repartition, if there is one."""
-        self.stream = stream
+        super().__init__(stream, name, key_serde, value_serde)
         self.table = table
-        self._name = name
-        self._key_serde = key_serde
-        self._value_serde = value_serde
 
     def count(
         self,
@@ -77,7 +65,7 @@ class GroupedStream(Generic[T]):
         The first value of a key is its first aggregate.
         """
         call(reducer, "reduce", "a function of aggregate and value", name)
-        serde = value_serde or self._value_serde or self.step().value_serde
+        serde = value_serde or self.value_serde
         return self._aggregate("reduce", reducing(reducer), name, serde, history_retention_ms)
 
     def aggregate(
@@ -97,15 +85,33 @@ class GroupedStream(Generic[T]):
         """
         call(initializer, "aggregate", "a function without arguments to begin with", name)
         call(adder, "aggregate", "a function of key, value and aggregate", name)
-        serde = value_serde or self.stream.graph.value_serde
+        serde = value_serde or self.graph.value_serde
         functions = AggregateFunctions(initializer, adder)
         return self._aggregate("aggregate", functions, name, serde, history_retention_ms)
 
-    def step(self) -> Step:
-        """Return the step whose records are in the partitions of their keys."""
-        return self.stream.keyed(
-            self._name, key_serde=self._key_serde, value_serde=self._value_serde
-        )
+    def windowed_by(
+        self,
+        windows: Windows,
+        *,
+        emit: Emit = Emit.ON_WINDOW_UPDATE,
+        late_to: str | None = None,
+    ) -> WindowedStream[T]:
+        """Group the records by window as well; `streams.windows` makes windows.
+
+        `emit` says when results come: with each record, or once when a window closes. Records for
+        windows that have closed go to the topic `late_to`, once per window; their headers
+        `__streams.late.…` have the reason, the step, the window and stream time. Without `late_to`,
+        they are dropped and counted.
+        """
+        check_windows(windows, emit, late_to)
+        return WindowedStream(self, self.table, windows, emit, late_to)
+
+    def cogroup(self, adder: Callable[[Any, Any, Any], Any]) -> CogroupedStream[T]:
+        """Begin to aggregate several grouped streams into one table (KIP-150).
+
+        `adder(key, value, aggregate)` adds the records of this stream.
+        """
+        return CogroupedStream(self.table, [(self, adder)])
 
     def _aggregate(
         self,
@@ -115,33 +121,15 @@ class GroupedStream(Generic[T]):
         value_serde: Serde[Any],
         history_retention_ms: int | None,
     ) -> T:
-        graph = self.stream.graph
+        graph = self.graph
         step = add_stateful(
             graph,
             verb,
             name,
-            self.step(),
+            self.keyed(),
             lambda store: AggregateStream(verb, store, history_retention_ms, functions),
-            key_serde=self._key_serde,
+            key_serde=self.key_serde,
             value_serde=value_serde,
         )
         values = StoredValues(step.name, verb)
         return self.table(graph, step, values, history_retention_ms is not None)
-
-
-def add_stateful(
-    graph: Graph,
-    verb: str,
-    name: str | None,
-    parent: Step,
-    operation: Callable[[str], Operation],
-    *,
-    key_serde: Serde[Any] | None = None,
-    value_serde: Serde[Any] | None = None,
-) -> Step:
-    """Add a step with a store; `operation` takes the store's name, which is the step's."""
-    name = graph.required_name(verb, name, parent, "its store")
-    store = name or graph.generated_name(verb, parent)
-    return graph.add(
-        operation(store), [parent], store, key_serde=key_serde, value_serde=value_serde
-    )

@@ -9,7 +9,7 @@ from streams import serdes
 from streams.dsl.aggregates import AggregateFunctions, AggregateTable, counting, reducing
 from streams.dsl.change import change_serde
 from streams.dsl.graph import Step, call
-from streams.dsl.grouped_stream import TableMaker, add_stateful
+from streams.dsl.grouped import TableMaker, add_stateful
 from streams.dsl.table_steps import TableSteps
 from streams.dsl.table_values import StoredValues
 from streams.dsl.tables import MapToGroups

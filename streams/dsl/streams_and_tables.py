@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.dsl.graph import Graph, call
-from streams.dsl.grouped_stream import GroupedStream, add_stateful
+from streams.dsl.grouped import add_stateful
+from streams.dsl.grouped_stream import GroupedStream
 from streams.dsl.grouped_table import GroupedTable
 from streams.dsl.stream_steps import StreamSteps
 from streams.dsl.table_steps import TableSteps
