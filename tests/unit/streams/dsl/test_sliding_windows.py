@@ -1,4 +1,4 @@
-"""Sliding windows: the cases of KStreamSlidingWindowAggregateTest, with the names of its methods."""
+"""Sliding windows: the cases of KStreamSlidingWindowAggregateTest, by its methods."""
 
 from __future__ import annotations
 
