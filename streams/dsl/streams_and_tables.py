@@ -10,14 +10,14 @@ from streams.dsl.grouped import add_stateful
 from streams.dsl.grouped_stream import GroupedStream
 from streams.dsl.grouped_table import GroupedTable
 from streams.dsl.stateless import SelectKeyPart, Stateless
-from streams.dsl.stream_steps import StreamSteps
-from streams.dsl.table_steps import TableSteps
+from streams.dsl.stream_join_steps import StreamJoins
+from streams.dsl.table_join_steps import TableJoins
 from streams.dsl.table_values import StoredValues
 from streams.dsl.tables import FillTable, to_stream
 from streams.serdes import Serde
 
 
-class Stream(StreamSteps):
+class Stream(StreamJoins):
     """An unbounded sequence of records; `StreamsBuilder.stream` makes the first one.
 
     Every method adds a step and returns what comes of it; the stream itself stays as it is, and may
@@ -85,7 +85,7 @@ class Stream(StreamSteps):
         )
 
 
-class Table(TableSteps):
+class Table(TableJoins):
     """The last value of each key, as it changes; `StreamsBuilder.table` makes the first one.
 
     Every method adds a step and returns what comes of it; the table itself stays as it is, and may
