@@ -30,8 +30,13 @@ def compile_runner(folder: Path) -> JavaProgram:
 class JavaSide:
     """One JVM for many topologies; it starts in about a second."""
 
-    def __init__(self, runner: JavaProgram, folder: Path) -> None:
-        """Start; `folder` gets the log, and the state while a topology runs."""
+    def __init__(self, runner: JavaProgram, folder: Path, *, on_disk: bool = False) -> None:
+        """Start; `folder` gets the log, and the state while a topology runs.
+
+        Stores are in memory, unless `Topology.needs_disk` or `on_disk`: then they are in RocksDB,
+        which takes five times as long.
+        """
+        self._on_disk = on_disk
         # A small heap and the first compiler are faster for runs of a minute, and leave more to
         # others.
         options = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -46,19 +51,15 @@ class JavaSide:
                 encoding="utf-8",
             )
 
-    def run(
-        self, topology: Topology, runs: Sequence[Sequence[Input]], *, on_disk: bool = False
-    ) -> list[Outcome]:
+    def run(self, topology: Topology, runs: Sequence[Sequence[Input]]) -> list[Outcome]:
         """Return what comes of each run; each begins with empty state.
-
-        Its stores are in memory, or in RocksDB, which takes ten times as long.
 
         Raises `RuntimeError` if the JVM ends.
         """
         request = {
             "steps": [step.to_json() for step in topology.steps],
             "optimized": topology.optimized,
-            "on_disk": on_disk,
+            "on_disk": self._on_disk or topology.needs_disk,
             "runs": runs,
         }
         assert self._process.stdin is not None

@@ -60,11 +60,18 @@ def _kept(draw: Drawing, op: str, parent: Node, f: str) -> Node:
     return draw.add(
         op,
         [parent],
-        {"f": f},
+        {"f": f, **_stored(draw, parent)},
         parent.step.shape,
         versioned=parent.is_versioned,
         close_known=parent.is_close_known,
     )
+
+
+def _stored(draw: Drawing, parent: Node) -> dict[str, bool]:
+    """Return whether a table has a store, as an argument; tables of windows cannot choose it."""
+    if parent.step.shape != "table" or not parent.has_plain_keys or parent.is_versioned:
+        return {}
+    return {"stored": draw.happens(0.25)}
 
 
 def _map_values(draw: Drawing) -> Node:
@@ -73,7 +80,7 @@ def _map_values(draw: Drawing) -> Node:
     return draw.add(
         "map_values",
         [parent],
-        {"f": f},
+        {"f": f, **_stored(draw, parent)},
         parent.step.shape,
         value=_RESULT_OF.get(f, ""),
         versioned=parent.is_versioned,
@@ -393,7 +400,7 @@ def _table_join(draw: Drawing) -> Node:
         key=left.step.key,
     )
     f, value = _joiner(draw)
-    args = {"kind": draw.one_of("inner", "left", "outer"), "f": f}
+    args = {"kind": draw.one_of("inner", "left", "outer"), "f": f, "stored": draw.happens(0.25)}
     return draw.add("table_join", [left, right], args, "table", value=value)
 
 

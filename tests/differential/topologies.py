@@ -6,8 +6,8 @@ times are in milliseconds. The steps and their arguments:
 | step | makes | arguments |
 | --- | --- | --- |
 | stream, table, global_table | a source | topics; history_ms of a versioned table, or null |
-| filter, filter_not, map, map_values, flat_map, flat_map_values, select_key, peek | the same kind |
-  f |
+| filter, filter_not, map_values | a stream, or a table | f; stored, of a table |
+| map, flat_map, flat_map_values, select_key, peek | a stream | f |
 | merge, repartition, to_stream, to_table | a stream or table | none |
 | split, branch | streams | branches: a list of name and f, default; branch: which of them |
 | group_by_key, group_by | a group | f |
@@ -18,13 +18,14 @@ times are in milliseconds. The steps and their arguments:
 | stream_join | a stream | kind: inner, left, outer; f, before_ms, after_ms, grace_ms |
 | table_lookup | a stream | kind, f, grace_ms or null |
 | global_lookup | a stream | kind, f, key |
-| table_join | a table | kind, f |
+| table_join | a table | kind, f, stored |
 | foreign_key_join | a table | kind, f, foreign_key |
 | suppress | a table | wait_ms, or null until windows close; max_records or null; when_full |
 | to | nothing | topic |
 
 A window is `{"kind": "time", "size_ms", "advance_ms", "grace_ms"}`, `{"kind": "sliding",
-"difference_ms", "grace_ms"}` or `{"kind": "session", "gap_ms", "grace_ms"}`.
+"difference_ms", "grace_ms"}` or `{"kind": "session", "gap_ms", "grace_ms"}`. Tables that are not
+`stored` compute their values when they are looked up.
 """
 
 from __future__ import annotations
@@ -62,6 +63,16 @@ class Step:
         found["from"] = list(found.pop("parents"))
         return found
 
+    def __str__(self) -> str:
+        given = [*self.parents]
+        given += [f"{name}={value}" for name, value in self.args.items() if value is not None]
+        types = (
+            f"{self.key}, {self.value}"
+            if self.window is None
+            else f"{self.key} in windows, {self.value}"
+        )
+        return f"{self.name} = {self.op}({', '.join(given)})  # {self.shape} of {types}"
+
     @property
     def type(self) -> tuple[Any, ...]:
         """What must be equal for a step to take another one's place."""
@@ -92,6 +103,23 @@ class Topology:
             if step.op in SOURCES
             for topic in step.args["topics"]
         }
+
+    @property
+    def needs_disk(self) -> bool:
+        """Whether only the stores in RocksDB, Kafka Streams' default, have the right order.
+
+        Its stores in memory sort sessions that close at once by key, and RocksDB by start.
+        """
+        return any(
+            step.op == "aggregate"
+            and step.window == {"kind": "session"}
+            and step.args["emit"] == "close"
+            for step in self.steps
+        )
+
+    def __str__(self) -> str:
+        lines = [str(step) for step in self.steps]
+        return "\n".join([*lines, *(["optimized by Kafka Streams"] if self.optimized else [])])
 
     def smaller(self) -> Iterator[Topology]:
         """Yield topologies with a step less: without it and what follows, or bypassed."""

@@ -22,6 +22,10 @@ import org.apache.kafka.streams.state.WindowStore;
 
 /** The aggregates of grouped streams and tables. */
 final class Aggregates {
+  // By default, a store drops windows as soon as they are closed. If stream time jumps, emit-on-close
+  // then finds fewer windows than there were: none in memory, those of live segments in RocksDB.
+  private static final Duration RETENTION = Duration.ofDays(365);
+
   private Aggregates() {}
 
   static Object ofStream(TopologyReader.Step step) {
@@ -160,6 +164,7 @@ final class Aggregates {
     return Materialized.<Object, Object, WindowStore<Bytes, byte[]>>as(step.name)
         .withKeySerde(step.typesOf(0).key())
         .withValueSerde(step.types.value())
+        .withRetention(RETENTION)
         .withCachingDisabled();
   }
 
@@ -168,6 +173,7 @@ final class Aggregates {
     return Materialized.<Object, Object, SessionStore<Bytes, byte[]>>as(step.name)
         .withKeySerde(step.typesOf(0).key())
         .withValueSerde(step.types.value())
+        .withRetention(RETENTION)
         .withCachingDisabled();
   }
 

@@ -58,6 +58,13 @@ final class Joins {
   static Object tables(TopologyReader.Step step) {
     KTable<Object, Object> left = step.table(0);
     KTable<Object, Object> right = step.table(1);
+    if (step.isStored()) {
+      return switch (step.text("kind")) {
+        case "inner" -> left.join(right, joiner(step), step.named(), step.store());
+        case "left" -> left.leftJoin(right, joiner(step), step.named(), step.store());
+        default -> left.outerJoin(right, joiner(step), step.named(), step.store());
+      };
+    }
     return switch (step.text("kind")) {
       case "inner" -> left.join(right, joiner(step), step.named());
       case "left" -> left.leftJoin(right, joiner(step), step.named());

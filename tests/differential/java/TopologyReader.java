@@ -85,6 +85,10 @@ final class TopologyReader {
       return args.hasNonNull(argument);
     }
 
+    boolean isStored() {
+      return has("stored") && args.get("stored").asBoolean();
+    }
+
     Object parent(int number) {
       return built.get(parents.get(number).asText());
     }
@@ -238,9 +242,18 @@ final class TopologyReader {
     Named name = step.named();
     String f = step.has("f") ? step.text("f") : "";
     return switch (step.op) {
-      case "filter" -> table.filter((k, v) -> Functions.test(f, k, v), name);
-      case "filter_not" -> table.filterNot((k, v) -> Functions.test(f, k, v), name);
-      case "map_values" -> table.mapValues(v -> Functions.mapValue(f, v), name);
+      case "filter" ->
+          step.isStored()
+              ? table.filter((k, v) -> Functions.test(f, k, v), name, step.store())
+              : table.filter((k, v) -> Functions.test(f, k, v), name);
+      case "filter_not" ->
+          step.isStored()
+              ? table.filterNot((k, v) -> Functions.test(f, k, v), name, step.store())
+              : table.filterNot((k, v) -> Functions.test(f, k, v), name);
+      case "map_values" ->
+          step.isStored()
+              ? table.mapValues(v -> Functions.mapValue(f, v), name, step.store())
+              : table.mapValues(v -> Functions.mapValue(f, v), name);
       case "to_stream" -> table.toStream(name);
       case "suppress" -> table.suppress(suppressed(step));
       case "table_group_by" ->
