@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from streams import Emit, StreamsBuilder, Suppress, serdes, windows
+from streams import Emit, StreamsBuilder, Suppress, TopologyTestDriver, serdes, windows
 from streams.serdes import Serde
 from streams.stores import Windowed
-from streams.testing import TopologyTestDriver
 from tests.differential import functions
 from tests.differential.outcome import Outcome
 from tests.differential.topologies import Input, Step, Topology
