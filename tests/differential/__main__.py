@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import UnavailableError
-from tests.differential.comparison import Case, compare, shrink
+from tests.differential.comparison import Case, compare
 from tests.differential.generator import draw_inputs, draw_topology
 from tests.differential.java_side import JavaSide, compile_runner
 from tests.differential.operators import OPERATORS
+from tests.differential.shrinking import shrink
 from tests.differential.topologies import Input, Topology
 
 

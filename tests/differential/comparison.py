@@ -1,8 +1,8 @@
-"""Compares the two sides, and makes small cases of large ones that differ."""
+"""Compares what comes of a topology on the two sides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -10,8 +10,6 @@ from tests.differential.java_side import JavaSide
 from tests.differential.our_side import run
 from tests.differential.outcome import Outcome
 from tests.differential.topologies import Input, Topology
-
-MOST_TRIALS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,38 +74,3 @@ def compare(java: JavaSide, topology: Topology, runs: Sequence[Sequence[Input]])
     """Yield a case for each run."""
     for inputs, theirs in zip(runs, java.run(topology, runs), strict=True):
         yield Case(topology, inputs, theirs, run(topology, inputs))
-
-
-def shrink(case: Case, compared: Callable[[Topology, Sequence[Input]], Case]) -> Case:
-    """Return a case, as small as it gets in `MOST_TRIALS` trials, that differs in the same way."""
-    trials = 0
-
-    def first_that_differs(candidates: Iterator[tuple[Topology, Sequence[Input]]]) -> Case | None:
-        nonlocal trials
-        for topology, inputs in candidates:
-            if trials >= MOST_TRIALS:
-                return None
-            if not topology.steps:
-                continue
-            trials += 1
-            tried = compared(topology, inputs)
-            if tried.kind == case.kind:
-                return tried
-        return None
-
-    while (smaller := first_that_differs(_smaller(case))) is not None:
-        case = smaller
-    return case
-
-
-def _smaller(case: Case) -> Iterator[tuple[Topology, Sequence[Input]]]:
-    """Yield what to try next: fewer inputs, the largest parts first, then fewer steps."""
-    inputs = case.inputs
-    size = len(inputs)
-    while size:
-        for start in range(0, len(inputs), size):
-            yield case.topology, [*inputs[:start], *inputs[start + size :]]
-        size //= 2
-    for topology in case.topology.smaller():
-        topics = topology.sources
-        yield topology, [i for i in inputs if "advance_ms" in i or i["topic"] in topics]

@@ -24,6 +24,13 @@ class Node:
     is_versioned: bool = False
     is_close_known: bool = False
     """Whether it has windows that `suppress` knows the end of."""
+    sends_initial: bool = False
+    """Whether Kafka Streams sends the initial aggregate as the old value of a first result.
+
+    The old value of such a change should be null: there was none. Steps that read old values give
+    wrong results there: a tombstone of a filter, a subtraction from a group that nothing was in.
+    A step with a store knows the old value itself, so one must come first.
+    """
 
     @property
     def has_plain_keys(self) -> bool:
@@ -66,6 +73,7 @@ class Drawing:
         multiple: bool = False,
         versioned: bool = False,
         close_known: bool = False,
+        sends_initial: bool = False,
     ) -> Node:
         """Append a step; types and windowed keys are those of its first parent by default."""
         first = parents[0].step if parents else None
@@ -91,6 +99,7 @@ class Drawing:
             is_multiple=multiple or any(parent.is_multiple for parent in parents),
             is_versioned=versioned,
             is_close_known=close_known,
+            sends_initial=sends_initial,
         )
         self.nodes.append(node)
         return node
@@ -151,6 +160,14 @@ class Drawing:
             return found
         history_ms = self.ms(10, 50) if self.happens(0.25) else None
         return self.source("table", "table", key, history_ms)
+
+    def with_old_values(self, table: Node) -> Node:
+        """Return a table whose old values can be relied on: this one, or one with a store."""
+        if not table.sends_initial:
+            return table
+        return self.add(
+            "map_values", [table], {"f": "text", "stored": True}, "table", value="string"
+        )
 
     def topology(self) -> Topology:
         """Write what nothing reads to topics, and some of the rest; return the topology."""

@@ -60,31 +60,33 @@ def _kept(draw: Drawing, op: str, parent: Node, f: str) -> Node:
     return draw.add(
         op,
         [parent],
-        {"f": f, **_stored(draw, parent)},
+        {"f": f, **_stored(draw, parent, must=parent.sends_initial)},
         parent.step.shape,
         versioned=parent.is_versioned,
         close_known=parent.is_close_known,
     )
 
 
-def _stored(draw: Drawing, parent: Node) -> dict[str, bool]:
-    """Return whether a table has a store, as an argument; tables of windows cannot choose it."""
-    if parent.step.shape != "table" or not parent.has_plain_keys or parent.is_versioned:
+def _stored(draw: Drawing, parent: Node, *, must: bool = False) -> dict[str, bool]:
+    """Return whether a table has a store, as an argument."""
+    if parent.step.shape != "table" or parent.is_versioned:
         return {}
-    return {"stored": draw.happens(0.25)}
+    return {"stored": must or draw.happens(0.25)}
 
 
 def _map_values(draw: Drawing) -> Node:
     parent = draw.table() if draw.happens(0.3) else draw.stream()
     f = draw.one_of("increment", "number", "text", "decorate", "null_if_odd")
+    stored = _stored(draw, parent)
     return draw.add(
         "map_values",
         [parent],
-        {"f": f, **_stored(draw, parent)},
+        {"f": f, **stored},
         parent.step.shape,
         value=_RESULT_OF.get(f, ""),
         versioned=parent.is_versioned,
         close_known=parent.is_close_known,
+        sends_initial=parent.sends_initial and not stored.get("stored", False),
     )
 
 
@@ -206,7 +208,8 @@ def _how(draw: Drawing, value: str, *, sessions: bool = False) -> tuple[dict[str
 def _count(draw: Drawing) -> Node:
     group = _group(draw)
     args, value = _how(draw, group.step.value)
-    return draw.add("aggregate", [group], args, "table", value=value)
+    sends_initial = args["how"] != "reduce"
+    return draw.add("aggregate", [group], args, "table", value=value, sends_initial=sends_initial)
 
 
 def _tumbling(draw: Drawing) -> Node:
@@ -252,6 +255,7 @@ def _windowed(draw: Drawing, window: dict[str, Any]) -> Node:
         window=_windowed_key(window),
         multiple=True,
         close_known=True,
+        sends_initial=args["how"] != "reduce" and window["kind"] != "session",
     )
 
 
@@ -280,7 +284,7 @@ def _cogroup(draw: Drawing) -> Node:
     args = {"adders": adders, "initial": initial, "merger": fs[0]}
     value = _RESULT_OF[initial]
     if draw.happens(0.4):
-        return draw.add("cogroup", groups, args, "table", value=value)
+        return draw.add("cogroup", groups, args, "table", value=value, sends_initial=True)
     kind = draw.one_of("time", "sliding", "session")
     size_ms, grace_ms = draw.ms(5, 10), _grace_ms(draw)
     window = {
@@ -297,6 +301,7 @@ def _cogroup(draw: Drawing) -> Node:
         window=_windowed_key(window),
         multiple=True,
         close_known=True,
+        sends_initial=kind != "session",
     )
 
 
@@ -304,7 +309,7 @@ def _table_aggregate(draw: Drawing) -> Node:
     f = draw.one_of("letter_and_text", "letter_and_number", "letter_or_nothing")
     group = draw.add(
         "table_group_by",
-        [draw.table()],
+        [draw.with_old_values(draw.table())],
         {"f": f},
         "table_group",
         key="string",
@@ -401,6 +406,7 @@ def _table_join(draw: Drawing) -> Node:
     )
     f, value = _joiner(draw)
     args = {"kind": draw.one_of("inner", "left", "outer"), "f": f, "stored": draw.happens(0.25)}
+    left, right = draw.with_old_values(left), draw.with_old_values(right)
     return draw.add("table_join", [left, right], args, "table", value=value)
 
 
@@ -417,6 +423,7 @@ def _foreign_key_join(draw: Drawing) -> Node:
     )
     f, value = _joiner(draw)
     args = {"kind": draw.one_of("inner", "left"), "f": f, "foreign_key": foreign_key}
+    left, right = draw.with_old_values(left), draw.with_old_values(right)
     return draw.add(
         "foreign_key_join",
         [left, right],
@@ -435,7 +442,15 @@ def _suppress_until_close(draw: Drawing) -> Node:
     table = draw.pick("table", lambda node: node.is_close_known)
     table = table or draw.one_of(_tumbling, _hopping, _sliding, _session)(draw)
     args = {"wait_ms": None, "max_records": None, "when_full": "fail"}
-    return draw.add("suppress", [table], args, "table", multiple=True, close_known=True)
+    return draw.add(
+        "suppress",
+        [table],
+        args,
+        "table",
+        multiple=True,
+        close_known=True,
+        sends_initial=table.sends_initial,
+    )
 
 
 def _suppress_for_a_time(draw: Drawing) -> Node:
@@ -447,8 +462,15 @@ def _suppress_for_a_time(draw: Drawing) -> Node:
         "max_records": draw.one_of(None, 1, 2),
         "when_full": "emit",
     }
-    close_known = table.is_close_known
-    return draw.add("suppress", [table], args, "table", multiple=True, close_known=close_known)
+    return draw.add(
+        "suppress",
+        [table],
+        args,
+        "table",
+        multiple=True,
+        close_known=table.is_close_known,
+        sends_initial=table.sends_initial,
+    )
 
 
 OPERATORS: Mapping[str, tuple[int, Operator]] = {

@@ -275,11 +275,11 @@ def _merger(step: Step) -> dict[str, Any]:
 
 def _aggregated(step: Step, grouped: Any, adders: list[Any], reducers: list[Any]) -> Any:
     """Aggregate with an adder of key, value and aggregate, or reduce with a reducer of two."""
-    written: dict[str, Any] = {"name": step.name, "value_serde": _SERDES[step.value]}
     if step.args["how"] == "count":
         return grouped.count(name=step.name)
     if step.args["how"] == "reduce":
-        return grouped.reduce(*reducers, **written)
+        return grouped.reduce(*reducers, name=step.name)
+    written: dict[str, Any] = {"name": step.name, "value_serde": _SERDES[step.value]}
     if "merger" in step.args:
         written |= _merger(step)
     return grouped.aggregate(functions.INITIAL[step.args["initial"]], *adders, **written)

@@ -122,12 +122,42 @@ class Topology:
         return "\n".join([*lines, *(["optimized by Kafka Streams"] if self.optimized else [])])
 
     def smaller(self) -> Iterator[Topology]:
-        """Yield topologies with a step less: without it and what follows, or bypassed."""
+        """Yield topologies without a step and what follows, bypassing one, or written earlier."""
         for step in reversed(self.steps):
             yield self._without({step.name})
             for parent in self.steps:
                 if parent.name in step.parents and parent.type == step.type:
                     yield self._bypassing(step, parent.name)
+
+        for step in self.steps:
+            if step.op in ("to", "to_stream"):
+                yield from self._written_earlier(step)
+
+    def _written_earlier(self, step: Step) -> Iterator[Topology]:
+        """Let a sink, or the stream of a table, come from what leads to its parent."""
+        used = {name for child in self.steps if child.op != "to" for name in child.parents}
+        if step.name in used:
+            return
+        shape = "table" if step.op == "to_stream" else "stream"
+        for parent in self._before(step.parents[0]):
+            if parent.shape == shape:
+                earlier = replace(
+                    step,
+                    parents=(parent.name,),
+                    key=parent.key,
+                    value=parent.value,
+                    window=parent.window,
+                )
+                yield self._with([earlier if each is step else each for each in self.steps])
+
+    def _before(self, name: str) -> list[Step]:
+        """Return the steps that lead to a step, without itself."""
+        needed, found = {name}, []
+        for step in reversed(self.steps):
+            if step.name in needed:
+                needed |= {*step.parents}
+                found.append(step)
+        return found[1:]
 
     def _without(self, names: set[str]) -> Topology:
         for step in self.steps:
