@@ -243,7 +243,7 @@ _TAKES_SERDES: Mapping[str, Sequence[str]] = {
 }
 
 
-def _serdes_of(step: Step) -> dict[str, Serde[Any]]:
+def _serdes_of(step: Step) -> dict[str, Any]:
     return {"key_serde": _key_serde(step), "value_serde": _SERDES[step.value]}
 
 
@@ -256,7 +256,7 @@ def _window(window: Mapping[str, Any]) -> Any:
     size_ms, advance_ms = window["size_ms"], window["advance_ms"]
     if size_ms == advance_ms:
         return windows.tumbling(size_ms, grace_ms=grace_ms)
-    return windows.hopping(size_ms, advance_ms, grace_ms=grace_ms)
+    return windows.hopping(size_ms, advance_ms=advance_ms, grace_ms=grace_ms)
 
 
 def _adders(step: Step) -> tuple[list[Any], list[Any]]:

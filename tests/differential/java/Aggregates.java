@@ -22,10 +22,6 @@ import org.apache.kafka.streams.state.WindowStore;
 
 /** The aggregates of grouped streams and tables. */
 final class Aggregates {
-  // By default, a store drops windows as soon as they are closed. If stream time jumps, emit-on-close
-  // then finds fewer windows than there were: none in memory, those of live segments in RocksDB.
-  private static final Duration RETENTION = Duration.ofDays(365);
-
   private Aggregates() {}
 
   static Object ofStream(TopologyReader.Step step) {
@@ -131,7 +127,7 @@ final class Aggregates {
   }
 
   private static EmitStrategy emit(TopologyReader.Step step) {
-    return step.text("emit").equals("close")
+    return closes(step)
         ? EmitStrategy.onWindowClose()
         : EmitStrategy.onWindowUpdate();
   }
@@ -161,20 +157,34 @@ final class Aggregates {
 
   private static Materialized<Object, Object, WindowStore<Bytes, byte[]>> windowStore(
       TopologyReader.Step step) {
-    return Materialized.<Object, Object, WindowStore<Bytes, byte[]>>as(step.name)
-        .withKeySerde(step.typesOf(0).key())
-        .withValueSerde(step.types.value())
-        .withRetention(RETENTION)
-        .withCachingDisabled();
+    Materialized<Object, Object, WindowStore<Bytes, byte[]>> store = materialized(step);
+    // By default, a store keeps a window for its size and grace, and does not show it afterwards.
+    // So emit-on-close misses most windows that a record closes which is later by more than that.
+    return closes(step) ? store.withRetention(Duration.ofDays(365)) : store;
   }
 
   private static Materialized<Object, Object, SessionStore<Bytes, byte[]>> sessionStore(
       TopologyReader.Step step) {
-    return Materialized.<Object, Object, SessionStore<Bytes, byte[]>>as(step.name)
+    Materialized<Object, Object, SessionStore<Bytes, byte[]>> store = materialized(step);
+    if (!closes(step)) {
+      return store;
+    }
+    // By default, a session that closes in the next millisecond is not found any more, and a record
+    // within its gap begins another one.
+    JsonNode window = step.args.get("window");
+    return store.withRetention(ms(window, "gap_ms").plus(ms(window, "grace_ms")).plusMillis(1));
+  }
+
+  private static <S extends StateStore> Materialized<Object, Object, S> materialized(
+      TopologyReader.Step step) {
+    return Materialized.<Object, Object, S>as(step.name)
         .withKeySerde(step.typesOf(0).key())
         .withValueSerde(step.types.value())
-        .withRetention(RETENTION)
         .withCachingDisabled();
+  }
+
+  private static boolean closes(TopologyReader.Step step) {
+    return step.has("emit") && step.text("emit").equals("close");
   }
 
   private static Materialized<Object, Long, KeyValueStore<Bytes, byte[]>> counts(
