@@ -6,6 +6,9 @@ from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes,
 from common.nodes import OnError
 from streams import serdes, stores
 from streams.builder import TopologyBuilder
+from streams.dsl import windows
+from streams.dsl.emit import Emit
+from streams.dsl.streams_builder import StreamsBuilder
 from streams.engine.node_group import NodeGroup
 from streams.errors import (
     InvalidArgumentError,
@@ -48,6 +51,7 @@ __all__ = [
     "Batch",
     "BatchProcessor",
     "Cancellable",
+    "Emit",
     "FailOnInvalidTimestamp",
     "FieldTimestampExtractor",
     "GroupSettings",
@@ -66,6 +70,7 @@ __all__ = [
     "SerializationError",
     "StateStoreError",
     "StreamPartitioner",
+    "StreamsBuilder",
     "StreamsError",
     "SupplierError",
     "TestInputTopic",
@@ -80,4 +85,5 @@ __all__ = [
     "WallclockTimestampExtractor",
     "serdes",
     "stores",
+    "windows",
 ]

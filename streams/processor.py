@@ -84,6 +84,9 @@ class ProcessorContext(Protocol):
     def commit(self) -> None:
         """Ask for a commit soon, ahead of `commit_interval_ms`."""
 
+    def drop(self, reason: str) -> None:
+        """Count one dropped record, for a reason such as "late"; metrics and statuses show it."""
+
     @overload
     def get_state_store(self, name: str) -> Any: ...
     @overload

@@ -26,6 +26,7 @@ from uuid import UUID
 
 from common.suggest import did_you_mean, one_of
 from streams.errors import InvalidArgumentError, SerializationError
+from streams.windowed import Window, Windowed
 
 T = TypeVar("T")
 
@@ -302,3 +303,74 @@ _BY_NAME: Mapping[str, Serde[Any]] = {
     serde.name: serde
     for serde in (bytes, string, integer, int32, int64, float32, float64, uuid, boolean, json)
 }
+
+
+# Windowed keys
+
+_TIME_BYTES = 8
+_SESSION_BYTES = 16
+_pack_start = struct.Struct(">q").pack
+_pack_ends = struct.Struct(">qq").pack
+
+
+def time_windowed(inner: Serde[T], *, size_ms: int) -> Serde[Windowed[T]]:
+    """Return the serde of keys in windows of one size; the size of a sliding window is its span.
+
+    The layout is that of Java's TimeWindowedSerde: the key as `inner` writes it, then the window's
+    start in 8 bytes. The size is not written, so the reader must know it, in ms, 0 or more. Raises
+    `InvalidArgumentError` for invalid arguments.
+    """
+    _require_inner("time_windowed", inner)
+    if type(size_ms) is not int or size_ms < 0:
+        raise InvalidArgumentError(
+            f"time_windowed has a size_ms of {size_ms!r}: give the size of the windows, a whole "
+            "number of milliseconds"
+        )
+    write_key, read_key = inner.serialize, inner.deserialize
+    name = f"time_windowed {inner.name}"
+
+    def write(value: Windowed[T]) -> Data:
+        if not isinstance(value, Windowed):
+            _cannot_write(name, f"{_type_of(value)}, not a stores.Windowed")
+        return write_key(value.key) + _pack_start(value.window.start)
+
+    def read(data: Data) -> Windowed[T]:
+        if len(data) < _TIME_BYTES:
+            _cannot_read(name, f"it takes {_TIME_BYTES} or more of them, not {len(data)}")
+        start = int.from_bytes(data[-_TIME_BYTES:], "big", signed=True)
+        return Windowed(read_key(data[:-_TIME_BYTES]), Window(start, start + size_ms))
+
+    return _BuiltIn(name, write, read)
+
+
+def session_windowed(inner: Serde[T]) -> Serde[Windowed[T]]:
+    """Return the serde of keys in sessions.
+
+    The layout is that of Java's SessionWindowedSerde: the key as `inner` writes it, then the end
+    and the start of the session in 8 bytes each. Raises `InvalidArgumentError` if `inner` is not a
+    serde.
+    """
+    _require_inner("session_windowed", inner)
+    write_key, read_key = inner.serialize, inner.deserialize
+    name = f"session_windowed {inner.name}"
+
+    def write(value: Windowed[T]) -> Data:
+        if not isinstance(value, Windowed):
+            _cannot_write(name, f"{_type_of(value)}, not a stores.Windowed")
+        return write_key(value.key) + _pack_ends(value.window.end, value.window.start)
+
+    def read(data: Data) -> Windowed[T]:
+        if len(data) < _SESSION_BYTES:
+            _cannot_read(name, f"it takes {_SESSION_BYTES} or more of them, not {len(data)}")
+        end = int.from_bytes(data[-_SESSION_BYTES:-_TIME_BYTES], "big", signed=True)
+        start = int.from_bytes(data[-_TIME_BYTES:], "big", signed=True)
+        return Windowed(read_key(data[:-_SESSION_BYTES]), Window(start, end))
+
+    return _BuiltIn(name, write, read)
+
+
+def _require_inner(name: str, inner: object) -> None:
+    if not isinstance(inner, Serde):
+        raise InvalidArgumentError(
+            f"{name} takes the serde of the keys, such as serdes.string, not {inner!r}"
+        )

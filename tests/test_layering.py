@@ -14,7 +14,15 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "common": (),
     "common/kafka": ("common",),
-    "streams": ("streams/engine", "streams/stores", "streams/testing", "common", "common/kafka"),
+    "streams": (
+        "streams/dsl",
+        "streams/engine",
+        "streams/stores",
+        "streams/testing",
+        "common",
+        "common/kafka",
+    ),
+    "streams/dsl": ("streams", "streams/engine", "streams/stores", "common"),
     "streams/stores": ("streams", "common"),
     "streams/engine": ("streams", "streams/stores", "common"),
     "streams/builtin": ("streams", "streams/stores", "common"),
@@ -29,6 +37,7 @@ MAY_IMPORT = {
     ),
     "streams/testing": (
         "streams",
+        "streams/dsl",
         "streams/engine",
         "streams/pipeline",
         "streams/sql",

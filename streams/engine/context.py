@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar, get_origin
 
 from common.record_batch import RecordBatch
 from common.suggest import did_you_mean
+from streams.engine.outputs import Dropped, Output
 from streams.engine.running_node import RunningNode
 from streams.engine.task_time import TaskTime
 from streams.errors import StreamsError
@@ -31,6 +32,8 @@ class TaskView(Protocol):
     """The index of that record in `batch`."""
     time: int
     """The time of the punctuation, or of the first record of the batch."""
+    outputs: list[Output]
+    """The outputs of the nodes so far."""
 
     def schedule(
         self, interval: int, type: PunctuationType, callback: Punctuator
@@ -152,6 +155,9 @@ class RunningContext:
 
     def commit(self) -> None:
         self._runtime.request_commit()
+
+    def drop(self, reason: str) -> None:
+        self._runtime.outputs.append(Dropped(reason, self._name))
 
     def get_state_store(self, name: str, kind: type[S] | None = None) -> Any:
         store = self._stores.get(name)

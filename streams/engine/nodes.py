@@ -36,6 +36,14 @@ class Source:
     parents: tuple[str, ...] = ()
 
 
+class NamedPart:
+    """A part of a processor, under a name of its own.
+
+    If user code fails that a method of such an object calls, the error names the part."""
+
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessorNode:
     """Runs a processor, which may use the stores."""

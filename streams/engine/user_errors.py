@@ -12,7 +12,7 @@ from typing import Any
 
 from common.errors import shorten
 from streams.engine.async_calls import AsyncCalls
-from streams.engine.nodes import ProcessorNode
+from streams.engine.nodes import NamedPart, ProcessorNode
 from streams.engine.running import RunningProcessor, RunningSink, RunningSource
 from streams.engine.running_async import RunningAsync
 from streams.engine.runtime import GroupRuntime
@@ -143,7 +143,12 @@ def _node_in(frame: FrameType) -> Node | None:
     """Return the node that a frame of the engine works for."""
     found = frame.f_locals
     match found.get("self"):
-        case RunningProcessor(name=name) | RunningAsync(name=name) | AsyncCalls(name=name):
+        case (
+            NamedPart(name=name)
+            | RunningProcessor(name=name)
+            | RunningAsync(name=name)
+            | AsyncCalls(name=name)
+        ):
             return Node("processor", name)
         case RunningSink(name=name):
             return Node("sink", name)

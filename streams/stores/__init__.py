@@ -14,8 +14,6 @@ from streams.stores.api import (
     PUT_RETURN_CODE_VALID_TO_UNDEFINED,
     ValueAndTimestamp,
     VersionedRecord,
-    Window,
-    Windowed,
 )
 from streams.stores.builder import (
     StoreBuilder,
@@ -30,6 +28,7 @@ from streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from streams.stores.session import SessionStore
 from streams.stores.versioned import VersionedKeyValueStore
 from streams.stores.window import WindowStore
+from streams.windowed import Window, Windowed
 
 __all__ = [
     "PUT_RETURN_CODE_NOT_PUT",

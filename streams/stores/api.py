@@ -6,7 +6,6 @@ from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 from streams.errors import StateStoreError
 
-K = TypeVar("K")
 V = TypeVar("V")
 
 PUT_RETURN_CODE_VALID_TO_UNDEFINED = -1
@@ -21,23 +20,6 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
     value: V
     timestamp: int
-
-
-class Window(NamedTuple):
-    """An interval of time, in ms.
-
-    `end` is exclusive in a window of fixed size; in a session, it is the time of the last record.
-    """
-
-    start: int
-    end: int
-
-
-class Windowed(NamedTuple, Generic[K]):
-    """A key in a window; the same key in another window is another key."""
-
-    key: K
-    window: Window
 
 
 class VersionedRecord(NamedTuple, Generic[V]):

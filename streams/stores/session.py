@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from streams.errors import StateStoreError
-from streams.stores.api import Window, Windowed, check_bounds, check_time, null_key
+from streams.stores.api import check_bounds, check_time, null_key
 from streams.stores.bytes_store import Entry
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import (
@@ -17,6 +17,7 @@ from streams.stores.layout import (
     session_start,
 )
 from streams.stores.segments import SegmentedStore, read_entries
+from streams.windowed import Window, Windowed
 
 K = TypeVar("K")
 V = TypeVar("V")

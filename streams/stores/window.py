@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from streams.serdes import Serde
-from streams.stores.api import Window, Windowed, check_bounds, check_time, null_key
+from streams.stores.api import check_bounds, check_time, null_key
 from streams.stores.bytes_store import Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
 from streams.stores.segments import SegmentedStore, read_entries
+from streams.windowed import Window, Windowed
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -19,6 +19,7 @@ from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from streams import serdes
 from streams.builder import TopologyBuilder
+from streams.dsl.streams_builder import StreamsBuilder
 from streams.engine.arguments import require_int
 from streams.engine.group_task import Figures, GroupTask
 from streams.engine.node_group import GlobalStore, NodeGroup
@@ -89,7 +90,7 @@ class TopologyTestDriver:
 
     def __init__(
         self,
-        topology: Topology | TopologyBuilder,
+        topology: Topology | TopologyBuilder | StreamsBuilder,
         *,
         partitions: Mapping[str, int] | None = None,
         initial_wall_clock_ms: int = 0,
@@ -103,11 +104,11 @@ class TopologyTestDriver:
         first. Raises `InvalidArgumentError` for invalid arguments, `StreamsError` for a name that
         no group has, and whatever processors raise in `init`.
         """
-        if isinstance(topology, TopologyBuilder):
+        if isinstance(topology, TopologyBuilder | StreamsBuilder):
             topology = topology.build()
         if not isinstance(topology, Topology):
             raise InvalidArgumentError(
-                f"a TopologyTestDriver runs a Topology or a TopologyBuilder, not {topology!r}"
+                f"a TopologyTestDriver runs a Topology or a builder of one, not {topology!r}"
             )
         require_int("max_task_idle_ms", max_task_idle_ms, NEVER_WAIT)
         if settings and max_task_idle_ms:

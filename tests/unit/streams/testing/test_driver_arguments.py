@@ -42,7 +42,7 @@ def test_what_a_builder_was_told_is_built() -> None:
 
 @pytest.mark.parametrize("topology", [None, TopologyBuilder, "topology"])
 def test_what_is_no_topology_is_refused(topology: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="runs a Topology or a TopologyBuilder, not"):
+    with pytest.raises(InvalidArgumentError, match="runs a Topology or a builder of one, not"):
         TopologyTestDriver(topology)
 
 

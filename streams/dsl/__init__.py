@@ -1,0 +1,1 @@
+"""Streams, tables and windows, compiled to a topology; `streams` exports what users need."""

@@ -1,0 +1,201 @@
+"""Several grouped streams that are aggregated into one table (KIP-150)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from streams.dsl.aggregates import AggregateFunctions, StreamAggregator
+from streams.dsl.emit import Emit
+from streams.dsl.graph import Compiling, Operation, Step, call
+from streams.dsl.grouped import Grouped, TableMaker
+from streams.dsl.stateless import PassPart, Stateless, unused
+from streams.dsl.table_values import StoredValues, table_store
+from streams.dsl.window_aggregates import AggregateWindows, WindowedAggregate, Windows
+from streams.dsl.window_time import times_store
+from streams.dsl.windowed_stream import WindowKind, check_merger, check_windows
+from streams.errors import TopologyError
+from streams.serdes import Serde
+from streams.stores import StoreBuilder
+
+T = TypeVar("T")
+
+Adder = Callable[[Any, Any, Any], Any]
+
+
+class CogroupedStream(Generic[T]):
+    """Grouped streams, each with a function that adds its records to a common aggregate.
+
+    `GroupedStream.cogroup` makes the first one. Records without a key or a value are dropped, and
+    counted. All streams need keys that are written alike, in topics with as many partitions.
+    """
+
+    def __init__(self, table: TableMaker[T], groups: Sequence[tuple[Grouped, Adder]]) -> None:
+        """For the DSL itself."""
+        self._table = table
+        self._groups = groups
+        call(groups[-1][1], "cogroup", "a function of key, value and aggregate")
+
+    def cogroup(self, grouped: Grouped, adder: Adder) -> CogroupedStream[T]:
+        """Add a grouped stream; `adder(key, value, aggregate)` adds its records."""
+        if not isinstance(grouped, Grouped):
+            raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}")
+        return CogroupedStream(self._table, [*self._groups, (grouped, adder)])
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> T:
+        """Return the table of the common aggregate of each key.
+
+        The first aggregate is what `initializer()` returns.
+        """
+        call(initializer, "aggregate", "a function without arguments to begin with", name)
+        first = self._groups[0][0]
+        serde = value_serde or first.graph.value_serde
+        steps, name = _parents(self._groups, name)
+        store = table_store(name, first.key_serde, serde, None)
+        parts = [
+            first.graph.add(
+                AddToTable(AggregateFunctions(initializer, adder), store),
+                [step],
+                f"{name}-{number}",
+                key_serde=first.key_serde,
+                value_serde=serde,
+            )
+            for number, (step, adder) in enumerate(steps)
+        ]
+        step = first.graph.add(one_table(), parts, name)
+        return self._table(first.graph, step, StoredValues(name, "aggregate"))
+
+    def windowed_by(
+        self, windows: Windows, *, late_to: str | None = None
+    ) -> WindowedCogroupedStream[T]:
+        """Group the records by window as well; see `GroupedStream.windowed_by`.
+
+        Each stream has a time of its own, by which its records are late. So there is no moment at
+        which a window closes for all of them: results come with each record.
+        """
+        check_windows(windows, Emit.ON_WINDOW_UPDATE, late_to)
+        return WindowedCogroupedStream(self._table, self._groups, windows, late_to)
+
+
+class WindowedCogroupedStream(Generic[T]):
+    """Grouped streams that are aggregated into one table by key and window."""
+
+    def __init__(
+        self,
+        table: TableMaker[T],
+        groups: Sequence[tuple[Grouped, Adder]],
+        windows: Windows,
+        late_to: str | None,
+    ) -> None:
+        """For the DSL itself."""
+        self._table = table
+        self._groups = groups
+        self._windows = windows
+        self._late_to = late_to
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        *,
+        merger: Adder | None = None,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> T:
+        """Return the table of the common aggregate of each key and window.
+
+        The first aggregate is what `initializer()` returns. Sessions need `merger(key, a, b)`.
+        """
+        call(initializer, "aggregate", "a function without arguments to begin with", name)
+        check_merger(self._windows, merger, name)
+        first = self._groups[0][0]
+        serde = value_serde or first.graph.value_serde
+        steps, name = _parents(self._groups, name)
+        kind = WindowKind(self._windows, closes=False)
+        store, times = kind.store(name, first.key_serde, serde), times_store(name)
+        parts = []
+        for number, (step, adder) in enumerate(steps):
+            functions = AggregateFunctions(initializer, adder, None, merger)
+            aggregate = WindowedAggregate(
+                name, "aggregate", functions, self._windows, part=str(number)
+            )
+            make = kind.make(first.key_serde)
+            parts.append(
+                first.graph.add(
+                    AggregateWindows(aggregate, store, times, make, self._late_to),
+                    [step],
+                    f"{name}-{number}",
+                    key_serde=kind.key_serde(first.key_serde),
+                    value_serde=serde,
+                )
+            )
+        table_step = first.graph.add(one_table(), parts, name)
+        return self._table(first.graph, table_step, kind.values(name))
+
+
+def _parents(
+    groups: Sequence[tuple[Grouped, Adder]], name: str | None
+) -> tuple[list[tuple[Step, Adder]], str]:
+    """Return the steps to aggregate, with their functions, and the name of the store."""
+    graph = groups[0][0].graph
+    steps = [(grouped.keyed(), adder) for grouped, adder in groups]
+    first = steps[0][0]
+    if len({step for step, _ in steps}) < len(steps):
+        raise TopologyError(
+            f"cogroup has a stream twice, after {first!r}: each of its records would be added twice"
+        )
+    name = graph.required_name("aggregate", name, first, "its store")
+    return steps, name or graph.generated_name("aggregate", first)
+
+
+@dataclass(frozen=True, slots=True)
+class AddToTable(Operation):
+    """Adds the records of one of several streams to a table that they share."""
+
+    verb = "cogroup"
+
+    functions: AggregateFunctions
+    store: StoreBuilder[Any, Any]
+
+    def stores(self) -> tuple[str, ...]:
+        """Return the name of the store."""
+        return (self.store.name,)
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the processor, and the store if it is the first one."""
+        compiler.add_store(self.store)
+        compiler.builder.add_processor(
+            step.name,
+            partial(
+                StreamAggregator,
+                self.store.name,
+                "aggregate",
+                self.functions,
+                compiler.sends_old_values(step),
+            ),
+            compiler.parents(step),
+            stores=self.stores(),
+        )
+        compiler.produces(step, step.name)
+
+
+class OneTable(Stateless):
+    """Makes one table of the changes that several steps make in one store."""
+
+    __slots__ = ()
+
+    def needs_old_values(self, sends_old_values: bool) -> bool:
+        """Return whether old values are asked for: they come from the parents."""
+        return sends_old_values
+
+
+def one_table() -> OneTable:
+    """Return the step that makes one table of several steps."""
+    return OneTable("aggregate", PassPart, unused)

@@ -1,0 +1,103 @@
+"""Turns the logical graph into the nodes of a topology."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from streams.builder import TopologyBuilder
+from streams.dsl.graph import Graph, Step
+from streams.errors import TopologyError
+from streams.stores import StoreBuilder
+from streams.topology import Topology
+
+
+class Compiler:
+    """Compiles one graph; operations add their nodes to `builder`."""
+
+    def __init__(self, graph: Graph, stores: Sequence[StoreBuilder[Any, Any]] = ()) -> None:
+        """Take the steps of `graph`, and stores that steps use by their names."""
+        self.builder = TopologyBuilder()
+        self._steps = list(graph.steps)
+        self._children: dict[Step, list[Step]] = {step: [] for step in self._steps}
+        for step in self._steps:
+            for parent in step.parents:
+                self._children[parent].append(step)
+        self._outputs: dict[Step, str] = {}
+        self._stores: dict[str, StoreBuilder[Any, Any]] = {}
+        self._sends_old: set[Step] = set()
+        for step in reversed(self._steps):
+            if step.operation.needs_old_values(step in self._sends_old):
+                self._sends_old.update(step.parents)
+        for store in stores:
+            self.add_store(store)
+        self._record_by_record = set(self._found_record_by_record())
+
+    def compile(self) -> Topology:
+        """Return the topology. Raises `TopologyError`."""
+        if not self._steps:
+            raise TopologyError(
+                "the builder has no steps: begin with stream, table or global_table"
+            )
+        for step in self._steps:
+            step.operation.compile(step, self)
+        return self.builder.build()
+
+    # For operations; `Compiling` says what each method does
+
+    def children(self, step: Step) -> list[Step]:
+        return self._children[step]
+
+    def produces(self, step: Step, node: str) -> None:
+        self._outputs[step] = node
+
+    def parents(self, step: Step) -> list[str]:
+        return [self._outputs[parent] for parent in step.parents]
+
+    def sends_old_values(self, step: Step) -> bool:
+        return step in self._sends_old
+
+    def is_columnar(self, step: Step) -> bool:
+        return step not in self._record_by_record
+
+    def add_store(self, store: StoreBuilder[Any, Any]) -> None:
+        if self._stores.get(store.name) is not store:
+            # A second definition of the same name is an error, which the builder reports.
+            self._stores[store.name] = store
+            self.builder.add_state_store(store)
+
+    # Which steps take records one by one
+
+    def _found_record_by_record(self) -> Iterator[Step]:
+        """Yield the steps in whose group the order of records across branches matters.
+
+        A batch goes through one branch as a whole before it goes through the next one. Where two
+        branches of a source meet again, in a step or in a store, records would come in another
+        order than one by one. A user's processor may look at each record's place in its topic.
+        """
+        for root in self._steps:
+            if root.parents and not root.operation.begins_group:
+                continue
+            reached = self._in_group(root)
+            paths: Counter[Step] = Counter({root: 1})
+            stores: Counter[str] = Counter()
+            for step in reached:
+                if step is not root:
+                    paths[step] = sum(paths[parent] for parent in step.parents)
+                stores.update(step.operation.stores())
+            user = any(step.operation.runs_user_processor for step in reached)
+            if user or max(paths.values()) > 1 or max(stores.values(), default=0) > 1:
+                yield from reached
+
+    def _in_group(self, root: Step) -> list[Step]:
+        """Return the steps from `root` to the next topics, parents first."""
+        reached = {root}
+        waiting = [root]
+        while waiting:
+            for child in self._children[waiting.pop()]:
+                if child not in reached:
+                    reached.add(child)
+                    if not child.operation.begins_group:
+                        waiting.append(child)
+        return [step for step in self._steps if step in reached]

@@ -1,0 +1,135 @@
+"""Streams whose records are grouped by key, and their aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from streams import serdes
+from streams.dsl.aggregates import AggregateFunctions, AggregateStream, counting, reducing
+from streams.dsl.cogrouped_stream import CogroupedStream
+from streams.dsl.emit import Emit
+from streams.dsl.graph import call
+from streams.dsl.grouped import Grouped, TableMaker, add_stateful
+from streams.dsl.stream_steps import StreamSteps
+from streams.dsl.table_values import StoredValues
+from streams.dsl.window_aggregates import Windows
+from streams.dsl.windowed_stream import WindowedStream, check_windows
+from streams.serdes import Serde
+
+T = TypeVar("T")
+
+
+class GroupedStream(Grouped, Generic[T]):
+    """A stream by key, ready to be aggregated; `group_by_key` and `group_by` make it.
+
+    Records without a key or a value are dropped, and counted.
+
+    `name` is that of the step, of its store and of its state topic. `value_serde` writes the
+    aggregates; by default, that is the builder's.
+    """
+
+    def __init__(
+        self,
+        stream: StreamSteps,
+        table: TableMaker[T],
+        name: str | None,
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+    ) -> None:
+        """For the DSL itself; `name` is that of the repartition, if there is one."""
+        super().__init__(stream, name, key_serde, value_serde)
+        self.table = table
+
+    def count(
+        self,
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+        history_retention_ms: int | None = None,
+    ) -> T:
+        """Return the table of the number of records per key; written as `serdes.int64`."""
+        serde = value_serde or serdes.int64
+        return self._aggregate("count", counting(), name, serde, history_retention_ms)
+
+    def reduce(
+        self,
+        reducer: Callable[[Any, Any], Any],
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+        history_retention_ms: int | None = None,
+    ) -> T:
+        """Return the table of `reducer(aggregate, value)` per key.
+
+        The first value of a key is its first aggregate.
+        """
+        call(reducer, "reduce", "a function of aggregate and value", name)
+        serde = value_serde or self.value_serde
+        return self._aggregate("reduce", reducing(reducer), name, serde, history_retention_ms)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+        history_retention_ms: int | None = None,
+    ) -> T:
+        """Return the table of `adder(key, value, aggregate)` per key.
+
+        The first aggregate of a key is what `initializer()` returns. The adder may change the
+        aggregate and return it. If it returns `None`, the key has no aggregate any more. With
+        `history_retention_ms`, the table is versioned (KIP-914).
+        """
+        call(initializer, "aggregate", "a function without arguments to begin with", name)
+        call(adder, "aggregate", "a function of key, value and aggregate", name)
+        serde = value_serde or self.graph.value_serde
+        functions = AggregateFunctions(initializer, adder)
+        return self._aggregate("aggregate", functions, name, serde, history_retention_ms)
+
+    def windowed_by(
+        self,
+        windows: Windows,
+        *,
+        emit: Emit = Emit.ON_WINDOW_UPDATE,
+        late_to: str | None = None,
+    ) -> WindowedStream[T]:
+        """Group the records by window as well; `streams.windows` makes windows.
+
+        `emit` says when results come: with each record, or once when a window closes. Records for
+        windows that have closed go to the topic `late_to`, once per window; their headers
+        `__streams.late.…` have the reason, the step, the window and stream time. Without `late_to`,
+        they are dropped and counted.
+        """
+        check_windows(windows, emit, late_to)
+        return WindowedStream(self, self.table, windows, emit, late_to)
+
+    def cogroup(self, adder: Callable[[Any, Any, Any], Any]) -> CogroupedStream[T]:
+        """Begin to aggregate several grouped streams into one table (KIP-150).
+
+        `adder(key, value, aggregate)` adds the records of this stream.
+        """
+        return CogroupedStream(self.table, [(self, adder)])
+
+    def _aggregate(
+        self,
+        verb: str,
+        functions: AggregateFunctions,
+        name: str | None,
+        value_serde: Serde[Any],
+        history_retention_ms: int | None,
+    ) -> T:
+        graph = self.graph
+        step = add_stateful(
+            graph,
+            verb,
+            name,
+            self.keyed(),
+            lambda store: AggregateStream(verb, store, history_retention_ms, functions),
+            key_serde=self.key_serde,
+            value_serde=value_serde,
+        )
+        values = StoredValues(step.name, verb)
+        return self.table(graph, step, values, history_retention_ms is not None)

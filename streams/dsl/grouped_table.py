@@ -1,0 +1,119 @@
+"""Tables whose values are grouped by another key, and their aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from streams import serdes
+from streams.dsl.aggregates import AggregateFunctions, AggregateTable, counting, reducing
+from streams.dsl.change import change_serde
+from streams.dsl.graph import Step, call
+from streams.dsl.grouped import TableMaker, add_stateful
+from streams.dsl.table_steps import TableSteps
+from streams.dsl.table_values import StoredValues
+from streams.dsl.tables import MapToGroups
+from streams.dsl.topics import Repartition
+from streams.serdes import Serde
+
+T = TypeVar("T")
+
+
+class GroupedTable(Generic[T]):
+    """A table by another key, ready to be aggregated; `Table.group_by` makes it.
+
+    When a value of the table changes, the old one is taken out of the aggregate of its group, and
+    the new one is added. `name` is that of the step, of its store and of its state topic.
+    """
+
+    def __init__(
+        self,
+        source: TableSteps,
+        table: TableMaker[T],
+        function: Callable[[Any, Any], Any],
+        name: str | None,
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+    ) -> None:
+        """For the DSL itself; `name` is that of the repartition topic."""
+        self._source = source
+        self._table = table
+        self._function = function
+        self._name = name
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._repartition: Step | None = None
+
+    def count(self, *, name: str | None = None, value_serde: Serde[Any] | None = None) -> T:
+        """Return the table of the number of values per group; written as `serdes.int64`."""
+        return self._aggregate("count", counting(), name, value_serde or serdes.int64)
+
+    def reduce(
+        self,
+        adder: Callable[[Any, Any], Any],
+        subtractor: Callable[[Any, Any], Any],
+        *,
+        name: str | None = None,
+    ) -> T:
+        """Return the table of `adder(aggregate, new)` and `subtractor(aggregate, old)` per group.
+
+        The first value of a group is its first aggregate.
+        """
+        call(adder, "reduce", "a function of aggregate and new value", name)
+        call(subtractor, "reduce", "a function of aggregate and old value", name)
+        return self._aggregate("reduce", reducing(adder, subtractor), name, None)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
+        subtractor: Callable[[Any, Any, Any], Any],
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> T:
+        """Return the table of `adder` and `subtractor` of (key, value, aggregate) per group.
+
+        The first aggregate of a group is what `initializer()` returns. Both functions may change
+        the aggregate and return it.
+        """
+        call(initializer, "aggregate", "a function without arguments to begin with", name)
+        call(adder, "aggregate", "a function of key, new value and aggregate", name)
+        call(subtractor, "aggregate", "a function of key, old value and aggregate", name)
+        functions = AggregateFunctions(initializer, adder, subtractor)
+        serde = value_serde or self._source.graph.value_serde
+        return self._aggregate("aggregate", functions, name, serde)
+
+    def _grouped(self) -> Step:
+        """Return the repartition, which all aggregates of this object share."""
+        if self._repartition is None:
+            graph = self._source.graph
+            operation = MapToGroups(self._function, self._source.is_versioned, self._name)
+            mapped = graph.add(
+                operation,
+                [self._source.step],
+                key_serde=self._key_serde or graph.key_serde,
+                value_serde=self._value_serde or graph.value_serde,
+            )
+            self._repartition = graph.add(
+                Repartition(wire=change_serde), [mapped], self._name, key_changed=False
+            )
+        return self._repartition
+
+    def _aggregate(
+        self,
+        verb: str,
+        functions: AggregateFunctions,
+        name: str | None,
+        value_serde: Serde[Any] | None,
+    ) -> T:
+        graph = self._source.graph
+        step = add_stateful(
+            graph,
+            verb,
+            name,
+            self._grouped(),
+            lambda store: AggregateTable(verb, store, None, functions),
+            value_serde=value_serde,
+        )
+        return self._table(graph, step, StoredValues(step.name, verb))

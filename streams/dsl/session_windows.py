@@ -1,0 +1,128 @@
+"""Aggregates in sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from streams.dsl.change import Change
+from streams.dsl.closing import Closing
+from streams.dsl.table_values import Found, TableReader, TableValues
+from streams.dsl.window_aggregates import NULL_KEY, WindowAggregator, WindowedAggregate
+from streams.dsl.windows import SessionWindows
+from streams.errors import SerializationError
+from streams.processor import ProcessorContext
+from streams.record import Record
+from streams.serdes import Serde
+from streams.stores import SessionStore, ValueAndTimestamp, Window, Windowed
+
+
+class SessionAggregator(WindowAggregator):
+    """Adds each record to its session; merges the sessions that it connects. Null keys are dropped.
+
+    Where a session was merged, its result is withdrawn: `None` is forwarded for it. Whether a
+    record is late is judged by the session that it would be in.
+    """
+
+    def __init__(
+        self, aggregate: WindowedAggregate, windows: SessionWindows, key_serde: Serde[Any]
+    ) -> None:
+        super().__init__(aggregate)
+        assert aggregate.functions.merger is not None
+        self._merge = aggregate.functions.merger
+        self._gap_ms = windows.gap_ms
+        self._delay_ms = windows.gap_ms + windows.grace_ms
+        self._closing = Closing(self._ending, key_serde, self._delay_ms // 8)
+
+    def open_store(self, store: SessionStore[Any, Any]) -> None:
+        self._store = store
+
+    def process(self, record: Record) -> None:
+        key, timestamp, gap_ms = record.key, record.timestamp, self._gap_ms
+        if key is None:
+            self.context.drop(NULL_KEY)
+            return
+        now = self.see(record)
+        with self._store.find_sessions(key, timestamp - gap_ms, timestamp + gap_ms) as found:
+            sessions = list(found)
+        aggregate = self.functions.initializer()
+        start = end = timestamp
+        for session, value in sessions:
+            aggregate = self._merge(key, aggregate, value)
+            start, end = min(start, session.window.start), max(end, session.window.end)
+        if end < now - self._delay_ms:
+            self.late(record, Window(start, end), now)
+            return
+        merged = Windowed(key, Window(start, end))
+        old = None
+        if sessions and start == end == timestamp:
+            old = self._old(merged)
+        else:
+            self._withdraw(sessions)
+        new = self.functions.adder(key, record.value, aggregate)
+        try:
+            self._store.put(merged, new)
+        except SerializationError as error:
+            raise self.unwritable(error) from error
+        if self.closes:
+            self._closing.add(merged)
+        else:
+            self.forward(Record(merged, Change(new, old), end))
+
+    def _withdraw(self, sessions: Sequence[tuple[Windowed[Any], Any]]) -> None:
+        """Remove sessions that are part of a larger one now."""
+        for session, _ in sessions:
+            old = self._old(session)
+            self._store.remove(session)
+            if not self.closes:
+                self.forward(Record(session, Change(None, old), session.window.end))
+
+    def _old(self, session: Windowed[Any]) -> Any:
+        """Return the aggregate of a session as it is in the store, if that is sent on."""
+        if not self.sends_old:
+            return None
+        return self._store.fetch_session(session.key, *session.window)
+
+    def forget(self) -> None:
+        self._closing.forget()
+
+    def closed_windows(self, closed: int, now: int) -> Iterator[tuple[Windowed[Any], Any, int]]:
+        # The end of a session belongs to it, so it closes when the time is larger.
+        for session in self._closing.due(closed - self._delay_ms, now - self._delay_ms - 1):
+            value = self._store.fetch_session(session.key, *session.window)
+            if value is not None:
+                yield session, value, session.window.end
+
+    def _ending(self, first: int, last: int) -> list[Windowed[Any]]:
+        """Return the sessions that end between two times, both included."""
+        with self._store.find_sessions_by_end(first, last) as found:
+            return [session for session, _ in found]
+
+    def all_closed_at(self, closed: int) -> int | None:
+        first = max(0, closed - self._delay_ms)
+        with self._store.find_sessions_by_end(first, 2**63 - 1) as found:
+            last = max((session.window.end for session, _ in found), default=None)
+        return None if last is None else last + self._delay_ms + 1
+
+
+class SessionValues(TableValues):
+    """The values of a table with a session store; their time is the end of the session."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self._store,)
+
+    def open(self, context: ProcessorContext) -> TableReader:
+        return _SessionReader(context.get_state_store(self._store))
+
+
+class _SessionReader(TableReader):
+    def __init__(self, store: SessionStore[Any, Any]) -> None:
+        self._store = store
+
+    def get(self, key: Windowed[Any]) -> Found:
+        value = self._store.fetch_session(key.key, *key.window)
+        return None if value is None else ValueAndTimestamp(value, key.window.end)

@@ -1,0 +1,350 @@
+"""Steps of a stream that keep no state, and how a chain of them becomes one processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+from typing import Any
+
+from streams.dsl.graph import Compiling, Operation, Step
+from streams.engine.nodes import NamedPart
+from streams.errors import StreamsError
+from streams.processor import BatchProcessor, Processor, ProcessorContext
+from streams.record import Batch, Record, items_of
+
+Function = Callable[..., Any]
+Receiver = Callable[[Record], None]
+
+
+class Part(NamedPart):
+    """One step of a chain as it runs: record by record with `receive`, or by columns."""
+
+    def __init__(self, name: str, function: Function) -> None:
+        self.name = name
+        self.function = function
+        self.forward: Receiver = _nowhere
+        """Takes the records of this part; set when the chain is put together."""
+
+    def receive(self, record: Record) -> None:
+        """Pass on what the function makes of a record."""
+        raise NotImplementedError
+
+    def columns(self, batch: Batch) -> Batch:
+        """Return what the function makes of a batch."""
+        raise NotImplementedError
+
+
+def _nowhere(record: Record) -> None:
+    pass
+
+
+class PassPart(Part):
+    """Passes everything on: where streams merge, and at the beginning of a branch."""
+
+    def receive(self, record: Record) -> None:
+        self.forward(record)
+
+    def columns(self, batch: Batch) -> Batch:
+        return batch
+
+
+class FilterPart(Part):
+    """Keeps records for which the function of key and value is true."""
+
+    def receive(self, record: Record) -> None:
+        if self.function(record.key, record.value):
+            self.forward(record)
+
+    def columns(self, batch: Batch) -> Batch:
+        return selected(batch, list(map(self.function, *_items(batch))))
+
+
+class FilterNotPart(Part):
+    """Keeps records for which the function of key and value is false."""
+
+    def receive(self, record: Record) -> None:
+        if not self.function(record.key, record.value):
+            self.forward(record)
+
+    def columns(self, batch: Batch) -> Batch:
+        keys, values = _items(batch)
+        return selected(batch, [not kept for kept in map(self.function, keys, values)])
+
+
+class MapPart(Part):
+    """Replaces key and value by the pair that the function returns."""
+
+    def receive(self, record: Record) -> None:
+        pair = self.function(record.key, record.value)
+        key, value = self.checked(pair)
+        self.forward(Record(key, value, record.timestamp, record.headers))
+
+    def columns(self, batch: Batch) -> Batch:
+        pairs = [self.checked(pair) for pair in map(self.function, *_items(batch))]
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        return Batch(keys, values, batch.timestamps, batch.headers, batch.offsets)
+
+    def checked(self, pair: Any) -> tuple[Any, Any]:
+        """Return a pair of a key and a value; anything else raises `StreamsError`."""
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise StreamsError(
+                f'the function of step "{self.name}" returned a {type(pair).__name__}: it must '
+                "return a pair (key, value)"
+            )
+        return pair
+
+
+class MapValuesPart(Part):
+    """Replaces the value by what the function of it returns."""
+
+    def receive(self, record: Record) -> None:
+        value = self.function(record.value)
+        self.forward(Record(record.key, value, record.timestamp, record.headers))
+
+    def columns(self, batch: Batch) -> Batch:
+        return batch.with_values(list(map(self.function, items_of(batch.values))))
+
+
+class SelectKeyPart(Part):
+    """Replaces the key by what the function of key and value returns."""
+
+    def receive(self, record: Record) -> None:
+        key = self.function(record.key, record.value)
+        self.forward(Record(key, record.value, record.timestamp, record.headers))
+
+    def columns(self, batch: Batch) -> Batch:
+        keys = list(map(self.function, *_items(batch)))
+        return Batch(keys, batch.values, batch.timestamps, batch.headers, batch.offsets)
+
+
+class FlatMapPart(MapPart):
+    """Replaces a record by any number of records, as pairs of key and value."""
+
+    def receive(self, record: Record) -> None:
+        pairs = several(self.name, self.function(record.key, record.value))
+        for key, value in map(self.checked, pairs):
+            self.forward(Record(key, value, record.timestamp, record.headers))
+
+    def columns(self, batch: Batch) -> Batch:
+        found = [several(self.name, pairs) for pairs in map(self.function, *_items(batch))]
+        pairs = [self.checked(pair) for each in found for pair in each]
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        return _repeated(batch, list(map(len, found)), keys, values)
+
+
+class FlatMapValuesPart(Part):
+    """Replaces a record by any number of records with the same key."""
+
+    def receive(self, record: Record) -> None:
+        for value in several(self.name, self.function(record.value)):
+            self.forward(Record(record.key, value, record.timestamp, record.headers))
+
+    def columns(self, batch: Batch) -> Batch:
+        found = [several(self.name, v) for v in map(self.function, items_of(batch.values))]
+        counts = list(map(len, found))
+        keys = _times(items_of(batch.keys), counts)
+        return _repeated(batch, counts, keys, [value for each in found for value in each])
+
+
+class PeekPart(Part):
+    """Calls the function for each record, and passes the records on."""
+
+    def receive(self, record: Record) -> None:
+        self.function(record.key, record.value)
+        self.forward(record)
+
+    def columns(self, batch: Batch) -> Batch:
+        for key, value in zip(*_items(batch), strict=True):
+            self.function(key, value)
+        return batch
+
+
+class ForEachPart(PeekPart):
+    """Calls the function for each record, and passes nothing on."""
+
+    def receive(self, record: Record) -> None:
+        self.function(record.key, record.value)
+
+    def columns(self, batch: Batch) -> Batch:
+        return super().columns(batch).head(0)
+
+
+def selected(batch: Batch, kept: Sequence[Any]) -> Batch:
+    """Return the records of a batch for which `kept` is true, in order."""
+    if all(kept):
+        return batch
+    return Batch(
+        list(compress(items_of(batch.keys), kept)),
+        list(compress(items_of(batch.values), kept)),
+        list(compress(items_of(batch.timestamps), kept)),
+        None if batch.headers is None else list(compress(batch.headers, kept)),
+        None if batch.offsets is None else list(compress(batch.offsets, kept)),
+    )
+
+
+def several(name: str, found: Any) -> Sequence[Any]:
+    """Return what the function of a `flat_map` returned, as a sequence."""
+    if isinstance(found, list | tuple):
+        return found
+    if found is None or isinstance(found, str | bytes) or not isinstance(found, Iterable):
+        raise StreamsError(
+            f'the function of step "{name}" returned a {type(found).__name__}: it must return '
+            "a list, or another iterable, of what comes next"
+        )
+    return list(found)
+
+
+def _items(batch: Batch) -> tuple[Sequence[Any], Sequence[Any]]:
+    return items_of(batch.keys), items_of(batch.values)
+
+
+def _times(items: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+    return [item for item, count in zip(items, counts, strict=True) for _ in range(count)]
+
+
+def _repeated(
+    batch: Batch, counts: Sequence[int], keys: Sequence[Any], values: Sequence[Any]
+) -> Batch:
+    """Return a batch with new keys and values, and the times and headers of their origins."""
+    return Batch(
+        keys,
+        values,
+        _times(items_of(batch.timestamps), counts),
+        None if batch.headers is None else _times(batch.headers, counts),
+    )
+
+
+class ChainOfRecords(Processor):
+    """Runs the parts of a chain record by record."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        receivers = [*(part.receive for part in self.parts[1:]), context.forward]
+        for part, receive in zip(self.parts, receivers, strict=True):
+            part.forward = receive
+
+    def process(self, record: Record) -> None:
+        self.parts[0].receive(record)
+
+
+class ChainOfColumns(BatchProcessor):
+    """Runs the parts of a chain, each over the whole batch."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+
+    def process(self, batch: Batch) -> None:
+        for part in self.parts:
+            batch = part.columns(batch)
+            if not len(batch):
+                return
+        self.context.forward(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Stateless(Operation):
+    """A step that treats each record by itself: a link of a chain."""
+
+    method: str
+    part: type[Part]
+    function: Function
+    label: str | None = None
+    """The name of the step as errors show it, if that is another one."""
+
+    @property
+    def verb(self) -> str:
+        return self.method
+
+    def link(self, step: Step, compiler: Compiling) -> type[Part]:
+        """Return the kind of part that the step becomes."""
+        return self.part
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add one processor for the longest chain that begins here."""
+        if _continues_chain(step, compiler):
+            return
+        chain = [step]
+        while (child := _only_child(chain[-1], compiler)) is not None:
+            chain.append(child)
+        name = chain_name(step, compiler)
+        kind = ChainOfColumns if compiler.is_columnar(step) else ChainOfRecords
+        links = [
+            (
+                each.operation.link(each, compiler),
+                each.operation.label or each.name,
+                each.operation.function,
+            )
+            for each in chain
+            if isinstance(each.operation, Stateless)
+        ]
+        compiler.builder.add_processor(
+            name, partial(_make_chain, kind, links), compiler.parents(step)
+        )
+        compiler.produces(chain[-1], name)
+
+
+class DropNullKeys(Stateless):
+    """Drops records without a key ahead of a repartition, unless a step needs them (KIP-962)."""
+
+    __slots__ = ()
+
+    def link(self, step: Step, compiler: Compiling) -> type[Part]:
+        """Return a part that passes everything on if a step after the topic takes null keys."""
+        waiting = compiler.children(step)
+        while waiting:
+            waiting = [c for each in waiting for c in compiler.children(each)]
+            if any(each.operation.takes_null_keys for each in waiting):
+                return PassPart
+            waiting = [each for each in waiting if not each.operation.begins_group]
+        return self.part
+
+
+def drop_null_keys() -> DropNullKeys:
+    """Return the step in front of a repartition."""
+    return DropNullKeys("drop_null_keys", FilterPart, _has_key)
+
+
+def chain_name(step: Step, compiler: Compiling) -> str:
+    """Return the name of the processor of the chain that begins with a step."""
+    names = [step.name]
+    while (child := _only_child(step, compiler)) is not None:
+        step = child
+        names.append(step.name)
+    return "+".join(names)
+
+
+def unused() -> None:
+    """Take the place of a function in a step that has none."""
+
+
+def _has_key(key: Any, value: Any) -> bool:
+    return key is not None
+
+
+def _only_child(step: Step, compiler: Compiling) -> Step | None:
+    """Return the next link of a chain."""
+    children = compiler.children(step)
+    if len(children) != 1:
+        return None
+    child = children[0]
+    return child if isinstance(child.operation, Stateless) and len(child.parents) == 1 else None
+
+
+def _continues_chain(step: Step, compiler: Compiling) -> bool:
+    return (
+        len(step.parents) == 1
+        and isinstance(step.parents[0].operation, Stateless)
+        and _only_child(step.parents[0], compiler) is step
+    )
+
+
+def _make_chain(
+    kind: type[ChainOfColumns | ChainOfRecords],
+    links: Sequence[tuple[type[Part], str, Function]],
+) -> ChainOfColumns | ChainOfRecords:
+    return kind([part(name, function) for part, name, function in links])

@@ -1,0 +1,341 @@
+"""What streams do without tables: records one by one, topics, processors of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from streams.dsl import stateless
+from streams.dsl.branches import Predicate, Split, branch
+from streams.dsl.graph import Graph, Operation, Step, call
+from streams.dsl.stateless import Part, Stateless, drop_null_keys
+from streams.dsl.topics import Repartition, WriteTopic
+from streams.dsl.user_processors import Process, ProcessValues
+from streams.engine.nodes import Supplier, TopicChooser
+from streams.errors import TopologyError
+from streams.partitioning import PartitionFunction, StreamPartitioner
+from streams.serdes import Serde
+from streams.stores import StoreBuilder
+
+KeyValueFunction = Callable[[Any, Any], Any]
+ValueFunction = Callable[[Any], Any]
+
+_OF_BOTH = "a function of key and value"
+_OF_VALUE = "a function of the value"
+
+
+class StreamSteps:
+    """An unbounded sequence of records.
+
+    Every method adds a step and returns what comes of it; the stream itself stays as it is, and may
+    go on in several ways. Functions of a key and a value take both, functions named `…_values` the
+    value. They must not change what they get.
+
+    `name` is the step's name, which errors and `describe` show; a step without state need not have
+    one. Where a step may change the type of keys or values, `key_serde` and `value_serde` say how
+    the new ones are written; by default, they are written as the builder says.
+    """
+
+    def __init__(self, graph: Graph, step: Step) -> None:
+        """For the DSL itself."""
+        self.graph = graph
+        self.step = step
+
+    # One record at a time
+
+    def filter(self, predicate: KeyValueFunction, *, name: str | None = None) -> Self:
+        """Keep the records for which `predicate(key, value)` is true."""
+        return self.link("filter", stateless.FilterPart, predicate, _OF_BOTH, name)
+
+    def filter_not(self, predicate: KeyValueFunction, *, name: str | None = None) -> Self:
+        """Keep the records for which `predicate(key, value)` is false."""
+        return self.link("filter_not", stateless.FilterNotPart, predicate, _OF_BOTH, name)
+
+    def map(
+        self,
+        mapper: KeyValueFunction,
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Self:
+        """Replace key and value by the pair that `mapper(key, value)` returns.
+
+        The key may change, so a step by key comes after a repartition topic. Use `map_values` if
+        it stays.
+        """
+        serdes = (key_serde or self.graph.key_serde, value_serde or self.graph.value_serde)
+        return self.link("map", stateless.MapPart, mapper, _OF_BOTH, name, *serdes, True)
+
+    def map_values(
+        self,
+        mapper: ValueFunction,
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Self:
+        """Replace the value by what `mapper(value)` returns."""
+        serde = value_serde or self.graph.value_serde
+        return self.link(
+            "map_values", stateless.MapValuesPart, mapper, _OF_VALUE, name, None, serde
+        )
+
+    def flat_map(
+        self,
+        mapper: KeyValueFunction,
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Self:
+        """Replace a record by the pairs that `mapper(key, value)` returns; the key may change."""
+        serdes = (key_serde or self.graph.key_serde, value_serde or self.graph.value_serde)
+        return self.link("flat_map", stateless.FlatMapPart, mapper, _OF_BOTH, name, *serdes, True)
+
+    def flat_map_values(
+        self,
+        mapper: ValueFunction,
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Self:
+        """Replace a record by one for each of the values that `mapper(value)` returns."""
+        serde = value_serde or self.graph.value_serde
+        return self.link(
+            "flat_map_values", stateless.FlatMapValuesPart, mapper, _OF_VALUE, name, None, serde
+        )
+
+    def select_key(
+        self,
+        mapper: KeyValueFunction,
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+    ) -> Self:
+        """Replace the key by what `mapper(key, value)` returns."""
+        serde = key_serde or self.graph.key_serde
+        return self.link(
+            "select_key", stateless.SelectKeyPart, mapper, _OF_BOTH, name, serde, None, True
+        )
+
+    def peek(self, action: KeyValueFunction, *, name: str | None = None) -> Self:
+        """Call `action(key, value)` for each record, and pass the records on.
+
+        The action is called again for records that are processed again after an error.
+        """
+        return self.link("peek", stateless.PeekPart, action, _OF_BOTH, name)
+
+    def for_each(self, action: KeyValueFunction, *, name: str | None = None) -> None:
+        """Call `action(key, value)` for each record, as `peek` does, and end the stream."""
+        self.link("for_each", stateless.ForEachPart, action, _OF_BOTH, name)
+
+    # Several streams
+
+    def merge(self, *others: Self, name: str | None = None) -> Self:
+        """Return one stream with the records of all; there is no order between them."""
+        for other in others:
+            if not isinstance(other, StreamSteps):
+                raise TopologyError(f"merge takes streams, not {other!r}")
+        steps = [self.step, *(other.step for other in others)]
+        if len(set(steps)) < len(steps):
+            raise TopologyError(
+                f"merge gets {self.step!r} twice: each record would come twice; give other streams"
+            )
+        same_key = all(s.key_serde is self.step.key_serde for s in steps)
+        same_value = all(s.value_serde is self.step.value_serde for s in steps)
+        return self.next(
+            Stateless("merge", stateless.PassPart, stateless.unused),
+            name,
+            parents=steps,
+            key_serde=None if same_key else self.graph.key_serde,
+            value_serde=None if same_value else self.graph.value_serde,
+        )
+
+    def split(
+        self,
+        branches: Mapping[str, Predicate],
+        *,
+        default: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Self]:
+        """Divide the stream: each record goes to the first branch whose predicate is true.
+
+        Returns a stream for each name in `branches`, and for the name `default`, which gets the
+        records that no branch takes. Without a default, those are dropped (KIP-418).
+        """
+        if not isinstance(branches, Mapping) or not (branches or default):
+            raise TopologyError(
+                f"split takes branches, as {{name: predicate, …}}, not {branches!r}"
+            )
+        for branch_name, predicate in branches.items():
+            call(predicate, f'the branch "{branch_name}" of split', _OF_BOTH)
+        if default in branches:
+            raise TopologyError(f'split has the branch "{default}", and the same name as default')
+        split = self.next(Split(dict(branches), default), name)
+        names = [*branches, *([] if default is None else [default])]
+        return {each: split.next(branch(each), None) for each in names}
+
+    # Topics
+
+    def to(
+        self,
+        topic: str | TopicChooser,
+        *,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Write the stream to a topic, or to the one that `topic(record)` returns.
+
+        Without a partitioner, the key decides the partition as in the Java clients.
+        """
+        operation = WriteTopic(topic, partitioner)
+        self.next(operation, name, key_serde=key_serde, value_serde=value_serde)
+
+    def repartition(
+        self,
+        *,
+        name: str | None = None,
+        partitions: int | None = None,
+        partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Self:
+        """Write the stream to a topic `<name>-repartition`, and go on from there (KIP-221).
+
+        The topic has `partitions` partitions or, by default, as many as the largest topic that
+        leads to it. Records without a key are dropped.
+        """
+        name = self.graph.required_name("repartition", name, self.step, "its topic")
+        operation = Repartition(partitions, partitioner)
+        ahead = self.next(drop_null_keys(), None)
+        return ahead.next(
+            operation, name, key_serde=key_serde, value_serde=value_serde, key_changed=False
+        )
+
+    # State
+
+    def process(
+        self,
+        supplier: Supplier,
+        *,
+        stores: Sequence[StoreBuilder[Any, Any] | str] = (),
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Self:
+        """Run a processor, and go on with what it forwards; the key may change.
+
+        `stores` has the definitions of its stores, or the names of stores that
+        `StreamsBuilder.add_state_store` added.
+        """
+        operation = Process(call(supplier, "process", _SUPPLIER, name), _stores(stores))
+        return self.next(
+            operation,
+            name,
+            key_serde=key_serde or self.graph.key_serde,
+            value_serde=value_serde or self.graph.value_serde,
+            key_changed=True,
+        )
+
+    def process_values(
+        self,
+        supplier: Supplier,
+        *,
+        stores: Sequence[StoreBuilder[Any, Any] | str] = (),
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Self:
+        """Run a `Processor` that leaves keys alone; forwarding another key is an error.
+
+        It forwards only from `process`, not from punctuations.
+        """
+        operation = ProcessValues(
+            call(supplier, "process_values", _SUPPLIER, name), _stores(stores)
+        )
+        return self.next(operation, name, value_serde=value_serde or self.graph.value_serde)
+
+    # For the other modules of the DSL
+
+    def keyed(
+        self,
+        name: str | None,
+        *,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Step:
+        """Return the step whose records are in the partitions of their keys.
+
+        That is this stream's own, unless the key was changed. Then it is a repartition called
+        `name`, or the one that an earlier call has made of this stream with the same serdes.
+        """
+        if not self.step.key_changed:
+            return self.step
+        key_serde = key_serde or self.step.key_serde
+        value_serde = value_serde or self.step.value_serde
+        shared = self.graph.shared
+        place = (self.step, key_serde, value_serde)
+        if place not in shared:
+            ahead = self.next(drop_null_keys(), None)
+            shared[place] = ahead.next(
+                Repartition(),
+                name,
+                key_serde=key_serde,
+                value_serde=value_serde,
+                key_changed=False,
+            ).step
+        return shared[place]
+
+    def link(
+        self,
+        verb: str,
+        part: type[Part],
+        function: object,
+        what: str,
+        name: str | None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        key_changed: bool | None = None,
+    ) -> Self:
+        """Add a stateless step."""
+        operation = Stateless(verb, part, call(function, verb, what, name))
+        return self.next(
+            operation, name, key_serde=key_serde, value_serde=value_serde, key_changed=key_changed
+        )
+
+    def next(
+        self,
+        operation: Operation,
+        name: str | None,
+        *,
+        parents: Sequence[Step] | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        key_changed: bool | None = None,
+    ) -> Self:
+        """Add a step after this one, or after `parents`; see `Graph.add`."""
+        step = self.graph.add(
+            operation,
+            parents or [self.step],
+            name,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            key_changed=key_changed,
+        )
+        return type(self)(self.graph, step)
+
+
+_SUPPLIER = "a class or a function that makes the processor"
+
+
+def _stores(stores: object) -> tuple[StoreBuilder[Any, Any] | str, ...]:
+    if isinstance(stores, StoreBuilder | str) or not isinstance(stores, Sequence):
+        raise TopologyError(f"stores is a list of definitions or names of stores, not {stores!r}")
+    for store in stores:
+        if not isinstance(store, StoreBuilder | str):
+            raise TopologyError(
+                "a store comes from a function of streams.stores, such as "
+                f"stores.key_value(…), or is a name, not a {type(store).__name__}"
+            )
+    return tuple(stores)

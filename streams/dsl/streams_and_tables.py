@@ -1,0 +1,139 @@
+"""Streams and tables, and the ways from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.dsl.graph import Graph, call
+from streams.dsl.grouped import add_stateful
+from streams.dsl.grouped_stream import GroupedStream
+from streams.dsl.grouped_table import GroupedTable
+from streams.dsl.stateless import SelectKeyPart, Stateless
+from streams.dsl.stream_steps import StreamSteps
+from streams.dsl.table_steps import TableSteps
+from streams.dsl.table_values import StoredValues
+from streams.dsl.tables import FillTable, to_stream
+from streams.serdes import Serde
+
+
+class Stream(StreamSteps):
+    """An unbounded sequence of records; `StreamsBuilder.stream` makes the first one.
+
+    Every method adds a step and returns what comes of it; the stream itself stays as it is, and may
+    go on in several ways. Functions of a key and a value take both, functions named `…_values` the
+    value.
+    """
+
+    def group_by_key(
+        self,
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> GroupedStream[Table]:
+        """Group records by their key.
+
+        `name` is that of the repartition topic, which is needed only if the key was changed. The
+        serdes are those of the records in that topic.
+        """
+        if self.step.key_changed:
+            name = self.graph.required_name(
+                "group_by_key", name, self.step, "its repartition topic, as the key was changed"
+            )
+        return GroupedStream(self, Table, name, key_serde, value_serde)
+
+    def group_by(
+        self,
+        selector: Callable[[Any, Any], Any],
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> GroupedStream[Table]:
+        """Group records by what `selector(key, value)` returns; those with `None` are dropped.
+
+        `name` is that of the repartition topic, and the serdes are those of the records in it.
+        """
+        call(selector, "group_by", "a function of key and value", name)
+        name = self.graph.required_name("group_by", name, self.step, "its repartition topic")
+        operation = Stateless("group_by", SelectKeyPart, selector, name)
+        serde = key_serde or self.graph.key_serde
+        keyed = self.next(operation, None, key_serde=serde, key_changed=True)
+        return GroupedStream(keyed, Table, name, None, value_serde)
+
+    def to_table(
+        self,
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        history_retention_ms: int | None = None,
+    ) -> Table:
+        """Return the table of the last value of each key; a value of `None` deletes.
+
+        `name` is also that of the store. If the key was changed upstream, a repartition topic
+        `<name>-by-key-repartition` comes first. With `history_retention_ms`, the table is versioned
+        (KIP-914).
+        """
+        graph = self.graph
+        name = graph.required_name("to_table", name, self.step, "its store")
+        topic = None if name is None else f"{name}-by-key"
+        parent = self.keyed(topic, key_serde=key_serde, value_serde=value_serde)
+        return fill_table(
+            graph, "to_table", name, parent, history_retention_ms, key_serde, value_serde
+        )
+
+
+class Table(TableSteps):
+    """The last value of each key, as it changes; `StreamsBuilder.table` makes the first one.
+
+    Every method adds a step and returns what comes of it; the table itself stays as it is, and may
+    go on in several ways. A view with a `name` keeps its values in a store of that name; one
+    without computes them when they are looked up.
+    """
+
+    def to_stream(self, *, name: str | None = None) -> Stream:
+        """Return the stream of the table's new values; `None` where a value was deleted."""
+        return Stream(self.graph, self.graph.add(to_stream(), [self.step], name))
+
+    def group_by(
+        self,
+        function: Callable[[Any, Any], Any],
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> GroupedTable[Table]:
+        """Group the values by the key of the pair that `function(key, value)` returns.
+
+        The pair is the key of the group, and what the value is within the group; `None`, or a pair
+        with `None` in it, means that the value belongs to no group. `name` is that of the
+        repartition topic.
+        """
+        call(function, "group_by", "a function of key and value", name)
+        name = self.graph.required_name("group_by", name, self.step, "its repartition topic")
+        return GroupedTable(self, Table, function, name, key_serde, value_serde)
+
+
+def fill_table(
+    graph: Graph,
+    verb: str,
+    name: str | None,
+    parent: Any,
+    history_retention_ms: int | None,
+    key_serde: Serde[Any] | None = None,
+    value_serde: Serde[Any] | None = None,
+) -> Table:
+    """Return the table that keeps the last value of each key that `parent` forwards."""
+    step = add_stateful(
+        graph,
+        verb,
+        name,
+        parent,
+        lambda store: FillTable(verb, store, history_retention_ms),
+        key_serde=key_serde,
+        value_serde=value_serde,
+    )
+    values = StoredValues(step.name, verb)
+    return Table(graph, step, values, history_retention_ms is not None)

@@ -1,0 +1,257 @@
+"""Where every topology of the DSL begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+from streams import serdes
+from streams.dsl.compiler import Compiler
+from streams.dsl.graph import Compiling, Graph, Operation, Step
+from streams.dsl.streams_and_tables import Stream, Table, fill_table
+from streams.dsl.topics import ReadTopics
+from streams.engine.nodes import OffsetReset
+from streams.errors import TopologyError
+from streams.processor import Processor, ProcessorContext
+from streams.record import Record
+from streams.serdes import Serde
+from streams.stores import StoreBuilder, ValueAndTimestamp, timestamped_key_value
+from streams.timestamps import ExtractorFunction, TimestampExtractor, record_timestamp
+from streams.topology import Topology
+
+Topics = str | Sequence[str] | re.Pattern[str]
+
+
+class StreamsBuilder:
+    """Builds a `Topology` out of streams, tables and windows.
+
+        builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+        lines = builder.stream("lines", name="Lines")
+        words = lines.flat_map_values(str.split).group_by(lambda key, word: word, name="ByWord")
+        words.count(name="Counts").to_stream().to("counts", value_serde=serdes.int64)
+        topology = builder.build()
+
+    Each step that keeps state or needs a topic of its own has a `name`, which is that of its store
+    and topic in Kafka. The names of stores and topics come from nothing else: steps may be added,
+    moved and removed, and all others keep their state. A step without such a name is an error,
+    unless `allow_generated_names` is set; it is for tests, and for topologies that never change.
+    """
+
+    def __init__(
+        self,
+        *,
+        key_serde: Serde[Any] = serdes.bytes,
+        value_serde: Serde[Any] = serdes.bytes,
+        allow_generated_names: bool = False,
+    ) -> None:
+        """Begin; the serdes are those of all keys and values that no step says otherwise."""
+        for what, serde in (("key_serde", key_serde), ("value_serde", value_serde)):
+            if not isinstance(serde, Serde):
+                raise TopologyError(
+                    f"the {what} of the StreamsBuilder is a {type(serde).__name__}: use one of "
+                    "streams.serdes, or make a streams.serdes.Serde"
+                )
+        self._graph = Graph(key_serde, value_serde, allow_generated_names)
+        self._sources: list[tuple[Step, tuple[Any, ...]]] = []
+        self._stores: list[StoreBuilder[Any, Any]] = []
+
+    def stream(
+        self,
+        topics: Topics,
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+    ) -> Stream:
+        """Read topics: one name, several names, or a pattern that must match a whole topic name.
+
+        Without a `name`, the source is called after its first topic. If nothing is committed yet,
+        `auto_offset_reset` says whether to begin with the oldest record ("earliest") or only with
+        new ones ("latest"). A topic that is read twice, in the same way, is read once.
+        """
+        step = self._source(
+            topics, name, key_serde, value_serde, timestamp_extractor, auto_offset_reset
+        )
+        return Stream(self._graph, step)
+
+    def table(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+        history_retention_ms: int | None = None,
+    ) -> Table:
+        """Read a topic as a table: the last value of each key counts, and `None` deletes.
+
+        `name` is that of the store; the source that reads the topic is called `<name>-source`.
+        Records without a key are dropped. With `history_retention_ms`, the table is versioned:
+        joins look up the value that was valid at the time of their record (KIP-914).
+        """
+        if not isinstance(topic, str):
+            raise TopologyError(f"table reads one topic by its name, not {topic!r}")
+        if name is None and not self._graph.allow_generated_names:
+            raise TopologyError(
+                f'the table of topic "{topic}" needs a name for its store: give '
+                'table(…, name="…"), or allow_generated_names=True to the StreamsBuilder'
+            )
+        source = self._source(
+            topic,
+            None if name is None else f"{name}-source",
+            key_serde,
+            value_serde,
+            timestamp_extractor,
+            auto_offset_reset,
+        )
+        return fill_table(self._graph, "table", name, source, history_retention_ms)
+
+    def global_table(
+        self,
+        topic: str,
+        *,
+        name: str,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+    ) -> GlobalTable:
+        """Read a topic as a table of which every task has all keys, for joins by any key.
+
+        `name` is that of the store, which every processor can read.
+        """
+        step = self._graph.add(
+            ReadGlobally(topic, timestamp_extractor),
+            [],
+            name,
+            key_serde=key_serde,
+            value_serde=value_serde,
+        )
+        return GlobalTable(self._graph, step)
+
+    def add_state_store(self, store: StoreBuilder[Any, Any]) -> Self:
+        """Add a store that `process(…, stores=[name])` uses by its name."""
+        if not isinstance(store, StoreBuilder):
+            raise TopologyError(
+                "a state store comes from a function of streams.stores, such as "
+                f"stores.key_value(…), not as a {type(store).__name__}"
+            )
+        self._stores.append(store)
+        return self
+
+    def build(self) -> Topology:
+        """Return the topology; afterwards, no step can be added.
+
+        Raises `TopologyError`, which names the steps that are wrong.
+        """
+        self._graph.is_built = True
+        return Compiler(self._graph, self._stores).compile()
+
+    def describe(self) -> str:
+        """Return the node groups as Kafka Streams prints them; raises as `build`."""
+        return Compiler(self._graph, self._stores).compile().describe()
+
+    def mermaid(self) -> str:
+        """Return the topology as a Mermaid flowchart; raises as `build`."""
+        return Compiler(self._graph, self._stores).compile().mermaid()
+
+    def _source(
+        self,
+        topics: Topics,
+        name: str | None,
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction,
+        auto_offset_reset: OffsetReset,
+    ) -> Step:
+        """Return the step that reads topics: the one that reads them already, or a new one."""
+        names = _topics(topics)
+        settings = (names, key_serde, value_serde, timestamp_extractor, auto_offset_reset)
+        for step, given in self._sources:
+            if given == settings and not self._graph.is_built:
+                return step
+            if not isinstance(names, re.Pattern) and not isinstance(given[0], re.Pattern):
+                for topic in set(names).intersection(given[0]):
+                    raise TopologyError(
+                        f'topic "{topic}" is read by {step!r} already, in another way: use that '
+                        "stream again, or give both the same topics, serdes and options"
+                    )
+        if name is None and isinstance(names, re.Pattern):
+            raise TopologyError(f'the stream of {topics!r} needs a name: give stream(…, name="…")')
+        operation = ReadTopics(names, timestamp_extractor, auto_offset_reset)
+        step = self._graph.add(
+            operation,
+            [],
+            name or f"{names[0]}-source",  # type: ignore[index]
+            key_serde=key_serde,
+            value_serde=value_serde,
+        )
+        self._sources.append((step, settings))
+        return step
+
+
+def _topics(topics: object) -> tuple[str, ...] | re.Pattern[str]:
+    if isinstance(topics, re.Pattern):
+        return topics
+    names = (topics,) if isinstance(topics, str) else topics
+    if (
+        isinstance(names, Sequence)
+        and names
+        and all(isinstance(topic, str) for topic in names)
+        and not isinstance(names, bytes)
+    ):
+        return tuple(names)
+    raise TopologyError(f"stream reads topics: a name, several names, or a pattern, not {topics!r}")
+
+
+class GlobalTable:
+    """A table of which every task has all keys, for joins of streams by any key."""
+
+    def __init__(self, graph: Graph, step: Step) -> None:
+        """For the DSL itself; the store has the name of the step."""
+        self.graph = graph
+        self.step = step
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGlobally(Operation):
+    """Follows a topic with a store that every task can read."""
+
+    verb = "global_table"
+
+    topic: str
+    timestamp_extractor: TimestampExtractor | ExtractorFunction
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the global store, and the nodes that fill it."""
+        compiler.builder.add_global_store(
+            timestamped_key_value(step.name, step.key_serde, step.value_serde),
+            f"{step.name}-source",
+            self.topic,
+            step.name,
+            partial(GlobalFiller, step.name),
+            key_serde=step.key_serde,
+            value_serde=step.value_serde,
+            timestamp_extractor=self.timestamp_extractor,
+        )
+
+
+class GlobalFiller(Processor):
+    """Puts the records of a topic into a global store."""
+
+    def __init__(self, store: str) -> None:
+        self._name = store
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store = context.get_state_store(self._name)
+
+    def process(self, record: Record) -> None:
+        found = None if record.value is None else ValueAndTimestamp(record.value, record.timestamp)
+        self._store.put(record.key, found)

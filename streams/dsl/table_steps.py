@@ -1,0 +1,83 @@
+"""What tables do without streams: views of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from streams.dsl.graph import Graph, Step, call
+from streams.dsl.table_values import ComputedValues, StoredValues, TableValues
+from streams.dsl.tables import ViewTable
+from streams.serdes import Serde
+
+
+class TableSteps:
+    """The last value of each key, as it changes.
+
+    Every method adds a step and returns what comes of it; the table itself stays as it is, and may
+    go on in several ways. Functions of a key and a value take both, functions named `…_values` the
+    value. They must not change what they get, and must return the same whenever they are called:
+    what they made of a value is computed again when the value is replaced, or looked up.
+
+    A view with a `name` keeps its values in a store of that name, for lookups that are cheaper than
+    computing them. One without a name has no store.
+    """
+
+    def __init__(
+        self, graph: Graph, step: Step, values: TableValues, is_versioned: bool = False
+    ) -> None:
+        """For the DSL itself; `values` says how joins look this table up."""
+        self.graph = graph
+        self.step = step
+        self.values = values
+        self.is_versioned = is_versioned
+
+    def filter(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> Self:
+        """Keep the values for which `predicate(key, value)` is true; others become `None`."""
+        call(predicate, "filter", "a function of key and value", name)
+
+        def compute(key: Any, value: Any) -> Any:
+            return value if predicate(key, value) else None
+
+        return self._view("filter", compute, name, None, is_filter=True)
+
+    def filter_not(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> Self:
+        """Keep the values for which `predicate(key, value)` is false; others become `None`."""
+        call(predicate, "filter_not", "a function of key and value", name)
+
+        def compute(key: Any, value: Any) -> Any:
+            return None if predicate(key, value) else value
+
+        return self._view("filter_not", compute, name, None, is_filter=True)
+
+    def map_values(
+        self,
+        mapper: Callable[[Any], Any],
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Self:
+        """Replace each value by what `mapper(value)` returns. `None` stays `None`."""
+        call(mapper, "map_values", "a function of the value", name)
+
+        def compute(key: Any, value: Any) -> Any:
+            return mapper(value)
+
+        serde = value_serde or self.graph.value_serde
+        return self._view("map_values", compute, name, serde, is_filter=False)
+
+    def _view(
+        self,
+        verb: str,
+        compute: Callable[[Any, Any], Any],
+        name: str | None,
+        value_serde: Serde[Any] | None,
+        is_filter: bool,
+    ) -> Self:
+        is_versioned = self.is_versioned and name is None
+        operation = ViewTable(verb, compute, name, is_filter, self.is_versioned)
+        step = self.graph.add(operation, [self.step], name, value_serde=value_serde)
+        values: TableValues = (
+            ComputedValues(self.values, compute) if name is None else StoredValues(name, verb)
+        )
+        return type(self)(self.graph, step, values, is_versioned)

@@ -1,0 +1,184 @@
+"""The values of a table, as other steps look them up: in its store, or computed from its parent."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streams.errors import SerializationError
+from streams.processor import ProcessorContext
+from streams.serdes import Serde
+from streams.stores import (
+    PUT_RETURN_CODE_NOT_PUT,
+    PUT_RETURN_CODE_VALID_TO_UNDEFINED,
+    StoreBuilder,
+    TimestampedKeyValueStore,
+    ValueAndTimestamp,
+    VersionedKeyValueStore,
+    timestamped_key_value,
+    versioned_key_value,
+)
+
+Found = ValueAndTimestamp[Any] | None
+
+
+class TableReader(ABC):
+    """Looks up values of a table within a task."""
+
+    is_versioned: bool = False
+    """Whether `get_as_of` knows the past."""
+
+    @abstractmethod
+    def get(self, key: Any) -> Found:
+        """Return the latest value of `key` and its time, or `None`."""
+
+    def get_as_of(self, key: Any, timestamp: int) -> Found:
+        """Return the value that was valid at a time; of an unversioned table, the latest one."""
+        return self.get(key)
+
+
+class TableValues(ABC):
+    """Where the values of a table come from; the same for all tasks."""
+
+    @property
+    @abstractmethod
+    def stores(self) -> tuple[str, ...]:
+        """The stores that a processor must be connected to for `open`."""
+
+    @abstractmethod
+    def open(self, context: ProcessorContext) -> TableReader:
+        """Return a reader for the processor with this context."""
+
+
+class TableStore(TableReader):
+    """The store of a table, with or without versions, behind one interface.
+
+    What `get` returns was deserialized for the caller, who may change it.
+    """
+
+    @abstractmethod
+    def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
+        """Set or delete the value of `key`; return whether it is the latest one.
+
+        Returns `None` if a versioned store dropped it, as it is older than the history.
+        """
+
+
+class _Timestamped(TableStore):
+    def __init__(self, store: TimestampedKeyValueStore[Any, Any], where: str) -> None:
+        self._store = store
+        self._where = where
+        self.get = store.get  # type: ignore[method-assign]
+
+    def get(self, key: Any) -> Found:
+        return self._store.get(key)
+
+    def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
+        try:
+            self._store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
+        except SerializationError as error:
+            raise unwritable(self._where, error) from error
+        return True
+
+
+class _Versioned(TableStore):
+    is_versioned = True
+
+    def __init__(self, store: VersionedKeyValueStore[Any, Any], where: str) -> None:
+        self._store = store
+        self._where = where
+
+    def get(self, key: Any) -> Found:
+        found = self._store.get(key)
+        return None if found is None else ValueAndTimestamp(found.value, found.timestamp)
+
+    def get_as_of(self, key: Any, timestamp: int) -> Found:
+        found = self._store.get(key, timestamp)
+        return None if found is None else ValueAndTimestamp(found.value, found.timestamp)
+
+    def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
+        try:
+            code = self._store.put(key, value, timestamp)
+        except SerializationError as error:
+            raise unwritable(self._where, error) from error
+        if code == PUT_RETURN_CODE_NOT_PUT:
+            return None
+        return code == PUT_RETURN_CODE_VALID_TO_UNDEFINED
+
+
+def unwritable(where: str, error: SerializationError) -> SerializationError:
+    """Return an error that names the step, and the arguments that help."""
+    return SerializationError(
+        f"{error}. This is for the store of {where}: give it key_serde or value_serde"
+    )
+
+
+def open_table_store(context: ProcessorContext, name: str, verb: str) -> TableStore:
+    """Return the store of a table; `verb` is the method that made it, for messages."""
+    store = context.get_state_store(name)
+    where = f'{verb} "{name}"'
+    if isinstance(store, VersionedKeyValueStore):
+        return _Versioned(store, where)
+    return _Timestamped(store, where)
+
+
+def table_store(
+    name: str, key_serde: Serde[Any], value_serde: Serde[Any], history_retention_ms: int | None
+) -> StoreBuilder[Any, Any]:
+    """Return the definition of a table's store; it is versioned if there is a history."""
+    if history_retention_ms is None:
+        return timestamped_key_value(name, key_serde, value_serde)
+    return versioned_key_value(
+        name, key_serde, value_serde, history_retention_ms=history_retention_ms
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredValues(TableValues):
+    """The values of a table with a store; `verb` is the method that made it."""
+
+    store: str
+    verb: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.store,)
+
+    def open(self, context: ProcessorContext) -> TableReader:
+        return open_table_store(context, self.store, self.verb)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedValues(TableValues):
+    """The values of a view: what `compute(key, value)` makes of those of the parent."""
+
+    parent: TableValues
+    compute: Callable[[Any, Any], Any]
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return self.parent.stores
+
+    def open(self, context: ProcessorContext) -> TableReader:
+        return _Computed(self.parent.open(context), self.compute)
+
+
+class _Computed(TableReader):
+    def __init__(self, parent: TableReader, compute: Callable[[Any, Any], Any]) -> None:
+        self._parent = parent
+        self._compute = compute
+        self.is_versioned = parent.is_versioned
+
+    def get(self, key: Any) -> Found:
+        return self._of(key, self._parent.get(key))
+
+    def get_as_of(self, key: Any, timestamp: int) -> Found:
+        return self._of(key, self._parent.get_as_of(key, timestamp))
+
+    def _of(self, key: Any, found: Found) -> Found:
+        if found is None:
+            return None
+        value = self._compute(key, found.value)
+        return None if value is None else ValueAndTimestamp(value, found.timestamp)

@@ -1,0 +1,283 @@
+"""Steps of a table: its source, views of it, and the ways from and to a stream."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from streams.dsl.change import Change
+from streams.dsl.graph import Compiling, Operation, Step
+from streams.dsl.stateless import Part, Stateless, unused
+from streams.dsl.table_values import open_table_store, table_store
+from streams.engine.nodes import NamedPart
+from streams.errors import StreamsError
+from streams.processor import Processor, ProcessorContext
+from streams.record import Batch, Record, items_of
+
+Compute = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Materialized(Operation):
+    """A step that keeps a table in a store of its own, which has the name of the step."""
+
+    method: str
+    store: str
+    history_retention_ms: int | None = None
+
+    @property
+    def verb(self) -> str:
+        return self.method
+
+    def stores(self) -> tuple[str, ...]:
+        """Return the name of the store."""
+        return (self.store,)
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the store, and the processor that fills it."""
+        compiler.add_store(
+            table_store(self.store, step.key_serde, step.value_serde, self.history_retention_ms)
+        )
+        compiler.builder.add_processor(
+            step.name,
+            self.supplier(step, compiler),
+            compiler.parents(step),
+            stores=self.stores(),
+        )
+        compiler.produces(step, step.name)
+
+    @abstractmethod
+    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor]:
+        """Return the function that makes the processor."""
+
+
+class FillTable(Materialized):
+    """Makes a table of records: the last value of each key counts, and `None` deletes."""
+
+    __slots__ = ()
+
+    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor]:
+        """Return the function that makes the processor."""
+        return partial(TableFiller, self.store, self.method, compiler.sends_old_values(step))
+
+
+class TableFiller(Processor):
+    """Puts records into a table's store, and forwards the changes."""
+
+    def __init__(self, store: str, verb: str, sends_old: bool) -> None:
+        self._name = store
+        self._verb = verb
+        self._sends_old = sends_old
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store = open_table_store(context, self._name, self._verb)
+
+    def process(self, record: Record) -> None:
+        key = record.key
+        if key is None:
+            self.context.drop("null key")
+            return
+        old = self._store.get(key) if self._sends_old else None
+        is_latest = self._store.put(key, record.value, record.timestamp)
+        if is_latest is not None:
+            change = Change(record.value, None if old is None else old.value, is_latest)
+            self.context.forward(record.with_value(change))
+
+
+class View(NamedPart):
+    """What a view makes of a value of its parent."""
+
+    def __init__(self, name: str, compute: Compute) -> None:
+        self.name = name
+        self._compute = compute
+
+    def value_of(self, key: Any, value: Any) -> Any:
+        """Return the view's value, or `None`."""
+        return None if value is None else self._compute(key, value)
+
+
+class ViewProcessor(Processor):
+    """Forwards the changes of a view; with a store, keeps the view there.
+
+    A filter leaves out changes from nothing to nothing, if it knows that there was nothing.
+    """
+
+    def __init__(
+        self, view: View, store: str | None, verb: str, sends_old: bool, skips_nothing: bool
+    ) -> None:
+        self._view = view
+        self._name = store
+        self._verb = verb
+        self._sends_old = sends_old
+        self._skips_nothing = skips_nothing and sends_old
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store = (
+            None if self._name is None else open_table_store(context, self._name, self._verb)
+        )
+
+    def process(self, record: Record) -> None:
+        key, change = record.key, record.value
+        value_of, store = self._view.value_of, self._store
+        new, old = value_of(key, change.new), None
+        if self._sends_old and store is None:
+            old = value_of(key, change.old)
+        elif self._sends_old and store is not None:
+            found = store.get(key)
+            old = None if found is None else found.value
+        if self._skips_nothing and new is None and old is None:
+            return
+        is_latest = change.is_latest
+        if store is not None:
+            put = store.put(key, new, record.timestamp)
+            if put is None:
+                return
+            is_latest = put
+        self.context.forward(record.with_value(Change(new, old, is_latest)))
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTable(Operation):
+    """A table whose values come from those of its parent, with a store or without.
+
+    `compute` returns the value, or `None` for none. `is_filter` is for `filter` and `filter_not`.
+    """
+
+    method: str
+    compute: Compute
+    store: str | None
+    is_filter: bool
+    is_versioned: bool
+
+    @property
+    def verb(self) -> str:
+        return self.method
+
+    def stores(self) -> tuple[str, ...]:
+        """Return the name of the store, if there is one."""
+        return () if self.store is None else (self.store,)
+
+    def needs_old_values(self, sends_old_values: bool) -> bool:
+        """Return whether old values must come from the parent: there is no store for them."""
+        return sends_old_values and self.store is None
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the processor, and the store if there is one."""
+        if self.store is not None:
+            compiler.add_store(table_store(self.store, step.key_serde, step.value_serde, None))
+        compiler.builder.add_processor(
+            step.name,
+            partial(
+                _make_view,
+                partial(View, step.name, self.compute),
+                self.store,
+                self.method,
+                compiler.sends_old_values(step),
+                self.is_filter and not self.is_versioned,
+            ),
+            compiler.parents(step),
+            stores=self.stores(),
+        )
+        compiler.produces(step, step.name)
+
+
+def _make_view(
+    view: Callable[[], View], store: str | None, verb: str, sends_old: bool, skips_nothing: bool
+) -> ViewProcessor:
+    return ViewProcessor(view(), store, verb, sends_old, skips_nothing)
+
+
+class NewValuePart(Part):
+    """Makes records of changes: the new value counts."""
+
+    def receive(self, record: Record) -> None:
+        self.forward(record.with_value(record.value.new))
+
+    def columns(self, batch: Batch) -> Batch:
+        return batch.with_values([change.new for change in items_of(batch.values)])
+
+
+def to_stream() -> Stateless:
+    """Return the step from a table to the stream of its changes."""
+    return Stateless("to_stream", NewValuePart, unused)
+
+
+class GroupTable(NamedPart):
+    """Maps a change to the changes of the groups that it belongs to."""
+
+    def __init__(self, name: str, function: Compute) -> None:
+        self.name = name
+        self._function = function
+
+    def pair_of(self, key: Any, value: Any) -> tuple[Any, Any] | None:
+        """Return the key and value within the group; `None` if the value belongs to no group."""
+        if value is None:
+            return None
+        pair = self._function(key, value)
+        if pair is None:
+            return None
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise StreamsError(
+                f'the function of group_by "{self.name}" returned a {type(pair).__name__}: it must '
+                "return a pair (key, value), or None for a value that belongs to no group"
+            )
+        return None if pair[0] is None or pair[1] is None else pair
+
+
+class GroupTableProcessor(Processor):
+    """Forwards changes under the keys of their groups: one record if the group stays (KIP-904)."""
+
+    def __init__(self, grouping: GroupTable, is_versioned: bool) -> None:
+        self._grouping = grouping
+        self._is_versioned = is_versioned
+
+    def process(self, record: Record) -> None:
+        change = record.value
+        if self._is_versioned and not change.is_latest:
+            return
+        pair_of, forward, is_latest = self._grouping.pair_of, self.context.forward, change.is_latest
+        new, old = pair_of(record.key, change.new), pair_of(record.key, change.old)
+        if new is not None and old is not None and new[0] == old[0]:
+            both = Change(new[1], old[1], is_latest)
+            forward(Record(new[0], both, record.timestamp, record.headers))
+            return
+        if old is not None:
+            gone = Change(None, old[1], is_latest)
+            forward(Record(old[0], gone, record.timestamp, record.headers))
+        if new is not None:
+            come = Change(new[1], None, is_latest)
+            forward(Record(new[0], come, record.timestamp, record.headers))
+
+
+@dataclass(frozen=True, slots=True)
+class MapToGroups(Operation):
+    """Gives the changes of a table the keys of their groups, ahead of a repartition."""
+
+    verb = "group_by"
+
+    function: Compute
+    is_versioned: bool
+    label: str | None
+    """The name of the step as errors show it."""
+
+    def needs_old_values(self, sends_old_values: bool) -> bool:
+        """Return True: what a change takes away is subtracted from its group."""
+        return True
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the processor."""
+        compiler.builder.add_processor(
+            step.name,
+            partial(_make_grouping, self.label or step.name, self.function, self.is_versioned),
+            compiler.parents(step),
+        )
+        compiler.produces(step, step.name)
+
+
+def _make_grouping(name: str, function: Compute, is_versioned: bool) -> GroupTableProcessor:
+    return GroupTableProcessor(GroupTable(name, function), is_versioned)

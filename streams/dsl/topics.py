@@ -1,0 +1,99 @@
+"""Steps that read and write topics: sources, sinks, and repartition topics in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streams.dsl.graph import Compiling, Operation, Step
+from streams.engine.nodes import OffsetReset, TopicChooser
+from streams.partitioning import PartitionFunction, StreamPartitioner
+from streams.serdes import Serde
+from streams.timestamps import ExtractorFunction, TimestampExtractor
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTopics(Operation):
+    """Reads topics, or all topics that match a pattern."""
+
+    verb = "stream"
+
+    topics: tuple[str, ...] | re.Pattern[str]
+    timestamp_extractor: TimestampExtractor | ExtractorFunction
+    auto_offset_reset: OffsetReset
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add a source, unless nothing comes of it."""
+        if not compiler.children(step):
+            return
+        compiler.builder.add_source(
+            step.name,
+            self.topics,
+            key_serde=step.key_serde,
+            value_serde=step.value_serde,
+            timestamp_extractor=self.timestamp_extractor,
+            auto_offset_reset=self.auto_offset_reset,
+        )
+        compiler.produces(step, step.name)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTopic(Operation):
+    """Writes a stream to a topic."""
+
+    verb = "to"
+
+    topic: str | TopicChooser
+    partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add a sink."""
+        compiler.builder.add_sink(
+            step.name,
+            self.topic,
+            compiler.parents(step),
+            key_serde=step.key_serde,
+            value_serde=step.value_serde,
+            partitioner=self.partitioner,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition(Operation):
+    """Writes a topic of the topology's own, and reads it in another group.
+
+    The topic is called `<name>-repartition`, and the source has the name itself, which is then also
+    that of the tasks after it. `wire` makes the serde of the values in the topic from that of the
+    step; tables send changes.
+    """
+
+    verb = "repartition"
+    begins_group = True
+
+    partitions: int | None = None
+    partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None
+    wire: Callable[[Serde[Any]], Serde[Any]] | None = None
+    needs_old: bool = False
+
+    def needs_old_values(self, sends_old_values: bool) -> bool:
+        """Return whether changes are written, for which both sides count."""
+        return self.needs_old
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add a sink, a topic and a source."""
+        topic = f"{step.name}-repartition"
+        value_serde = step.value_serde if self.wire is None else self.wire(step.value_serde)
+        builder = compiler.builder
+        builder.add_internal_topic(topic, self.partitions)
+        builder.add_sink(
+            f"{step.name}-sink",
+            topic,
+            compiler.parents(step),
+            key_serde=step.key_serde,
+            value_serde=value_serde,
+            partitioner=self.partitioner,
+        )
+        builder.add_source(step.name, topic, key_serde=step.key_serde, value_serde=value_serde)
+        compiler.produces(step, step.name)

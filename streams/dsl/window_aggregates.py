@@ -1,0 +1,199 @@
+"""Aggregates in windows: what all kinds of windows have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from streams.dsl.aggregates import AggregateFunctions
+from streams.dsl.change import Change
+from streams.dsl.emit import Emit
+from streams.dsl.graph import Compiling, Operation, Step
+from streams.dsl.table_values import unwritable
+from streams.dsl.window_time import WindowTime, times_store_name
+from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
+from streams.errors import SerializationError
+from streams.processor import Processor, ProcessorContext
+from streams.punctuation import PunctuationType
+from streams.record import Headers, Record
+from streams.stores import StoreBuilder, Window, Windowed
+
+EXPIRED = "expired"
+"""The reason under which late records are counted, as stores count late entries."""
+
+NULL_KEY = "null key"
+LATE_HEADERS = "__streams.late."
+"""The names of the headers of late records begin with this."""
+
+Windows = TimeWindows | SlidingWindows | SessionWindows
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedAggregate:
+    """What a processor of windows needs to know. `name` is that of the step and the store."""
+
+    name: str
+    verb: str
+    functions: AggregateFunctions
+    windows: Windows
+    emit: Emit = Emit.ON_WINDOW_UPDATE
+    part: str = "0"
+    """Tells processors apart that share the store, in a cogroup."""
+    sends_old: bool = False
+    results: str | None = None
+    """The child that gets the results, if another one gets late records."""
+    late: str | None = None
+    """The child that gets late records."""
+
+
+class WindowAggregator(Processor, ABC):
+    """The base of the processors of windows: their time, what is late, and what has closed."""
+
+    def __init__(self, aggregate: WindowedAggregate) -> None:
+        self.aggregate = aggregate
+        self.functions = aggregate.functions
+        self.closes = aggregate.emit is Emit.ON_WINDOW_CLOSE
+        """Whether results are forwarded when windows close, instead of with each update."""
+        self.sends_old = aggregate.sends_old and not self.closes
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        name = self.aggregate.name
+        self.open_store(context.get_state_store(name))
+        self.time = WindowTime(
+            context.get_state_store(times_store_name(name)), self.aggregate.part, self.forget
+        )
+        self._seen_at_ms = context.current_system_time
+        idle_ms = self.aggregate.windows.close_after_idle_ms
+        if idle_ms is not None:
+            context.schedule(idle_ms, PunctuationType.WALL_CLOCK_TIME, self._close_when_idle)
+
+    @abstractmethod
+    def open_store(self, store: Any) -> None:
+        """Take the store of the windows."""
+
+    def forget(self) -> None:
+        """Forget what is known about the store: the engine has undone something."""
+
+    @abstractmethod
+    def closed_windows(self, closed: int, now: int) -> Iterable[tuple[Windowed[Any], Any, int]]:
+        """Return the windows that have closed by the time `now`, in order.
+
+        `closed` is the time at which windows were closed before. Each comes with its aggregate and
+        the timestamp of that. Windows of which none has closed since cost little.
+        """
+
+    @abstractmethod
+    def all_closed_at(self, closed: int) -> int | None:
+        """Return the stream time at which the last open window closes; `None` if none is open."""
+
+    # For subclasses
+
+    def see(self, record: Record) -> int:
+        """Take the time of a record into account; emit what has closed; return stream time."""
+        now = self.time.see(record.timestamp)
+        if self.aggregate.windows.close_after_idle_ms is not None:
+            self._seen_at_ms = self.context.current_system_time
+        if self.closes:
+            self._close(now, record.headers)
+        return now
+
+    def forward(self, record: Record) -> None:
+        """Forward a result."""
+        self.context.forward(record, self.aggregate.results)
+
+    def late(self, record: Record, window: Window, now: int) -> None:
+        """Drop a record for a window that has closed, or send it to the topic of late ones."""
+        if self.aggregate.late is None:
+            self.context.drop(EXPIRED)
+            return
+        headers = [
+            (f"{LATE_HEADERS}reason", b"the window has closed"),
+            (f"{LATE_HEADERS}step", self.aggregate.name.encode()),
+            (f"{LATE_HEADERS}window.start", b"%d" % window.start),
+            (f"{LATE_HEADERS}window.end", b"%d" % window.end),
+            (f"{LATE_HEADERS}stream_time", b"%d" % now),
+        ]
+        self.context.forward(record.with_headers([*record.headers, *headers]), self.aggregate.late)
+
+    def unwritable(self, error: SerializationError) -> SerializationError:
+        """Return an error that names the step."""
+        return unwritable(f'{self.aggregate.verb} "{self.aggregate.name}"', error)
+
+    def _close(self, now: int, headers: Headers) -> None:
+        closed = self.time.closed
+        if now <= closed:
+            return
+        # First find all: children may change the store.
+        found = list(self.closed_windows(closed, now))
+        if found:
+            self.time.close(now)
+        for windowed, value, timestamp in found:
+            self.forward(Record(windowed, Change(value), timestamp, headers))
+
+    def _close_when_idle(self, now_ms: int) -> None:
+        idle_ms = self.aggregate.windows.close_after_idle_ms
+        assert idle_ms is not None
+        if now_ms - self._seen_at_ms < idle_ms:
+            return
+        at = self.all_closed_at(self.time.closed)
+        if at is not None:
+            self._close(self.time.see(at), ())
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateWindows(Operation):
+    """Aggregates the values of each key and window, with the processor that `make` makes.
+
+    Late records go to the topic `late_to`, if it is given.
+    """
+
+    aggregate: WindowedAggregate
+    store: StoreBuilder[Any, Any]
+    times: StoreBuilder[Any, Any]
+    make: Callable[[WindowedAggregate], Processor]
+    late_to: str | None = None
+
+    @property
+    def verb(self) -> str:
+        return self.aggregate.verb
+
+    def stores(self) -> tuple[str, ...]:
+        """Return the names of the stores."""
+        return (self.store.name, self.times.name)
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the stores and the processor; for late records, a sink and a node next to it."""
+        compiler.add_store(self.store)
+        compiler.add_store(self.times)
+        name, sends_old = step.name, compiler.sends_old_values(step)
+        results, late = f"{name}-results", f"{name}-late"
+        aggregate = replace(self.aggregate, sends_old=sends_old)
+        if self.late_to is not None:
+            aggregate = replace(aggregate, results=results, late=late)
+        compiler.builder.add_processor(
+            name, partial(self.make, aggregate), compiler.parents(step), stores=self.stores()
+        )
+        if self.late_to is None:
+            compiler.produces(step, name)
+            return
+        parent = step.parents[0]
+        compiler.builder.add_sink(
+            late,
+            self.late_to,
+            name,
+            key_serde=parent.key_serde,
+            value_serde=parent.value_serde,
+        )
+        compiler.builder.add_processor(results, PassOn, name)
+        compiler.produces(step, results)
+
+
+class PassOn(Processor):
+    """Passes records on."""
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)

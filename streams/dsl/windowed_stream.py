@@ -1,0 +1,214 @@
+"""Streams whose records are grouped by key and window, and their aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from streams import serdes
+from streams.dsl.aggregates import AggregateFunctions, counting, reducing
+from streams.dsl.emit import Emit
+from streams.dsl.graph import Graph, Step, call
+from streams.dsl.grouped import Grouped
+from streams.dsl.session_windows import SessionAggregator, SessionValues
+from streams.dsl.sliding_windows import SlidingWindowAggregator
+from streams.dsl.table_values import TableValues
+from streams.dsl.time_windows import TimeWindowAggregator, WindowValues
+from streams.dsl.window_aggregates import AggregateWindows, WindowedAggregate, Windows
+from streams.dsl.window_time import times_store
+from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
+from streams.errors import TopologyError
+from streams.processor import Processor
+from streams.serdes import Serde
+from streams.stores import StoreBuilder, session, window
+from streams.stores.key_value import timestamped
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowKind:
+    """What one kind of windows needs: its stores, its processor, the serde of its keys."""
+
+    windows: Windows
+    closes: bool
+
+    def store(
+        self, name: str, key_serde: Serde[Any], value_serde: Serde[Any]
+    ) -> StoreBuilder[Any, Any]:
+        """Return the definition of the store of the windows.
+
+        Windows are kept until no record can change them any more. One that was not emitted yet is
+        kept a moment longer, as its store refuses and forgets what is exactly as old.
+        """
+        more = 1 if self.closes else 0
+        match self.windows:
+            case TimeWindows(size_ms=size, grace_ms=grace):
+                return window(
+                    name,
+                    key_serde,
+                    timestamped(value_serde),
+                    retention_ms=size + grace + more,
+                    window_size_ms=size,
+                )
+            case SlidingWindows(difference_ms=difference, grace_ms=grace):
+                # A record needs the windows that begin up to twice the difference before it.
+                return window(
+                    name,
+                    key_serde,
+                    timestamped(value_serde),
+                    retention_ms=max(1, 2 * difference + grace + more),
+                    window_size_ms=max(1, difference),
+                )
+            case SessionWindows(gap_ms=gap, grace_ms=grace):
+                return session(name, key_serde, value_serde, retention_ms=gap + grace + more)
+
+    def make(self, key_serde: Serde[Any]) -> Callable[[WindowedAggregate], Processor]:
+        """Return the function that makes the processor."""
+        match self.windows:
+            case TimeWindows() as windows:
+                return partial(TimeWindowAggregator, windows=windows)
+            case SlidingWindows() as windows:
+                return partial(SlidingWindowAggregator, windows=windows, key_serde=key_serde)
+            case SessionWindows() as windows:
+                return partial(SessionAggregator, windows=windows, key_serde=key_serde)
+
+    def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
+        """Return the serde of windowed keys, as Java's."""
+        match self.windows:
+            case TimeWindows(size_ms=size) | SlidingWindows(difference_ms=size):
+                return serdes.time_windowed(inner, size_ms=size)
+            case SessionWindows():
+                return serdes.session_windowed(inner)
+
+    def values(self, store: str) -> TableValues:
+        """Return where the values of the table are looked up."""
+        if isinstance(self.windows, SessionWindows):
+            return SessionValues(store)
+        return WindowValues(store)
+
+
+class WindowedStream(Generic[T]):
+    """A stream by key and window, ready to be aggregated; `windowed_by` makes it.
+
+    The keys of its tables are `stores.Windowed(key, Window(start, end))`. Records without a key are
+    dropped, and counted; so are records without a value in sliding windows. Records for windows
+    that have closed are dropped and counted as "expired", or go to the topic `late_to`.
+
+    `name` is that of the step, of its store and of its state topic. `value_serde` writes the
+    aggregates; by default, that is the builder's.
+    """
+
+    def __init__(
+        self,
+        grouped: Grouped,
+        table: Callable[[Graph, Step, TableValues], T],
+        windows: Windows,
+        emit: Emit,
+        late_to: str | None,
+    ) -> None:
+        """For the DSL itself."""
+        self._graph = grouped.graph
+        self._grouped = grouped
+        self._table = table
+        self._windows = windows
+        self._emit = emit
+        self._late_to = late_to
+
+    def count(self, *, name: str | None = None, value_serde: Serde[Any] | None = None) -> T:
+        """Return the table of the number of records per key and window, as `serdes.int64`."""
+        return self._aggregate("count", counting(), name, value_serde or serdes.int64)
+
+    def reduce(
+        self,
+        reducer: Callable[[Any, Any], Any],
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> T:
+        """Return the table of `reducer(aggregate, value)` per key and window.
+
+        The first value is the first aggregate. Sessions are merged by the same function.
+        """
+        call(reducer, "reduce", "a function of aggregate and value", name)
+        return self._aggregate("reduce", reducing(reducer), name, value_serde)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
+        *,
+        merger: Callable[[Any, Any, Any], Any] | None = None,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> T:
+        """Return the table of `adder(key, value, aggregate)` per key and window.
+
+        The first aggregate is what `initializer()` returns. Sessions need `merger(key, a, b)`,
+        which makes one aggregate of those of two sessions that a record connects. The adder and the
+        merger may change an aggregate and return it.
+        """
+        call(initializer, "aggregate", "a function without arguments to begin with", name)
+        call(adder, "aggregate", "a function of key, value and aggregate", name)
+        check_merger(self._windows, merger, name)
+        functions = AggregateFunctions(initializer, adder, None, merger)
+        return self._aggregate("aggregate", functions, name, value_serde or self._graph.value_serde)
+
+    def _aggregate(
+        self,
+        verb: str,
+        functions: AggregateFunctions,
+        name: str | None,
+        value_serde: Serde[Any] | None,
+    ) -> T:
+        graph, parent = self._graph, self._grouped.keyed()
+        name = graph.required_name(verb, name, parent, "its store")
+        name = name or graph.generated_name(verb, parent)
+        kind = WindowKind(self._windows, self._emit is Emit.ON_WINDOW_CLOSE)
+        key_serde = self._grouped.key_serde
+        value_serde = value_serde or self._grouped.value_serde
+        step = graph.add(
+            AggregateWindows(
+                WindowedAggregate(name, verb, functions, self._windows, self._emit),
+                kind.store(name, key_serde, value_serde),
+                times_store(name),
+                kind.make(key_serde),
+                self._late_to,
+            ),
+            [parent],
+            name,
+            key_serde=kind.key_serde(key_serde),
+            value_serde=value_serde,
+        )
+        return self._table(graph, step, kind.values(name))
+
+
+def check_windows(windows: object, emit: object, late_to: object) -> None:
+    """Raise `TopologyError` unless these are arguments for `windowed_by`."""
+    if not isinstance(windows, TimeWindows | SlidingWindows | SessionWindows):
+        raise TopologyError(
+            "windowed_by takes what windows.tumbling, hopping, sliding or session return, not "
+            f"{windows!r}"
+        )
+    if not isinstance(emit, Emit):
+        raise TopologyError(
+            f"windowed_by has emit={emit!r}: give Emit.ON_WINDOW_UPDATE or Emit.ON_WINDOW_CLOSE"
+        )
+    if windows.close_after_idle_ms is not None and emit is not Emit.ON_WINDOW_CLOSE:
+        raise TopologyError(
+            "windowed_by has windows with close_after_idle_ms, which matters only with "
+            "emit=Emit.ON_WINDOW_CLOSE: add that, or leave close_after_idle_ms out"
+        )
+    if late_to is not None and not isinstance(late_to, str):
+        raise TopologyError(f"windowed_by has late_to={late_to!r}: give the name of a topic")
+
+
+def check_merger(windows: Windows, merger: object, name: str | None) -> None:
+    """Raise `TopologyError` if sessions have no merger, or other windows have one."""
+    if isinstance(windows, SessionWindows):
+        call(merger, "aggregate", "a merger, a function of key and two aggregates", name)
+    elif merger is not None:
+        step = f'aggregate "{name}"' if name else "aggregate"
+        raise TopologyError(f"{step} has a merger: only sessions are merged, leave it out")

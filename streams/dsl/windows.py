@@ -1,0 +1,141 @@
+"""Windows: how time is divided for aggregates.
+
+    from streams import windows
+
+    windows.tumbling(3_600_000, grace_ms=600_000)
+    windows.hopping(timedelta(hours=1), advance_ms=timedelta(minutes=5), grace_ms=0)
+
+Times are whole milliseconds, or a `timedelta`. A window closes once stream time, the largest
+timestamp that the step has seen, has passed the window's end by the grace period; records that come
+for it later are dropped. The grace period has no default: too short a one loses late records, and
+too long a one delays final results (KIP-633).
+
+`close_after_idle_ms` is for `Emit.ON_WINDOW_CLOSE`: if no record comes for that long by the wall
+clock, all windows close as if time had gone on. By default, windows wait for records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from streams.errors import InvalidArgumentError
+
+Milliseconds = int | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindows:
+    """Windows [start, start + size), one beginning every `advance_ms` from time 0 on."""
+
+    size_ms: int
+    advance_ms: int
+    grace_ms: int
+    close_after_idle_ms: int | None = None
+
+    def starts(self, timestamp: int) -> range:
+        """Return the starts of the windows that a time is in, the oldest first."""
+        advance_ms = self.advance_ms
+        first = max(0, timestamp - self.size_ms + advance_ms) // advance_ms * advance_ms
+        return range(first, timestamp + 1, advance_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindows:
+    """Windows [start, start + difference], both ends included, that begin or end at a record."""
+
+    difference_ms: int
+    grace_ms: int
+    close_after_idle_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows:
+    """Windows from one record to another with no longer pause than the gap in between."""
+
+    gap_ms: int
+    grace_ms: int
+    close_after_idle_ms: int | None = None
+
+
+def tumbling(
+    size_ms: Milliseconds,
+    *,
+    grace_ms: Milliseconds,
+    close_after_idle_ms: Milliseconds | None = None,
+) -> TimeWindows:
+    """Return windows of one size, 1 ms or more, that follow one another without gap or overlap."""
+    where = "windows.tumbling"
+    size = whole_ms(where, "size_ms", size_ms, 1)
+    return TimeWindows(size, size, *_times(where, grace_ms, close_after_idle_ms))
+
+
+def hopping(
+    size_ms: Milliseconds,
+    *,
+    advance_ms: Milliseconds,
+    grace_ms: Milliseconds,
+    close_after_idle_ms: Milliseconds | None = None,
+) -> TimeWindows:
+    """Return windows of one size that begin every `advance_ms`, and so overlap.
+
+    `advance_ms` is from 1 to the size.
+    """
+    where = "windows.hopping"
+    size = whole_ms(where, "size_ms", size_ms, 1)
+    advance = whole_ms(where, "advance_ms", advance_ms, 1)
+    if advance > size:
+        raise InvalidArgumentError(
+            f"{where} has an advance_ms of {advance}, above its size_ms of {size}: records between "
+            "two windows would be in none"
+        )
+    return TimeWindows(size, advance, *_times(where, grace_ms, close_after_idle_ms))
+
+
+def sliding(
+    difference_ms: Milliseconds,
+    *,
+    grace_ms: Milliseconds,
+    close_after_idle_ms: Milliseconds | None = None,
+) -> SlidingWindows:
+    """Return windows of records that are at most `difference_ms` apart, 0 or more (KIP-450).
+
+    There is a window for each set of records that a span of that length can cover.
+    """
+    where = "windows.sliding"
+    difference = whole_ms(where, "difference_ms", difference_ms, 0)
+    return SlidingWindows(difference, *_times(where, grace_ms, close_after_idle_ms))
+
+
+def session(
+    gap_ms: Milliseconds,
+    *,
+    grace_ms: Milliseconds,
+    close_after_idle_ms: Milliseconds | None = None,
+) -> SessionWindows:
+    """Return sessions, which end when no record comes for longer than `gap_ms`, 1 or more."""
+    where = "windows.session"
+    gap = whole_ms(where, "gap_ms", gap_ms, 1)
+    return SessionWindows(gap, *_times(where, grace_ms, close_after_idle_ms))
+
+
+def whole_ms(where: str, argument: str, value: object, least: int) -> int:
+    """Return a time in ms; raise `InvalidArgumentError` if it is none, or below `least`."""
+    if isinstance(value, timedelta):
+        found, rest = divmod(value, timedelta(milliseconds=1))
+        whole = None if rest else found
+    else:
+        whole = value if type(value) is int else None
+    if whole is None or whole < least:
+        raise InvalidArgumentError(
+            f"{where} has a {argument} of {value!r}: give a timedelta, or a whole number of "
+            f"milliseconds, {least} or more"
+        )
+    return whole
+
+
+def _times(where: str, grace_ms: object, close_after_idle_ms: object) -> tuple[int, int | None]:
+    idle_ms = close_after_idle_ms
+    return whole_ms(where, "grace_ms", grace_ms, 0), (
+        None if idle_ms is None else whole_ms(where, "close_after_idle_ms", idle_ms, 1)
+    )
