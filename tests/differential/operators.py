@@ -100,6 +100,7 @@ def _map(draw: Drawing) -> Node:
         key="string",
         value=_RESULT_OF[f],
         keeps_window=False,
+        hop=True,
     )
 
 
@@ -113,6 +114,7 @@ def _flat_map(draw: Drawing) -> Node:
         key="string",
         value=_RESULT_OF[f],
         keeps_window=False,
+        hop=True,
         multiple=True,
     )
 
@@ -128,7 +130,9 @@ def _flat_map_values(draw: Drawing) -> Node:
 def _select_key(draw: Drawing) -> Node:
     parent = draw.stream()
     f, key = _key_mapper(draw, parent)
-    return draw.add("select_key", [parent], {"f": f}, "stream", key=key, keeps_window=False)
+    return draw.add(
+        "select_key", [parent], {"f": f}, "stream", key=key, keeps_window=False, hop=True
+    )
 
 
 def _key_mapper(draw: Drawing, parent: Node) -> tuple[str, str]:
@@ -342,7 +346,12 @@ def _joiner(draw: Drawing) -> tuple[str, str]:
 def _stream_join(draw: Drawing) -> Node:
     left = draw.stream(_is_plain)
     right = draw.stream(
-        lambda node: _plain_with(left.step.key)(node) and may_meet(left, node), key=left.step.key
+        lambda node: (
+            _plain_with(left.step.key)(node)
+            and may_meet(left, node)
+            and (not left.origins & node.origins or draw.happens(0.3))
+        ),
+        key=left.step.key,
     )
     f, value = _joiner(draw)
     before_ms, after_ms = draw.one_of((3, 3), (10, 10), (0, 10), (10, 0), (0, 0), (3, 8))
@@ -351,7 +360,8 @@ def _stream_join(draw: Drawing) -> Node:
         "f": f,
         "before_ms": before_ms * draw.scale,
         "after_ms": after_ms * draw.scale,
-        "grace_ms": _grace_ms(draw),
+        # Kafka Streams keeps records for the window and its grace: if both are 0, not at all.
+        "grace_ms": _grace_ms(draw) if before_ms + after_ms else draw.ms(2, 5, 30),
     }
     return draw.add(
         "stream_join", [left, right], args, "stream", value=value, hop=True, multiple=True
