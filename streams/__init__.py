@@ -9,6 +9,7 @@ from streams.builder import TopologyBuilder
 from streams.dsl import windows
 from streams.dsl.emit import Emit
 from streams.dsl.streams_builder import StreamsBuilder
+from streams.dsl.suppress import Suppress
 from streams.engine.node_group import NodeGroup
 from streams.errors import (
     InvalidArgumentError,
@@ -73,6 +74,7 @@ __all__ = [
     "StreamsBuilder",
     "StreamsError",
     "SupplierError",
+    "Suppress",
     "TestInputTopic",
     "TestOutputTopic",
     "TimestampExtractor",

@@ -28,8 +28,10 @@ class Compiler:
         self._stores: dict[str, StoreBuilder[Any, Any]] = {}
         self._sends_old: set[Step] = set()
         for step in reversed(self._steps):
-            if step.operation.needs_old_values(step in self._sends_old):
-                self._sends_old.update(step.parents)
+            sends_old = step in self._sends_old
+            for number, parent in enumerate(step.parents):
+                if step.operation.needs_old_values_of(number, sends_old):
+                    self._sends_old.add(parent)
         for store in stores:
             self.add_store(store)
         self._record_by_record = set(self._found_record_by_record())

@@ -32,8 +32,15 @@ class Operation(ABC):
     begins_group: ClassVar[bool] = False
     """Whether a topic is between the step's parents and the step's children."""
 
-    takes_null_keys: ClassVar[bool] = False
-    """Whether records without a key matter, so that a repartition ahead of the step keeps them."""
+    @property
+    def takes_null_keys(self) -> bool:
+        """Whether records without a key matter, so that a repartition ahead keeps them."""
+        return False
+
+    @property
+    def close_delay_ms(self) -> int | None:
+        """How long after its end a window of this step closes; `None` if it makes no windows."""
+        return None
 
     @abstractmethod
     def compile(self, step: Step, compiler: Compiling) -> None:
@@ -52,6 +59,10 @@ class Operation(ABC):
         `sends_old_values` says whether a child needs the old values of this step.
         """
         return False
+
+    def needs_old_values_of(self, parent: int, sends_old_values: bool) -> bool:
+        """Return what `needs_old_values` returns, for one parent of several."""
+        return self.needs_old_values(sends_old_values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

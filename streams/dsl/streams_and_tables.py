@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from streams.dsl.graph import Graph, call
 from streams.dsl.grouped import add_stateful
 from streams.dsl.grouped_stream import GroupedStream
 from streams.dsl.grouped_table import GroupedTable
 from streams.dsl.stateless import SelectKeyPart, Stateless
-from streams.dsl.stream_steps import StreamSteps
-from streams.dsl.table_steps import TableSteps
+from streams.dsl.stream_join_steps import StreamJoins
+from streams.dsl.suppress import Suppress, close_delay_ms
+from streams.dsl.suppressor import SuppressedValues, SuppressTable
+from streams.dsl.table_join_steps import TableJoins
 from streams.dsl.table_values import StoredValues
 from streams.dsl.tables import FillTable, to_stream
+from streams.errors import TopologyError
 from streams.serdes import Serde
 
 
-class Stream(StreamSteps):
+class Stream(StreamJoins):
     """An unbounded sequence of records; `StreamsBuilder.stream` makes the first one.
 
     Every method adds a step and returns what comes of it; the stream itself stays as it is, and may
@@ -85,7 +88,7 @@ class Stream(StreamSteps):
         )
 
 
-class Table(TableSteps):
+class Table(TableJoins):
     """The last value of each key, as it changes; `StreamsBuilder.table` makes the first one.
 
     Every method adds a step and returns what comes of it; the table itself stays as it is, and may
@@ -114,6 +117,31 @@ class Table(TableSteps):
         call(function, "group_by", "a function of key and value", name)
         name = self.graph.required_name("group_by", name, self.step, "its repartition topic")
         return GroupedTable(self, Table, function, name, key_serde, value_serde)
+
+    def suppress(self, suppress: Suppress, *, name: str | None = None) -> Self:
+        """Hold updates back, and forward only the last one of each key (KIP-328).
+
+        `name` is that of the step, of its store and of its state topic. Joins look up what was
+        forwarded last.
+        """
+        if not isinstance(suppress, Suppress):
+            raise TopologyError(
+                "suppress takes what Suppress.until_window_closes or Suppress.until_time_limit "
+                f"return, not {suppress!r}"
+            )
+        wait_ms = suppress.limit_ms
+        if wait_ms is None:
+            wait_ms = close_delay_ms(self.step, f'suppress "{name}"' if name else "suppress")
+        step = add_stateful(
+            self.graph,
+            "suppress",
+            name,
+            self.step,
+            lambda store: SuppressTable(suppress, wait_ms, store),
+        )
+        key_serde, value_serde = step.key_serde, step.value_serde
+        values = SuppressedValues(step.name, key_serde, value_serde, self.values)
+        return type(self)(self.graph, step, values)
 
 
 def fill_table(

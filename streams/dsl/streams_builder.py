@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 from streams import serdes
 from streams.dsl.compiler import Compiler
-from streams.dsl.graph import Compiling, Graph, Operation, Step
+from streams.dsl.global_table import GlobalTable, ReadGlobally
+from streams.dsl.graph import Graph, Step
 from streams.dsl.streams_and_tables import Stream, Table, fill_table
 from streams.dsl.topics import ReadTopics
 from streams.engine.nodes import OffsetReset
 from streams.errors import TopologyError
-from streams.processor import Processor, ProcessorContext
-from streams.record import Record
 from streams.serdes import Serde
-from streams.stores import StoreBuilder, ValueAndTimestamp, timestamped_key_value
+from streams.stores import StoreBuilder
 from streams.timestamps import ExtractorFunction, TimestampExtractor, record_timestamp
 from streams.topology import Topology
 
@@ -208,50 +205,3 @@ def _topics(topics: object) -> tuple[str, ...] | re.Pattern[str]:
     ):
         return tuple(names)
     raise TopologyError(f"stream reads topics: a name, several names, or a pattern, not {topics!r}")
-
-
-class GlobalTable:
-    """A table of which every task has all keys, for joins of streams by any key."""
-
-    def __init__(self, graph: Graph, step: Step) -> None:
-        """For the DSL itself; the store has the name of the step."""
-        self.graph = graph
-        self.step = step
-
-
-@dataclass(frozen=True, slots=True)
-class ReadGlobally(Operation):
-    """Follows a topic with a store that every task can read."""
-
-    verb = "global_table"
-
-    topic: str
-    timestamp_extractor: TimestampExtractor | ExtractorFunction
-
-    def compile(self, step: Step, compiler: Compiling) -> None:
-        """Add the global store, and the nodes that fill it."""
-        compiler.builder.add_global_store(
-            timestamped_key_value(step.name, step.key_serde, step.value_serde),
-            f"{step.name}-source",
-            self.topic,
-            step.name,
-            partial(GlobalFiller, step.name),
-            key_serde=step.key_serde,
-            value_serde=step.value_serde,
-            timestamp_extractor=self.timestamp_extractor,
-        )
-
-
-class GlobalFiller(Processor):
-    """Puts the records of a topic into a global store."""
-
-    def __init__(self, store: str) -> None:
-        self._name = store
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._store = context.get_state_store(self._name)
-
-    def process(self, record: Record) -> None:
-        found = None if record.value is None else ValueAndTimestamp(record.value, record.timestamp)
-        self._store.put(record.key, found)

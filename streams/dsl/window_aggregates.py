@@ -161,6 +161,13 @@ class AggregateWindows(Operation):
     def verb(self) -> str:
         return self.aggregate.verb
 
+    @property
+    def close_delay_ms(self) -> int:
+        """How long after its end a window closes."""
+        windows = self.aggregate.windows
+        gap_ms = windows.gap_ms if isinstance(windows, SessionWindows) else 0
+        return gap_ms + windows.grace_ms
+
     def stores(self) -> tuple[str, ...]:
         """Return the names of the stores."""
         return (self.store.name, self.times.name)

@@ -23,6 +23,9 @@ from streams.errors import InvalidArgumentError
 
 Milliseconds = int | timedelta
 
+MAX_MS = 2**62
+"""The longest time, so that sums of two still fit a timestamp."""
+
 
 @dataclass(frozen=True, slots=True)
 class TimeWindows:
@@ -56,6 +59,20 @@ class SessionWindows:
     gap_ms: int
     grace_ms: int
     close_after_idle_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindows:
+    """Which records of two streams meet: right ones from `before_ms` before to `after_ms` after."""
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+
+    @property
+    def size_ms(self) -> int:
+        """How far the first and the last time are apart at which a record can meet another."""
+        return self.before_ms + self.after_ms
 
 
 def tumbling(
@@ -117,6 +134,24 @@ def session(
     where = "windows.session"
     gap = whole_ms(where, "gap_ms", gap_ms, 1)
     return SessionWindows(gap, *_times(where, grace_ms, close_after_idle_ms))
+
+
+def join(*, before_ms: Milliseconds, after_ms: Milliseconds, grace_ms: Milliseconds) -> JoinWindows:
+    """Return the window of a join of two streams, around the time of each record.
+
+    A record of the left stream meets the records of the right stream that are at most `before_ms`
+    older and at most `after_ms` newer; both ends are included. One of the two may be negative if
+    the sum is 0 or more: `before_ms=-5, after_ms=10` means from 5 to 10 ms newer.
+    """
+    where = "windows.join"
+    before = whole_ms(where, "before_ms", before_ms, -MAX_MS)
+    after = whole_ms(where, "after_ms", after_ms, -MAX_MS)
+    if before + after < 0:
+        raise InvalidArgumentError(
+            f"{where} has a before_ms of {before} and an after_ms of {after}: the window would end "
+            "before it begins; their sum must be 0 or more"
+        )
+    return JoinWindows(before, after, whole_ms(where, "grace_ms", grace_ms, 0))
 
 
 def whole_ms(where: str, argument: str, value: object, least: int) -> int:

@@ -51,6 +51,11 @@ class SegmentedStore(LateCount, Generic[K, V]):
         self._write, self._read = value_serde.serialize, value_serde.deserialize
 
     @property
+    def stream_time(self) -> int:
+        """The largest time of any entry that was ever put; below 0 if there was none."""
+        return self._store.max_timestamp
+
+    @property
     def _live_from(self) -> int:
         """The first time that has not expired."""
         return max(0, self._store.max_timestamp - self.retention_ms + 1)

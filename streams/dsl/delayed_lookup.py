@@ -1,0 +1,133 @@
+"""Joins of a stream with a versioned table that wait a grace period for the table (KIP-923)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from streams.dsl.graph import Compiling, Operation, Step
+from streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
+from streams.dsl.table_lookup import Lookup, TableLookup
+from streams.dsl.table_values import unwritable
+from streams.dsl.waiting import Waiting, waiting_store
+from streams.dsl.window_time import WindowTime, times_store, times_store_name
+from streams.errors import SerializationError
+from streams.processor import ProcessorContext
+from streams.record import Record
+from streams.serdes import Serde
+
+_PART = "0"
+_SIDE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """How long records wait in which store, and how they are written there."""
+
+    name: str
+    grace_ms: int
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+
+    @property
+    def waiting(self) -> str:
+        """The store of the records that wait."""
+        return f"{self.name}-waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTableLater(Operation):
+    """Joins each record of a stream with the table once stream time has passed the grace period."""
+
+    lookup: Lookup
+    delay: Delay
+
+    @property
+    def verb(self) -> str:
+        return self.lookup.kind.value
+
+    def stores(self) -> tuple[str, ...]:
+        """Return the names of the stores: those of the table, and the step's own."""
+        delay = self.delay
+        return (*self.lookup.values.stores, delay.waiting, times_store_name(delay.name))
+
+    @property
+    def takes_null_keys(self) -> bool:
+        """Whether records without a key have results: those of a left join have (KIP-962)."""
+        return self.lookup.kind.keeps(_SIDE)
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the stores and the processor."""
+        compiler.add_store(waiting_store(self.delay.waiting))
+        compiler.add_store(times_store(self.delay.name))
+        compiler.builder.add_processor(
+            step.name,
+            partial(DelayedLookup, self.lookup, self.delay),
+            compiler.parents(step),
+            stores=self.stores(),
+        )
+        compiler.produces(step, step.name)
+
+
+class DelayedLookup(TableLookup):
+    """Keeps records until stream time is later than theirs by the grace period.
+
+    Stream time is that of the records that were kept. Records that come later than the grace
+    period, and records without a key, are joined at once.
+    """
+
+    def __init__(self, lookup: Lookup, delay: Delay) -> None:
+        super().__init__(lookup)
+        self._delay = delay
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._waiting = Waiting(context.get_state_store(self._delay.waiting))
+        times = context.get_state_store(times_store_name(self._delay.name))
+        self._time = WindowTime(times, _PART, self._forget)
+
+    def _forget(self) -> None:
+        self._first: int | None = 0
+        """No record with an earlier time waits; `None` if no record waits."""
+
+    def join(self, record: Record, wanted: Any) -> None:
+        """Keep a record, or join it at once; join those whose time has come."""
+        timestamp, grace_ms = record.timestamp, self._delay.grace_ms
+        if wanted is None or timestamp < self._time.now - grace_ms:
+            super().join(record, wanted)
+            return
+        self._keep(record)
+        due_at = self._time.see(timestamp) - grace_ms
+        if self._first is None or timestamp < self._first:
+            self._first = timestamp
+        if self._first <= due_at:
+            self._release(due_at)
+
+    def _keep(self, record: Record) -> None:
+        delay = self._delay
+        try:
+            key = delay.key_serde.serialize(record.key)
+            value = delay.value_serde.serialize(record.value)
+        except SerializationError as error:
+            where = f'{self._verb} "{delay.name}"'
+            raise unwritable(where, error) from error
+        item = pack([value, *pack_headers(record.headers)])
+        self._waiting.add(record.timestamp, _SIDE, key, item)
+
+    def _release(self, due_at: int) -> None:
+        due = []
+        self._first = None
+        for timestamp, _, key, items in self._waiting:
+            if timestamp > due_at:
+                self._first = timestamp
+                break
+            due.append((timestamp, key, items))
+        for timestamp, key_data, items in due:
+            self._waiting.discard(timestamp, _SIDE, key_data)
+            key = self._delay.key_serde.deserialize(key_data)
+            for item in items:
+                value_data, *headers = unpack(item or b"")
+                value = self._delay.value_serde.deserialize(value_data or b"")
+                record = Record(key, value, timestamp, unpack_headers(headers))
+                super().join(record, key)

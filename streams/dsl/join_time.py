@@ -1,0 +1,64 @@
+"""The time of a left or outer join of two streams, which both sides share."""
+
+from __future__ import annotations
+
+import struct
+
+from streams import serdes
+from streams.serdes import Serde
+from streams.stores import KeyValueStore, StoreBuilder, key_value
+
+_LAYOUT = struct.Struct(">qq")
+_NONE = -1
+_TIMES: Serde[tuple[int, int]] = Serde(
+    "times", lambda times: _LAYOUT.pack(*times), lambda data: _LAYOUT.unpack(data)[:2]
+)
+_KEY = "join"
+
+
+def join_time_store(name: str) -> StoreBuilder[str, tuple[int, int]]:
+    """Return the definition of the store for `JoinTime`.
+
+    Results hang on the time, so it is state: after a restart it must be what it was.
+    """
+    return key_value(name, serdes.string, _TIMES)
+
+
+class JoinTime:
+    """Stream time, and the earliest time of a record that waits.
+
+    The latter is where the last look at them stopped, or an earlier time that was added since.
+    """
+
+    def __init__(self, store: KeyValueStore[str, tuple[int, int]]) -> None:
+        self._store = store
+        self._generation: int | None = None
+        self._now = self._earliest = _NONE
+
+    def see(self, timestamp: int) -> int:
+        """Take the timestamp of a record into account; return the time."""
+        if self._store.generation != self._generation:
+            # What the engine has undone since must be forgotten here too.
+            self._now, self._earliest = self._store.get(_KEY) or (_NONE, _NONE)
+            self._generation = self._store.generation
+        if timestamp > self._now:
+            self._set(timestamp, self._earliest)
+        return self._now
+
+    @property
+    def earliest(self) -> int | None:
+        """The earliest time of a record that waits; `None` if there was none."""
+        return None if self._earliest == _NONE else self._earliest
+
+    def add(self, timestamp: int) -> None:
+        """Record that a record with that time waits."""
+        if self._earliest == _NONE or timestamp < self._earliest:
+            self._set(self._now, timestamp)
+
+    def restart(self, earliest: int | None) -> None:
+        """Set the time at which a look at the waiting records stopped."""
+        self._set(self._now, _NONE if earliest is None else earliest)
+
+    def _set(self, now: int, earliest: int) -> None:
+        self._store.put(_KEY, (now, earliest))
+        self._now, self._earliest = now, earliest

@@ -1,0 +1,76 @@
+"""What all joins have in common: kinds, joiners, sides, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from streams.dsl.graph import Compiling, Graph, Step
+from streams.engine.nodes import NamedPart
+from streams.errors import TopologyError
+from streams.processor import Processor
+from streams.record import Record
+
+JoinFunction = Callable[[Any, Any], Any]
+"""Makes the result of a value of the left side and one of the right side."""
+
+LEFT, RIGHT = 0, 1
+"""The sides, as numbers of a step's parents."""
+
+
+class JoinKind(Enum):
+    """Which records have results without a partner; the values are the methods of the DSL."""
+
+    INNER = "join"
+    LEFT = "left_join"
+    OUTER = "outer_join"
+
+    def keeps(self, side: int) -> bool:
+        """Return whether records of a side have results without a partner."""
+        return self is JoinKind.OUTER or (self is JoinKind.LEFT and side == LEFT)
+
+
+class Joiner(NamedPart):
+    """Calls the function of a join for another step, so that errors name the join."""
+
+    def __init__(self, name: str, function: JoinFunction) -> None:
+        self.name = name
+        self._function = function
+
+    def join(self, left: Any, right: Any) -> Any:
+        """Return the result of a pair of values."""
+        return self._function(left, right)
+
+
+class FromSide(Processor):
+    """Marks records with the side that they come from: the value becomes a pair (side, value)."""
+
+    def __init__(self, side: int) -> None:
+        self._side = side
+
+    def process(self, record: Record) -> None:
+        value = (self._side, record.value)
+        self.context.forward(Record(record.key, value, record.timestamp, record.headers))
+
+
+def add_sides(step: Step, compiler: Compiling) -> list[str]:
+    """Add a node for each of the two parents that marks its records; return their names."""
+    names = [f"{step.name}-left-side", f"{step.name}-right-side"]
+    for side, (name, parent) in enumerate(zip(names, compiler.parents(step), strict=True)):
+        compiler.builder.add_processor(name, partial(FromSide, side), parent)
+    return names
+
+
+def called(kind: JoinKind, name: str | None) -> str:
+    """Return how messages call a join: `left_join "Enriched"`."""
+    return f'{kind.value} "{name}"' if name else kind.value
+
+
+def check_builder(graph: Graph, other: Graph, where: str) -> None:
+    """Raise `TopologyError` if the two sides of a join come from two builders."""
+    if other is not graph:
+        raise TopologyError(
+            f"{where}: its two sides belong to two StreamsBuilders; make both with one builder"
+        )

@@ -1,0 +1,291 @@
+"""Joins of two streams: records meet if their times are close enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from streams.dsl.graph import Compiling, Operation, Step
+from streams.dsl.join_time import JoinTime, join_time_store
+from streams.dsl.joining import LEFT, RIGHT, JoinFunction, JoinKind, add_sides
+from streams.dsl.table_lookup import NULL_KEY_OR_VALUE
+from streams.dsl.table_values import unwritable
+from streams.dsl.waiting import Items, Waiting, waiting_store
+from streams.dsl.windows import JoinWindows
+from streams.errors import SerializationError
+from streams.processor import Processor, ProcessorContext
+from streams.record import Headers, Record
+from streams.serdes import Serde
+from streams.stores import StoreBuilder, WindowStore, window
+
+_OF_SIDE = (1, 0)
+"""The numbers of the sides in the order of unmatched records: right ones come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoin:
+    """What the processor of a join needs to know. `name` is that of the step.
+
+    The serdes are those of the key, and of the values of both sides.
+    """
+
+    name: str
+    kind: JoinKind
+    joiner: JoinFunction
+    windows: JoinWindows
+    key_serde: Serde[Any]
+    value_serdes: tuple[Serde[Any], Serde[Any]]
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The stores of the records of both sides."""
+        return f"{self.name}-left", f"{self.name}-right"
+
+    @property
+    def waiting(self) -> str:
+        """The store of the records that have no partner yet."""
+        return f"{self.name}-unmatched"
+
+    @property
+    def times(self) -> str:
+        """The store of the times."""
+        return f"{self.name}-times"
+
+    def side_store(self, side: int) -> StoreBuilder[Any, Any]:
+        """Return the definition of the store of a side.
+
+        Records are kept as long as in Kafka Streams: for the size of the window and the grace
+        period, at least 1 ms.
+        """
+        size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
+        return window(
+            self.sides[side],
+            self.key_serde,
+            self.value_serdes[side],
+            retention_ms=max(1, size_ms + grace_ms),
+            window_size_ms=max(1, size_ms),
+            retain_duplicates=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JoinStreams(Operation):
+    """Joins two streams in windows."""
+
+    join: StreamJoin
+
+    @property
+    def verb(self) -> str:
+        return self.join.kind.value
+
+    @property
+    def takes_null_keys(self) -> bool:
+        """Whether records without a key have results, without a partner (KIP-962)."""
+        return self.join.kind is not JoinKind.INNER
+
+    def stores(self) -> tuple[str, ...]:
+        """Return the names of the stores."""
+        return tuple(store.name for store in self._stores())
+
+    def _stores(self) -> list[StoreBuilder[Any, Any]]:
+        join = self.join
+        sides = [join.side_store(LEFT), join.side_store(RIGHT)]
+        if join.kind is JoinKind.INNER:
+            return sides
+        return [*sides, waiting_store(join.waiting), join_time_store(join.times)]
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the stores, a node for each side, and the one that joins."""
+        for store in self._stores():
+            compiler.add_store(store)
+        sides = add_sides(step, compiler)
+        compiler.builder.add_processor(
+            step.name, partial(StreamJoiner, self.join), sides, stores=self.stores()
+        )
+        compiler.produces(step, step.name)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWithSelf(Operation):
+    """Joins a stream with itself; one store is enough (KIP-862)."""
+
+    join: StreamJoin
+
+    @property
+    def verb(self) -> str:
+        return self.join.kind.value
+
+    def stores(self) -> tuple[str, ...]:
+        """Return the name of the store."""
+        return (self.join.sides[LEFT],)
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the store and the processor."""
+        compiler.add_store(self.join.side_store(LEFT))
+        compiler.builder.add_processor(
+            step.name,
+            partial(SelfJoiner, self.join),
+            compiler.parents(step),
+            stores=self.stores(),
+        )
+        compiler.produces(step, step.name)
+
+
+class _Joining(Processor):
+    """The base of both processors: stores and their errors."""
+
+    def __init__(self, join: StreamJoin) -> None:
+        self._join = join
+        self._joiner = join.joiner
+        windows = join.windows
+        self._before_ms = (windows.before_ms, windows.after_ms)
+        self._after_ms = (windows.after_ms, windows.before_ms)
+        self._grace_ms = windows.grace_ms
+
+    def _keep(self, store: WindowStore[Any, Any], record: Record, value: Any) -> None:
+        """Put a record into the store of its side."""
+        try:
+            store.put(record.key, value, record.timestamp)
+        except SerializationError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: SerializationError) -> SerializationError:
+        return unwritable(f'{self._join.kind.value} "{self._join.name}"', error)
+
+    def _forward(self, record: Record, joined: Any, timestamp: int) -> None:
+        self.context.forward(Record(record.key, joined, timestamp, record.headers))
+
+    def _found(
+        self, store: WindowStore[Any, Any], record: Record, side: int
+    ) -> list[tuple[int, Any]]:
+        """Return times and values of the records of the other side that a record meets."""
+        first = max(0, record.timestamp - self._before_ms[side])
+        with store.fetch(record.key, first, self._last(record, side)) as found:
+            return list(found)
+
+    def _last(self, record: Record, side: int) -> int:
+        """Return the last time of the other side that a record meets."""
+        return max(0, record.timestamp + self._after_ms[side])
+
+
+class StreamJoiner(_Joining):
+    """Joins each record with those of the other side that are in its window, then keeps it.
+
+    In a left or outer join, a record without a partner waits until no partner can come any more; if
+    its window has ended before it came, grace not counted, it goes out at once (KAFKA-10847). Time
+    is the largest timestamp of both sides.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        join = self._join
+        self._stores: list[WindowStore[Any, Any]] = [
+            context.get_state_store(name) for name in join.sides
+        ]
+        self._keeps = (join.kind.keeps(LEFT), join.kind.keeps(RIGHT))
+        self._waiting: Waiting | None = None
+        if join.kind is not JoinKind.INNER:
+            self._waiting = Waiting(context.get_state_store(join.waiting))
+            self._time = JoinTime(context.get_state_store(join.times))
+
+    def process(self, record: Record) -> None:
+        side, value = record.value
+        key, timestamp, waiting = record.key, record.timestamp, self._waiting
+        now = -1 if waiting is None else self._time.see(timestamp)
+        if key is None or value is None:
+            if value is not None and self._keeps[side]:
+                self._forward(record, self._joined(side, value, None), timestamp)
+            else:
+                self.context.drop(NULL_KEY_OR_VALUE)
+            return
+        if waiting is not None and timestamp == now:
+            self._release(waiting, side, now, record.headers)
+        found = self._found(self._stores[1 - side], record, side)
+        key_data = self._join.key_serde.serialize(key) if waiting is not None else b""
+        for time, other in found:
+            if waiting is not None:
+                waiting.discard(time, _OF_SIDE[1 - side], key_data)
+            self._forward(record, self._joined(side, value, other), max(timestamp, time))
+        if self._keeps[side] and not found:
+            if self._last(record, side) < now or waiting is None:
+                self._forward(record, self._joined(side, value, None), timestamp)
+            else:
+                self._time.add(timestamp)
+                waiting.add(timestamp, _OF_SIDE[side], key_data, self._written(side, value))
+        self._keep(self._stores[side], record, value)
+
+    def _joined(self, side: int, value: Any, other: Any) -> Any:
+        return self._joiner(value, other) if side == LEFT else self._joiner(other, value)
+
+    def _written(self, side: int, value: Any) -> bytes:
+        try:
+            return self._join.value_serdes[side].serialize(value)
+        except SerializationError as error:
+            raise self._unwritable(error) from error
+
+    def _release(self, waiting: Waiting, side: int, now: int, headers: Headers) -> None:
+        """Forward the records that no partner can come for any more, ahead of the one in hand.
+
+        When to look, and how far, is as in Kafka Streams: by the earliest time that was seen there
+        the last time, and by the window of the side of the record in hand. Both decide about late
+        partners.
+        """
+        earliest = self._time.earliest
+        if earliest is None or earliest + self._after_ms[side] + self._grace_ms >= now:
+            return
+        due: list[tuple[int, int, bytes, Items]] = []
+        reached: int | None = None
+        waits = [False, False]
+        for timestamp, number, key, items in waiting:
+            reached = timestamp
+            if all(waits):
+                break
+            from_side = _OF_SIDE.index(number)
+            if timestamp + self._after_ms[from_side] + self._grace_ms >= now:
+                waits[from_side] = True
+            else:
+                due.append((timestamp, from_side, key, items))
+        self._time.restart(reached)
+        for timestamp, from_side, key, items in due:
+            read = self._join.value_serdes[from_side].deserialize
+            owner = self._join.key_serde.deserialize(key)
+            for item in items:
+                assert item is not None, "records without a value do not wait"
+                joined = self._joined(from_side, read(item), None)
+                self.context.forward(Record(owner, joined, timestamp, headers))
+            waiting.discard(timestamp, _OF_SIDE[from_side], key)
+
+
+class SelfJoiner(_Joining):
+    """Joins a stream with itself: the results and their order are those of a join of two streams.
+
+    That is: each record as the left one with all before it, then as the right one, with itself
+    among the others by time.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store: WindowStore[Any, Any] = context.get_state_store(self._join.sides[LEFT])
+        self._retention_ms = self._store.retention_ms
+
+    def process(self, record: Record) -> None:
+        key, value, timestamp, joiner = record.key, record.value, record.timestamp, self._joiner
+        if key is None or value is None:
+            self.context.drop(NULL_KEY_OR_VALUE)
+            return
+        for time, other in self._found(self._store, record, LEFT):
+            self._forward(record, joiner(value, other), max(timestamp, time))
+        now = max(timestamp, self._store.stream_time)
+        first = timestamp - self._before_ms[RIGHT]
+        meets_itself = timestamp > now - self._retention_ms and first <= timestamp <= self._last(
+            record, RIGHT
+        )
+        for time, other in self._found(self._store, record, RIGHT):
+            if meets_itself and time > timestamp:
+                self._forward(record, joiner(value, value), timestamp)
+                meets_itself = False
+            self._forward(record, joiner(other, value), max(timestamp, time))
+        if meets_itself:
+            self._forward(record, joiner(value, value), timestamp)
+        self._keep(self._store, record, value)

@@ -1,0 +1,105 @@
+"""Joins of a stream with a table or a global table: each record looks a value up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from streams.dsl.graph import Compiling, Operation, Step
+from streams.dsl.joining import JoinFunction, JoinKind
+from streams.dsl.table_values import TableValues
+from streams.processor import Processor, ProcessorContext
+from streams.record import Record
+
+NULL_KEY_OR_VALUE = "null key or value"
+
+KeyFunction = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """How records look up values: under their own keys, or under what `key` returns for them."""
+
+    kind: JoinKind
+    joiner: JoinFunction
+    values: TableValues
+    key: KeyFunction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTable(Operation):
+    """Joins each record of a stream with the value that the table has at that moment."""
+
+    lookup: Lookup
+
+    @property
+    def verb(self) -> str:
+        return self.lookup.kind.value
+
+    @property
+    def takes_null_keys(self) -> bool:
+        """Whether records without a key have results: those of a left join have (KIP-962)."""
+        return self.lookup.kind is JoinKind.LEFT
+
+    def stores(self) -> tuple[str, ...]:
+        """Return the names of the stores that the table's values are in."""
+        return self.lookup.values.stores
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the processor."""
+        compiler.builder.add_processor(
+            step.name,
+            partial(TableLookup, self.lookup),
+            compiler.parents(step),
+            stores=self.stores(),
+        )
+        compiler.produces(step, step.name)
+
+
+class TableLookup(Processor):
+    """Looks up the value for each record and forwards what the joiner makes of both.
+
+    In a versioned table, that is the value that was valid at the time of the record (KIP-914).
+    """
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._verb = lookup.kind.value
+        self._is_left = lookup.kind is JoinKind.LEFT
+        self._joiner = lookup.joiner
+        self._values = lookup.values
+        self._key = lookup.key
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        table = self._values.open(context)
+        self._is_versioned = table.is_versioned
+        self._get, self._get_as_of = table.get, table.get_as_of
+
+    def process(self, record: Record) -> None:
+        key, value = record.key, record.value
+        if value is None:
+            self.context.drop(NULL_KEY_OR_VALUE)
+            return
+        wanted = key if self._key is None else self._key(key, value)
+        if wanted is None and not (self._is_left and key is None):
+            self.context.drop(NULL_KEY_OR_VALUE)
+            return
+        self.join(record, wanted)
+
+    def join(self, record: Record, wanted: Any) -> None:
+        """Forward the result for a record; no value is found for a key of `None`."""
+        if wanted is None:
+            found = None
+        elif self._is_versioned:
+            found = self._get_as_of(wanted, record.timestamp)
+        else:
+            found = self._get(wanted)
+        if found is not None:
+            joined = self._joiner(record.value, found.value)
+        elif self._is_left:
+            joined = self._joiner(record.value, None)
+        else:
+            return
+        self.context.forward(Record(record.key, joined, record.timestamp, record.headers))

@@ -1,0 +1,51 @@
+"""Records that wait in a store, in the order of time: lists of bytes under a time and a key."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from streams import serdes
+from streams.dsl.packing import pack, unpack
+from streams.serdes import Serde
+from streams.stores import KeyValueStore, StoreBuilder, key_value
+
+_PLACE = struct.Struct(">QB")
+
+Items = list[bytes | None]
+_ITEMS: Serde[Items] = Serde("items", pack, unpack)
+
+
+def waiting_store(name: str) -> StoreBuilder[bytes, Items]:
+    """Return the definition of a store for `Waiting`; it is logged, so records survive restarts."""
+    return key_value(name, serdes.bytes, _ITEMS)
+
+
+class Waiting:
+    """Lists of items by time, side and key; iteration goes in that order.
+
+    Several records of one key may have the same time and side; they stay in the order in which they
+    came, and are removed together.
+    """
+
+    def __init__(self, store: KeyValueStore[bytes, Items]) -> None:
+        self._store = store
+
+    def add(self, timestamp: int, side: int, key: bytes, item: bytes) -> None:
+        """Append an item to a list."""
+        place = _PLACE.pack(timestamp, side) + key
+        found = self._store.get(place) or []
+        self._store.put(place, [*found, item])
+
+    def discard(self, timestamp: int, side: int, key: bytes) -> None:
+        """Remove a list if it is there."""
+        place = _PLACE.pack(timestamp, side) + key
+        if self._store.get(place) is not None:
+            self._store.put(place, None)
+
+    def __iter__(self) -> Iterator[tuple[int, int, bytes, Items]]:
+        """Yield time, side, key and list of everything that waits."""
+        with self._store.all() as found:
+            for place, items in found:
+                timestamp, side = _PLACE.unpack_from(place)
+                yield timestamp, side, place[_PLACE.size :], items
