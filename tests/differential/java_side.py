@@ -111,7 +111,7 @@ def _outcome(answer: dict[str, Any]) -> Outcome:
         topic: [(_key(key), value, timestamp) for key, value, timestamp in records]
         for topic, records in answer["outputs"].items()
     }
-    return Outcome(outputs, answer["error"])
+    return Outcome(outputs, answer["error"], answer["inputs"])
 
 
 def _key(key: Any) -> Any:

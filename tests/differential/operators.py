@@ -60,7 +60,7 @@ def _kept(draw: Drawing, op: str, parent: Node, f: str) -> Node:
     return draw.add(
         op,
         [parent],
-        {"f": f, **_stored(draw, parent, must=parent.sends_initial)},
+        {"f": f, **_stored(draw, parent, must=parent.sends_wrong_olds)},
         parent.step.shape,
         versioned=parent.is_versioned,
         close_known=parent.is_close_known,
@@ -86,7 +86,7 @@ def _map_values(draw: Drawing) -> Node:
         value=_RESULT_OF.get(f, ""),
         versioned=parent.is_versioned,
         close_known=parent.is_close_known,
-        sends_initial=parent.sends_initial and not stored.get("stored", False),
+        sends_wrong_olds=parent.sends_wrong_olds and not stored.get("stored", False),
     )
 
 
@@ -212,8 +212,10 @@ def _how(draw: Drawing, value: str, *, sessions: bool = False) -> tuple[dict[str
 def _count(draw: Drawing) -> Node:
     group = _group(draw)
     args, value = _how(draw, group.step.value)
-    sends_initial = args["how"] != "reduce"
-    return draw.add("aggregate", [group], args, "table", value=value, sends_initial=sends_initial)
+    sends_wrong_olds = args["how"] != "reduce"
+    return draw.add(
+        "aggregate", [group], args, "table", value=value, sends_wrong_olds=sends_wrong_olds
+    )
 
 
 def _tumbling(draw: Drawing) -> Node:
@@ -261,7 +263,7 @@ def _windowed(draw: Drawing, window: dict[str, Any]) -> Node:
         window=_windowed_key(window),
         multiple=True,
         close_known=True,
-        sends_initial=args["how"] != "reduce" and window["kind"] != "session",
+        sends_wrong_olds=args["how"] != "reduce" or window["kind"] == "session",
     )
 
 
@@ -290,7 +292,7 @@ def _cogroup(draw: Drawing) -> Node:
     args = {"adders": adders, "initial": initial, "merger": fs[0]}
     value = _RESULT_OF[initial]
     if draw.happens(0.4):
-        return draw.add("cogroup", groups, args, "table", value=value, sends_initial=True)
+        return draw.add("cogroup", groups, args, "table", value=value, sends_wrong_olds=True)
     kind = draw.one_of("time", "sliding", "session")
     size_ms, grace_ms = draw.ms(5, 10), _grace_ms(draw)
     window = {
@@ -307,7 +309,7 @@ def _cogroup(draw: Drawing) -> Node:
         window=_windowed_key(window),
         multiple=True,
         close_known=True,
-        sends_initial=kind != "session",
+        sends_wrong_olds=True,
     )
 
 
@@ -453,7 +455,7 @@ def _foreign_key_join(draw: Drawing) -> Node:
 def _suppress_until_close(draw: Drawing) -> Node:
     table = draw.pick("table", lambda node: node.is_close_known)
     table = table or draw.one_of(_tumbling, _hopping, _sliding, _session)(draw)
-    args = {"wait_ms": None, "max_records": None, "when_full": "fail"}
+    args = {"wait_ms": None, "max_records": draw.one_of(None, None, 4), "when_full": "fail"}
     return draw.add(
         "suppress",
         [table],
@@ -461,7 +463,7 @@ def _suppress_until_close(draw: Drawing) -> Node:
         "table",
         multiple=True,
         close_known=True,
-        sends_initial=table.sends_initial,
+        sends_wrong_olds=table.sends_wrong_olds,
     )
 
 
@@ -472,7 +474,7 @@ def _suppress_for_a_time(draw: Drawing) -> Node:
     args = {
         "wait_ms": draw.ms(0, 5, 20),
         "max_records": draw.one_of(None, 1, 2),
-        "when_full": "emit",
+        "when_full": draw.one_of("emit", "emit", "fail"),
     }
     return draw.add(
         "suppress",
@@ -481,7 +483,7 @@ def _suppress_for_a_time(draw: Drawing) -> Node:
         "table",
         multiple=True,
         close_known=table.is_close_known,
-        sends_initial=table.sends_initial,
+        sends_wrong_olds=table.sends_wrong_olds,
     )
 
 
