@@ -29,16 +29,17 @@ class Case:
             return "only we fail"
         if failed == (True, False):
             return "only Kafka Streams fails"
-        if failed == (False, False) and self.theirs.outputs != self.ours.outputs:
-            return "other outputs"
-        return ""
+        if failed == (True, True):
+            # What comes of the input that fails is undone here, and not there.
+            return "" if self.theirs.inputs == self.ours.inputs else "failures at other inputs"
+        return "" if self.theirs.outputs == self.ours.outputs else "other outputs"
 
     def __str__(self) -> str:
         lines = [f"{self.kind}:", "", str(self.topology), ""]
         lines += [_input_line(given) for given in self.inputs]
         for side, outcome in (("Kafka Streams", self.theirs), ("ours", self.ours)):
             if outcome.error is not None:
-                lines.append(f"\n{side} failed: {outcome.error}")
+                lines.append(f"\n{side} failed after {outcome.inputs} inputs: {outcome.error}")
         for topic, step in self.topology.sinks.items():
             theirs, ours = self.theirs.outputs.get(topic, ()), self.ours.outputs.get(topic, ())
             if theirs != ours:

@@ -60,7 +60,7 @@ def _kept(draw: Drawing, op: str, parent: Node, f: str) -> Node:
     return draw.add(
         op,
         [parent],
-        {"f": f, **_stored(draw, parent, must=parent.sends_initial)},
+        {"f": f, **_stored(draw, parent, must=parent.sends_wrong_olds)},
         parent.step.shape,
         versioned=parent.is_versioned,
         close_known=parent.is_close_known,
@@ -86,7 +86,7 @@ def _map_values(draw: Drawing) -> Node:
         value=_RESULT_OF.get(f, ""),
         versioned=parent.is_versioned,
         close_known=parent.is_close_known,
-        sends_initial=parent.sends_initial and not stored.get("stored", False),
+        sends_wrong_olds=parent.sends_wrong_olds and not stored.get("stored", False),
     )
 
 
@@ -100,6 +100,7 @@ def _map(draw: Drawing) -> Node:
         key="string",
         value=_RESULT_OF[f],
         keeps_window=False,
+        hop=True,
     )
 
 
@@ -113,6 +114,7 @@ def _flat_map(draw: Drawing) -> Node:
         key="string",
         value=_RESULT_OF[f],
         keeps_window=False,
+        hop=True,
         multiple=True,
     )
 
@@ -128,7 +130,9 @@ def _flat_map_values(draw: Drawing) -> Node:
 def _select_key(draw: Drawing) -> Node:
     parent = draw.stream()
     f, key = _key_mapper(draw, parent)
-    return draw.add("select_key", [parent], {"f": f}, "stream", key=key, keeps_window=False)
+    return draw.add(
+        "select_key", [parent], {"f": f}, "stream", key=key, keeps_window=False, hop=True
+    )
 
 
 def _key_mapper(draw: Drawing, parent: Node) -> tuple[str, str]:
@@ -208,8 +212,10 @@ def _how(draw: Drawing, value: str, *, sessions: bool = False) -> tuple[dict[str
 def _count(draw: Drawing) -> Node:
     group = _group(draw)
     args, value = _how(draw, group.step.value)
-    sends_initial = args["how"] != "reduce"
-    return draw.add("aggregate", [group], args, "table", value=value, sends_initial=sends_initial)
+    sends_wrong_olds = args["how"] != "reduce"
+    return draw.add(
+        "aggregate", [group], args, "table", value=value, sends_wrong_olds=sends_wrong_olds
+    )
 
 
 def _tumbling(draw: Drawing) -> Node:
@@ -257,7 +263,7 @@ def _windowed(draw: Drawing, window: dict[str, Any]) -> Node:
         window=_windowed_key(window),
         multiple=True,
         close_known=True,
-        sends_initial=args["how"] != "reduce" and window["kind"] != "session",
+        sends_wrong_olds=args["how"] != "reduce" or window["kind"] == "session",
     )
 
 
@@ -286,7 +292,7 @@ def _cogroup(draw: Drawing) -> Node:
     args = {"adders": adders, "initial": initial, "merger": fs[0]}
     value = _RESULT_OF[initial]
     if draw.happens(0.4):
-        return draw.add("cogroup", groups, args, "table", value=value, sends_initial=True)
+        return draw.add("cogroup", groups, args, "table", value=value, sends_wrong_olds=True)
     kind = draw.one_of("time", "sliding", "session")
     size_ms, grace_ms = draw.ms(5, 10), _grace_ms(draw)
     window = {
@@ -303,7 +309,7 @@ def _cogroup(draw: Drawing) -> Node:
         window=_windowed_key(window),
         multiple=True,
         close_known=True,
-        sends_initial=kind != "session",
+        sends_wrong_olds=True,
     )
 
 
@@ -342,7 +348,12 @@ def _joiner(draw: Drawing) -> tuple[str, str]:
 def _stream_join(draw: Drawing) -> Node:
     left = draw.stream(_is_plain)
     right = draw.stream(
-        lambda node: _plain_with(left.step.key)(node) and may_meet(left, node), key=left.step.key
+        lambda node: (
+            _plain_with(left.step.key)(node)
+            and may_meet(left, node)
+            and (not left.origins & node.origins or draw.happens(0.3))
+        ),
+        key=left.step.key,
     )
     f, value = _joiner(draw)
     before_ms, after_ms = draw.one_of((3, 3), (10, 10), (0, 10), (10, 0), (0, 0), (3, 8))
@@ -351,7 +362,8 @@ def _stream_join(draw: Drawing) -> Node:
         "f": f,
         "before_ms": before_ms * draw.scale,
         "after_ms": after_ms * draw.scale,
-        "grace_ms": _grace_ms(draw),
+        # Kafka Streams keeps records for the window and its grace: if both are 0, not at all.
+        "grace_ms": _grace_ms(draw) if before_ms + after_ms else draw.ms(2, 5, 30),
     }
     return draw.add(
         "stream_join", [left, right], args, "stream", value=value, hop=True, multiple=True
@@ -443,7 +455,7 @@ def _foreign_key_join(draw: Drawing) -> Node:
 def _suppress_until_close(draw: Drawing) -> Node:
     table = draw.pick("table", lambda node: node.is_close_known)
     table = table or draw.one_of(_tumbling, _hopping, _sliding, _session)(draw)
-    args = {"wait_ms": None, "max_records": None, "when_full": "fail"}
+    args = {"wait_ms": None, "max_records": draw.one_of(None, None, 4), "when_full": "fail"}
     return draw.add(
         "suppress",
         [table],
@@ -451,7 +463,7 @@ def _suppress_until_close(draw: Drawing) -> Node:
         "table",
         multiple=True,
         close_known=True,
-        sends_initial=table.sends_initial,
+        sends_wrong_olds=table.sends_wrong_olds,
     )
 
 
@@ -462,7 +474,7 @@ def _suppress_for_a_time(draw: Drawing) -> Node:
     args = {
         "wait_ms": draw.ms(0, 5, 20),
         "max_records": draw.one_of(None, 1, 2),
-        "when_full": "emit",
+        "when_full": draw.one_of("emit", "emit", "fail"),
     }
     return draw.add(
         "suppress",
@@ -471,7 +483,7 @@ def _suppress_for_a_time(draw: Drawing) -> Node:
         "table",
         multiple=True,
         close_known=table.is_close_known,
-        sends_initial=table.sends_initial,
+        sends_wrong_olds=table.sends_wrong_olds,
     )
 
 

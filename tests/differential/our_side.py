@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from streams import Emit, StreamsBuilder, Suppress, TopologyTestDriver, serdes, windows
@@ -18,10 +19,13 @@ _SERDES: Mapping[str, Serde[Any]] = {"string": serdes.string, "long": serdes.int
 def run(topology: Topology, inputs: Sequence[Input]) -> Outcome:
     """Return what comes of a run that begins with empty state."""
     outputs: dict[str, list[Any]] = {}
+    done = 0
     try:
         with TopologyTestDriver(_Building(topology).build()) as driver:
             try:
-                _feed(driver, topology, inputs)
+                for feed in _feeds(driver, topology, inputs):
+                    feed()
+                    done += 1
             finally:
                 for topic, step in topology.sinks.items():
                     sink = driver.create_output_topic(topic, _key_serde(step), _SERDES[step.value])
@@ -31,20 +35,24 @@ def run(topology: Topology, inputs: Sequence[Input]) -> Outcome:
                     ]
     except Exception as error:
         # Whatever it is, it is part of the outcome: Kafka Streams may fail there, too.
-        return Outcome(outputs, f"{type(error).__name__}: {error}")
-    return Outcome(outputs, None)
+        return Outcome(outputs, f"{type(error).__name__}: {error}", done)
+    return Outcome(outputs, None, done)
 
 
-def _feed(driver: TopologyTestDriver, topology: Topology, inputs: Sequence[Input]) -> None:
+def _feeds(
+    driver: TopologyTestDriver, topology: Topology, inputs: Sequence[Input]
+) -> Iterator[Callable[[], None]]:
+    """Yield, for each input, what processes it."""
     topics = {
         topic: driver.create_input_topic(topic, _SERDES[step.key], _SERDES[step.value])
         for topic, step in topology.sources.items()
     }
     for given in inputs:
         if "advance_ms" in given:
-            driver.advance_wall_clock_time(given["advance_ms"])
+            yield partial(driver.advance_wall_clock_time, given["advance_ms"])
         else:
-            topics[given["topic"]].pipe_input(given["key"], given["value"], given["ts"])
+            pipe = topics[given["topic"]].pipe_input
+            yield partial(pipe, given["key"], given["value"], given["ts"])
 
 
 def _plain(key: Any) -> Any:
@@ -168,13 +176,13 @@ class _Building:
         )
 
     def _suppress(self, step: Step, table: Any) -> Any:
-        limits = {
-            "max_records": step.args["max_records"],
-            "when_full": step.args["when_full"],
-        }
+        max_records = step.args["max_records"]
         if step.args["wait_ms"] is None:
-            return table.suppress(Suppress.until_window_closes(), name=step.name)
-        suppress = Suppress.until_time_limit(step.args["wait_ms"], **limits)
+            suppress = Suppress.until_window_closes(max_records=max_records)
+        else:
+            suppress = Suppress.until_time_limit(
+                step.args["wait_ms"], max_records=max_records, when_full=step.args["when_full"]
+            )
         return table.suppress(suppress, name=step.name)
 
     # Joins

@@ -16,3 +16,5 @@ class Outcome:
 
     outputs: Mapping[str, Sequence[Written]]
     error: str | None
+    inputs: int
+    """How many inputs were processed before the error, or all."""

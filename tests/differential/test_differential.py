@@ -121,7 +121,8 @@ def test_a_difference_is_shrunk_to_what_makes_it() -> None:
         reads = {topic for topic, step in topology.sources.items() if step.op == "table"}
         lost = [g for g in inputs if g.get("topic") in reads and g["value"] is None]
         written = [("a", "x", 0)] if lost else []
-        return Case(topology, inputs, Outcome({"out": written}, None), Outcome({"out": []}, None))
+        theirs, ours = Outcome({"out": written}, None, 1), Outcome({"out": []}, None, 1)
+        return Case(topology, inputs, theirs, ours)
 
     number, seed = next(
         (number, seed)
@@ -140,9 +141,11 @@ def test_a_difference_is_shrunk_to_what_makes_it() -> None:
 
 
 def test_an_error_of_only_one_side_is_a_difference() -> None:
-    fine, failed = Outcome({"out": []}, None), Outcome({"out": []}, "RuntimeError: no")
+    fine, failed = Outcome({"out": []}, None, 2), Outcome({"out": []}, "RuntimeError: no", 1)
+    failed_early = Outcome({"out": []}, "RuntimeError: no", 0)
     topology = draw_topology(0)
 
     assert Case(topology, [], fine, failed).kind == "only we fail"
     assert Case(topology, [], failed, fine).kind == "only Kafka Streams fails"
+    assert Case(topology, [], failed, failed_early).kind == "failures at other inputs"
     assert Case(topology, [], failed, failed).kind == ""

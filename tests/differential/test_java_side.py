@@ -132,3 +132,4 @@ def test_an_error_ends_the_run_and_is_named(java: JavaSide) -> None:
     assert outcome.error is not None
     assert "no such function: unheard_of" in outcome.error
     assert outcome.outputs == {"out": []}
+    assert outcome.inputs == 0

@@ -106,14 +106,18 @@ class Topology:
 
     @property
     def needs_disk(self) -> bool:
-        """Whether only the stores in RocksDB, Kafka Streams' default, have the right order.
+        """Whether Kafka Streams' stores in memory do other things than its default, RocksDB.
 
-        Its stores in memory sort sessions that close at once by key, and RocksDB by start.
+        In memory, sessions that close at once are sorted by key, not by start; and a record without
+        a value advances the time of a join's store, so that others expire.
         """
         return any(
-            step.op == "aggregate"
-            and step.window == {"kind": "session"}
-            and step.args["emit"] == "close"
+            step.op == "stream_join"
+            or (
+                step.op == "aggregate"
+                and step.window == {"kind": "session"}
+                and step.args["emit"] == "close"
+            )
             for step in self.steps
         )
 

@@ -25,8 +25,9 @@ import org.apache.kafka.streams.test.TestRecord;
  *
  * <p>Each line of the standard input is a JSON object: the steps of a topology, as {@link
  * TopologyReader} reads them, and the inputs of each run. The answer is one line: for each run, the
- * records of each output topic in order, as [key, value, timestamp], and the error that ended the
- * run, or null. A windowed key is [key, start, end]. The argument is a folder for state.
+ * records of each output topic in order, as [key, value, timestamp], the error that ended the run, or
+ * null, and the number of inputs before it. A windowed key is [key, start, end]. The argument is a
+ * folder for state.
  */
 public final class KafkaStreamsRunner {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -47,9 +48,10 @@ public final class KafkaStreamsRunner {
     ArrayNode answers = JSON.createArrayNode();
     for (JsonNode inputs : request.get("runs")) {
       ObjectNode answer = answers.addObject();
-      ObjectNode outputs = answer.putObject("outputs");
+      answer.putObject("outputs");
+      answer.put("inputs", 0);
       try {
-        run(request, inputs, settings(request, stateFolder), outputs);
+        run(request, inputs, settings(request, stateFolder), answer);
         answer.putNull("error");
       } catch (RuntimeException error) {
         answer.put("error", causes(error));
@@ -93,7 +95,8 @@ public final class KafkaStreamsRunner {
   }
 
   private static void run(
-      JsonNode request, JsonNode inputs, Properties settings, ObjectNode outputs) {
+      JsonNode request, JsonNode inputs, Properties settings, ObjectNode answer) {
+    ObjectNode outputs = (ObjectNode) answer.get("outputs");
     TopologyReader reader = new TopologyReader(request.get("steps"), settings);
     try (TopologyTestDriver driver =
         new TopologyTestDriver(reader.build(), settings, Instant.EPOCH)) {
@@ -105,14 +108,15 @@ public final class KafkaStreamsRunner {
                   driver.createOutputTopic(
                       topic, types.key().deserializer(), types.value().deserializer())));
       try {
-        feed(driver, reader, inputs);
+        feed(driver, reader, inputs, answer);
       } finally {
         sinks.forEach((topic, sink) -> read(sink, outputs.putArray(topic)));
       }
     }
   }
 
-  private static void feed(TopologyTestDriver driver, TopologyReader reader, JsonNode inputs) {
+  private static void feed(
+      TopologyTestDriver driver, TopologyReader reader, JsonNode inputs, ObjectNode answer) {
     Map<String, TestInputTopic<Object, Object>> topics = new HashMap<>();
     reader.sources.forEach(
         (topic, types) ->
@@ -128,6 +132,7 @@ public final class KafkaStreamsRunner {
         Object value = plain(input.get("value"));
         topics.get(input.get("topic").asText()).pipeInput(key, value, input.get("ts").asLong());
       }
+      answer.put("inputs", answer.get("inputs").asInt() + 1);
     }
   }
 
