@@ -94,12 +94,12 @@ class Split(Operation):
 class Branch(Stateless):
     """The beginning of one of the streams that a split makes."""
 
-    branch: str
+    branch: str = ""
 
 
 def branch(name: str) -> Branch:
     """Return the step that begins a branch."""
-    return Branch(f"split.{name}", PassPart, unused, name)
+    return Branch(f"split.{name}", PassPart, unused, branch=name)
 
 
 def _make_split(

@@ -88,7 +88,7 @@ class GroupedTable(Generic[T]):
         """Return the repartition, which all aggregates of this object share."""
         if self._repartition is None:
             graph = self._source.graph
-            operation = MapToGroups(self._function, self._source.is_versioned)
+            operation = MapToGroups(self._function, self._source.is_versioned, self._name)
             mapped = graph.add(
                 operation,
                 [self._source.step],

@@ -253,6 +253,8 @@ class Stateless(Operation):
     method: str
     part: type[Part]
     function: Function
+    label: str | None = None
+    """The name of the step as errors show it, if that is another one."""
 
     @property
     def verb(self) -> str:
@@ -272,7 +274,11 @@ class Stateless(Operation):
         name = chain_name(step, compiler)
         kind = ChainOfColumns if compiler.is_columnar(step) else ChainOfRecords
         links = [
-            (each.operation.link(each, compiler), each.name, each.operation.function)
+            (
+                each.operation.link(each, compiler),
+                each.operation.label or each.name,
+                each.operation.function,
+            )
             for each in chain
             if isinstance(each.operation, Stateless)
         ]

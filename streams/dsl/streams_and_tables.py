@@ -9,6 +9,7 @@ from streams.dsl.graph import Graph, call
 from streams.dsl.grouped import add_stateful
 from streams.dsl.grouped_stream import GroupedStream
 from streams.dsl.grouped_table import GroupedTable
+from streams.dsl.stateless import SelectKeyPart, Stateless
 from streams.dsl.stream_steps import StreamSteps
 from streams.dsl.table_steps import TableSteps
 from streams.dsl.table_values import StoredValues
@@ -56,7 +57,9 @@ class Stream(StreamSteps):
         """
         call(selector, "group_by", "a function of key and value", name)
         name = self.graph.required_name("group_by", name, self.step, "its repartition topic")
-        keyed = self.select_key(selector, key_serde=key_serde)
+        operation = Stateless("group_by", SelectKeyPart, selector, name)
+        serde = key_serde or self.graph.key_serde
+        keyed = self.next(operation, None, key_serde=serde, key_changed=True)
         return GroupedStream(keyed, Table, name, None, value_serde)
 
     def to_table(

@@ -262,6 +262,8 @@ class MapToGroups(Operation):
 
     function: Compute
     is_versioned: bool
+    label: str | None
+    """The name of the step as errors show it."""
 
     def needs_old_values(self, sends_old_values: bool) -> bool:
         """Return True: what a change takes away is subtracted from its group."""
@@ -271,7 +273,7 @@ class MapToGroups(Operation):
         """Add the processor."""
         compiler.builder.add_processor(
             step.name,
-            partial(_make_grouping, step.name, self.function, self.is_versioned),
+            partial(_make_grouping, self.label or step.name, self.function, self.is_versioned),
             compiler.parents(step),
         )
         compiler.produces(step, step.name)

@@ -208,7 +208,7 @@ def check_windows(windows: object, emit: object, late_to: object) -> None:
 def check_merger(windows: Windows, merger: object, name: str | None) -> None:
     """Raise `TopologyError` if sessions have no merger, or other windows have one."""
     if isinstance(windows, SessionWindows):
-        call(merger, "aggregate", "a merger, a function of key and two aggregates,", name)
+        call(merger, "aggregate", "a merger, a function of key and two aggregates", name)
     elif merger is not None:
         step = f'aggregate "{name}"' if name else "aggregate"
         raise TopologyError(f"{step} has a merger: only sessions are merged, leave it out")
