@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streams.dsl.expression_rows import RowFunction, predicate, row_function
 from streams.dsl.expressions import Expression, Field, fields_of
-from streams.dsl.stateless import Part, selected
+from streams.dsl.stateless import (
+    Fields,
+    FilterNotPart,
+    FilterPart,
+    MapValuesPart,
+    Part,
+    SelectKeyPart,
+    selected,
+)
 from streams.errors import StreamsError
 from streams.record import Batch, LazyColumn, Record, items_of
 
@@ -69,16 +77,20 @@ class ExpressionPart(Part):
 
     row = staticmethod(row_function)
 
-    def __init__(self, name: str, function: Expression) -> None:  # type: ignore[override]
-        super().__init__(name, function)  # type: ignore[arg-type]
+    def __init__(self, name: str, function: Expression) -> None:
+        super().__init__(name, function)
         self.evaluation = Evaluation(name, function, self.row(function))
-        self._expression = function
+        self.reads = _fields_read(function)
 
-    @property
-    def reads(self) -> Collection[tuple[str, ...]] | None:
-        found = list(fields_of(self._expression))
-        paths = {each.path for each in found if isinstance(each, Field) and each.path}
-        return None if len(found) > len([e for e in found if isinstance(e, Field)]) else paths
+
+def _fields_read(expression: Expression) -> Fields | None:
+    """Return the paths of the fields that an expression reads; `None` if it reads all."""
+    paths: set[tuple[str, ...]] = set()
+    for each in fields_of(expression):
+        if not isinstance(each, Field) or each.path is None:
+            return None
+        paths.add(each.path)
+    return paths
 
 
 class FilterByExpression(ExpressionPart):
@@ -125,3 +137,12 @@ class SelectKeyByExpression(ExpressionPart):
     def columns(self, batch: Batch) -> Batch:
         keys: Sequence[Any] = items_of(self.evaluation.column(batch))
         return Batch(keys, batch.values, batch.timestamps, batch.headers, batch.offsets)
+
+
+BY_EXPRESSION: Mapping[type[Part], type[ExpressionPart]] = {
+    FilterPart: FilterByExpression,
+    FilterNotPart: FilterNotByExpression,
+    MapValuesPart: MapValuesByExpression,
+    SelectKeyPart: SelectKeyByExpression,
+}
+"""For each kind of part with a function, the kind with an expression."""
