@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
+from common.specs import OffsetReset
 from streams import serdes
 from streams.dsl.compiler import Compiler
 from streams.dsl.graph import Compiling, Graph, Operation, Step
 from streams.dsl.streams_and_tables import Stream, Table, fill_table
 from streams.dsl.topics import ReadTopics
-from streams.engine.nodes import OffsetReset
 from streams.errors import TopologyError
 from streams.processor import Processor, ProcessorContext
 from streams.record import Record
