@@ -209,7 +209,7 @@ class Field(Expression):
         return None if above is None else (*above, self.name)
 
 
-_OPERATORS = frozenset("+ - * / // % == != < <= > >=".split())
+_OPERATORS = frozenset(["+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">="])
 _PREFIXES = {"negate": "-", "not": "~"}
 
 

@@ -1,8 +1,8 @@
 """Reads fields of JSON as columns, without making a dict of each record.
 
 Arrow's reader takes a schema, so the types are guessed from a few records first. What it reads must
-be exactly what `serdes.json` reads. Where that is not sure, the records are decoded in Python, which
-also finds the ones that are not JSON:
+be exactly what `serdes.json` reads. Where that is not sure, the records are decoded in Python,
+which also finds the ones that are not JSON:
 
 - Arrow reads a stream of objects. Each record must be one of them, neither more nor less.
 - Arrow reads NaN and infinities, nests without a limit, and does not check UTF-8.

@@ -12,15 +12,15 @@ from streams.dsl.graph import Graph, call
 from streams.dsl.grouped import add_stateful
 from streams.dsl.grouped_stream import GroupedStream
 from streams.dsl.grouped_table import GroupedTable
+from streams.dsl.ready_steps import ReadySteps
 from streams.dsl.stateless import SelectKeyPart, Stateless
-from streams.dsl.stream_steps import StreamSteps
 from streams.dsl.table_steps import TableSteps
 from streams.dsl.table_values import StoredValues
 from streams.dsl.tables import FillTable, to_stream
 from streams.serdes import Serde
 
 
-class Stream(StreamSteps):
+class Stream(ReadySteps):
     """An unbounded sequence of records; `StreamsBuilder.stream` makes the first one.
 
     Every method adds a step and returns what comes of it; the stream itself stays as it is, and may

@@ -103,7 +103,7 @@ SCALARS = (
     | st.integers(-3, 3)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.sampled_from([0.0, 1.0, -0.0])
-    | st.text("a\"\\é\n{}[]:,", max_size=4)
+    | st.text('a"\\é\n{}[]:,', max_size=4)
 )
 
 
@@ -114,7 +114,9 @@ def documents(draw: st.DrawFn) -> list[bytes | None]:
             [SCALARS, st.integers(-5, 5), st.floats(-5, 5), st.text("ab}\n", max_size=3)]
         )
     )
-    nested = st.recursive(kind, lambda inner: st.dictionaries(st.sampled_from("abc"), inner), max_leaves=3)
+    nested = st.recursive(
+        kind, lambda inner: st.dictionaries(st.sampled_from("abc"), inner), max_leaves=3
+    )
     row = st.dictionaries(st.sampled_from("abcd"), kind | st.none() | nested, max_size=4)
     rows = draw(st.lists(st.none() | row, min_size=1, max_size=6))
     separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (",\n", "\t:\n")]))
