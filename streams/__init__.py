@@ -6,8 +6,20 @@ from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes,
 from common.processors import OnError
 from streams import serdes, stores
 from streams.builder import TopologyBuilder
-from streams.dsl import windows
+from streams.dsl import agg, windows
+from streams.dsl.async_values import AsyncSettings
 from streams.dsl.emit import Emit
+from streams.dsl.expressions import (
+    Expression,
+    coalesce,
+    col,
+    key,
+    lit,
+    struct,
+    timestamp,
+    value,
+    when,
+)
 from streams.dsl.streams_builder import StreamsBuilder
 from streams.dsl.suppress import Suppress
 from streams.engine.node_group import NodeGroup
@@ -49,10 +61,12 @@ from streams.topology import Topology
 __all__ = [
     "AsyncProcessor",
     "AsyncProcessorContext",
+    "AsyncSettings",
     "Batch",
     "BatchProcessor",
     "Cancellable",
     "Emit",
+    "Expression",
     "FailOnInvalidTimestamp",
     "FieldTimestampExtractor",
     "GroupSettings",
@@ -85,7 +99,16 @@ __all__ = [
     "UnknownTopicError",
     "UsePartitionTimeOnInvalidTimestamp",
     "WallclockTimestampExtractor",
+    "agg",
+    "coalesce",
+    "col",
+    "key",
+    "lit",
     "serdes",
     "stores",
+    "struct",
+    "timestamp",
+    "value",
+    "when",
     "windows",
 ]
