@@ -15,7 +15,7 @@ import platform
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,12 +26,13 @@ from admin.signals import Interrupted, Signals
 from benchmarks import plan
 from benchmarks.bench import Bench, bench
 from benchmarks.contender import Contender
+from benchmarks.dsl_jobs import RIGHT, TABLE
 from benchmarks.peers.bare import BareLoop
 from benchmarks.peers.kafka_streams import KafkaStreams
 from benchmarks.peers.quix import QuixStreams
 from benchmarks.peers.this_engine import ThisEngine
 from benchmarks.plan import Entry, Group
-from benchmarks.records import rows
+from benchmarks.records import rows, table_rows
 from benchmarks.report import COLUMNS, Row, Table, as_json, as_text
 from benchmarks.runs import failover, latency, rebuild, throughput
 from common.errors import PipelineError
@@ -71,8 +72,18 @@ class Comparison:
             self.bench.make_topic(BACKLOG)
             total = self.sizes.warm_up_records + self.sizes.records
             self.bench.write(BACKLOG, rows(0, total))
+            self._write_others({entry.kind for entry in entries}, total)
         for number in range(rounds):
             self._run_round(number, entries)
+
+    def _write_others(self, kinds: Set[str], total: int) -> None:
+        """Write the topics that joins read in addition to the backlog."""
+        if not kinds.isdisjoint(("stream-table", "foreign-key")):
+            self.bench.make_topic(TABLE)
+            self.bench.write(TABLE, table_rows())
+        if "stream-stream" in kinds:
+            self.bench.make_topic(RIGHT)
+            self.bench.write(RIGHT, rows(0, total))
 
     def _run_round(self, number: int, entries: Sequence[Entry]) -> None:
         """Run every contender once, and report each on stderr as it ends."""

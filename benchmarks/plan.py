@@ -41,6 +41,11 @@ _JOBS: dict[str, dict[str, Sequence[str]]] = {
     "count": {OURS: ["count"], KAFKA_STREAMS: ["count", "cached-count"], QUIX: ["count"]},
     "processor": {OURS: ["processor"], KAFKA_STREAMS: ["processor"], QUIX: ["count"]},
     "batch": {OURS: ["batch"], KAFKA_STREAMS: ["processor"], QUIX: ["count"]},
+    "filter-map": {OURS: ["filter-map"], KAFKA_STREAMS: ["filter-map"]},
+    "windowed-count": {OURS: ["windowed-count"], KAFKA_STREAMS: ["windowed-count"]},
+    "stream-table": {OURS: ["stream-table"], KAFKA_STREAMS: ["stream-table"]},
+    "stream-stream": {OURS: ["stream-stream"], KAFKA_STREAMS: ["stream-stream"]},
+    "foreign-key": {OURS: ["foreign-key"], KAFKA_STREAMS: ["foreign-key"]},
     "sum": {OURS: ["sum"]},
     "chain": {OURS: ["chain"]},
     "sql": {OURS: ["sql"]},
@@ -54,7 +59,9 @@ _OTHERS: dict[str, dict[str, str]] = {
 }
 
 WORKLOADS = (*_JOBS, *_OTHERS)
-COMPARED = ("forward", "count", "processor", "batch", "latency", "restore", "failover")
+DSL = ("filter-map", "windowed-count", "stream-table", "stream-stream", "foreign-key")
+"""The workloads in the DSL, in which Quix takes no part."""
+COMPARED = ("forward", "count", "processor", "batch", *DSL, "latency", "restore", "failover")
 """The workloads in which peers take part."""
 
 

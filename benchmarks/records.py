@@ -34,6 +34,14 @@ def rows(first: int, stop: int, keys: int = KEYS) -> Iterator[Row]:
         yield b"%d" % (number * STRIDE % keys), b"%016d" % number
 
 
+def table_rows(keys: int = KEYS) -> Iterator[Row]:
+    """Yield a row for each key of the records, and for each number of two digits."""
+    for number in range(keys):
+        yield b"%d" % number, b"row %d" % number
+    for number in range(10):
+        yield b"%02d" % number, b"row %d" % number
+
+
 Reading = Callable[[Numbers, Numbers, int], Numbers]
 """Returns the numbers of records from the keys and values of an engine's outputs.
 
@@ -147,13 +155,15 @@ class EachOnceByKey(EachOnce):
 
 
 class LastOfEachKey:
-    """Counts of which some are left out: the counts of a key ascend, and its last one comes.
+    """Outputs of which some are left out: those of a key ascend, and its last one comes.
 
-    This is how a cache in front of a store reduces one output per record.
+    A cache in front of a store leaves out outputs, and so does a join by a foreign key whose left
+    side has changed again before the answer came.
     """
 
-    def __init__(self, total: int, keys: int = KEYS) -> None:
+    def __init__(self, total: int, keys: int = KEYS, read: Reading = counted) -> None:
         self._keys = keys
+        self._read = read
         self._last = np.full(keys, -1, np.int64)
         """The number of the last record of each key for which an output came."""
         firsts = first_numbers(np.arange(keys), keys)
@@ -168,12 +178,12 @@ class LastOfEachKey:
 
     def missing(self) -> str:
         behind = int((self._last != self._expected).sum())
-        return f"the last counts of {behind:,} keys have not come"
+        return f"the last outputs of {behind:,} keys have not come"
 
     def add(self, batch: RecordBatch) -> Numbers:
         keys = _integers(batch, batch.keys)
         _require(batch, keys, (keys >= 0) & (keys < self._keys), "is the key of no record")
-        numbers = counted(keys, _integers(batch, batch.values), self._keys)
+        numbers = self._read(keys, _integers(batch, batch.values), self._keys)
         # Sorted by key, with each key's outputs in order: neighbours with the same key must ascend.
         order = np.argsort(keys, kind="stable")
         sorted_keys, sorted_numbers = keys[order], numbers[order]

@@ -1,3 +1,4 @@
+import java.time.Duration;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.serialization.Serdes;
@@ -6,28 +7,40 @@ import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.WindowStore;
 
 /**
  * The jobs of the benchmark on Kafka Streams, exactly once, with its defaults for all else.
  *
  * <p>Arguments: job, bootstrap servers, application id, source, sink, state folder, threads. The
- * jobs are forward, count (without caching), cached-count and processor. It ends on SIGTERM, and
- * with exit code 1 if Kafka Streams gives up.
+ * jobs are forward, count (without caching), cached-count, processor, and those of dsl_jobs.py,
+ * all without caching. It ends on SIGTERM, and with exit code 1 if Kafka Streams gives up.
  */
 public final class KafkaStreamsPeer {
   private static final String COUNTS = "Counts";
+  private static final String TABLE = "bench_table";
+  private static final String RIGHT = "bench_right";
+  private static final Duration ONE_WINDOW = Duration.ofDays(10 * 365);
+  private static final Duration GRACE = Duration.ofMillis(100_000_000);
+  private static final Consumed<String, String> STRINGS =
+      Consumed.with(Serdes.String(), Serdes.String());
 
   public static void main(String[] args) throws InterruptedException {
     String job = args[0];
@@ -60,6 +73,11 @@ public final class KafkaStreamsPeer {
       case "count" -> count(source, sink, counts().withCachingDisabled());
       case "cached-count" -> count(source, sink, counts().withCachingEnabled());
       case "processor" -> processor(source, sink);
+      case "filter-map" -> filterMap(source, sink);
+      case "windowed-count" -> windowedCount(source, sink);
+      case "stream-table" -> streamTable(source, sink);
+      case "stream-stream" -> streamStream(source, sink);
+      case "foreign-key" -> foreignKey(source, sink);
       default -> throw new IllegalArgumentException("no such job: " + job);
     };
   }
@@ -101,6 +119,82 @@ public final class KafkaStreamsPeer {
                 .withCachingDisabled(),
             "Stage")
         .addSink("Sink", sink, new StringSerializer(), new StringSerializer(), "Stage");
+  }
+
+  private static Topology filterMap(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    builder
+        .stream(source, STRINGS)
+        .filter((key, value) -> value.endsWith("1"))
+        .mapValues(value -> "0" + value)
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
+  }
+
+  private static Topology windowedCount(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    builder
+        .stream(source, STRINGS)
+        .groupByKey(Grouped.with(Serdes.String(), Serdes.String()))
+        .windowedBy(TimeWindows.ofSizeWithNoGrace(ONE_WINDOW))
+        .count(
+            Materialized.<String, Long, WindowStore<Bytes, byte[]>>as(COUNTS)
+                .withCachingDisabled()
+                .withRetention(ONE_WINDOW))
+        .toStream()
+        .map((windowed, count) -> KeyValue.pair(windowed.key(), Long.toString(count)))
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
+  }
+
+  private static KTable<String, String> table(StreamsBuilder builder, String topic, String store) {
+    return builder.table(
+        topic,
+        STRINGS,
+        Materialized.<String, String, KeyValueStore<Bytes, byte[]>>as(store).withCachingDisabled());
+  }
+
+  private static Topology streamTable(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    KTable<String, String> table = table(builder, TABLE, "Table");
+    builder
+        .stream(source, STRINGS)
+        .leftJoin(table, (left, right) -> left)
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
+  }
+
+  private static Topology streamStream(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    Consumed<String, String> numbered =
+        STRINGS.withTimestampExtractor(
+            (record, partitionTime) -> Long.parseLong((String) record.value()));
+    builder
+        .stream(source, numbered)
+        .join(
+            builder.stream(RIGHT, numbered),
+            (left, right) -> left,
+            JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, GRACE),
+            StreamJoined.with(Serdes.String(), Serdes.String(), Serdes.String()))
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
+  }
+
+  private static Topology foreignKey(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    KTable<String, String> left = table(builder, source, "Left");
+    KTable<String, String> right = table(builder, TABLE, "Right");
+    left.<String, String, String>join(
+            right,
+            value -> value.substring(value.length() - 2),
+            (value, other) -> value,
+            Materialized.<String, String, KeyValueStore<Bytes, byte[]>>as("Joined")
+                .withKeySerde(Serdes.String())
+                .withValueSerde(Serdes.String())
+                .withCachingDisabled())
+        .toStream()
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
   }
 
   /** Counts the records of each key, one by one. */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks import plan
 from benchmarks.contender import Job, Running
 from tests.engine import Engine
 
@@ -15,6 +16,12 @@ _CLASS = """
   to: [sink]
   serdes: {{key: string, value: string, out_value: integer}}
   stores: [{{name: Counts, key: string, value: int64}}]
+"""
+_TOPOLOGY = """
+- id: Stage
+  type: topology
+  builder: benchmarks.dsl_jobs:{}
+  config: {{source: source, sink: sink}}
 """
 PIPELINES = {
     "forward": "- {id: Stage, type: forward, to: [sink]}\n",
@@ -37,6 +44,7 @@ PIPELINES = {
 """,
     "processor": _CLASS.format("Counting"),
     "batch": _CLASS.format("BatchCounting"),
+    **{job: _TOPOLOGY.format(job.replace("-", "_")) for job in plan.DSL},
 }
 
 
@@ -59,7 +67,7 @@ class ThisEngine:
             sink_topic=job.sink,
             tm_number=job.instances,
             state_dir=job.state_dir(0),
-            modules="[benchmarks.counting]",
+            modules="[benchmarks.counting, benchmarks.dsl_jobs]",
             python_path=f"[{ROOT}]",
         )
         job_manager = engine.start_job_manager()

@@ -43,6 +43,11 @@ CHECKS: dict[str, Callable[[int], Check]] = {
     "processor": partial(EachOnce, read=counted),
     "batch": partial(EachOnce, read=counted),
     "cached-count": LastOfEachKey,
+    "filter-map": partial(EachOnce, read=unchanged, last_digit=1),
+    "windowed-count": partial(EachOnce, read=counted),
+    "stream-table": partial(EachOnce, read=unchanged),
+    "stream-stream": partial(EachOnce, read=unchanged),
+    "foreign-key": partial(LastOfEachKey, read=unchanged),
 }
 
 

@@ -208,4 +208,4 @@ def test_a_cached_count_that_is_behind_is_missing() -> None:
 
     check.add(_counts([int(number) for number in last[1:]]))
 
-    assert check.missing() == "the last counts of 1 keys have not come"
+    assert check.missing() == "the last outputs of 1 keys have not come"
