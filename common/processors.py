@@ -39,6 +39,17 @@ class LoggedStore:
 
 
 @dataclass(frozen=True, slots=True)
+class Meeting:
+    """Topics whose records meet by key in a step, so that they need as many partitions.
+
+    `step` is the name of the step, and `topics` are names in `PipelineProcessor.from_`.
+    """
+
+    step: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineProcessor:
     """One processor of the pipeline, from which its tasks are made.
 
@@ -46,6 +57,7 @@ class PipelineProcessor:
     are the keys of `topics`. `from_` is empty only if the processor reads by patterns that have not
     been matched against the cluster's topics yet. `stores` are those that its tasks restore from
     state topics. `sources` says how sources are read that have settings, by their names in `from_`.
+    `meetings` is None if nobody knows which of the topics meet: then all of them may.
     """
 
     id: str
@@ -56,6 +68,7 @@ class PipelineProcessor:
     topics: Mapping[str, str] = field(default_factory=dict, hash=False)
     stores: tuple[LoggedStore, ...] = ()
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
+    meetings: tuple[Meeting, ...] | None = None
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:

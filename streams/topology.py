@@ -24,12 +24,18 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The result of `TopologyBuilder.build`: nodes and stores that fit together."""
+    """The result of `TopologyBuilder.build`: nodes and stores that fit together.
+
+    If `meets_in_stores`, records of different topics meet nowhere else than in stores, so topics
+    that share none may have different numbers of partitions. A user's processor may remember
+    records itself.
+    """
 
     nodes: tuple[Node, ...]
     stores: tuple[StoreBuilder[Any, Any], ...]
     internal_topics: tuple[InternalTopic, ...] = ()
     global_stores: tuple[GlobalStore, ...] = ()
+    meets_in_stores: bool = False
 
     @property
     def groups(self) -> tuple[NodeGroup, ...]:

@@ -219,9 +219,12 @@ class Admin:
     def request_topics(
         self, names: Collection[str], timeout_s: float = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[Any]]:
-        """Ask for the `TopicDescription` of topics; does not wait for the answers."""
+        """Ask for the `TopicDescription` of topics; does not wait for the answers.
+
+        A task may name a topic twice: it may read an internal topic that it writes.
+        """
         answers: dict[str, Future[Any]] = self._client.describe_topics(
-            TopicCollection(list(names)), request_timeout=timeout_s
+            TopicCollection(list(dict.fromkeys(names))), request_timeout=timeout_s
         )
         self._asked = list(answers.values())
         return answers

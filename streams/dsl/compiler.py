@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from streams.builder import TopologyBuilder
@@ -44,7 +45,8 @@ class Compiler:
             )
         for step in self._steps:
             step.operation.compile(step, self)
-        return self.builder.build()
+        user = any(step.operation.runs_user_processor for step in self._steps)
+        return replace(self.builder.build(), meets_in_stores=not user)
 
     # For operations; `Compiling` says what each method does
 

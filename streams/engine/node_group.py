@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -72,6 +72,23 @@ class NodeGroup:
     def out_topics(self) -> tuple[str, ...]:
         """The topics that are written, except those that a function chooses."""
         return unique(topic for sink in self.sinks for topic in sink.topics)
+
+    def meetings(self) -> Iterator[tuple[str, tuple[Source, ...]]]:
+        """Yield the sources whose records meet in a store, with the last node that uses it."""
+        sources: dict[str, tuple[Source, ...]] = {}
+        by_store: dict[str, list[ProcessorNode]] = {}
+        for node in self.nodes:
+            if isinstance(node, Source):
+                sources[node.name] = (node,)
+            else:
+                sources[node.name] = unique(s for name in node.parents for s in sources[name])
+            if isinstance(node, ProcessorNode):
+                for store in node.stores:
+                    by_store.setdefault(store, []).append(node)
+        for users in by_store.values():
+            met = unique(source for node in users for source in sources[node.name])
+            if len(met) > 1 or len(met[0].topics) > 1:
+                yield users[-1].name, met
 
     def begins_at_end(self, topic: str) -> bool:
         """Whether a topic is read from its end if nothing is committed yet."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from common.config import Config
+from common.errors import ConfigError
 from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
 from common.yaml_positions import Problems, read_yaml
@@ -14,6 +15,7 @@ from streams.pipeline.file import read_pipeline
 from streams.pipeline.graph import check_graph, topological_order
 from streams.pipeline.kinds.kind import Means
 from streams.pipeline.kinds.registry import kind_of
+from streams.pipeline.partitions import check_given_counts
 from streams.pipeline.topics import Made, check_topics
 from streams.sql.spec import Queries
 
@@ -56,6 +58,11 @@ def load_pipeline(
     processors = tuple(processor for _, processor in made.values())
     pipeline = Pipeline(processors, config.topic_names, config.parallelism, _partitions(processors))
     check_topics(file, pipeline, [*made.values()], problems)
+    for entry, processor in made.values():
+        try:
+            check_given_counts(pipeline, processor)
+        except ConfigError as error:
+            problems.add(entry.at, str(error))
     problems.raise_if_any()
     if start_problem is not None:
         for entry, processor in made.values():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from common.errors import ConfigError
 from common.pipeline import Pipeline
+from common.processors import PipelineProcessor
 from streams.pipeline.kinds.registry import kind_of
 
 
@@ -24,19 +25,30 @@ def with_counts(pipeline: Pipeline, existing: Mapping[str, int]) -> Pipeline:
 def _with_internal(pipeline: Pipeline) -> Pipeline:
     """Return the pipeline with partition counts for the internal topics that have none yet.
 
-    Such a topic has as many partitions as the largest topic that leads to it.
+    Such a topic has as many partitions as those that its records meet by key. If it meets none, or
+    only others of its kind, it has as many as the largest topic that leads to any of them.
     """
     processors = pipeline.processors
     internal = {each.topics[topic] for each in processors for topic in each.internal_topics}
     unknown = internal - pipeline.partitions.keys()
+    meetings = [topics for each in processors for _, topics in _meetings(pipeline, each)]
     counts = {**pipeline.partitions, **dict.fromkeys(unknown, 0)}
     # Each round settles at least the next topic of a chain.
-    for _ in unknown:
+    for _ in range(len(unknown)):
+        for topics in meetings:
+            settled = [counts.get(t, pipeline.parallelism) for t in topics if t not in unknown]
+            for topic in unknown.intersection(topics) if settled else ():
+                counts[topic] = settled[0]
+                unknown.remove(topic)
+    for _ in range(len(internal)):
         for each in processors:
             inputs = pipeline.in_topics(each)
             largest = max(counts.get(topic, pipeline.parallelism) for topic in inputs)
             for topic in unknown.intersection(pipeline.out_topics(each)):
                 counts[topic] = max(counts[topic], largest)
+        for topics in meetings:
+            alike = unknown.intersection(topics)
+            counts |= dict.fromkeys(alike, max((counts[topic] for topic in alike), default=0))
     return replace(
         pipeline,
         partitions={topic: count for topic, count in counts.items() if count},
@@ -44,19 +56,47 @@ def _with_internal(pipeline: Pipeline) -> Pipeline:
 
 
 def check_co_partitioning(pipeline: Pipeline) -> None:
-    """Raise `ConfigError` for user code that reads topics with different partition counts.
+    """Raise `ConfigError` for steps that read topics with different partition counts by key.
 
     Records of one key would go to different tasks, and those that belong together would not meet.
-    The engine's own types look at one record at a time, or at all of one key from one topic.
     """
     for processor in pipeline.processors:
-        counts = {topic: pipeline.partitions_of(topic) for topic in pipeline.in_topics(processor)}
-        as_they_are = kind_of(processor.spec).takes_records_as_they_are
-        takes_any = as_they_are and not processor.is_stateful
-        if len(set(counts.values())) > 1 and not takes_any:
-            listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
-            raise ConfigError(
-                f'"{processor.id}" reads topics with different numbers of partitions: {listed}. '
-                "Records of one key would be spread over different tasks: give all of them as "
-                "many, or let a processor in between spread them anew"
-            )
+        for who, topics in _meetings(pipeline, processor):
+            check_equal(who, {topic: pipeline.partitions_of(topic) for topic in topics})
+
+
+def check_equal(who: str, counts: Mapping[str, int]) -> None:
+    """Raise `ConfigError` if topics whose records meet have different partition counts."""
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+        raise ConfigError(
+            f"{who} reads topics with different numbers of partitions: {listed}. "
+            "Records of one key would be spread over different tasks: give all of them as "
+            "many, or let a processor in between spread them anew"
+        )
+
+
+def check_given_counts(pipeline: Pipeline, processor: PipelineProcessor) -> None:
+    """Raise `ConfigError` for what is wrong with a processor whatever the users' topics have."""
+    given: Collection[str] = pipeline.partitions
+    for who, topics in _meetings(pipeline, processor):
+        check_equal(who, {t: pipeline.partitions_of(t) for t in topics if t in given})
+
+
+def _meetings(
+    pipeline: Pipeline, processor: PipelineProcessor
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield topics that need as many partitions, with who needs it.
+
+    The engine's own types look at one record at a time, or at all of one key from one topic. Steps
+    of the DSL say which topics meet. All other code may bring together whatever it reads.
+    """
+    topics = dict(zip(processor.from_, pipeline.in_topics(processor), strict=True))
+    if processor.meetings is not None:
+        for meeting in processor.meetings:
+            who = f'"{meeting.step}" of "{processor.id}"'
+            yield who, tuple(topics[name] for name in meeting.topics)
+        return
+    as_they_are = kind_of(processor.spec).takes_records_as_they_are
+    if processor.is_stateful or not as_they_are:
+        yield f'"{processor.id}"', tuple(topics.values())

@@ -128,7 +128,9 @@ def _check_inputs(
             )
     for name, topic in zip(processor.to, pipeline.out_topics(processor), strict=True):
         place = places.get(name, entry.at)
-        if topic in read and not problems.found_at(place):
+        # A step may join a stream with what it becomes after a repartition.
+        is_own = name in processor.internal_topics
+        if topic in read and not is_own and not problems.found_at(place):
             problems.add(
                 place,
                 f'"{processor.id}" sends to the topic "{topic}", which it reads itself',

@@ -44,7 +44,8 @@ def _arguments() -> argparse.Namespace:
         choices=tuple(Kind),
         default=Kind.PLAIN,
         type=Kind,
-        help="sql: the auditor is a Spark SQL query; slow: one processor sleeps, one is async",
+        help="sql: the auditor is a Spark SQL query; slow: one processor sleeps, one is async; "
+        "dsl: with windows, a join of streams and a join by a foreign key",
     )
     parser.add_argument("--list", action="store_true", help="list faults and sabotages, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")

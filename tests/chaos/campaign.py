@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.chaos.catalog import Fault, SkippedError
-from tests.chaos.ledger import Tally
+from tests.chaos.numbered_results import Tally
 from tests.chaos.pipelines import Kind
 from tests.chaos.report import Row, StandstillWatch, Timeline
 from tests.chaos.rig import Rig

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+
+from tests.chaos.dsl_ledger import PREFIX, DslLedger
+from tests.chaos.event_times import EventTimes
+from tests.chaos.numbered_results import NumberedResults, Tally
 
 BASE = 10**12
 
@@ -36,68 +38,21 @@ def pair_of(number: int) -> int:
     return 3 * BASE + number
 
 
-class Tally(NamedTuple):
-    """How many results are wrong, by kind of error; all zero if none is."""
-
-    lost: int = 0
-    repeated: int = 0
-    reordered: int = 0
-    wrong: int = 0
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
-        return not any(self)
-
-
-@dataclass(slots=True)
-class _Stream:
-    """The results of one kind for one key."""
-
-    seen: bytearray
-    highest: int = 0
-    repeated: int = 0
-    reordered: int = 0
-
-    def note(self, number: int) -> None:
-        late = number < self.highest
-        self.reordered += self._mark(number) and late
-
-    def excuse(self, low: int, high: int) -> None:
-        """Mark the numbers after `low`, up to `high`, as seen: they must not come."""
-        for number in range(low + 1, high + 1):
-            self._mark(number)
-
-    def _mark(self, number: int) -> bool:
-        """Record that a number was seen; return whether this is the first time."""
-        if number >= len(self.seen):
-            self.seen.extend(bytes(number + 1024 - len(self.seen)))
-        is_new = not self.seen[number]
-        self.repeated += not is_new
-        self.seen[number] = 1
-        self.highest = max(self.highest, number)
-        return is_new
-
-    def lost(self, written: int) -> int:
-        return written - sum(self.seen[1 : written + 1])
-
-    def first_lost(self) -> int:
-        found = self.seen.find(0, 1)
-        return found if found > 0 else len(self.seen)
-
-
 class Ledger:
     """Checks the records of the sink, in the order of each partition.
 
     While the pipeline is being edited, it may lack an Adder. Then sums and pairs are missing,
     from `suspend_sums` to `resume_sums`.
+
+    With `times`, the pipeline also has a topology of the DSL, whose results `DslLedger` checks.
     """
 
-    def __init__(self, keys: Iterable[bytes]) -> None:
-        self._counts = {key: _Stream(bytearray()) for key in keys}
-        self._sums = {key: _Stream(bytearray()) for key in self._counts}
-        self._audits = {key: _Stream(bytearray()) for key in self._counts}
-        self._pairs = {key: _Stream(bytearray()) for key in self._counts}
+    def __init__(self, keys: Iterable[bytes], times: EventTimes | None = None) -> None:
+        self._counts = {key: NumberedResults() for key in keys}
+        self._sums = {key: NumberedResults() for key in self._counts}
+        self._audits = {key: NumberedResults() for key in self._counts}
+        self._pairs = {key: NumberedResults() for key in self._counts}
+        self._dsl = None if times is None else DslLedger(self._counts, times)
         self._wrong = 0
         self.results = 0
         self.others: Counter[tuple[bytes | None, bytes | None]] = Counter()
@@ -108,6 +63,10 @@ class Ledger:
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
         """Process a record of the sink."""
+        if self._dsl is not None and value is not None and value.startswith(PREFIX):
+            self.results += 1
+            self._dsl.note(key, value)
+            return
         if key is None or key not in self._counts:
             self.others[key, value] += 1
             return
@@ -152,7 +111,7 @@ class Ledger:
         """Compare the results with the number of records written for each key."""
         kinds = (self._counts, self._sums, self._audits, self._pairs)
         streams = [(written[key], stream) for kind in kinds for key, stream in kind.items()]
-        return Tally(
+        found = Tally(
             sum(
                 s.lost(written[key]) for kind in self._required.values() for key, s in kind.items()
             ),
@@ -161,10 +120,12 @@ class Ledger:
             sum(stream.reordered for _, stream in streams),
             self._wrong + sum(stream.highest > number for number, stream in streams),
         )
+        return found if self._dsl is None else found.plus(self._dsl.tally(written))
 
     def losses(self, written: Mapping[bytes, int]) -> list[str]:
         """Return the lost results: for each key, how many, and the first number."""
-        return [
+        of_dsl = [] if self._dsl is None else self._dsl.losses(written)
+        return of_dsl + [
             f"{kind} of {key!r}: {lost} lost of {written[key]}, the first is {stream.first_lost()}"
             for kind, streams in self._required.items()
             for key, stream in streams.items()
@@ -172,7 +133,7 @@ class Ledger:
         ]
 
     @property
-    def _required(self) -> dict[str, dict[bytes, _Stream]]:
+    def _required(self) -> dict[str, dict[bytes, NumberedResults]]:
         kinds = {"count": self._counts, "audit": self._audits}
         if self._suspended is not None:
             return kinds
@@ -180,11 +141,13 @@ class Ledger:
 
     def has_passed(self, marks: Mapping[bytes, int]) -> bool:
         """Whether a result later than its mark has come for every key and kind."""
-        return self._reaches({key: mark + 1 for key, mark in marks.items()})
+        is_ahead = self._reaches({key: mark + 1 for key, mark in marks.items()})
+        return is_ahead and (self._dsl is None or not self._dsl.behind(marks))
 
     def behind(self, marks: Mapping[bytes, int]) -> list[str]:
         """Return the keys and kinds for which no result later than the mark has come."""
-        return [
+        of_dsl = [] if self._dsl is None else self._dsl.behind(marks)
+        return of_dsl + [
             f"{kind} of {key!r}: {stream.highest} of {marks[key] + 1}"
             for kind, streams in self._required.items()
             for key, stream in streams.items()
@@ -193,7 +156,7 @@ class Ledger:
 
     def is_complete(self, written: Mapping[bytes, int]) -> bool:
         """Whether the last results of all keys have come."""
-        return self._reaches(written)
+        return self._reaches(written) and (self._dsl is None or self._dsl.is_complete(written))
 
     def _reaches(self, numbers: Mapping[bytes, int]) -> bool:
         return all(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from random import Random
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -12,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from common.config import Config
 from common.kafka.bulk import BulkWriter
 from common.kafka.lifeline import connect_with_lifeline
+from tests.chaos.event_times import EventTimes
 from tests.chaos.ledger import Ledger, value_of
 
 TICK_S = 0.05
@@ -20,13 +22,19 @@ _FLUSH_TIMEOUT_S = 120.0
 
 
 class Load:
-    """Writes numbered records of all keys at a steady rate, in bursts, until it is paused."""
+    """Writes numbered records of all keys at a steady rate, in bursts, until it is paused.
 
-    def __init__(self, config: Config, random: Random, records_per_s: int) -> None:
+    With `times`, records have event times; else the time of the moment.
+    """
+
+    def __init__(
+        self, config: Config, random: Random, records_per_s: int, times: EventTimes | None = None
+    ) -> None:
         self.numbers = dict.fromkeys(KEYS, 0)
         """How many records of each key were handed to Kafka's client."""
         self._writer = BulkWriter(config, config.source_topic)
         self._random = random
+        self._times = times
         self._per_tick = max(int(records_per_s * TICK_S), 1)
         self._upcoming: list[bytes] = []
         self._runs = threading.Event()
@@ -49,6 +57,13 @@ class Load:
         self._require_sound()
         self._writer.flush(_FLUSH_TIMEOUT_S)
 
+    def close_windows(self) -> None:
+        """Begin the next epoch with one record of each key, while the writer is paused."""
+        assert self._times is not None, "records have no event times"
+        self._times.begin_epoch(self.numbers)
+        self._write(KEYS)
+        self._writer.flush(_FLUSH_TIMEOUT_S)
+
     def close(self) -> None:
         """End the writer's thread."""
         self._ends = True
@@ -66,12 +81,22 @@ class Load:
                     self._rests.set()
                     self._runs.wait()
                     continue
-                self._writer.write((key, b"%d" % value_of(self._next(key))) for key in self._draw())
+                self._write(self._draw())
                 time.sleep(TICK_S)
         except Exception as error:
             self._error = error
         finally:
             self._rests.set()
+
+    def _write(self, keys: Iterable[bytes]) -> None:
+        numbers = [(key, self._next(key)) for key in keys]
+        if self._times is None:
+            self._writer.write((key, b"%d" % value_of(number)) for key, number in numbers)
+            return
+        next_time = self._times.next_time
+        self._writer.write_at(
+            (key, b"%d" % value_of(number), next_time(key, number)) for key, number in numbers
+        )
 
     def _draw(self) -> list[bytes]:
         while len(self._upcoming) < self._per_tick:

@@ -37,9 +37,18 @@ class Kind(StrEnum):
     """The auditor is a query of Spark SQL."""
     SLOW = "slow"
     """The splitter sleeps for each record, and the auditor is an `AsyncProcessor`."""
+    DSL = "dsl"
+    """There is also a topology with windows, a stream-stream join and a foreign-key join."""
 
 
-_AUDITORS = {Kind.PLAIN: _SUM, Kind.SQL: _QUERY, Kind.SLOW: _ASYNC}
+_AUDITORS = {Kind.PLAIN: _SUM, Kind.SQL: _QUERY, Kind.SLOW: _ASYNC, Kind.DSL: _SUM}
+_DSL = f"""
+- id: Dsl
+  type: topology
+  builder: tests.user_code.numbered:build
+  config: {{base: {BASE}}}
+  on_error: dead_letter
+"""
 
 
 def pipeline(start: str, kind: Kind) -> str:
@@ -56,4 +65,5 @@ def pipeline(start: str, kind: Kind) -> str:
   config: {{base: {BASE}}}
   stores: [{{name: Waiting, value: boolean}}]
   on_error: dead_letter
+{_DSL if kind is Kind.DSL else ""}
 """

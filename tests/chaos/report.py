@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.ledger import Tally
+from tests.chaos.numbered_results import Tally
 
 _NAP_S = 0.2
 _STANDSTILL_S = 1.0

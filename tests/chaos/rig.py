@@ -20,8 +20,10 @@ from admin.daemons import Daemon, session_members
 from common.fault_points import DIRECTORY_VARIABLE
 from common.status import TaskState
 from tests.chaos import sabotage
-from tests.chaos.ledger import Ledger, Tally
+from tests.chaos.event_times import EventTimes
+from tests.chaos.ledger import Ledger
 from tests.chaos.load import KEYS, Load, SinkReader
+from tests.chaos.numbered_results import Tally
 from tests.chaos.pipelines import START, Kind, pipeline
 from tests.chaos.proxy import Link
 from tests.chaos.small_disk import NoSmallDiskError, small_disk
@@ -32,6 +34,8 @@ T = TypeVar("T")
 TASK_MANAGERS = 3
 PARTITIONS = 3
 RECORDS_PER_S = 1000
+DSL_RECORDS_PER_S = 400
+"""Each record of these passes some ten node groups and topics more."""
 HEARTBEAT_S = 1.0
 TRANSACTION_TIMEOUT_S = 10.0
 SMALL_DISK_KB = 512 * 1024
@@ -142,7 +146,9 @@ class Rig:
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
-        self.ledger = Ledger(KEYS)
+        self.times = EventTimes(KEYS) if kind is Kind.DSL else None
+        """The event times of the records, if the pipeline has windows."""
+        self.ledger = Ledger(KEYS, self.times)
         self.seconds: list[float] = []
         """The measurements of the current round."""
         self._outage: Outage | None = None
@@ -174,7 +180,7 @@ class Rig:
             heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
             kafka=_servers_setting(servers),
-            modules="[tests.user_code.pairing, tests.user_code.slow]",
+            modules="[tests.user_code.pairing, tests.user_code.slow, tests.user_code.numbered]",
             python_path=f"[{_ROOT}]",
         )
         self._stack.callback(self._end_engine)
@@ -188,7 +194,8 @@ class Rig:
         # A separate generator: otherwise, draws of the load's thread would mix with those of
         # faults.
         draws = Random(self.random.random())
-        self.load = Load(self.engine.config, draws, RECORDS_PER_S)
+        rate = RECORDS_PER_S if self.times is None else DSL_RECORDS_PER_S
+        self.load = Load(self.engine.config, draws, rate, self.times)
         self._stack.callback(self.load.close)
         self.reader = SinkReader(self.engine.config, self.ledger)
         self._stack.callback(self.reader.close)
@@ -391,13 +398,25 @@ class Rig:
         )
 
     def settle(self) -> Tally:
-        """Stop writing, and compare when all results are there, or no more come."""
+        """Stop writing, and compare when all results are there, or no more come.
+
+        Results of windows that are still open come once later records have closed them.
+        """
         self.load.pause()
-        deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
-        while not self.ledger.is_complete(self.load.numbers) and time.monotonic() < deadline_s:
-            self.reader.require_sound()
-            time.sleep(_POLL_S)
+        if self._has_all_results() and self.times is not None:
+            self.load.close_windows()
+            self._has_all_results()
         return self.ledger.tally(self.load.numbers)
+
+    def _has_all_results(self) -> bool:
+        """Wait until all results are there; return False if that takes too long."""
+        deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
+        while not self.ledger.is_complete(self.load.numbers):
+            self.reader.require_sound()
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(_POLL_S)
+        return True
 
 
 def _servers_setting(servers: str) -> str:

@@ -17,8 +17,9 @@ from common.kafka.data import PartitionReader
 from common.processors import OnError
 from common.status import TaskState
 from common.topic_names import TopicNames
-from tests.chaos.ledger import Ledger, Tally, value_of
+from tests.chaos.ledger import Ledger, value_of
 from tests.chaos.load import KEYS
+from tests.chaos.numbered_results import Tally
 from tests.chaos.rig import Rig
 
 STABLE_TIMEOUT_S = 60.0
@@ -45,7 +46,7 @@ def verify(rig: Rig) -> list[str]:
 def read_again(rig: Rig) -> Tally:
     """Check the whole sink again, with another consumer."""
     config = rig.engine.config
-    ledger = Ledger(KEYS)
+    ledger = Ledger(KEYS, rig.times)
     batches = read_committed(config, config.sink_topic, config.parallelism)
     batches.sort(key=lambda batch: (batch.partition, batch.offsets[0]))
     for batch in batches:

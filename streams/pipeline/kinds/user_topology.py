@@ -10,12 +10,12 @@ from common.errors import ConfigError
 from common.fields import Fields
 from common.keys import Key, Text
 from common.names import name_problem
-from common.processors import SINK, SOURCE, PipelineProcessor
+from common.processors import SINK, SOURCE, Meeting, PipelineProcessor
 from common.specs import PatternSpec, TopologySpec
 from common.yaml_positions import Problems
 from streams.builder import TopologyBuilder
 from streams.dsl.streams_builder import StreamsBuilder
-from streams.engine.node_group import GlobalStore, NodeGroup
+from streams.engine.node_group import GlobalStore, NodeGroup, unique
 from streams.engine.nodes import Node, ProcessorNode, Sink, Source
 from streams.engine.user_code import UserCode
 from streams.engine.user_frames import described
@@ -102,7 +102,14 @@ class UserTopology(Kind[TopologySpec]):
             topics |= {
                 store.topic: known.get(store.topic, store.topic) for store in topology.global_stores
             }
-            return [_group_processor(entry, spec, group, topics, own) for group in topology.groups]
+            found = []
+            for group in topology.groups:
+                processor = _group_processor(entry, spec, group, topics, own)
+                # Which topics a pattern finds is known later.
+                if topology.meets_in_stores and not processor.patterns:
+                    processor = replace(processor, meetings=_meetings(group))
+                found.append(processor)
+            return found
         except (ConfigError, StreamsError) as error:
             for line in str(error).splitlines() or [type(error).__name__]:
                 problems.add(entry.at, f'"{entry.id}": {line}')
@@ -201,6 +208,13 @@ def _group_processor(
         on_error=entry.on_error,
         topics={topic: topics[topic] for topic in used},
         stores=logged(group.stores),
+    )
+
+
+def _meetings(group: NodeGroup) -> tuple[Meeting, ...]:
+    return unique(
+        Meeting(step, unique(topic for source in sources for topic in source.topics))
+        for step, sources in group.meetings()
     )
 
 

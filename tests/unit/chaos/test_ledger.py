@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.ledger import Ledger, Tally, audit_of, pair_of, sum_of
+from tests.chaos.ledger import Ledger, audit_of, pair_of, sum_of
+from tests.chaos.numbered_results import Tally
 
 WRITTEN = {b"a": 3, b"b": 2}
 CLEAN = [

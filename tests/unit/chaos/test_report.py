@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.chaos import report
-from tests.chaos.ledger import Tally
+from tests.chaos.numbered_results import Tally
 from tests.chaos.report import Row, StandstillWatch, Timeline, table
 
 

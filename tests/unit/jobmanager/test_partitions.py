@@ -303,6 +303,91 @@ def test_internal_topics_behind_each_other_have_as_many_partitions_in_any_order(
     }
 
 
+# --- topologies of the DSL: which topics meet ---
+
+DSL = """
+- id: W
+  type: topology
+  builder: tests.user_code.joins:%s
+  config: {left: a_topic, joined: c_topic%s}
+"""
+RIGHT = ", right: b_topic"
+THREE_AND_FOUR = {"a_topic": 3, "b_topic": 4}
+
+
+def partitions_of(name: str, arguments: str, counts: Mapping[str, int], folder: Path) -> Pipeline:
+    return in_kafka(DSL % (name, arguments), counts, folder)
+
+
+def test_a_join_of_topics_with_different_counts_is_refused_with_its_name_and_both(
+    folder: Path,
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        partitions_of("of_streams", RIGHT, THREE_AND_FOUR, folder)
+    assert str(raised.value).startswith(
+        '"Both" of "W-Left" reads topics with different numbers of partitions: a_topic has 3, '
+        "b_topic has 4. "
+    )
+    loaded = partitions_of("of_streams", RIGHT, {"a_topic": 4, "b_topic": 4}, folder)
+    assert loaded.task_count(loaded.processor("W-Left")) == 4
+
+
+def test_a_repartition_topic_has_as_many_partitions_as_the_table_that_it_is_joined_with(
+    folder: Path,
+) -> None:
+    loaded = partitions_of("with_table", RIGHT, {"a_topic": 6, "b_topic": 3}, folder)
+    assert loaded.partitions_of("W_Moved-repartition_job") == 3
+    specs = {spec.name: spec.partitions for spec in loaded.data_topics(1)}
+    assert specs["W_Moved-repartition_job"] == 3
+    (state,) = [name for name in specs if name.startswith("state_topic")]
+    assert specs[state] == 3
+
+
+def test_a_repartition_topic_that_must_have_another_count_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        partitions_of("with_table", f"{RIGHT}, partitions: 5", {"b_topic": 3}, folder)
+    assert "W_Moved-repartition_job has 5" in str(raised.value)
+    assert "b_topic has 3" in str(raised.value)
+
+
+def test_counts_that_the_topology_itself_gives_are_compared_without_kafka(folder: Path) -> None:
+    given = f"{RIGHT}, partitions: 5, table: 4"
+    with pytest.raises(ConfigError) as raised:
+        pipeline(DSL % ("with_table", given), folder)
+    assert "pipeline.yaml:2:7: " in str(raised.value)
+    assert "W_Moved-repartition_job has 5" in str(raised.value)
+    assert "W_Spread-repartition_job has 4" in str(raised.value)
+    alike = f"{RIGHT}, partitions: 4, table: 4"
+    assert pipeline(DSL % ("with_table", alike), folder).partitions == {
+        "W_Moved-repartition_job": 4,
+        "W_Spread-repartition_job": 4,
+    }
+
+
+def test_repartition_topics_that_meet_have_as_many_partitions_as_the_largest_source(
+    folder: Path,
+) -> None:
+    loaded = partitions_of("of_repartitions", RIGHT, THREE_AND_FOUR, folder)
+    assert loaded.partitions_of("W_LeftAgain-repartition_job") == 4
+    assert loaded.partitions_of("W_RightAgain-repartition_job") == 4
+
+
+def test_a_group_may_read_the_repartition_topic_that_it_writes(folder: Path) -> None:
+    loaded = partitions_of("with_own_repartition", "", {"a_topic": 5}, folder)
+    assert loaded.partitions_of("W_Again-repartition_job") == 5
+    assert set(reads(loaded).values()) == {("a_topic", "W_Again-repartition_job")}
+
+
+def test_topics_that_are_only_merged_may_have_different_counts(folder: Path) -> None:
+    loaded = partitions_of("merged", f"{RIGHT}, counts: false", THREE_AND_FOUR, folder)
+    assert reads(loaded) == {
+        **{f"W-Left_{n}": ("a_topic", "b_topic") for n in range(3)},
+        "W-Left_3": ("b_topic",),
+    }
+    with pytest.raises(ConfigError, match='"Counts" of "W-Left" reads topics with different'):
+        partitions_of("merged", f"{RIGHT}, counts: true", THREE_AND_FOUR, folder)
+
+
 # --- state ---
 
 

@@ -1,0 +1,244 @@
+"""The required results of `tests/user_code/numbered.py`, computed without the engine.
+
+| result | what must hold |
+| --- | --- |
+| `count`, on update, per key and window | each count once, from 1 on, in ascending order |
+| `sum`, on close, per key and window | once, the sum of all its numbers, windows in order |
+| `bucket`, on close, after a repartition | the same for the keys of a bucket |
+| `join`, with a partner | once for each number that has one, in order |
+| `join`, without one | once for each number of former epochs that has none, in order |
+| `rate`, by foreign key | never an older order or rate; the last one is of the last of both |
+
+Which of the rates an order meets on its way is open, and so is how many of its results come: that
+depends on which task is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tests.chaos.event_times import STEP_MS, EventTimes
+from tests.chaos.numbered_results import NumberedResults, Tally
+from tests.user_code.numbered import (
+    ORDERS_EVERY,
+    PARTNERLESS,
+    RATES_EVERY,
+    WINDOW_MS,
+    bucket_of,
+    rate_of,
+)
+
+PREFIX = b"dsl "
+_PER_WINDOW = WINDOW_MS // STEP_MS
+
+
+def paired_up_to(number: int) -> int:
+    """Return how many numbers from 1 to `number` have a partner in the join."""
+    return number - unpaired_up_to(number)
+
+
+def unpaired_up_to(number: int) -> int:
+    """Return how many numbers from 1 to `number` have no partner in the join."""
+    return number // PARTNERLESS
+
+
+def rate_key(rate: int) -> bytes:
+    """Return the writer's key whose numbers a rate has."""
+    return b"k%02d" % rate
+
+
+@dataclass(slots=True)
+class _Closed:
+    """The results of windows that have closed, of one key or bucket."""
+
+    keys: list[bytes]
+    times: EventTimes
+    latest: int = -1
+    repeated: int = 0
+    reordered: int = 0
+    seen: dict[int, set[int]] = field(default_factory=dict)
+    """The starts of windows by epoch."""
+
+    def note(self, start: int, total: int) -> None:
+        """Process a result; raises `ValueError` if it is not what the window has."""
+        epoch = self.times.epoch_at(start)
+        wanted = self._total(epoch, start)
+        if start % WINDOW_MS or total != wanted or not wanted:
+            raise ValueError(f"the sum is {wanted}")
+        seen = self.seen.setdefault(epoch, set())
+        is_new = start not in seen
+        self.repeated += not is_new
+        self.reordered += is_new and start < self.latest
+        self.latest = max(self.latest, start)
+        seen.add(start)
+
+    def _total(self, epoch: int, start: int) -> int:
+        total = 0
+        for key in self.keys:
+            low = self.times.number_at(key, start)
+            end = self.times.end_of(key, epoch)
+            high = low + _PER_WINDOW if end is None else min(low + _PER_WINDOW, end)
+            total += sum(range(low, high))
+        return total
+
+    def lost(self, epoch: int) -> int:
+        """Return how many windows of a former epoch have no result."""
+        most = max(self.times.count_in(key, epoch) for key in self.keys)
+        return -(-most // _PER_WINDOW) - len(self.seen.get(epoch, ()))
+
+
+@dataclass(slots=True)
+class _Rated:
+    """The results of the join by a foreign key for one key: the last one, and the highest rate."""
+
+    order: int = 0
+    rate: int = 0
+    highest_rates: dict[int, int] = field(default_factory=dict)
+    """The highest number that each rate had in a result."""
+    repeated: int = 0
+    reordered: int = 0
+
+    def note(self, order: int, rate: int) -> None:
+        """Process a result; raises `ValueError` if there is no such order or rate."""
+        if order % ORDERS_EVERY or rate % RATES_EVERY or order <= 0 or rate < 0:
+            raise ValueError("no such order or rate")
+        which = rate_of(order)
+        self.repeated += (order, rate) == (self.order, self.rate) and self.order > 0
+        self.reordered += order < self.order or rate < self.highest_rates.get(which, 0)
+        self.highest_rates[which] = max(rate, self.highest_rates.get(which, 0))
+        self.order, self.rate = order, rate
+
+    def is_final(self, key: bytes, written: Mapping[bytes, int]) -> bool:
+        """Whether the last result is that of the last order and the last rate."""
+        order = written[key] // ORDERS_EVERY * ORDERS_EVERY
+        if order == 0:
+            return self.order == 0
+        rate = written[rate_key(rate_of(order))] // RATES_EVERY * RATES_EVERY
+        return (self.order, self.rate) == (order, rate)
+
+    def is_ahead(self, key: bytes, written: Mapping[bytes, int]) -> bool:
+        """Whether a result has an order or a rate that nobody has written."""
+        # The reader may note a result meanwhile.
+        rates = list(self.highest_rates.items())
+        return self.order > written[key] or any(
+            number > written[rate_key(rate)] for rate, number in rates
+        )
+
+
+class DslLedger:
+    """Checks the results of the topology, in the order of each partition of the sink."""
+
+    def __init__(self, keys: Iterable[bytes], times: EventTimes) -> None:
+        self._times = times
+        keys = list(keys)
+        self._counts = {key: NumberedResults() for key in keys}
+        self._paired = {key: NumberedResults() for key in keys}
+        self._unpaired = {key: NumberedResults() for key in keys}
+        self._rated = {key: _Rated() for key in keys}
+        self._sums = {key: _Closed([key], times) for key in keys}
+        in_bucket: dict[bytes, list[bytes]] = {}
+        for key in keys:
+            in_bucket.setdefault(bucket_of(key), []).append(key)
+        self._buckets = {bucket: _Closed(own, times) for bucket, own in in_bucket.items()}
+        self._wrong: list[str] = []
+        self._notes: dict[bytes, Callable[[bytes, int, int], None]] = {
+            b"count": self._note_count,
+            b"sum": lambda key, start, total: self._sums[key].note(start, total),
+            b"bucket": lambda key, start, total: self._buckets[key].note(start, total),
+            b"join": self._note_join,
+            b"rate": lambda key, order, rate: self._rated[key].note(order, rate),
+        }
+
+    def note(self, key: bytes | None, value: bytes) -> None:
+        """Process a record of the sink whose value begins with `PREFIX`."""
+        try:
+            _, what, first, second = value.split()
+            self._notes[what](key or b"", int(first), int(second))
+        except (KeyError, ValueError) as error:
+            self._wrong.append(f"{key!r}: {value!r} ({error})")
+
+    def _note_count(self, key: bytes, start: int, count: int) -> None:
+        if not 1 <= count <= _PER_WINDOW or start % WINDOW_MS:
+            raise ValueError("no such count or window")
+        self._counts[key].note(self._times.number_at(key, start) + count - 1)
+
+    def _note_join(self, key: bytes, left: int, right: int) -> None:
+        has_partner = left % PARTNERLESS != 0
+        if left <= 0 or right != (left if has_partner else 0):
+            raise ValueError("no such pair")
+        if has_partner:
+            self._paired[key].note(paired_up_to(left))
+        else:
+            self._unpaired[key].note(unpaired_up_to(left))
+
+    def tally(self, written: Mapping[bytes, int]) -> Tally:
+        """Compare the results with the number of records written for each key."""
+        numbered = list(self._numbered(written))
+        ordered = [
+            *(results for _, _, results, _ in numbered),
+            *self._sums.values(),
+            *self._buckets.values(),
+            *self._rated.values(),
+        ]
+        return Tally(
+            sum(lost for _, lost in self._losses(written)),
+            sum(each.repeated for each in ordered),
+            sum(each.reordered for each in ordered),
+            len(self._wrong)
+            + sum(results.highest > wanted for _, _, results, wanted in numbered)
+            + sum(rated.is_ahead(key, written) for key, rated in self._rated.items()),
+        )
+
+    def losses(self, written: Mapping[bytes, int]) -> list[str]:
+        """Return the lost results, how many there are, and results that are wrong."""
+        lost = [f"{what}: {number} lost" for what, number in self._losses(written)]
+        return lost + [f"wrong: {each}" for each in self._wrong]
+
+    def behind(self, marks: Mapping[bytes, int]) -> list[str]:
+        """Return what has no result later than its mark, of those that come record by record."""
+        wanted = {key: mark + 1 for key, mark in marks.items()}
+        return [
+            f"{what} of {key!r}: {results.highest} of {least}"
+            for what, key, results, least in self._numbered(wanted)
+            if what != "join without a partner" and results.highest < least
+        ]
+
+    def is_complete(self, written: Mapping[bytes, int]) -> bool:
+        """Whether the last results have come that need no later record."""
+        former = self._times.epoch - 1
+        return (
+            all(results.highest >= wanted for _, _, results, wanted in self._numbered(written))
+            and all(rated.is_final(key, written) for key, rated in self._rated.items())
+            and (
+                former < 0
+                or all(
+                    each.lost(former) <= 0
+                    for kind in (self._sums, self._buckets)
+                    for each in kind.values()
+                )
+            )
+        )
+
+    def _numbered(
+        self, written: Mapping[bytes, int]
+    ) -> Iterator[tuple[str, bytes, NumberedResults, int]]:
+        """Yield all numbered results, with the last number that must have come."""
+        for key, number in written.items():
+            yield "count", key, self._counts[key], number
+            yield "join", key, self._paired[key], paired_up_to(number)
+            former = self._times.before_epoch(key)
+            yield "join without a partner", key, self._unpaired[key], unpaired_up_to(former)
+
+    def _losses(self, written: Mapping[bytes, int]) -> Iterator[tuple[str, int]]:
+        for what, key, results, wanted in self._numbered(written):
+            if lost := results.lost(wanted):
+                yield f"{what} of {key!r}, the first is {results.first_lost()}", lost
+        for what, kind in (("sum", self._sums), ("bucket", self._buckets)):
+            for key, closed in kind.items():
+                for epoch in range(self._times.epoch):
+                    if lost := closed.lost(epoch):
+                        yield f"{what} of {key!r} in epoch {epoch}", lost
+        for key, rated in self._rated.items():
+            if not rated.is_final(key, written):
+                yield f"rate of {key!r}, whose last is {rated.order} with {rated.rate}", 1

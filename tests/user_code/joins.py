@@ -1,0 +1,70 @@
+"""Topologies of the DSL that bring topics together, or seem to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams import StreamsBuilder, windows
+from streams.topology import Topology
+
+
+def _pair(left: Any, right: Any) -> Any:
+    return left + (right or b"")
+
+
+def _first_letter(key: Any, value: Any) -> Any:
+    return value[:1]
+
+
+def of_streams(left: str, right: str, joined: str) -> Topology:
+    """Join two streams, next to a stream that meets neither."""
+    builder = StreamsBuilder()
+    lefts, rights = builder.stream(left, name="Left"), builder.stream(right, name="Right")
+    within = windows.join(before_ms=1, after_ms=1, grace_ms=0)
+    lefts.join(rights, _pair, within, name="Both").to(joined)
+    return builder.build()
+
+
+def with_table(
+    left: str, right: str, joined: str, partitions: int | None = None, table: int | None = None
+) -> Topology:
+    """Join a stream, after a repartition, with a table, which comes from another one if `table`."""
+    builder = StreamsBuilder()
+    moved = builder.stream(left, name="Left").select_key(_first_letter)
+    if table is None:
+        found = builder.table(right, name="Table")
+    else:
+        rights = builder.stream(right, name="Right").repartition(name="Spread", partitions=table)
+        found = rights.to_table(name="Table")
+    moved.repartition(name="Moved", partitions=partitions).join(found, _pair).to(joined)
+    return builder.build()
+
+
+def of_repartitions(left: str, right: str, joined: str) -> Topology:
+    """Join two streams after a repartition each."""
+    builder = StreamsBuilder()
+    lefts = builder.stream(left, name="Left").repartition(name="LeftAgain")
+    rights = builder.stream(right, name="Right").repartition(name="RightAgain")
+    within = windows.join(before_ms=1, after_ms=1, grace_ms=0)
+    lefts.join(rights, _pair, within, name="Both").to(joined)
+    return builder.build()
+
+
+def with_own_repartition(left: str, joined: str) -> Topology:
+    """Join a stream with what it is after a repartition, in one task."""
+    builder = StreamsBuilder()
+    lefts = builder.stream(left, name="Left")
+    within = windows.join(before_ms=1, after_ms=1, grace_ms=0)
+    lefts.join(lefts.repartition(name="Again"), _pair, within, name="Both").to(joined)
+    return builder.build()
+
+
+def merged(left: str, right: str, joined: str, counts: bool) -> Topology:
+    """Merge two streams, and count the records by key or pass them on."""
+    builder = StreamsBuilder()
+    both = builder.stream(left, name="Left").merge(builder.stream(right, name="Right"))
+    if counts:
+        both.group_by_key().count(name="Counts").to_stream().to(joined)
+    else:
+        both.to(joined)
+    return builder.build()
