@@ -8,6 +8,17 @@ from streams import serdes, stores
 from streams.builder import TopologyBuilder
 from streams.dsl import windows
 from streams.dsl.emit import Emit
+from streams.dsl.expressions import (
+    Expression,
+    coalesce,
+    col,
+    key,
+    lit,
+    struct,
+    timestamp,
+    value,
+    when,
+)
 from streams.dsl.streams_builder import StreamsBuilder
 from streams.dsl.suppress import Suppress
 from streams.engine.node_group import NodeGroup
@@ -53,6 +64,7 @@ __all__ = [
     "BatchProcessor",
     "Cancellable",
     "Emit",
+    "Expression",
     "FailOnInvalidTimestamp",
     "FieldTimestampExtractor",
     "GroupSettings",
@@ -85,7 +97,15 @@ __all__ = [
     "UnknownTopicError",
     "UsePartitionTimeOnInvalidTimestamp",
     "WallclockTimestampExtractor",
+    "coalesce",
+    "col",
+    "key",
+    "lit",
     "serdes",
     "stores",
+    "struct",
+    "timestamp",
+    "value",
+    "when",
     "windows",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -122,6 +123,28 @@ class Batch:
         """Return a batch of one record."""
         headers = [record.headers] if record.headers else None
         return Batch([record.key], [record.value], [record.timestamp], headers)
+
+
+class LazyColumn(Sequence[Any]):
+    """For the engine: a column whose items are made when they are asked for."""
+
+    @abstractmethod
+    def to_pylist(self) -> list[Any]:
+        """Return the items; the same list each time."""
+
+    @abstractmethod
+    def selected(self, kept: Sequence[bool]) -> LazyColumn:
+        """Return the items for which `kept` is true, in order."""
+
+    def expect(self, fields: Collection[tuple[str, ...]]) -> None:
+        """Prepare for looking at these fields of the items, each a path of names."""
+
+    def converted(self, convert: Callable[[Any], Any]) -> list[Any]:
+        """Return what `convert` makes of each item; null stays null. Raises what it raises."""
+        return [None if item is None else convert(item) for item in self.to_pylist()]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.to_pylist()[index]
 
 
 def items_of(column: Sequence[Any]) -> Sequence[Any]:

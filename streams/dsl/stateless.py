@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 from typing import Any
 
+from streams import serdes
 from streams.dsl.graph import Compiling, Operation, Step
+from streams.engine.lazy_values import MakeColumn, ReadsLazily
 from streams.engine.nodes import NamedPart
 from streams.errors import StreamsError
-from streams.processor import BatchProcessor, Processor, ProcessorContext
-from streams.record import Batch, Record, items_of
+from streams.processor import Processor, ProcessorContext
+from streams.record import Batch, LazyColumn, Record, items_of
 
-Function = Callable[..., Any]
 Receiver = Callable[[Record], None]
+
+
+Fields = Collection[tuple[str, ...]]
+"""Fields of a value, each as the path of names that leads to it."""
 
 
 class Part(NamedPart):
     """One step of a chain as it runs: record by record with `receive`, or by columns."""
 
-    def __init__(self, name: str, function: Function) -> None:
+    reads: Fields | None = None
+    """The fields of the values that the part looks at; `None` if it may look at all of a value."""
+
+    replaces_values = False
+    """Whether the parts that follow get other values."""
+
+    def __init__(self, name: str, function: Any) -> None:
         self.name = name
         self.function = function
         self.forward: Receiver = _nowhere
@@ -43,6 +54,8 @@ def _nowhere(record: Record) -> None:
 class PassPart(Part):
     """Passes everything on: where streams merge, and at the beginning of a branch."""
 
+    reads = ()
+
     def receive(self, record: Record) -> None:
         self.forward(record)
 
@@ -59,6 +72,19 @@ class FilterPart(Part):
 
     def columns(self, batch: Batch) -> Batch:
         return selected(batch, list(map(self.function, *_items(batch))))
+
+
+class KeyedPart(Part):
+    """Keeps records that have a key."""
+
+    reads = ()
+
+    def receive(self, record: Record) -> None:
+        if record.key is not None:
+            self.forward(record)
+
+    def columns(self, batch: Batch) -> Batch:
+        return selected(batch, [key is not None for key in items_of(batch.keys)])
 
 
 class FilterNotPart(Part):
@@ -177,11 +203,17 @@ def selected(batch: Batch, kept: Sequence[Any]) -> Batch:
         return batch
     return Batch(
         list(compress(items_of(batch.keys), kept)),
-        list(compress(items_of(batch.values), kept)),
+        _selected_values(batch.values, kept),
         list(compress(items_of(batch.timestamps), kept)),
         None if batch.headers is None else list(compress(batch.headers, kept)),
         None if batch.offsets is None else list(compress(batch.offsets, kept)),
     )
+
+
+def _selected_values(values: Sequence[Any], kept: Sequence[Any]) -> Sequence[Any]:
+    if isinstance(values, LazyColumn):
+        return values.selected(list(map(bool, kept)))
+    return list(compress(items_of(values), kept))
 
 
 def several(name: str, found: Any) -> Sequence[Any]:
@@ -232,18 +264,41 @@ class ChainOfRecords(Processor):
         self.parts[0].receive(record)
 
 
-class ChainOfColumns(BatchProcessor):
+class ChainOfColumns(ReadsLazily):
     """Runs the parts of a chain, each over the whole batch."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = parts
+        self._fields = _fields_read_first(parts)
+
+    def lazy_reader(self, deserialize: Callable[[Any], Any]) -> MakeColumn | None:
+        if not self._fields or deserialize is not serdes.json.deserialize:
+            return None
+        # Arrow takes a while to load and some memory, so only tasks with expressions load it.
+        from streams.dsl.json_columns import JsonReader
+
+        return JsonReader(deserialize).column
 
     def process(self, batch: Batch) -> None:
+        if self._fields and isinstance(batch.values, LazyColumn):
+            batch.values.expect(self._fields)
         for part in self.parts:
             batch = part.columns(batch)
             if not len(batch):
                 return
         self.context.forward(batch)
+
+
+def _fields_read_first(parts: Iterable[Part]) -> Fields:
+    """Return the fields that are read before anything looks at all of a value."""
+    fields: set[tuple[str, ...]] = set()
+    for part in parts:
+        if part.reads is None:
+            break
+        fields.update(part.reads)
+        if part.replaces_values:
+            break
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +307,9 @@ class Stateless(Operation):
 
     method: str
     part: type[Part]
-    function: Function
+    function: Any
+    """The function that the part takes, or the column expression."""
+
     label: str | None = None
     """The name of the step as errors show it, if that is another one."""
 
@@ -306,7 +363,7 @@ class DropNullKeys(Stateless):
 
 def drop_null_keys() -> DropNullKeys:
     """Return the step in front of a repartition."""
-    return DropNullKeys("drop_null_keys", FilterPart, _has_key)
+    return DropNullKeys("drop_null_keys", KeyedPart, unused)
 
 
 def chain_name(step: Step, compiler: Compiling) -> str:
@@ -320,10 +377,6 @@ def chain_name(step: Step, compiler: Compiling) -> str:
 
 def unused() -> None:
     """Take the place of a function in a step that has none."""
-
-
-def _has_key(key: Any, value: Any) -> bool:
-    return key is not None
 
 
 def _only_child(step: Step, compiler: Compiling) -> Step | None:
@@ -345,6 +398,6 @@ def _continues_chain(step: Step, compiler: Compiling) -> bool:
 
 def _make_chain(
     kind: type[ChainOfColumns | ChainOfRecords],
-    links: Sequence[tuple[type[Part], str, Function]],
+    links: Sequence[tuple[type[Part], str, Any]],
 ) -> ChainOfColumns | ChainOfRecords:
     return kind([part(name, function) for part, name, function in links])

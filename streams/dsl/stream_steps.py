@@ -7,6 +7,9 @@ from typing import Any, Self
 
 from streams.dsl import stateless
 from streams.dsl.branches import Predicate, Split, branch
+from streams.dsl.expression_calls import OF_BOTH, OF_VALUE, KeyValueFunction, condition_of_both
+from streams.dsl.expression_parts import BY_EXPRESSION
+from streams.dsl.expressions import Expression
 from streams.dsl.graph import Graph, Operation, Step, call
 from streams.dsl.stateless import Part, Stateless, drop_null_keys
 from streams.dsl.topics import Repartition, WriteTopic
@@ -17,7 +20,6 @@ from streams.partitioning import PartitionFunction, StreamPartitioner
 from streams.serdes import Serde
 from streams.stores import StoreBuilder
 
-KeyValueFunction = Callable[[Any, Any], Any]
 ValueFunction = Callable[[Any], Any]
 
 _OF_BOTH = "a function of key and value"
@@ -43,13 +45,18 @@ class StreamSteps:
 
     # One record at a time
 
-    def filter(self, predicate: KeyValueFunction, *, name: str | None = None) -> Self:
-        """Keep the records for which `predicate(key, value)` is true."""
-        return self.link("filter", stateless.FilterPart, predicate, _OF_BOTH, name)
+    def filter(self, predicate: KeyValueFunction | Expression, *, name: str | None = None) -> Self:
+        """Keep the records for which `predicate(key, value)`, or an expression, is true."""
+        return self.link("filter", stateless.FilterPart, predicate, OF_BOTH, name)
 
-    def filter_not(self, predicate: KeyValueFunction, *, name: str | None = None) -> Self:
-        """Keep the records for which `predicate(key, value)` is false."""
-        return self.link("filter_not", stateless.FilterNotPart, predicate, _OF_BOTH, name)
+    def filter_not(
+        self, predicate: KeyValueFunction | Expression, *, name: str | None = None
+    ) -> Self:
+        """Keep the records for which `predicate(key, value)`, or an expression, is false.
+
+        An expression that is null is not false, as in SQL.
+        """
+        return self.link("filter_not", stateless.FilterNotPart, predicate, OF_BOTH, name)
 
     def map(
         self,
@@ -69,16 +76,17 @@ class StreamSteps:
 
     def map_values(
         self,
-        mapper: ValueFunction,
+        mapper: ValueFunction | Expression,
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
     ) -> Self:
-        """Replace the value by what `mapper(value)` returns."""
+        """Replace the value by what `mapper(value)`, or an expression, gives.
+
+        An expression for several fields is `struct(name=expression, …)`.
+        """
         serde = value_serde or self.graph.value_serde
-        return self.link(
-            "map_values", stateless.MapValuesPart, mapper, _OF_VALUE, name, None, serde
-        )
+        return self.link("map_values", stateless.MapValuesPart, mapper, OF_VALUE, name, None, serde)
 
     def flat_map(
         self,
@@ -107,15 +115,15 @@ class StreamSteps:
 
     def select_key(
         self,
-        mapper: KeyValueFunction,
+        mapper: KeyValueFunction | Expression,
         *,
         name: str | None = None,
         key_serde: Serde[Any] | None = None,
     ) -> Self:
-        """Replace the key by what `mapper(key, value)` returns."""
+        """Replace the key by what `mapper(key, value)`, or an expression, gives."""
         serde = key_serde or self.graph.key_serde
         return self.link(
-            "select_key", stateless.SelectKeyPart, mapper, _OF_BOTH, name, serde, None, True
+            "select_key", stateless.SelectKeyPart, mapper, OF_BOTH, name, serde, None, True
         )
 
     def peek(self, action: KeyValueFunction, *, name: str | None = None) -> Self:
@@ -153,7 +161,7 @@ class StreamSteps:
 
     def split(
         self,
-        branches: Mapping[str, Predicate],
+        branches: Mapping[str, Predicate | Expression],
         *,
         default: str | None = None,
         name: str | None = None,
@@ -167,11 +175,13 @@ class StreamSteps:
             raise TopologyError(
                 f"split takes branches, as {{name: predicate, …}}, not {branches!r}"
             )
-        for branch_name, predicate in branches.items():
-            call(predicate, f'the branch "{branch_name}" of split', _OF_BOTH)
+        predicates = {
+            each: condition_of_both(predicate, f'the branch "{each}" of split', None)
+            for each, predicate in branches.items()
+        }
         if default in branches:
             raise TopologyError(f'split has the branch "{default}", and the same name as default')
-        split = self.next(Split(dict(branches), default), name)
+        split = self.next(Split(predicates, default), name)
         names = [*branches, *([] if default is None else [default])]
         return {each: split.next(branch(each), None) for each in names}
 
@@ -299,7 +309,10 @@ class StreamSteps:
         key_changed: bool | None = None,
     ) -> Self:
         """Add a stateless step."""
-        operation = Stateless(verb, part, call(function, verb, what, name))
+        if isinstance(function, Expression) and part in BY_EXPRESSION:
+            operation = Stateless(verb, BY_EXPRESSION[part], function)
+        else:
+            operation = Stateless(verb, part, call(function, verb, what, name))
         return self.next(
             operation, name, key_serde=key_serde, value_serde=value_serde, key_changed=key_changed
         )

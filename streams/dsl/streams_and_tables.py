@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
+from streams.dsl.expression_calls import OF_BOTH
+from streams.dsl.expression_parts import SelectKeyByExpression
+from streams.dsl.expressions import Expression
 from streams.dsl.graph import Graph, call
 from streams.dsl.grouped import add_stateful
 from streams.dsl.grouped_stream import GroupedStream
@@ -48,19 +51,24 @@ class Stream(StreamJoins):
 
     def group_by(
         self,
-        selector: Callable[[Any, Any], Any],
+        selector: Callable[[Any, Any], Any] | Expression,
         *,
         name: str | None = None,
         key_serde: Serde[Any] | None = None,
         value_serde: Serde[Any] | None = None,
     ) -> GroupedStream[Table]:
-        """Group records by what `selector(key, value)` returns; those with `None` are dropped.
+        """Group records by what `selector(key, value)` returns, or by a column expression.
+
+        Records for which that is `None` are dropped.
 
         `name` is that of the repartition topic, and the serdes are those of the records in it.
         """
-        call(selector, "group_by", "a function of key and value", name)
         name = self.graph.required_name("group_by", name, self.step, "its repartition topic")
-        operation = Stateless("group_by", SelectKeyPart, selector, name)
+        if isinstance(selector, Expression):
+            operation = Stateless("group_by", SelectKeyByExpression, selector, name)
+        else:
+            call(selector, "group_by", OF_BOTH, name)
+            operation = Stateless("group_by", SelectKeyPart, selector, name)
         serde = key_serde or self.graph.key_serde
         keyed = self.next(operation, None, key_serde=serde, key_changed=True)
         return GroupedStream(keyed, Table, name, None, value_serde)

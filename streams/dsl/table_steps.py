@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from streams.dsl.graph import Graph, Step, call
+from streams.dsl.expression_calls import condition_of_both, mapper_of_value
+from streams.dsl.expressions import Expression
+from streams.dsl.graph import Graph, Step
 from streams.dsl.table_values import ComputedValues, StoredValues, TableValues
 from streams.dsl.tables import ViewTable
 from streams.serdes import Serde
@@ -32,37 +34,40 @@ class TableSteps:
         self.values = values
         self.is_versioned = is_versioned
 
-    def filter(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> Self:
+    def filter(
+        self, predicate: Callable[[Any, Any], Any] | Expression, *, name: str | None = None
+    ) -> Self:
         """Keep the values for which `predicate(key, value)` is true; others become `None`."""
-        call(predicate, "filter", "a function of key and value", name)
+        holds = condition_of_both(predicate, "filter", name)
 
         def compute(key: Any, value: Any) -> Any:
-            return value if predicate(key, value) else None
+            return value if holds(key, value) else None
 
         return self._view("filter", compute, name, None, is_filter=True)
 
-    def filter_not(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> Self:
-        """Keep the values for which `predicate(key, value)` is false; others become `None`."""
-        call(predicate, "filter_not", "a function of key and value", name)
+    def filter_not(
+        self, predicate: Callable[[Any, Any], Any] | Expression, *, name: str | None = None
+    ) -> Self:
+        """Keep the values for which `predicate(key, value)` is false; others become `None`.
+
+        Where a column expression is null, the value becomes `None`.
+        """
+        holds = condition_of_both(predicate, "filter_not", name, is_negated=True)
 
         def compute(key: Any, value: Any) -> Any:
-            return None if predicate(key, value) else value
+            return None if holds(key, value) else value
 
         return self._view("filter_not", compute, name, None, is_filter=True)
 
     def map_values(
         self,
-        mapper: Callable[[Any], Any],
+        mapper: Callable[[Any], Any] | Expression,
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
     ) -> Self:
         """Replace each value by what `mapper(value)` returns. `None` stays `None`."""
-        call(mapper, "map_values", "a function of the value", name)
-
-        def compute(key: Any, value: Any) -> Any:
-            return mapper(value)
-
+        compute = mapper_of_value(mapper, "map_values", name)
         serde = value_serde or self.graph.value_serde
         return self._view("map_values", compute, name, serde, is_filter=False)
 

@@ -13,6 +13,7 @@ from common.record_size import MAX_OVERHEAD, record_size, size_bound
 from common.suggest import counted
 from streams import serdes
 from streams.engine.async_calls import Entry
+from streams.engine.lazy_values import MakeColumn, ReadsLazily
 from streams.engine.nodes import Sink, Source
 from streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
 from streams.engine.running_async import RunningAsync
@@ -31,7 +32,7 @@ from streams.processor import (
     Processor,
     RecordRejectedError,
 )
-from streams.record import Batch, Record, items_of
+from streams.record import Batch, LazyColumn, Record, items_of
 from streams.timestamps import following
 
 Column = Sequence[Any]
@@ -251,6 +252,7 @@ class RunningSource:
         self.read_key = source.key_serde.deserialize
         self.read_value = source.value_serde.deserialize
         self.timestamp_extractor = following(source.timestamp_extractor, clock_ms)
+        self._lazily = _lazy_reader(children, self.read_value)
         self._reads_keys = source.key_serde is not serdes.bytes
         self._reads_values = source.value_serde is not serdes.bytes
         self.bytes_columns = tuple(
@@ -284,13 +286,30 @@ class RunningSource:
         part = batch.part(start, stop)
         columns = Batch(
             _converted(part.keys, self.read_key) if self._reads_keys else part.keys,
-            _converted(part.values, self.read_value) if self._reads_values else part.values,
+            self._values(part.values),
             part.timestamps,
             part.headers,
             part.offsets,
         )
         columns.given = part
         return columns
+
+
+    def _values(self, values: Column) -> Column:
+        if self._lazily is not None:
+            return self._lazily(values)
+        return _converted(values, self.read_value) if self._reads_values else values
+
+
+def _lazy_reader(
+    children: Sequence[RunningNode], deserialize: Callable[[Any], Any]
+) -> MakeColumn | None:
+    """Return what makes columns of values; `None` if no child wants them, or one cannot."""
+    processors = [each.processor for each in children if isinstance(each, RunningProcessor)]
+    if any(isinstance(p, BatchProcessor) and not isinstance(p, ReadsLazily) for p in processors):
+        return None
+    lazy = [each.lazy_reader(deserialize) for each in processors if isinstance(each, ReadsLazily)]
+    return next((each for each in lazy if each is not None), None)
 
 
 def _only_async(source: str, children: Sequence[RunningNode]) -> RunningAsync | None:
@@ -303,6 +322,8 @@ def _only_async(source: str, children: Sequence[RunningNode]) -> RunningAsync | 
 
 
 def _converted(column: Column, convert: Callable[[Any], Any]) -> list[Any]:
+    if isinstance(column, LazyColumn):
+        return column.converted(convert)
     items = items_of(column)
     whole = _OF_WHOLE_COLUMNS.get(convert)
     if whole is not None:
