@@ -97,6 +97,7 @@ class FilterByExpression(ExpressionPart):
     """Keeps records for which a condition is true."""
 
     row = staticmethod(predicate)
+    drops_by_fields = True
     wanted = True
 
     def receive(self, record: Record) -> None:

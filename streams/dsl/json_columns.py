@@ -31,7 +31,7 @@ FEWEST_RECORDS = 32
 
 _SAMPLE = 32
 _MOST_BYTES = 2**30
-_DEEPEST = 200
+_DEEPEST = 400
 """Python's decoder nests deeper than this."""
 
 _MOST_SKIPPED = 64
@@ -174,28 +174,32 @@ def _at(value: Any, path: Path) -> Any:
 
 def _joined(raw: Sequence[bytes | None]) -> bytes | None:
     """Return records as one stream, in which each is one object or none is complete."""
-    records = [b"{}" if item is None else item for item in raw]
-    if not all(records):
-        return None
+    records: Sequence[Any] = raw
+    if None in raw:
+        records = [b"{}" if item is None else item for item in raw]
     # An object that begins within a record ends there: after a last `}` that does not end it, there
     # is no place for the `{` of the next record. So there are as many objects as records only if
     # each record is one.
-    if set(map(_first_byte, records)) != {ord("{")} or set(map(_last_byte, records)) != {ord("}")}:
+    try:
+        ends = set(map(_first_byte, records)), set(map(_last_byte, records))
+    except IndexError:
+        return None
+    if ends != ({ord("{")}, {ord("}")}):
         return None
     joined = b"\n".join(records)
-    if joined.count(b"\n") != len(records) - 1 or len(joined) > _MOST_BYTES:
+    if len(joined) > _MOST_BYTES or b"NaN" in joined or b"Inf" in joined:
         return None
-    if b"NaN" in joined or b"Inf" in joined:
-        return None
-    if joined.count(b"{") + joined.count(b"[") - len(records) > _DEEPEST and any(
-        each.count(b"{") + each.count(b"[") > _DEEPEST for each in records
-    ):
+    if max(map(len, records)) > 2 * _DEEPEST and any(map(_may_be_deep, records)):
         return None
     try:
         joined.decode()
     except UnicodeDecodeError:
         return None
     return joined
+
+
+def _may_be_deep(record: bytes) -> bool:
+    return record.count(b"{") + record.count(b"[") > _DEEPEST
 
 
 def _schema(types: Mapping[Path, pa.DataType]) -> pa.Schema | None:

@@ -32,6 +32,9 @@ class Part(NamedPart):
     replaces_values = False
     """Whether the parts that follow get other values."""
 
+    drops_by_fields = False
+    """Whether the part drops records whose fields say so."""
+
     def __init__(self, name: str, function: Any) -> None:
         self.name = name
         self.function = function
@@ -290,15 +293,20 @@ class ChainOfColumns(ReadsLazily):
 
 
 def _fields_read_first(parts: Iterable[Part]) -> Fields:
-    """Return the fields that are read before anything looks at all of a value."""
+    """Return the fields that are read before anything looks at all of a value.
+
+    There are none if all values are looked at in the end: reading fields first would only cost.
+    """
     fields: set[tuple[str, ...]] = set()
+    saves = False
     for part in parts:
         if part.reads is None:
             break
         fields.update(part.reads)
+        saves = saves or part.drops_by_fields or part.replaces_values
         if part.replaces_values:
             break
-    return fields
+    return fields if saves else ()
 
 
 @dataclass(frozen=True, slots=True)
