@@ -35,6 +35,7 @@ MAY_IMPORT = {
         "common",
     ),
     "streams/pipeline/kinds": (
+        "streams/dsl",
         "streams",
         "streams/builtin",
         "streams/engine",

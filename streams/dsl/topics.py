@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from common.specs import OffsetReset
 from streams.dsl.graph import Compiling, Operation, Step
-from streams.engine.nodes import OffsetReset, TopicChooser
+from streams.engine.nodes import TopicChooser
 from streams.partitioning import PartitionFunction, StreamPartitioner
 from streams.serdes import Serde
 from streams.timestamps import ExtractorFunction, TimestampExtractor

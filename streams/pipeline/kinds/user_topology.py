@@ -14,6 +14,7 @@ from common.processors import SINK, SOURCE, PipelineProcessor
 from common.specs import PatternSpec, TopologySpec
 from common.yaml_positions import Problems
 from streams.builder import TopologyBuilder
+from streams.dsl.streams_builder import StreamsBuilder
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.nodes import Node, ProcessorNode, Sink, Source
 from streams.engine.user_code import UserCode
@@ -40,7 +41,10 @@ from streams.topology import Topology
 
 _BUILDER = Text(
     name="builder",
-    doc="a function that returns a `TopologyBuilder`, as `package.module:function`",
+    doc=(
+        "a function that returns a `StreamsBuilder` or a `TopologyBuilder`, "
+        "as `package.module:function`"
+    ),
     about="package.module:function",
     required=True,
     pattern=CODE_PATTERN,
@@ -138,12 +142,12 @@ def build_topology(code: UserCode, spec: TopologySpec) -> Topology:
         raise
     except Exception as error:
         raise ConfigError(f"{spec.code} fails: {described(error)}") from error
-    if isinstance(built, TopologyBuilder):
+    if isinstance(built, TopologyBuilder | StreamsBuilder):
         built = built.build()
     if not isinstance(built, Topology):
         raise ConfigError(
-            f"{spec.code} returns a {type(built).__name__}: it must return a TopologyBuilder or "
-            "what its build() returns"
+            f"{spec.code} returns a {type(built).__name__}: it must return a StreamsBuilder, a "
+            "TopologyBuilder, or what its build() returns"
         )
     return built
 

@@ -186,10 +186,14 @@ class Nodes:
     """A `GroupRuntime` with its surroundings."""
 
     def __init__(
-        self, group: NodeGroup, output_topics: OutputTopics | None = None, partition: int = 0
+        self,
+        group: NodeGroup,
+        output_topics: OutputTopics | None = None,
+        partition: int = 0,
+        stores: dict[str, BytesStore] | None = None,
     ) -> None:
         self.clock = Clock()
-        self.stores = in_memory(group)
+        self.stores = stores or in_memory(group)
         self.runtime = GroupRuntime(
             group,
             TaskEnvironment(

@@ -39,6 +39,10 @@ def by_value(key: str, value: str) -> str:
     return value
 
 
+def three(key: str, value: str, total: str) -> str:
+    return total + value
+
+
 def names(topology: Topology) -> tuple[list[str], list[str]]:
     """Return the names of the stores, and of the internal topics."""
     return (
@@ -251,7 +255,7 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
         lambda b, s: (
             s.group_by_key()
             .windowed_by(windows.session(1, grace_ms=0))
-            .aggregate(list, by_value, name="Sessions")
+            .aggregate(list, three, name="Sessions")
         ),
         'aggregate "Sessions" takes a merger, a function of key and two aggregates, not None',
     ),
@@ -259,15 +263,15 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
         lambda b, s: (
             s.group_by_key()
             .windowed_by(windows.tumbling(1, grace_ms=0))
-            .aggregate(list, by_value, merger=by_value, name="Windows")
+            .aggregate(list, three, merger=three, name="Windows")
         ),
         'aggregate "Windows" has a merger: only sessions are merged',
     ),
     "a stream in a cogroup twice": (
         lambda b, s: (
             s.group_by_key()
-            .cogroup(by_value)
-            .cogroup(s.group_by_key(), by_value)
+            .cogroup(three)
+            .cogroup(s.group_by_key(), three)
             .aggregate(list, name="Twice")
         ),
         'cogroup has a stream twice, after stream "In"',

@@ -51,6 +51,15 @@ def test_each_node_group_becomes_a_processor_called_after_its_first_source() -> 
     ]
 
 
+def test_a_function_may_return_a_builder_of_the_dsl() -> None:
+    loaded = load(entry("counted_words", "lines: lines_topic, words: words_topic"), JOB)
+    assert [processor.id for processor in loaded.processors] == ["W-Lines", "W-ByWord"]
+    first, second = loaded.processors
+    assert loaded.out_topics(first) == ("W_ByWord-repartition_job",)
+    assert loaded.out_topics(second) == ("words_topic",)
+    assert [store.name for store in second.stores] == ["Counts"]
+
+
 def test_internal_topics_carry_the_id_and_the_job_name_and_others_do_not() -> None:
     loaded = load(CHAIN, JOB)
     first, second = loaded.processors
@@ -178,7 +187,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         (
             entry("failing", "reason: no luck"),
             f'1:8: "W": {MODULE}:failing fails: LookupError: no luck '
-            "(tests/user_code/topologies.py:87 in failing)",
+            "(tests/user_code/topologies.py:95 in failing)",
         ),
         (entry("silent"), '1:8: "W": StreamsError'),
         (
@@ -193,13 +202,13 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         ),
         (
             entry("forgetful"),
-            f'1:8: "W": {MODULE}:forgetful returns a NoneType: it must return a TopologyBuilder '
-            "or what its build() returns",
+            f'1:8: "W": {MODULE}:forgetful returns a NoneType: it must return a StreamsBuilder, '
+            "a TopologyBuilder, or what its build() returns",
         ),
         (
             entry("Passing"),
-            f'1:8: "W": {MODULE}:Passing returns a Passing: it must return a TopologyBuilder '
-            "or what its build() returns",
+            f'1:8: "W": {MODULE}:Passing returns a Passing: it must return a StreamsBuilder, '
+            "a TopologyBuilder, or what its build() returns",
         ),
         (entry("chian"), f'1:8: "W": module "{MODULE}" has no "chian"'),
         (
