@@ -30,7 +30,7 @@ _FETCH_WAIT_S = 0.2
 _READ_GROUP = "bulk"
 
 _NOW = 0
-"""The timestamp for which librdkafka sets the time of the moment."""
+"""Instead of a timestamp: the client takes the current time."""
 
 Row = tuple[bytes | None, bytes | None]
 TimedRow = tuple[bytes | None, bytes | None, int]
@@ -61,7 +61,7 @@ class BulkWriter:
         self.write_at((key, value, _NOW) for key, value in rows)
 
     def write_at(self, rows: Iterable[TimedRow]) -> None:
-        """Do what `write` does, with timestamps in ms."""
+        """Hand records over with timestamps in ms, 1 or more; blocks and raises as `write`."""
         for key, value, timestamp in rows:
             while True:
                 try:
