@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from common.messages import MISSED_BEATS, JobManagerBeat, Report
-from common.nodes import TaskId
 from common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 
 
 class Presence(StrEnum):

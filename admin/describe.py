@@ -1,4 +1,4 @@
-"""`pipeline describe`: the graph, the topics and the tasks, for a terminal or as Mermaid."""
+"""The graph, the topics and the tasks of a pipeline, for a terminal or as Mermaid."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from rich.tree import Tree
 
 from common.config import Config
 from common.messages import replicas
-from common.nodes import OnError, ProcessorNode, Topology
-from common.topics import TopicSpec, control_topics, data_topics, user_topics
+from common.pipeline import Pipeline
+from common.processors import OnError, PipelineProcessor
+from common.topics import TopicSpec, control_topics
 
 _BROKER_DEFAULT = "broker default"
 _LAST_PER_KEY = "last record per key"
@@ -18,96 +19,93 @@ _LAST_PER_KEY = "last record per key"
 _ENTITIES = str.maketrans({'"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;"})
 
 
-def overview(config: Config, topology: Topology) -> RenderableType:
+def overview(config: Config, pipeline: Pipeline) -> RenderableType:
     """Return the output for a terminal: the graph as a tree, the topics, the tasks."""
     return Group(
-        *_graph(config, topology),
+        *_graph(pipeline),
         "",
-        _topics(config, topology),
+        _topics(config, pipeline),
         "",
-        _tasks(config, topology),
+        _tasks(pipeline),
     )
 
 
-def mermaid(config: Config, topology: Topology) -> str:
+def mermaid(pipeline: Pipeline) -> str:
     """Return a Mermaid flowchart: edges show the arcs, dotted ones stores and dead letters."""
-    names = config.topic_names
     # Processor ids may contain characters that Mermaid refuses in node ids.
-    keys = {node.id: f"p{index}" for index, node in enumerate(topology.nodes)}
-    arcs = names.arcs(topology)
-    outside = _outside(config, topology)
+    keys = {each.id: f"p{index}" for index, each in enumerate(pipeline.processors)}
+    arcs, outside = pipeline.arcs, _outside(pipeline)
     lines = ["flowchart LR"]
     lines += [
-        f'    {keys[node.id]}["{node.id}<br/>{_parameters(node).translate(_ENTITIES)}"]'
-        for node in topology.nodes
+        f'    {keys[each.id]}["{each.id}<br/>{_parameters(each).translate(_ENTITIES)}"]'
+        for each in pipeline.processors
     ]
     lines += [f'    {key}(["{topic}"])' for topic, key in outside.items()]
-    for node in topology.nodes:
-        key = keys[node.id]
-        lines += [f"    {outside[t]} --> {key}" for t in names.in_topics(node) if t in outside]
-        for number, pattern in enumerate(node.patterns):
+    for processor in pipeline.processors:
+        key = keys[processor.id]
+        inputs = [topic for topic in pipeline.in_topics(processor) if topic in outside]
+        lines += [f"    {outside[topic]} --> {key}" for topic in inputs]
+        for number, pattern in enumerate(processor.patterns):
             label = pattern.pattern.translate(_ENTITIES)
             lines.append(f'    {key}_pattern{number}(["{label}"]) --> {key}')
-        for topic in node.global_stores.values():
+        for topic in processor.global_stores.values():
             lines.append(f"    {outside[topic]} -.-> {key}")
-        for topic in names.out_topics(node):
+        for topic in pipeline.out_topics(processor):
             if topic in outside:
                 lines.append(f"    {key} --> {outside[topic]}")
             else:
                 lines.append(f'    {key} -->|"{topic}"| {keys[arcs[topic]]}')
-        for number, topic in enumerate(names.states(node).values()):
+        for number, topic in enumerate(pipeline.state_topics(processor).values()):
             lines.append(f'    {key} <-.-> {key}_state{number or ""}[("{topic}")]')
-        if node.on_error is OnError.DEAD_LETTER:
-            lines.append(f'    {key} -.-> {key}_dead_letter(["{names.dead_letter(node.id)}"])')
+        if dead_letters := pipeline.dead_letter_topic(processor):
+            lines.append(f'    {key} -.-> {key}_dead_letter(["{dead_letters}"])')
     return "\n".join(lines)
 
 
-def _outside(config: Config, topology: Topology) -> dict[str, str]:
+def _outside(pipeline: Pipeline) -> dict[str, str]:
     """Return the topics that are sources and sinks, with their keys in the flowchart."""
-    known = {config.source_topic: "source", config.sink_topic: "sink"}
-    topics = user_topics(config, topology)
-    return {topic: known.get(topic, f"t{number}") for number, topic in enumerate(topics)}
+    known = {pipeline.names.source: "source", pipeline.names.sink: "sink"}
+    return {t: known.get(t, f"t{number}") for number, t in enumerate(pipeline.user_topics)}
 
 
-def _graph(config: Config, topology: Topology) -> list[Tree]:
+def _graph(pipeline: Pipeline) -> list[Tree]:
     """Return a tree for each source; a processor is expanded only where it first appears."""
-    names = config.topic_names
-    arcs = names.arcs(topology)
+    arcs = pipeline.arcs
     unfolded: set[str] = set()
 
-    def add(to: Tree, node: ProcessorNode) -> None:
-        if node.id in unfolded:
-            to.add(f"{node.id} (see above)")
+    def add(to: Tree, processor: PipelineProcessor) -> None:
+        if processor.id in unfolded:
+            to.add(f"{processor.id} (see above)")
             return
-        unfolded.add(node.id)
-        about = f" {_parameters(node)}{_on_error(node)}"
-        branch = to.add(Text.assemble((node.id, "bold"), about))
-        for store, topic in node.global_stores.items():
+        unfolded.add(processor.id)
+        about = f" {_parameters(processor)}{_on_error(processor)}"
+        branch = to.add(Text.assemble((processor.id, "bold"), about))
+        for store, topic in processor.global_stores.items():
             branch.add(f"{store} (global store of topic [bold]{topic}[/bold])")
-        for topic in names.out_topics(node):
+        for topic in pipeline.out_topics(processor):
             if topic in arcs:
-                add(branch, topology.node(arcs[topic]))
+                add(branch, pipeline.processor(arcs[topic]))
             else:
                 branch.add(f"[bold]{topic}[/bold] (sink)")
 
     trees: dict[str, Tree] = {}
-    for node in topology.nodes:
-        for topic in names.in_topics(node):
+    for processor in pipeline.processors:
+        for topic in pipeline.in_topics(processor):
             if topic not in arcs:
                 tree = trees.setdefault(topic, Tree(f"[bold]{topic}[/bold] (source)"))
-                add(tree, node)
-        for pattern in node.patterns:
+                add(tree, processor)
+        for pattern in processor.patterns:
             text = pattern.pattern
             where = " (sources, found when the JobManager starts)"
             label = Text.assemble((text, "bold"), where)
-            add(trees.setdefault(f"pattern {text}", Tree(label)), node)
+            add(trees.setdefault(f"pattern {text}", Tree(label)), processor)
     return list(trees.values())
 
 
-def _topics(config: Config, topology: Topology) -> Table:
+def _topics(config: Config, pipeline: Pipeline) -> Table:
     table = _table("Topics", "topic", "partitions", "replicas", "cleanup", "kept")
-    arcs = config.topic_names.arcs(topology)
-    for group in (data_topics(config, topology), control_topics(config)):
+    arcs = pipeline.arcs
+    for group in (pipeline.data_topics(config.replication_factor), control_topics(config)):
         for topic in group:
             counts = (str(topic.partitions), str(topic.replication_factor))
             kept = "until processed" if topic.name in arcs else _kept(topic)
@@ -116,10 +114,9 @@ def _topics(config: Config, topology: Topology) -> Table:
     return table
 
 
-def _tasks(config: Config, topology: Topology) -> Table:
-    names = config.topic_names
+def _tasks(pipeline: Pipeline) -> Table:
     table = _table("Tasks", "task", "reads", "writes", "store")
-    for replica in replicas(topology, names, config.parallelism):
+    for replica in replicas(pipeline):
         partition = replica.task.partition
         table.add_row(
             str(replica.task),
@@ -152,10 +149,10 @@ def _kept(topic: TopicSpec) -> str:
     return "forever" if retention_ms == "-1" else f"{retention_ms} ms"
 
 
-def _parameters(node: ProcessorNode) -> str:
-    what = node.code or node.type.value
-    return ", ".join([what, *(f"{key} {value}" for key, value in node.config.items())])
+def _parameters(processor: PipelineProcessor) -> str:
+    spec = processor.spec
+    return ", ".join([spec.what, *(f"{key} {value}" for key, value in spec.parameters.items())])
 
 
-def _on_error(node: ProcessorNode) -> str:
-    return "" if node.on_error is OnError.FAIL else f" (on error: {node.on_error})"
+def _on_error(processor: PipelineProcessor) -> str:
+    return "" if processor.on_error is OnError.FAIL else f" (on error: {processor.on_error})"

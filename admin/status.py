@@ -1,4 +1,4 @@
-"""`pipeline status`: which daemons are up and how the tasks are doing."""
+"""The status of a running pipeline: which daemons are up and how the tasks are doing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from admin.cluster_status import (
 )
 from admin.cluster_watcher import ClusterWatcher
 from common.config import Config
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 
 _FOLDED_WIDTH = 4
 

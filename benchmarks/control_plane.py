@@ -21,8 +21,11 @@ from common.messages import (
     Report,
     replicas,
 )
-from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, TaskId, Topology
+from common.pipeline import Pipeline
+from common.processors import SINK, SOURCE, PipelineProcessor
+from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 from common.tick import Tick
 from common.topic_names import TopicNames
 from jobmanager.events import Echoed, LeadershipBegan, Reported
@@ -50,13 +53,15 @@ class Scale:
         return self.tasks // self.processors
 
     @property
-    def topology(self) -> Topology:
-        """The topology of the pipeline."""
-        return Topology(
+    def pipeline(self) -> Pipeline:
+        """The pipeline that runs."""
+        return Pipeline(
             tuple(
-                ProcessorNode(f"Processor{number}", ProcessorType.FORWARD, (SINK,), (SOURCE,))
+                PipelineProcessor(f"Processor{number}", ForwardSpec(), (SINK,), (SOURCE,))
                 for number in range(self.processors)
-            )
+            ),
+            NAMES,
+            self.parallelism,
         )
 
 
@@ -94,7 +99,7 @@ def status(task: TaskId, fingerprint: str, figure: int) -> TaskStatus:
 
 def measure_placement(scale: Scale, rounds: int) -> None:
     """Measure the first placement, one with nothing to do, and those after a loss and a join."""
-    tasks = [r.task for r in replicas(scale.topology, NAMES, scale.parallelism)]
+    tasks = [r.task for r in replicas(scale.pipeline)]
     threads = {tm_id: 1 + tm_id % 4 for tm_id in range(scale.task_managers)}
     fewer = {tm_id: count for tm_id, count in threads.items() if tm_id}
     placed = balance(tasks, threads, {})
@@ -132,7 +137,7 @@ class SimulatedCluster:
     """A JobManager's core, and TaskManagers that execute its commands at once."""
 
     def __init__(self, scale: Scale) -> None:
-        tasks = replicas(scale.topology, NAMES, scale.parallelism)
+        tasks = replicas(scale.pipeline)
         self._codec = Codec(NAMES, reads_figures=False)
         self._state = JobManagerState(tasks, scale.task_managers, INTERVAL_MS)
         self._runs: dict[int, dict[TaskId, str]] = {n: {} for n in range(scale.task_managers)}

@@ -20,6 +20,7 @@ from benchmarks.hot_path import OutputTopics, group_of
 from common.record_batch import RecordBatch
 from streams.builtin.count import COUNTS, CountProcessor
 from streams.engine.group_task import GroupTask
+from streams.engine.task_environment import TaskEnvironment
 from streams.group_settings import GroupSettings
 
 BATCH_RECORDS = 10_000
@@ -54,12 +55,14 @@ def main() -> None:
             group,
             [("source", 0)],
             GroupSettings(takes_inputs_as_they_come=True),
-            application_id="bench",
-            task_id="Stage_0",
-            number=0,
-            stores={COUNTS.name: store},
-            output_topics=OutputTopics(),
-            clock_ms=lambda: 0,
+            TaskEnvironment(
+                application_id="bench",
+                task_id="Stage_0",
+                number=0,
+                stores={COUNTS.name: store},
+                output_topics=OutputTopics(),
+                clock_ms=lambda: 0,
+            ),
         )
         own_s, all_s = [0.0] * SHARES, [0.0] * SHARES
         for number in range(keys // BATCH_RECORDS):

@@ -43,6 +43,7 @@ from streams.builtin.sum import SumProcessor
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import OutputColumns
+from streams.engine.task_environment import TaskEnvironment
 from streams.group_settings import GroupSettings
 from streams.stores.bytes_store import BytesStore
 
@@ -169,12 +170,14 @@ class Bench:
             group,
             self._partitions,
             GroupSettings(takes_inputs_as_they_come=True),
-            application_id="bench",
-            task_id="Stage_0",
-            number=0,
-            stores=self._stores,
-            output_topics=OutputTopics(),
-            clock_ms=lambda: int(time.time() * 1000),
+            TaskEnvironment(
+                application_id="bench",
+                task_id="Stage_0",
+                number=0,
+                stores=self._stores,
+                output_topics=OutputTopics(),
+                clock_ms=lambda: int(time.time() * 1000),
+            ),
         )
 
     def round(self) -> Times:

@@ -1,1 +1,1 @@
-"""Code that both daemons share: configuration, topology, topic names, logging and errors."""
+"""Code that both daemons share: configuration, pipeline, topic names, logging and errors."""

@@ -34,12 +34,12 @@ from common.messages import (
     Threads,
     read_task,
 )
-from common.nodes import TaskId
 from common.reports import decode_owners, decode_report, dump, encode_owners, encode_report
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 from common.wire import JsonObject
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_RECORD_BYTES = 1_000_000
 _MAX_BATCHES = 8
 _MAX_WAITING_BYTES = 32_000_000

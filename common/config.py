@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
+from common import config_keys as keys
+from common.config_keys import CONFIG_KEYS, LogFormat, LogLevel
 from common.expansion import expand
 from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
+from common.keys import names
 from common.names import MAX_NAME_LENGTH, name_problem
 from common.suggest import counted
 from common.table_settings import TableSettings, read_table_settings
@@ -28,37 +30,7 @@ from common.yaml_positions import (
     unique_pairs,
 )
 
-LogFormat = Literal["console", "json"]
-LogLevel = Literal["debug", "info", "warning", "error"]
-
-_LOG_FORMATS: tuple[LogFormat, ...] = ("console", "json")
-_LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
-
-_REQUIRED = (
-    "server_ip",
-    "server_port",
-    "tm_number",
-    "parallelism",
-    "replication_factor",
-    "source_topic",
-    "sink_topic",
-)
-_OPTIONAL = (
-    "job_name",
-    "heartbeat_interval_ms",
-    "commit_interval_ms",
-    "transaction_timeout_ms",
-    "max_batch_records",
-    "num_standby_replicas",
-    "state_dir",
-    "log_format",
-    "log_level",
-    "modules",
-    "python_path",
-    "spark",
-    "tables",
-    "kafka",
-)
+_REQUIRED = {key.name for key in CONFIG_KEYS if key.required}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +113,7 @@ def load_config(path: Path) -> Config:
         )
         problems.raise_if_any()
     pairs = _top_level(root, problems)
-    fields = Fields(pairs, problems, at=root, known=(*_REQUIRED, *_OPTIONAL))
+    fields = Fields(pairs, problems, at=root, known=names(CONFIG_KEYS))
     config = _read(fields, path.parent, problems)
     _check_names(config, fields, problems)
     problems.raise_if_any()
@@ -157,7 +129,7 @@ def read_python_path(path: Path) -> tuple[Path, ...]:
     problems = Problems(path)
     root = read_yaml(path, problems)
     problems.raise_if_any()
-    key = "python_path"
+    key = keys.PYTHON_PATH.name
     pairs = [
         replace(pair, value=expand(pair.value, os.environ, problems))
         for pair in _top_level(root, Problems(path))
@@ -173,7 +145,7 @@ def is_config(root: Value) -> bool:
     if isinstance(root, Map):
         return "processors" not in _keys(root) and not _keys(root).isdisjoint(_REQUIRED)
     items = root.items if isinstance(root, Items) else ()
-    return any(len(_keys(item)) == 1 and _keys(item) <= set(_REQUIRED) for item in items)
+    return any(len(_keys(item)) == 1 and _keys(item) <= _REQUIRED for item in items)
 
 
 def _is_pipeline(root: Value) -> bool:
@@ -209,36 +181,26 @@ def _top_level(root: Value, problems: Problems) -> Sequence[Pair]:
 def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
     config = Config(
         server_ip=_host(fields, problems),
-        server_port=fields.number("server_port", low=1, high=65535, about="usually 9092"),
-        job_name=fields.text("job_name", default="") or None,
-        tm_number=fields.number(
-            "tm_number", low=1, high=10_000, about="how many TaskManagers to wait for"
-        ),
-        parallelism=fields.number(
-            "parallelism", low=1, high=100_000, about="partitions of every topic"
-        ),
-        replication_factor=fields.number(
-            "replication_factor", low=1, high=32767, about="copies of every topic"
-        ),
-        source_topic=fields.text("source_topic", about="the topic to read"),
-        sink_topic=fields.text("sink_topic", about="the topic to write"),
-        heartbeat_interval_ms=fields.number(
-            "heartbeat_interval_ms", low=100, high=60000, default=1000
-        ),
-        commit_interval_ms=fields.number("commit_interval_ms", low=1, high=60000, default=100),
-        transaction_timeout_ms=fields.number(
-            "transaction_timeout_ms", low=1000, high=900000, default=15000
-        ),
-        max_batch_records=fields.number("max_batch_records", low=1, high=1000000, default=10000),
-        num_standby_replicas=fields.number("num_standby_replicas", low=0, default=0),
-        state_dir=_state_dir(fields, folder, problems),
-        log_format=fields.choice("log_format", _LOG_FORMATS, default="console"),
-        log_level=fields.choice("log_level", _LOG_LEVELS, default="info"),
+        server_port=fields.number(keys.SERVER_PORT),
+        job_name=fields.text(keys.JOB_NAME) or None,
+        tm_number=fields.number(keys.TM_NUMBER),
+        parallelism=fields.number(keys.PARALLELISM),
+        replication_factor=fields.number(keys.REPLICATION_FACTOR),
+        source_topic=fields.text(keys.SOURCE_TOPIC),
+        sink_topic=fields.text(keys.SINK_TOPIC),
+        heartbeat_interval_ms=fields.number(keys.HEARTBEAT_INTERVAL),
+        commit_interval_ms=fields.number(keys.COMMIT_INTERVAL),
+        transaction_timeout_ms=fields.number(keys.TRANSACTION_TIMEOUT),
+        max_batch_records=fields.number(keys.MAX_BATCH_RECORDS),
+        num_standby_replicas=fields.number(keys.NUM_STANDBY_REPLICAS),
+        state_dir=_folder(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
+        log_format=fields.choice(keys.LOG_FORMAT),
+        log_level=fields.choice(keys.LOG_LEVEL),
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
         tables=read_table_settings(fields, folder, problems),
-        kafka=read_kafka_settings(fields.pairs("kafka"), problems),
+        kafka=read_kafka_settings(fields.pairs(keys.KAFKA), problems),
     )
     if config.commit_interval_ms >= config.transaction_timeout_ms:
         problems.add(
@@ -257,7 +219,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
 
 
 def _host(fields: Fields, problems: Problems) -> str:
-    host = fields.text("server_ip", about="a broker's host name or address")
+    host = fields.text(keys.SERVER_IP)
     if re.fullmatch(r"[^:]*:[0-9]+", host):
         problems.add(
             fields.at("server_ip"), f'server_ip "{host}" has a port: it belongs in server_port'
@@ -271,12 +233,8 @@ def _host(fields: Fields, problems: Problems) -> str:
     return host
 
 
-def _state_dir(fields: Fields, folder: Path, problems: Problems) -> Path:
-    return _folder(fields, "state_dir", fields.text("state_dir", default="state"), folder, problems)
-
-
 def _python_path(fields: Fields, folder: Path, problems: Problems) -> tuple[Path, ...]:
-    texts = fields.texts("python_path")
+    texts = fields.texts(keys.PYTHON_PATH)
     return tuple(_folder(fields, "python_path", text, folder, problems) for text in texts)
 
 
@@ -289,7 +247,7 @@ def _folder(fields: Fields, name: str, text: str, folder: Path, problems: Proble
 
 
 def _modules(fields: Fields, problems: Problems) -> tuple[str, ...]:
-    modules = fields.texts("modules")
+    modules = fields.texts(keys.MODULES)
     for module in modules:
         if not all(part.isidentifier() for part in module.split(".")):
             problems.add(
@@ -300,9 +258,9 @@ def _modules(fields: Fields, problems: Problems) -> tuple[str, ...]:
 
 
 def _spark(fields: Fields, problems: Problems) -> SparkConfig:
-    spark = fields.submap("spark", known=("master", "conf"))
+    spark = fields.submap(keys.SPARK)
     conf: dict[str, str] = {}
-    for pair in spark.pairs("conf"):
+    for pair in spark.pairs(keys.CONF):
         value = pair.value
         if not pair.key.startswith("spark."):
             problems.add(pair.at, f'Spark setting "{pair.key}" must start with "spark."')
@@ -316,17 +274,17 @@ def _spark(fields: Fields, problems: Problems) -> SparkConfig:
             conf[pair.key] = str(value.value).lower()
         else:
             conf[pair.key] = value.value if isinstance(value.value, str) else value.text
-    return SparkConfig(master=spark.text("master", default=SparkConfig().master), conf=conf)
+    return SparkConfig(master=spark.text(keys.MASTER), conf=conf)
 
 
 def _check_names(config: Config, fields: Fields, problems: Problems) -> None:
-    names = config.topic_names
+    topic_names = config.topic_names
     topics = {"source_topic": config.source_topic, "sink_topic": config.sink_topic}
     for key, name in {"job_name": config.job_name, **topics}.items():
         wrong = name_problem(name) if name else None
         if wrong:
             problems.add(fields.at(key), f'{key} "{name}" {wrong}')
-    longest = len(names.heartbeat_events)
+    longest = len(topic_names.heartbeat_events)
     if longest > MAX_NAME_LENGTH and not problems.found_at(fields.at("job_name")):
         problems.add(
             fields.at("job_name"),
@@ -334,7 +292,7 @@ def _check_names(config: Config, fields: Fields, problems: Problems) -> None:
             'topic "heartbeat_events_topic" gets a name that Kafka refuses',
         )
     for key, name in topics.items():
-        owner = names.reserved_for(name)
+        owner = topic_names.reserved_for(name)
         if owner:
             problems.add(
                 fields.at(key), f'{key} "{name}" is the name of {owner}: choose another one'

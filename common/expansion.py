@@ -11,6 +11,9 @@ from common.yaml_positions import Items, Map, Problems, Scalar, Value
 # The second form catches every other "${", so that a mistyped reference is never taken as text.
 _REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{")
 
+REFERENCE_PATTERN = r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"
+"""What a string with a reference matches, for JSON Schema."""
+
 
 class ExpansionError(ValueError):
     """A `${…}` has no value or is malformed; `str(error)` says which."""

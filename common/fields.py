@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
+from common.keys import Choice, Flag, Key, Number, Section, T, Text, Texts, names
 from common.suggest import did_you_mean, one_of
 from common.yaml_positions import Items, Located, Map, Pair, Problems, Scalar, Value, describe
 
 # YAML 1.1 also reads 010 as 8 and 1:30 as 90, which nobody means here.
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,18})")
-
-T = TypeVar("T", bound=str)
 
 
 class Fields:
@@ -43,98 +41,95 @@ class Fields:
         """Return the value of an optional key, or None if the key is not there."""
         return self._values.get(key)
 
-    def require(self, key: str, about: str) -> Value | None:
-        """Return the value of a key that must be there; `about` says what it is for."""
-        value = self._values.get(key)
+    def require(self, key: Key) -> Value | None:
+        """Return the value of a key that must be there."""
+        value = self._values.get(key.name)
         if value is None:
-            self._problems.add(self._at, f'missing key "{key}" ({about})')
+            self._problems.add(self._at, f'missing key "{key.name}" ({key.about})')
         return value
 
-    def text(self, key: str, *, about: str = "", default: str | None = None) -> str:
+    def text(self, key: Text) -> str:
         """Return a string that is not empty, or "" in place of a bad one."""
-        value = self._value(key, about, default)
+        value = self._value(key)
         if value is None:
-            return default or ""
+            return key.default or ""
         if not isinstance(value, Scalar) or not isinstance(value.value, str):
             quotes = ": put it in quotes" if _reads_as_text_in_quotes(value) else ""
-            self._problems.add(value, f"{key} must be a string, got {describe(value)}{quotes}")
+            self._problems.add(value, f"{key.name} must be a string, got {describe(value)}{quotes}")
             return ""
         if not value.value.strip():
-            self._problems.add(value, f"{key} is empty")
+            self._problems.add(value, f"{key.name} is empty")
             return ""
         return value.value
 
-    def number(
-        self,
-        key: str,
-        *,
-        low: int,
-        high: int | None = None,
-        about: str = "",
-        default: int | None = None,
-    ) -> int:
-        """Return a whole number between `low` and `high`; a string counts only if expanded."""
-        stand_in = low if default is None else default
-        value = self._value(key, about, default)
+    def number(self, key: Number) -> int:
+        """Return a whole number in the key's range; a string counts only if expanded.
+
+        For a key that is missing, this is the default, or else the smallest number.
+        """
+        stand_in = key.low if key.default is None else key.default
+        value = self._value(key)
         if value is None:
             return stand_in
         number = _whole_number(value)
         if number is None:
-            self._problems.add(value, f"{key} must be a whole number, got {describe(value)}")
+            self._problems.add(value, f"{key.name} must be a whole number, got {describe(value)}")
             return stand_in
-        if number < low or (high is not None and number > high):
-            allowed = f"at least {low}" if high is None else f"{low} to {high}"
-            self._problems.add(value, f"{key} must be {allowed}, got {number}")
+        if number < key.low or (key.high is not None and number > key.high):
+            allowed = f"at least {key.low}" if key.high is None else f"{key.low} to {key.high}"
+            self._problems.add(value, f"{key.name} must be {allowed}, got {number}")
             return stand_in
         return number
 
-    def choice(
-        self, key: str, choices: Sequence[T], *, default: T | None, about: str = "", or_: str = ""
-    ) -> T:
+    def number_or_none(self, key: Number) -> int | None:
+        """Return a whole number in the key's range, or None if the key is not there."""
+        return None if self.get(key.name) is None else self.number(key)
+
+    def choice(self, key: Choice[T], *, or_: str = "") -> T:
         """Return the choice that the key names; `or_` says what else the value may be."""
-        stand_in = choices[0] if default is None else default
-        value = self._value(key, about, default)
+        stand_in = key.choices[0] if key.default is None else key.default
+        value = self._value(key)
         if value is None:
             return stand_in
         if isinstance(value, Scalar) and isinstance(value.value, str):
-            for choice in choices:
+            for choice in key.choices:
                 if choice == value.value:
                     return choice
-            near = did_you_mean(value.value, choices)
+            near = did_you_mean(value.value, key.choices)
         else:
             near = ""
-        allowed = f"{one_of(choices)}{or_}"
-        self._problems.add(value, f"{key} must be {allowed}, got {describe(value)}{near}")
+        allowed = f"{one_of(key.choices)}{or_}"
+        self._problems.add(value, f"{key.name} must be {allowed}, got {describe(value)}{near}")
         return stand_in
 
-    def submap(self, key: str, *, known: Sequence[str]) -> Fields:
+    def submap(self, key: Section) -> Fields:
         """Return the keys of a map inside this one; no keys if it is missing."""
-        return Fields(self.pairs(key), self._problems, at=self._at, known=known)
+        return Fields(self.pairs(key), self._problems, at=self._at, known=names(key.keys))
 
-    def pairs(self, key: str) -> tuple[Pair, ...]:
-        """Return the pairs of an optional map whose keys are free; none if it is missing."""
-        value = self._value(key, "", "")
+    def pairs(self, key: Key) -> tuple[Pair, ...]:
+        """Return the pairs of an optional map; none if it is missing."""
+        value = self._optional(key)
         if value is None:
             return ()
         if not isinstance(value, Map):
-            self._problems.add(value, f"{key} must be a map, got {describe(value)}")
+            self._problems.add(value, f"{key.name} must be a map, got {describe(value)}")
             return ()
         return value.pairs
 
-    def items(self, key: str, *, about: str) -> Items | None:
+    def items(self, key: Key) -> Items | None:
         """Return a required list, or None in place of a bad one."""
-        value = self._value(key, about, None)
+        value = self._value(key)
         if value is None or isinstance(value, Items):
             return value
         example = ""
         if isinstance(value, Scalar) and isinstance(value.value, str):
             example = f': write ["{value.value}"]'
-        self._problems.add(value, f"{key} must be a list, got {describe(value)}{example}")
+        self._problems.add(value, f"{key.name} must be a list, got {describe(value)}{example}")
         return None
 
-    def texts(self, key: str) -> tuple[str, ...]:
+    def texts(self, key: Texts) -> tuple[str, ...]:
         """Return the strings of an optional list; a single string counts as a list of one."""
-        value = self._value(key, "", "")
+        value = self._optional(key)
         if value is None:
             return ()
         items = value.items if isinstance(value, Items) else (value,)
@@ -143,21 +138,27 @@ class Fields:
             if isinstance(item, Scalar) and isinstance(item.value, str) and item.value.strip():
                 texts.append(item.value)
             elif not self._problems.found_at(item):
-                self._problems.add(item, f"{key} must hold texts, got {describe(item)}")
+                self._problems.add(item, f"{key.name} must hold texts, got {describe(item)}")
         return tuple(texts)
 
-    def boolean(self, key: str, *, default: bool) -> bool:
+    def boolean(self, key: Flag) -> bool:
         """Return a boolean."""
-        value = self._value(key, "", default=str(default))
+        value = self._optional(key)
         if value is None:
-            return default
+            return key.default
         if not isinstance(value, Scalar) or not isinstance(value.value, bool):
-            self._problems.add(value, f"{key} must be true or false, got {describe(value)}")
-            return default
+            self._problems.add(value, f"{key.name} must be true or false, got {describe(value)}")
+            return key.default
         return value.value
 
-    def _value(self, key: str, about: str, default: object) -> Value | None:
-        value = self.require(key, about) if default is None else self.get(key)
+    def _value(self, key: Key) -> Value | None:
+        if not key.required:
+            return self._optional(key)
+        value = self.require(key)
+        return None if value is None or self._problems.found_at(value) else value
+
+    def _optional(self, key: Key) -> Value | None:
+        value = self.get(key.name)
         return None if value is None or self._problems.found_at(value) else value
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+from common.keys import FILLED, Schema
 from common.yaml_positions import Pair, Problems, Scalar, describe
 
 PREFIXES = ("consumer.", "producer.", "admin.")
@@ -32,6 +34,19 @@ _OWNED = {
     "on_delivery": _PYTHON,
     "delivery.report.only.error": _PYTHON,
 }
+_REFUSED = "|".join(map(re.escape, sorted(_OWNED)))
+KAFKA_SCHEMA: Schema = {
+    "type": "object",
+    "properties": {_BOOTSTRAP_SERVERS: {"type": "string", "pattern": FILLED}},
+    "propertyNames": {
+        "not": {
+            "pattern": rf"^({'|'.join(map(re.escape, PREFIXES))})?({_REFUSED}|.*_cb)$"
+            rf"|^({'|'.join(map(re.escape, PREFIXES))}){re.escape(_BOOTSTRAP_SERVERS)}$"
+        }
+    },
+    "additionalProperties": {"type": ["string", "number", "boolean"]},
+}
+"""The JSON Schema of the section."""
 
 
 def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from structlog.typing import Processor
 
-from common.config import LogFormat, LogLevel
+from common.config_keys import LogFormat, LogLevel
 
 
 class _StandardError:

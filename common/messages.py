@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common.names import require_name
-from common.nodes import COUNT_STORE, OnError, ProcessorNode, ProcessorType, TaskId, Topology
+from common.pipeline import Pipeline
+from common.processors import OnError, PipelineProcessor
+from common.specs import SPECS, Name, ProcessorSpec, SourceSpec
 from common.status import TaskStatus, ThreadState
-from common.topic_names import TopicNames
+from common.tasks import TaskId
+from common.typed_json import as_json, from_json
 from common.wire import JsonObject
 
 JOB_MANAGER = "jobmanager"
@@ -25,7 +27,7 @@ FULL_BEATS = 5
 A reader that cannot ask for a full report waits for this long at most.
 """
 
-_OPTIONAL: Mapping[str, Any] = {"code": "", "state_topics": {}, "options": {}, "standby": 0}
+_OPTIONAL: Mapping[str, Any] = {"spec": {}, "sources": {}, "state_topics": {}, "standby": 0}
 
 
 class MalformedMessageError(Exception):
@@ -55,7 +57,7 @@ class ProcessorReplica:
     """The serialized processor: everything a TaskManager needs to run one task. Data, no code."""
 
     task: TaskId
-    type: ProcessorType
+    spec: ProcessorSpec
     from_: tuple[str, ...]
     to: tuple[str, ...]
     in_topics: tuple[str, ...]
@@ -64,9 +66,8 @@ class ProcessorReplica:
     """State topics by store name."""
     dead_letter_topic: str | None = None
     on_error: OnError = OnError.FAIL
-    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    code: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
+    """How to read the sources that have settings, by their names in `from_`."""
 
     @property
     def name(self) -> str:
@@ -78,36 +79,30 @@ class ProcessorReplica:
         fields: dict[str, Any] = {
             "pipelineID": self.task.partition,
             "ID": self.task.processor,
-            "type": self.type.name,
+            "type": self.spec.type.upper(),
             "from": list(self.from_),
             "to": list(self.to),
             "inTopics": list(self.in_topics),
             "outTopics": list(self.out_topics),
         }
-        if self._has_state_topic_of_original:
-            fields["stateTopic"] = self.state_topics[COUNT_STORE]
+        sole = self.spec.sole_store
+        if sole is not None and sole in self.state_topics:
+            fields["stateTopic"] = self.state_topics[sole]
         return fields
 
     def parameters(self) -> dict[str, Any]:
         """Return the fields that the original does not have; they travel in a header."""
-        others = dict(self.state_topics)
-        if self._has_state_topic_of_original:
-            del others[COUNT_STORE]
+        sole = self.spec.sole_store
         optional = {
-            "code": self.code,
-            "state_topics": others,
-            "options": dict(self.options),
+            "spec": as_json(self.spec),
+            "sources": as_json(self.sources),
+            "state_topics": {name: t for name, t in self.state_topics.items() if name != sole},
             "standby": self.task.standby,
         }
         return {
             "on_error": str(self.on_error),
             "dead_letter_topic": self.dead_letter_topic,
-            "config": dict(self.config),
         } | {name: value for name, value in optional.items() if value}
-
-    @property
-    def _has_state_topic_of_original(self) -> bool:
-        return self.type is ProcessorType.COUNT and COUNT_STORE in self.state_topics
 
     @property
     def fingerprint(self) -> str:
@@ -119,22 +114,21 @@ class ProcessorReplica:
     def from_json(cls, data: Any, parameters: Any) -> ProcessorReplica:
         """Read what `to_json` and `parameters` wrote. Raises ValueError on anything else."""
         fields, extra = JsonObject(data), JsonObject(parameters, _OPTIONAL)
-        try:
-            type_ = ProcessorType[fields.text("type")]
-        except KeyError as error:
-            raise ValueError("unknown processor type") from error
+        type_ = SPECS.get(fields.text("type").lower())
+        if type_ is None or type_.type.upper() != fields.text("type"):
+            raise ValueError("unknown processor type")
         from_, in_topics = fields.names("from"), fields.names("inTopics")
         to, out_topics = fields.names("to"), fields.names("outTopics")
         if len(from_) != len(in_topics) or len(to) != len(out_topics):
             raise ValueError("from and to must have a topic each")
-        state_topics = _topics_of_stores(extra.object("state_topics"))
+        state_topics = from_json(Mapping[Name, Name], extra.object("state_topics"), "state_topics")
         if "stateTopic" in data:
-            state_topics[COUNT_STORE] = fields.name("stateTopic")
-        options = extra.object("options")
-        _check_names(options)
+            if type_.sole_store is None:
+                raise ValueError("stateTopic belongs to another type")
+            state_topics[type_.sole_store] = fields.name("stateTopic")
         return cls(
             task=read_task(fields, extra.integer("standby")),
-            type=type_,
+            spec=from_json(type_, extra.object("spec"), "spec"),
             from_=from_,
             to=to,
             in_topics=in_topics,
@@ -142,28 +136,8 @@ class ProcessorReplica:
             state_topics=state_topics,
             dead_letter_topic=extra.name_or_none("dead_letter_topic"),
             on_error=OnError(extra.text("on_error")),
-            config=extra.object("config"),
-            code=extra.text("code"),
-            options=options,
+            sources=from_json(Mapping[str, SourceSpec], extra.object("sources"), "sources"),
         )
-
-
-def _topics_of_stores(data: dict[str, Any]) -> dict[str, str]:
-    """Return topics by store name. Raises ValueError for anything else."""
-    topics = JsonObject(data)
-    return {require_name("the name of a store", store): topics.name(store) for store in data}
-
-
-def _check_names(options: dict[str, Any]) -> None:
-    """Raise ValueError if the options have an invalid name of a store, topic or node group."""
-    known = JsonObject(options, {"stores": [], "globals": {}, "internal": {}})
-    for store in known.items("stores"):
-        JsonObject(store).name("name")
-    _topics_of_stores(known.object("globals"))
-    for topic in known.object("internal"):
-        require_name("an internal topic", topic)
-    if "group" in options:
-        known.name("group")
 
 
 def read_task(fields: JsonObject, standby: int) -> TaskId:
@@ -173,50 +147,43 @@ def read_task(fields: JsonObject, standby: int) -> TaskId:
     return task
 
 
-def replicas(
-    topology: Topology, names: TopicNames, parallelism: int, standbys: int = 0
-) -> list[ProcessorReplica]:
+def replicas(pipeline: Pipeline, standbys: int = 0) -> list[ProcessorReplica]:
     """Return the tasks of a pipeline, processor by processor, partition by partition.
 
     They are followed by `standbys` (0..) copies of each task that keeps state on disk.
     """
     tasks = [
-        (node, _replica(node, names, topology, partition, parallelism))
-        for node in topology.nodes
-        for partition in range(names.task_count(node, topology, parallelism))
+        (processor, _replica(processor, pipeline, partition))
+        for processor in pipeline.processors
+        for partition in range(pipeline.task_count(processor))
     ]
     copies = [
         replace(replica, task=replace(replica.task, standby=number + 1))
         for number in range(standbys)
-        for node, replica in tasks
-        if node.has_standbys
+        for processor, replica in tasks
+        if processor.has_standbys
     ]
     return [*(replica for _, replica in tasks), *copies]
 
 
-def _replica(
-    node: ProcessorNode, names: TopicNames, topology: Topology, partition: int, parallelism: int
-) -> ProcessorReplica:
-    dead_letters = node.on_error is OnError.DEAD_LETTER
+def _replica(processor: PipelineProcessor, pipeline: Pipeline, partition: int) -> ProcessorReplica:
     # The last tasks do not read topics that have fewer partitions.
     inputs = [
         (from_, topic)
-        for from_, topic in zip(node.from_, names.in_topics(node), strict=True)
-        if partition < topology.partitions.get(topic, parallelism)
+        for from_, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True)
+        if partition < pipeline.partitions_of(topic)
     ]
     return ProcessorReplica(
-        task=TaskId(node.id, partition),
-        type=node.type,
+        task=TaskId(processor.id, partition),
+        spec=processor.spec,
         from_=tuple(from_ for from_, _ in inputs),
-        to=node.to,
+        to=processor.to,
         in_topics=tuple(topic for _, topic in inputs),
-        out_topics=names.out_topics(node),
-        state_topics=names.states(node),
-        dead_letter_topic=names.dead_letter(node.id) if dead_letters else None,
-        on_error=node.on_error,
-        config=node.config,
-        code=node.code,
-        options=node.options,
+        out_topics=pipeline.out_topics(processor),
+        state_topics=pipeline.state_topics(processor),
+        dead_letter_topic=pipeline.dead_letter_topic(processor),
+        on_error=processor.on_error,
+        sources=processor.sources,
     )
 
 

@@ -10,6 +10,9 @@ MAX_NAME_LENGTH = 249
 NAME = f"[a-zA-Z0-9._-]{{1,{MAX_NAME_LENGTH}}}"
 """A regular expression for a name, to use in larger ones; `REFUSED_NAMES` match it too."""
 
+NAME_PATTERN = rf"^(?!\.{{1,2}}$){NAME}$"
+"""What `name_problem` accepts, for JSON Schema."""
+
 REFUSED_NAMES = (".", "..")
 
 _REFUSED_CHARACTER = re.compile(r"[^a-zA-Z0-9._-]")

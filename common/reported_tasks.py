@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from common.messages import Report
-from common.nodes import TaskId
 from common.status import TaskStatus
+from common.tasks import TaskId
 
 
 class ReportedTasks:

@@ -15,8 +15,8 @@ from typing import Any
 
 from common.errors import shorten
 from common.messages import Report
-from common.nodes import TaskId
 from common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 from common.wire import JsonObject
 
 PART_BYTES = 500_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from common.wire import JsonObject
 
 FIGURES: Mapping[str, int | None] = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.fields import Fields
+from common.keys import Section, Texts
 from common.yaml_positions import Problems
 
 FILE_FORMATS = ("parquet", "csv", "json", "orc", "avro", "text")
@@ -21,6 +22,31 @@ _DATABASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _EMBEDDED = re.compile(
     r"jdbc:(?:derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:)|sqlite:|duckdb:)"
 )
+
+_FORMATS = Texts(
+    name="formats",
+    doc="formats of files, by Spark's short names",
+    pattern=f"^{_FORMAT.pattern}$",
+    default=FILE_FORMATS,
+)
+_URLS = Texts(
+    name="urls",
+    doc='databases, as `jdbc:postgresql://host:5432/database`; a URL that ends in "/" allows all '
+    "databases of the host",
+    pattern="^jdbc:",
+)
+_DRIVERS = Texts(
+    name="drivers",
+    doc="classes that a table may name; most need not be named",
+    pattern=f"^{_CLASS.pattern}$",
+)
+_JDBC = Section(name=JDBC, doc="databases", keys=(_URLS, _DRIVERS))
+TABLES = Section(
+    name="tables",
+    doc="what lookup tables of queries may be read from, whatever pipeline.yaml says",
+    keys=(_FORMATS, _JDBC),
+)
+"""The section of config.yaml."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +80,14 @@ class TableSettings:
 
 def read_table_settings(fields: Fields, folder: Path, problems: Problems) -> TableSettings:
     """Return the settings of a config.yaml in `folder`; each mistake goes to `problems`."""
-    tables = fields.submap("tables", known=("formats", JDBC))
-    formats = FILE_FORMATS if tables.get("formats") is None else tables.texts("formats")
+    tables = fields.submap(TABLES)
+    formats = FILE_FORMATS if tables.get("formats") is None else tables.texts(_FORMATS)
     for format_ in formats:
         wrong = _format_problem(format_)
         if wrong:
             problems.add(tables.at("formats"), f'formats: "{format_}" {wrong}')
-    jdbc = tables.submap(JDBC, known=("urls", "drivers"))
-    urls, drivers = jdbc.texts("urls"), jdbc.texts("drivers")
+    jdbc = tables.submap(_JDBC)
+    urls, drivers = jdbc.texts(_URLS), jdbc.texts(_DRIVERS)
     for number, url in enumerate(urls, 1):
         wrong = _url_problem(url)
         if wrong:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from common.nodes import COUNT_STORE, SINK, SOURCE, ProcessorNode, ProcessorType, TaskId, Topology
+from common.tasks import TaskId
 
 _PROCESSORS_PREFIX = "processors_topic_"
 _KAFKA_OWN = (
@@ -37,19 +37,6 @@ class TopicNames:
         """Return the topic between two processors."""
         return self._of_job(f"{from_id}_{to_id}")
 
-    def arcs(self, topology: Topology) -> dict[str, str]:
-        """Return the topics between all processors of a pipeline, each with its reader."""
-        between = {
-            self.arc(node.id, to): to
-            for node in topology.nodes
-            for to in node.to
-            if to != SINK and to not in node.topics
-        }
-        internal = {
-            node.topics[t]: node.id for node in topology.nodes for t in node.internal_topics
-        }
-        return between | internal
-
     def internal(self, processor_id: str, topic: str) -> str:
         """Return the Kafka topic for an internal topic of a user's topology."""
         return self._of_job(f"{processor_id}_{topic}")
@@ -63,12 +50,6 @@ class TopicNames:
         if store is None:
             return self._of_job(f"state_topic_{processor_id}")
         return self._of_job(f"state_topic_{processor_id}_{store}")
-
-    def states(self, node: ProcessorNode) -> dict[str, str]:
-        """Return the state topics of a processor, by store name."""
-        if node.type is ProcessorType.COUNT:
-            return {COUNT_STORE: self.state(node.id)}
-        return {store.name: self.state(node.id, store.name) for store in node.stores}
 
     def dead_letter(self, processor_id: str) -> str:
         """Return the topic for the records that a processor rejects."""
@@ -97,35 +78,6 @@ class TopicNames:
     def heartbeat_events(self) -> str:
         """HeartbeatController to JobManager: `down` and `up`."""
         return self._of_job("heartbeat_events_topic")
-
-    def in_topics(self, node: ProcessorNode) -> tuple[str, ...]:
-        """Return the topics that a processor reads, in the order of `node.from_`."""
-        return tuple(
-            self.source if f == SOURCE else node.topics.get(f) or self.arc(f, node.id)
-            for f in node.from_
-        )
-
-    def out_topics(self, node: ProcessorNode) -> tuple[str, ...]:
-        """Return the topics that a processor writes, in the order of `node.to`."""
-        return tuple(
-            self.sink if t == SINK else node.topics.get(t) or self.arc(node.id, t) for t in node.to
-        )
-
-    def task_count(self, node: ProcessorNode, topology: Topology, parallelism: int) -> int:
-        """Return how many tasks a processor has: as many as its largest topic has partitions.
-
-        It has none if it reads by patterns and the cluster has not been asked yet.
-        """
-        topics = self.in_topics(node)
-        return max((topology.partitions.get(topic, parallelism) for topic in topics), default=0)
-
-    def tasks(self, topology: Topology, parallelism: int) -> tuple[TaskId, ...]:
-        """Return all tasks, processor by processor, partition by partition."""
-        return tuple(
-            TaskId(node.id, number)
-            for node in topology.nodes
-            for number in range(self.task_count(node, topology, parallelism))
-        )
 
     def consumer_group(self, processor_id: str) -> str:
         """Return the group to which a processor commits input offsets; nobody subscribes with it.

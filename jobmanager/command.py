@@ -26,12 +26,12 @@ def jobmanager(
 ) -> None:
     """Run the JobManager: it creates the topics and balances the pipeline over TaskManagers.
 
-    When it ends (SIGTERM, Ctrl-C) the pipeline goes on; the next JobManager adopts what runs.
+    When it ends (SIGTERM, Ctrl-C) the pipeline keeps running; the next JobManager adopts what runs.
     Exit codes: 0 stopped, 2 wrong argument, file or topic, 3 Kafka is not there, 4 another
     JobManager took over.
     """
     settings = load_config(config)
-    topology = load_pipeline(pipeline, settings)
+    loaded = load_pipeline(pipeline, settings)
     logs.configure(settings.log_format, settings.log_level, settings.modules)
     raise_limit()
-    JobManagerDaemon(settings, topology, context.obj).run()
+    JobManagerDaemon(settings, loaded, context.obj).run()

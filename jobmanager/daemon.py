@@ -28,10 +28,10 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.nodes import Topology
+from common.pipeline import Pipeline
 from common.stop_signals import StopSignals
 from common.tick import Tick
-from common.topics import control_topics, data_topics
+from common.topics import control_topics
 from jobmanager import leadership
 from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.input_watch import InputWatch
@@ -61,7 +61,7 @@ logger = structlog.get_logger()
 class JobManagerDaemon:
     """Runs one JobManager until it is asked to stop or another one takes over."""
 
-    def __init__(self, config: Config, topology: Topology, signals: StopSignals) -> None:
+    def __init__(self, config: Config, pipeline: Pipeline, signals: StopSignals) -> None:
         """Connect and create the topics.
 
         Raises `UnavailableError` if no broker answers, `ConfigError` if existing topics do
@@ -72,26 +72,27 @@ class JobManagerDaemon:
         self._names = config.topic_names
         admin = Admin(config)
         admin.check_broker()
-        topology = with_topics_of_patterns(topology, config, admin)
-        check_parallelism(topology, config, admin)
-        topology = with_partitions(topology, config, admin)
-        check_state_topics(topology, config, admin)
-        created = admin.ensure_topics((*control_topics(config), *data_topics(config, topology)))
+        pipeline = with_topics_of_patterns(pipeline, config, admin)
+        check_parallelism(pipeline, admin)
+        pipeline = with_partitions(pipeline, admin)
+        check_state_topics(pipeline, admin)
+        data_topics = pipeline.data_topics(config.replication_factor)
+        created = admin.ensure_topics((*control_topics(config), *data_topics))
         logger.info("topics are ready", created=created)
         self._codec = Codec(self._names, reads_figures=False)
         names = self._names
         topics = [names.threads_jm, names.threads_tm, names.heartbeat]
         self._reader = ControlReader(config, topics, asker=admin)
         self._reports = ReportWriter(config)
-        self._purger = ArcPurger(config, topology)
-        self._inputs = InputWatch(topology, config, admin)
+        self._purger = ArcPurger(config, pipeline)
+        self._inputs = InputWatch(pipeline, config, admin)
         self._writer: CommandWriter | None = None
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
         self._rejected = 0
         self._was_isolated = False
         self._state = JobManagerState(
-            replicas(topology, names, config.parallelism, config.num_standby_replicas),
+            replicas(pipeline, config.num_standby_replicas),
             config.tm_number,
             config.heartbeat_interval_ms,
         )
@@ -120,7 +121,7 @@ class JobManagerDaemon:
             self._inputs.stop()
             self._reports.close(1)
             self._reader.close()
-        logger.info("JobManager stopped; the pipeline goes on")
+        logger.info("JobManager stopped; the pipeline keeps running")
 
     def _log_isolation(self) -> None:
         if self._state.is_isolated is self._was_isolated:
@@ -128,10 +129,10 @@ class JobManagerDaemon:
         self._was_isolated = self._state.is_isolated
         if self._was_isolated:
             logger.warning(
-                "own heartbeats do not come back from Kafka: no TaskManager counts as down"
+                "own heartbeats are not read back from Kafka: no TaskManager is counted as down"
             )
         else:
-            logger.info("own heartbeats come back from Kafka again")
+            logger.info("own heartbeats are read back from Kafka again")
 
     def _lead(self, event: leadership.Event) -> None:
         """Carry out the commands of `Leadership`. Raises `SupersededError` if another one leads."""
@@ -143,8 +144,9 @@ class JobManagerDaemon:
                     self._write_sos(takes_over=False)
                 case StepDown(rival_epoch):
                     raise SupersededError(
-                        f"another JobManager of this job took over (epoch {rival_epoch}, this "
-                        f"one's is {self._leadership.epoch}). This one ends; the pipeline goes on."
+                        f"another JobManager of this job took over: its epoch is {rival_epoch}, "
+                        f"the epoch of this one was {self._leadership.epoch}. This process ends; "
+                        "the pipeline keeps running."
                     )
                 case SayGoodbye(epoch):
                     last = JobManagerBeat(epoch, 0, self._state.owners, leaving=True)
@@ -181,7 +183,7 @@ class JobManagerDaemon:
             message = self._codec.decode(record)
         except MalformedMessageError as error:
             self._rejected += 1
-            logger.warning("control message rejected", why=str(error), total=self._rejected)
+            logger.warning("control message rejected", reason=str(error), total=self._rejected)
             return
         match message:
             case Sos(epoch, author):
@@ -190,7 +192,7 @@ class JobManagerDaemon:
                 self._send(self._state.handle(Echoed()))
             case Threads(report) | Heartbeat(report):
                 if report.leaving and report.incarnation == self._state.live.get(report.tm_id):
-                    logger.info("TaskManager leaves", task_manager=report.tm_id)
+                    logger.info("TaskManager is leaving", task_manager=report.tm_id)
                 self._send(self._state.handle(Reported(report)))
 
     def _send(self, commands: list[Message]) -> None:
@@ -215,7 +217,7 @@ def _log(command: Message) -> None:
     match command:
         case Processors(tm_id, _, _, sequence, assign, revoke):
             logger.info(
-                "TaskManager commanded",
+                "command sent",
                 task_manager=tm_id,
                 sequence=sequence,
                 assign=[str(replica.task) for replica in assign],
@@ -227,7 +229,7 @@ def _log(command: Message) -> None:
             )
         case ReportRequest(tm_id, incarnation):
             logger.info(
-                "a full report was missed: asked for another one",
+                "a full report was missed: requested another one",
                 task_manager=tm_id,
                 incarnation=incarnation,
             )

@@ -12,7 +12,7 @@ import structlog
 from common.config import Config
 from common.errors import UnavailableError
 from common.kafka.admin import Admin
-from common.nodes import Topology
+from common.pipeline import Pipeline
 from jobmanager.patterns import matching_topics
 
 LOOK_INTERVAL_S = 60.0
@@ -26,21 +26,20 @@ class InputWatch:
     No task reads their records, and the consumer lag does not include them. Each is reported once.
     """
 
-    def __init__(self, topology: Topology, config: Config, admin: Admin) -> None:
-        """Take the topology with the topics that are read and their partition counts."""
-        self._topology = topology
+    def __init__(self, pipeline: Pipeline, config: Config, admin: Admin) -> None:
+        """Take the pipeline with the topics that are read and their partition counts."""
+        self._pipeline = pipeline
         self._config = config
         self._admin = admin
-        names = config.topic_names
-        arcs = names.arcs(topology)
+        arcs = pipeline.arcs
         self._partitions = {
-            topic: topology.partitions.get(topic, config.parallelism)
-            for node in topology.nodes
-            for topic in (*names.in_topics(node), *node.global_stores.values())
+            topic: pipeline.partitions_of(topic)
+            for processor in pipeline.processors
+            for topic in pipeline.read_topics(processor)
             if topic not in arcs
         }
         self._known = set(self._partitions)
-        self._has_patterns = any(node.patterns for node in topology.nodes)
+        self._has_patterns = any(processor.patterns for processor in pipeline.processors)
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -69,7 +68,7 @@ class InputWatch:
             self._look_for_topics()
 
     def _look_for_topics(self) -> None:
-        existing, _ = matching_topics(self._topology, self._config, self._admin)
+        existing, _ = matching_topics(self._pipeline, self._config, self._admin)
         new = sorted(set(existing) - self._known)
         if new:
             logger.warning("topics match a pattern: start the JobManager again", topics=new)

@@ -9,47 +9,47 @@ import structlog
 from common.config import Config
 from common.errors import EngineError, UnavailableError
 from common.kafka.admin import Admin
-from common.nodes import Topology
+from common.pipeline import Pipeline
 from common.topic_names import TopicNames, job_names
-from common.topics import ANY_SIZE_BYTES, control_topics, data_topics, user_topics
+from common.topics import ANY_SIZE_BYTES, control_topics
 from streams.pipeline.patterns import with_matching_topics
 
 logger = structlog.get_logger()
 
 
-def with_topics_of_patterns(topology: Topology, config: Config, admin: Admin) -> Topology:
-    """Return the topology with the topics that the patterns of sources match in Kafka now.
+def with_topics_of_patterns(pipeline: Pipeline, config: Config, admin: Admin) -> Pipeline:
+    """Return the pipeline with the topics that the patterns of sources match in Kafka now.
 
     The next JobManager finds topics that are created later. Raises `ConfigError` if nothing
     matches, and `UnavailableError` if Kafka does not answer.
     """
-    if not any(node.patterns for node in topology.nodes):
-        return topology
-    existing, of_jobs = matching_topics(topology, config, admin)
+    if not any(processor.patterns for processor in pipeline.processors):
+        return pipeline
+    existing, of_jobs = matching_topics(pipeline, config, admin)
     logger.info("topics found by patterns", read=sorted(existing), left_out=sorted(of_jobs))
-    return with_matching_topics(topology, existing, config.topic_names)
+    return with_matching_topics(pipeline, existing)
 
 
 def matching_topics(
-    topology: Topology, config: Config, admin: Admin
+    pipeline: Pipeline, config: Config, admin: Admin
 ) -> tuple[Sequence[str], Collection[str]]:
     """Return the topics that match patterns: those of users, and those to leave out.
 
     Raises `UnavailableError` if Kafka does not answer.
     """
-    patterns = [pattern for node in topology.nodes for pattern in node.patterns]
+    patterns = [pattern for processor in pipeline.processors for pattern in processor.patterns]
     topics = admin.topics()
     candidates = [topic for topic in topics if any(each.fullmatch(topic) for each in patterns)]
     jobs = [TopicNames(name, "", "") for name in {config.job_name, *job_names(topics)}]
-    of_jobs = _own(topology, config).intersection(candidates)
+    of_jobs = _own(pipeline, config).intersection(candidates)
     of_jobs |= _of_others([topic for topic in candidates if topic not in of_jobs], jobs, admin)
     return [topic for topic in candidates if topic not in of_jobs], of_jobs
 
 
-def _own(topology: Topology, config: Config) -> set[str]:
+def _own(pipeline: Pipeline, config: Config) -> set[str]:
     """Return the topics of this job, without the user's topics."""
-    specs = (*control_topics(config), *data_topics(config, topology))
-    return {spec.name for spec in specs}.difference(user_topics(config, topology))
+    specs = (*control_topics(config), *pipeline.data_topics(config.replication_factor))
+    return {spec.name for spec in specs}.difference(pipeline.user_topics)
 
 
 def _of_others(candidates: Sequence[str], jobs: Sequence[TopicNames], admin: Admin) -> set[str]:

@@ -12,7 +12,7 @@ from common.kafka.admin import Admin
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
-from common.nodes import Topology
+from common.pipeline import Pipeline
 
 PURGE_INTERVAL_S = 30.0
 _REQUEST_TIMEOUT_S = 30.0
@@ -29,16 +29,14 @@ class ArcPurger:
     brokers may be slow.
     """
 
-    def __init__(self, config: Config, topology: Topology) -> None:
+    def __init__(self, config: Config, pipeline: Pipeline) -> None:
         self._config = config
         self._admin = Admin(config)
-        names = config.topic_names
         self._arcs: dict[str, list[Partition]] = {}
         """Partitions by the consumer group that reads them."""
-        for arc, reader in names.arcs(topology).items():
-            partitions = self._arcs.setdefault(names.consumer_group(reader), [])
-            count = topology.partitions.get(arc, config.parallelism)
-            partitions += [(arc, number) for number in range(count)]
+        for arc, reader in pipeline.arcs.items():
+            partitions = self._arcs.setdefault(pipeline.names.consumer_group(reader), [])
+            partitions += [(arc, number) for number in range(pipeline.partitions_of(arc))]
         self._stopped = threading.Event()
 
     def start(self) -> None:

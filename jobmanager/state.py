@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import TypeVar
 
 from common.messages import (
     MISSED_BEATS,
@@ -17,79 +16,20 @@ from common.messages import (
     Report,
     ReportRequest,
 )
-from common.nodes import TaskId
-from common.reported_tasks import ReportedTasks
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.tick import Tick
 from jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from jobmanager.heartbeat_controller import HeartbeatController
-from jobmanager.load_balancer import balance, place_standbys
+from jobmanager.ownership import LiveTaskManager, NextCommands, OwnedTask, TaskPhase
+from jobmanager.placement import place
 
+T = TypeVar("T")
 REVOKE_TIMEOUT_BEATS = 20
 MOST_MOVES = 32
 """How many tasks a TaskManager is asked to give back at a time, to be moved to others."""
 MOST_FORMER = 1000
 """How many former TaskManager processes are remembered, to ignore their late reports."""
-
-
-class TaskPhase(StrEnum):
-    """Where a task is in its move from one owner to the next.
-
-    ::
-
-        UNASSIGNED ──▶ ASSIGNED ──▶ REVOKING ──▶ UNASSIGNED
-             ▲            │             │    (given back, owner down, or too slow)
-             └────────────┴─────────────┘    owner down
-    """
-
-    UNASSIGNED = "UNASSIGNED"
-    ASSIGNED = "ASSIGNED"
-    REVOKING = "REVOKING"
-
-
-@dataclass(slots=True)
-class _Task:
-    replica: ProcessorReplica
-    fingerprint: str
-    """The replica's fingerprint, kept because the replica computes it each time."""
-    phase: TaskPhase = TaskPhase.UNASSIGNED
-    owner: int | None = None
-    home: int | None = None
-    """The TaskManager that the balancer chose, or the last owner: it likely has the state."""
-    commanded: int = 0
-    """Sequence of the last command to the owner about this task."""
-    revoked_at_ms: int = 0
-
-
-@dataclass(slots=True)
-class _TaskManager:
-    incarnation: str
-    threads: int
-    beat: int
-    """The counter of its newest report, even of one that could not be read."""
-    sequence: int
-    """The number of the last command sent."""
-    carried_out: int
-    """The number of the last command that a report confirmed."""
-    sent_at_ms: int = 0
-    tasks: dict[TaskId, _Task] = field(default_factory=dict)
-    """The tasks that it owns."""
-    revoking: dict[TaskId, None] = field(default_factory=dict)
-    """The tasks that it was asked to give back, in this order."""
-    misplaced: dict[TaskId, None] = field(default_factory=dict)
-    """The tasks that it will be asked to give back, once it has given others back."""
-    runs: ReportedTasks = field(default_factory=ReportedTasks)
-    """The tasks that it runs, according to its reports."""
-    unexpected: dict[TaskId, int | None] = field(default_factory=dict)
-    """The tasks that it reported and has to close, and when each was last revoked."""
-
-
-@dataclass(slots=True)
-class _Batch:
-    """The content of the next command to a TaskManager; dicts serve as ordered sets."""
-
-    assign: dict[TaskId, None] = field(default_factory=dict)
-    revoke: dict[TaskId, None] = field(default_factory=dict)
 
 
 class JobManagerState:
@@ -106,12 +46,14 @@ class JobManagerState:
     def __init__(
         self, replicas: Sequence[ProcessorReplica], tm_number: int, heartbeat_interval_ms: int
     ) -> None:
-        self._tasks = {replica.task: _Task(replica, replica.fingerprint) for replica in replicas}
+        self._tasks = {
+            replica.task: OwnedTask(replica, replica.fingerprint) for replica in replicas
+        }
         self._standbys = [task_id for task_id in self._tasks if task_id.standby]
         self._tm_number = tm_number
         self._interval_ms = heartbeat_interval_ms
         self._controller = HeartbeatController(heartbeat_interval_ms)
-        self._managers: dict[int, _TaskManager] = {}
+        self._managers: dict[int, LiveTaskManager] = {}
         self._down: set[int] = set()
         self._former: dict[str, tuple[int, int]] = {}
         """Beat and sequence of former TaskManager processes, by incarnation, the latest last."""
@@ -125,7 +67,7 @@ class JobManagerState:
         """Whether a task has become free and has no place to go yet."""
         self._beat_at_ms = 0
         self._commands: list[Message] = []
-        self._batches: dict[int, _Batch] = {}
+        self._next = NextCommands()
 
     @property
     def owners(self) -> dict[TaskId, int | None]:
@@ -224,7 +166,7 @@ class JobManagerState:
         """Let a TaskManager take part, once a report shows which tasks it runs."""
         tm_id = report.tm_id
         carried_out = report.sequence if report.epoch == self._epoch else 0
-        manager = _TaskManager(report.incarnation, report.threads, -1, carried_out, carried_out)
+        manager = LiveTaskManager(report.incarnation, report.threads, -1, carried_out, carried_out)
         if not manager.runs.take(report):
             self._ask(report)
             return
@@ -237,7 +179,7 @@ class JobManagerState:
             self._down.remove(tm_id)
             self._commands.append(HeartbeatEvent(tm_id, is_up=True))
         # Answer even if there is nothing to do, so that it knows that it takes part.
-        self._batch(tm_id)
+        self._next.answer(tm_id)
         if self._settled:
             self._adopt(tm_id, manager)
             self._mark_unexpected(manager)
@@ -245,7 +187,7 @@ class JobManagerState:
         self._on_life(report, manager)
         self._look_at(report, manager)
 
-    def _take_in(self, report: Report, manager: _TaskManager) -> None:
+    def _take_in(self, report: Report, manager: LiveTaskManager) -> None:
         """Handle a report. One that cannot be read only shows that the TaskManager is alive."""
         if report.beat > manager.beat:
             self._on_life(report, manager)
@@ -254,21 +196,18 @@ class JobManagerState:
         elif not manager.runs.can_read(report):
             self._ask(report)
 
-    def _on_life(self, report: Report, manager: _TaskManager) -> None:
+    def _on_life(self, report: Report, manager: LiveTaskManager) -> None:
         self._controller.beat(report.tm_id)
         manager.beat = report.beat
 
     def _ask(self, report: Report) -> None:
         """Ask for a full report, once per heartbeat at most: the base of this one was missed."""
-        asked_ms = self._asked_ms.pop(report.incarnation, None)
+        asked_ms = self._asked_ms.get(report.incarnation)
         if asked_ms is None or self._now_ms - asked_ms >= self._interval_ms:
-            asked_ms = self._now_ms
+            _remember(self._asked_ms, report.incarnation, self._now_ms)
             self._commands.append(ReportRequest(report.tm_id, report.incarnation, self._epoch))
-        self._asked_ms[report.incarnation] = asked_ms
-        if len(self._asked_ms) > MOST_FORMER:
-            del self._asked_ms[next(iter(self._asked_ms))]
 
-    def _look_at(self, report: Report, manager: _TaskManager) -> None:
+    def _look_at(self, report: Report, manager: LiveTaskManager) -> None:
         """Compare a report with the desired state."""
         if report.epoch == self._epoch:
             manager.carried_out = max(manager.carried_out, report.sequence)
@@ -277,7 +216,7 @@ class JobManagerState:
         self._mark_unexpected(manager)
         self._reconcile(report.tm_id, manager)
 
-    def _adopt(self, tm_id: int, manager: _TaskManager) -> None:
+    def _adopt(self, tm_id: int, manager: LiveTaskManager) -> None:
         """Leave tasks that nobody else owns to the TaskManager that runs them.
 
         Failed tasks, and those whose processor changed in pipeline.yaml, start again instead.
@@ -292,7 +231,7 @@ class JobManagerState:
                 self._own(task, tm_id)
                 task.commanded = 0
 
-    def _mark_unexpected(self, manager: _TaskManager) -> None:
+    def _mark_unexpected(self, manager: LiveTaskManager) -> None:
         """Record the tasks that it has to close, until a report shows that they are closed.
 
         A TaskManager ignores the assignment of a task that it has. So a task that was not adopted,
@@ -304,7 +243,7 @@ class JobManagerState:
             if self._is_unexpected(task_id, status, manager)
         }
 
-    def _is_unexpected(self, task_id: TaskId, status: TaskStatus, manager: _TaskManager) -> bool:
+    def _is_unexpected(self, task_id: TaskId, status: TaskStatus, manager: LiveTaskManager) -> bool:
         """Whether a task has another owner, is unknown, is of another version, or has failed.
 
         A task that fails after the TaskManager came to own it is left alone.
@@ -318,10 +257,8 @@ class JobManagerState:
         """Remove a TaskManager that is down or has left, and give its tasks to others."""
         self._controller.forget(tm_id)
         manager = self._managers.pop(tm_id)
-        self._former[manager.incarnation] = (manager.beat, manager.sequence)
-        if len(self._former) > MOST_FORMER:
-            del self._former[next(iter(self._former))]
-        self._batches.pop(tm_id, None)
+        _remember(self._former, manager.incarnation, (manager.beat, manager.sequence))
+        self._next.forget(tm_id)
         self._down.add(tm_id)
         self._commands.append(HeartbeatEvent(tm_id, is_up=False))
         for task in manager.tasks.values():
@@ -335,7 +272,7 @@ class JobManagerState:
     def _rebalance(self) -> None:
         """Assign every task that has no owner, and start to move the misplaced ones."""
         self._is_rebalance_due = False
-        targets = self._targets()
+        targets = place(self._tasks, self._standbys, self._managers)
         for manager in self._managers.values():
             manager.misplaced = {}
         for task_id, task in self._tasks.items():
@@ -350,14 +287,14 @@ class JobManagerState:
         for manager in self._managers.values():
             self._move_some(manager)
 
-    def _go_on_moving(self, manager: _TaskManager) -> None:
+    def _go_on_moving(self, manager: LiveTaskManager) -> None:
         """Move more tasks now that this TaskManager may have given some back."""
         if self._is_rebalance_due:
             self._rebalance()
         else:
             self._move_some(manager)
 
-    def _move_some(self, manager: _TaskManager) -> None:
+    def _move_some(self, manager: LiveTaskManager) -> None:
         """Move misplaced tasks, `MOST_MOVES` at a time at most, so that the others run on."""
         while manager.misplaced and len(manager.revoking) < MOST_MOVES:
             task_id = next(iter(manager.misplaced))
@@ -366,57 +303,36 @@ class JobManagerState:
             if task is not None and task.phase is TaskPhase.ASSIGNED:
                 self._move(task, task.home)
 
-    def _targets(self) -> dict[TaskId, int]:
-        """Return the TaskManager for each task, and for each standby that has a place."""
-        threads = {tm_id: manager.threads for tm_id, manager in self._managers.items()}
-        homes = {}
-        for task_id, task in self._tasks.items():
-            # A task that waits to be moved stays with its owner if its target is gone.
-            is_lost = task.home not in threads and task.owner is not None
-            home = task.owner if is_lost else task.home
-            if home is not None:
-                homes[task_id] = home
-        copies: dict[TaskId, list[int]] = {}
-        for standby in self._standbys:
-            owner = self._tasks[standby].owner
-            if owner is not None:
-                copies.setdefault(standby.active, []).append(owner)
-        active = [task_id for task_id in self._tasks if not task_id.standby]
-        targets = balance(active, threads, homes, copies)
-        return targets | place_standbys(self._standbys, threads, homes, targets)
-
-    def _own(self, task: _Task, tm_id: int) -> None:
+    def _own(self, task: OwnedTask, tm_id: int) -> None:
         """Make a TaskManager the owner of a task that has none."""
         task.phase, task.owner = TaskPhase.ASSIGNED, tm_id
         self._managers[tm_id].tasks[task.replica.task] = task
 
-    def _disown(self, task: _Task) -> None:
+    def _disown(self, task: OwnedTask) -> None:
         assert task.owner is not None
         manager = self._managers[task.owner]
         del manager.tasks[task.replica.task]
         manager.revoking.pop(task.replica.task, None)
         task.phase, task.owner = TaskPhase.UNASSIGNED, None
 
-    def _assign(self, task: _Task, tm_id: int) -> None:
+    def _assign(self, task: OwnedTask, tm_id: int) -> None:
         self._own(task, tm_id)
-        self._batch(tm_id).assign[task.replica.task] = None
+        self._next.assign(tm_id, task.replica.task)
 
-    def _move(self, task: _Task, target: int | None) -> None:
+    def _move(self, task: OwnedTask, target: int | None) -> None:
         """Ask the owner to give the task back; `target`, if any, gets it when that is done."""
         assert task.owner is not None
-        batch = self._batch(task.owner)
-        if task.replica.task in batch.assign:
-            # The assignment has not been sent yet, so there is nothing to wait for.
-            del batch.assign[task.replica.task]
+        if self._next.withdraw(task.owner, task.replica.task):
+            # The owner never heard of the task, so there is nothing to wait for.
             self._disown(task)
             if target is not None:
                 self._assign(task, target)
         else:
             task.phase, task.revoked_at_ms = TaskPhase.REVOKING, self._now_ms
             self._managers[task.owner].revoking[task.replica.task] = None
-            batch.revoke[task.replica.task] = None
+            self._next.revoke(task.owner, task.replica.task)
 
-    def _reconcile(self, tm_id: int, manager: _TaskManager) -> None:
+    def _reconcile(self, tm_id: int, manager: LiveTaskManager) -> None:
         """Compare the tasks that a TaskManager runs with those that it should run."""
         for task_id, task in list(manager.tasks.items()):
             knows = manager.carried_out >= task.commanded
@@ -427,37 +343,32 @@ class JobManagerState:
                 self._free(task)
             else:
                 # The TaskManager gave it up, or the command got lost.
-                self._batch(tm_id).assign[task_id] = None
+                self._next.assign(tm_id, task_id)
         self._go_on_moving(manager)
         self._revoke_unexpected(tm_id, manager)
         if manager.carried_out < manager.sequence and self._is_overdue(manager.sent_at_ms):
             self._repeat(tm_id)
 
-    def _revoke_unexpected(self, tm_id: int, manager: _TaskManager) -> None:
+    def _revoke_unexpected(self, tm_id: int, manager: LiveTaskManager) -> None:
         """Revoke the tasks that it has to close. Those that it owns are assigned again later."""
         if manager.carried_out < manager.sequence:
             return
         for task_id, revoked_ms in sorted(manager.unexpected.items()):
             if revoked_ms is None or self._is_overdue(revoked_ms):
                 manager.unexpected[task_id] = self._now_ms
-                self._revoke(task_id, tm_id)
+                self._next.revoke(tm_id, task_id)
 
     def _repeat(self, tm_id: int) -> None:
         """Repeat all that a TaskManager should do, as its last commands were not carried out."""
-        batch, manager = self._batch(tm_id), self._managers[tm_id]
+        manager = self._managers[tm_id]
+        self._next.answer(tm_id)
         for task_id, task in manager.tasks.items():
             if task.phase is TaskPhase.REVOKING or task_id in manager.unexpected:
-                self._revoke(task_id, tm_id)
+                self._next.revoke(tm_id, task_id)
             else:
-                batch.assign[task_id] = None
+                self._next.assign(tm_id, task_id)
 
-    def _revoke(self, task_id: TaskId, tm_id: int) -> None:
-        """Have a task closed; this drops its assignment from the command, which can come later."""
-        batch = self._batch(tm_id)
-        batch.assign.pop(task_id, None)
-        batch.revoke[task_id] = None
-
-    def _free(self, task: _Task) -> None:
+    def _free(self, task: OwnedTask) -> None:
         """Take a task from its owner, which has given it back, and pass it on."""
         self._disown(task)
         if task.home in self._managers:
@@ -476,15 +387,12 @@ class JobManagerState:
                 self._free(task)
             self._go_on_moving(manager)
 
-    def _batch(self, tm_id: int) -> _Batch:
-        return self._batches.setdefault(tm_id, _Batch())
-
     def _flush(self) -> None:
-        for tm_id, batch in self._batches.items():
+        for tm_id, command in self._next.take():
             manager = self._managers[tm_id]
             manager.sequence += 1
             manager.sent_at_ms = self._now_ms
-            for task_id in (*batch.assign, *batch.revoke):
+            for task_id in (*command.assign, *command.revoke):
                 if task_id in manager.tasks:
                     manager.tasks[task_id].commanded = manager.sequence
             self._commands.append(
@@ -493,8 +401,15 @@ class JobManagerState:
                     manager.incarnation,
                     self._epoch,
                     manager.sequence,
-                    assign=tuple(self._tasks[task_id].replica for task_id in batch.assign),
-                    revoke=tuple(batch.revoke),
+                    assign=tuple(self._tasks[task_id].replica for task_id in command.assign),
+                    revoke=tuple(command.revoke),
                 )
             )
-        self._batches = {}
+
+
+def _remember(memory: dict[str, T], incarnation: str, value: T) -> None:
+    """Note something about a process; what was noted the longest ago is forgotten in the end."""
+    memory.pop(incarnation, None)
+    memory[incarnation] = value
+    if len(memory) > MOST_FORMER:
+        del memory[next(iter(memory))]

@@ -3,7 +3,7 @@
 from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes, stores
 """
 
-from common.nodes import OnError
+from common.processors import OnError
 from streams import serdes, stores
 from streams.builder import TopologyBuilder
 from streams.dsl import windows

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, Self, get_args
 
 from common.names import name_problem
+from common.specs import OffsetReset
 from streams import serdes
 from streams.engine.checks import check
 from streams.engine.node_group import GlobalStore
 from streams.engine.nodes import (
     Node,
-    OffsetReset,
     ProcessorNode,
     Sink,
     Source,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.nodes import OnError
+from common.processors import OnError
+from common.specs import DEFAULT_BUFFERED_RECORDS
 from streams.engine.arguments import require_int
 from streams.engine.record_queues import NEVER_WAIT
 from streams.errors import InvalidArgumentError
-
-DEFAULT_BUFFERED_RECORDS = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ import structlog
 
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.messages import ProcessorReplica
-from common.nodes import BUILT_IN
 from common.status import TaskState, TaskStatus
 from streams.engine.group_task import ProcessingFailedError
 from streams.engine.runtime import Call
+from streams.pipeline.kinds.registry import kind_of
 from streams.sql.spec import SparkLostError
-from streams.stores.rocksdb import (
+from streams.stores.rocksdb_directory import (
     StoreCorruptedError,
     StoreLockedError,
     StoreUnavailableError,
@@ -25,7 +25,7 @@ from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from taskmanager.standby_task import StandbyStart
 from taskmanager.task_entry import Phase
 from taskmanager.task_start import ProcessorStart, TaskStart
-from taskmanager.thread_events import DEFAULT_MAX_PROCESS_TIME_MS, Failure, FailureKind
+from taskmanager.thread_events import Failure, FailureKind
 from taskmanager.user_errors import UserCodeError
 
 LONG_CALL_S = 1.0
@@ -67,13 +67,12 @@ class AssignedTask:
     @property
     def is_inline(self) -> bool:
         """Whether the task's turns run no user code and take little of the loop's time."""
-        return bool(self.replica.task.standby) or self.replica.type in BUILT_IN
+        return bool(self.replica.task.standby) or kind_of(self.replica.spec).is_inline
 
     @property
     def max_process_time_ms(self) -> int:
         """How long one call of the task's user code may take."""
-        limit: int = self.replica.options.get("max_process_time_ms", DEFAULT_MAX_PROCESS_TIME_MS)
-        return limit
+        return self.replica.spec.max_process_time_ms
 
     @property
     def call(self) -> Call | None:

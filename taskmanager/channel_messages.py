@@ -15,9 +15,9 @@ from typing import Any
 
 from common.errors import shorten
 from common.messages import MalformedMessageError, ProcessorReplica
-from common.nodes import TaskId
 from common.reports import dump
 from common.status import TaskStatus
+from common.tasks import TaskId
 from common.wire import JsonObject
 
 _LONGEST_REASON = 200

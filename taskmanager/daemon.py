@@ -152,7 +152,9 @@ class TaskManagerDaemon:
                 message = self._codec.decode(record)
             except MalformedMessageError as error:
                 self._rejected += 1
-                self._log.warning("control message rejected", why=str(error), total=self._rejected)
+                self._log.warning(
+                    "control message rejected", reason=str(error), total=self._rejected
+                )
                 continue
             if isinstance(message, Sos | Processors | Refused | ReportRequest):
                 self._handle(message)
@@ -198,7 +200,7 @@ class TaskManagerDaemon:
                 self._log.error("PipelineThread hangs: its stacks follow", thread=thread)
                 self._channel.dump(thread)
             case KillThread(thread):
-                self._log.error("PipelineThread hangs: ended", thread=thread)
+                self._log.error("PipelineThread hangs: killed", thread=thread)
                 self._channel.kill(thread)
                 # The worker may be out of reach, or its host may be gone.
                 self._spark.cancel(thread)

@@ -13,8 +13,8 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import TaskId
 from common.status import TaskStatus
+from common.tasks import TaskId
 from common.tick import Tick
 
 

@@ -13,7 +13,7 @@ from common.config import Config
 from common.kafka.clients import Partition
 from common.kafka.offsets import FirstRecord
 from common.messages import MISSED_BEATS, ProcessorReplica
-from common.nodes import TaskId
+from common.tasks import TaskId
 
 LEAST_INTERVAL_S = 1.0
 CLOSE_LOOK_S = 10.0

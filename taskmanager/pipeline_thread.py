@@ -6,34 +6,29 @@ import faulthandler
 import os
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
 
 import structlog
 
-from common.errors import EngineError
 from common.messages import ProcessorReplica
-from common.nodes import TaskId
 from common.status import TaskStatus
+from common.tasks import TaskId
 from taskmanager import channel_messages
 from taskmanager.assigned_task import AssignedTask
-from taskmanager.background import Background, Operation, Pool
+from taskmanager.background import Background, Pool
 from taskmanager.channel import WorkerChannel
 from taskmanager.clients import Reader
-from taskmanager.running_task import RunningTask, TaskContext, Turn
+from taskmanager.running_task import RunningTask, TaskContext
 from taskmanager.shared_consumers import SharedConsumers
 from taskmanager.task import REFRESH_INTERVAL_S
 from taskmanager.task_entry import Phase
-from taskmanager.task_start import StartCancelledError, refresh_failed
+from taskmanager.task_operations import TaskOperations, attempt
 from taskmanager.thread_events import (
     AbandonCall,
     Assigned,
     Call,
     CancelStart,
-    Closed,
     CloseTask,
     Command,
-    CommitEnded,
     CommitTask,
     DependencyFailed,
     EndProcess,
@@ -47,12 +42,9 @@ from taskmanager.thread_events import (
     RestartTask,
     Revoked,
     RunTurn,
-    Started,
-    StartFailed,
     StartTask,
     StopRequested,
     ThreadTick,
-    TurnEnded,
 )
 from taskmanager.thread_state import PipelineThreadState
 
@@ -93,10 +85,9 @@ class PipelineThread:
         self._tasks: dict[TaskId, AssignedTask] = {}
         self._background = background or Background()
         self._consumers = SharedConsumers(context, self._dispose)
-        self._calling: set[TaskId] = set()
-        """The tasks that have calls of an `AsyncProcessor` in flight."""
-        self._update: Operation | None = None
-        """The update of the global stores that is in progress."""
+        self._operations = TaskOperations(
+            context, self._background, self._consumers, self._handle, self._dependency_failed
+        )
         self._events: deque[Event] = deque()
         self._is_handling = False
         self._has_ended = False
@@ -131,9 +122,9 @@ class PipelineThread:
         """Do one round of the loop."""
         if self._channel.is_lost:
             raise ConnectionError("the TaskManager's driver is gone")
-        # The driver, another thread or the brokers may have news, but the loop can only wait for
-        # one of them at a time.
-        is_busy = self._background.is_busy or bool(self._calling)
+        # Events may come from the driver, another thread or the brokers, but the loop can only wait
+        # for one of them at a time.
+        is_busy = self._background.is_busy or self._operations.has_calls
         has_room, wait_s = self._consumers.have_room, self._wait_s()
         self._read_commands(0 if is_busy or has_room else wait_s)
         if is_busy:
@@ -210,7 +201,7 @@ class PipelineThread:
             self._check(now_s)
         if now_s >= self._update_at_s:
             self._update_at_s = now_s + GLOBAL_STORES_INTERVAL_S
-            self._update_global_stores()
+            self._operations.update_global_stores()
 
     def _calls(self) -> tuple[Call, ...]:
         return tuple(
@@ -229,7 +220,7 @@ class PipelineThread:
             phase = self._state.phase(task_id)
             if phase is Phase.IDLE and task.running is not None:
                 if task.running.has_lost_connection:
-                    error = _attempt(task.running.require_connection)
+                    error = attempt(task.running.require_connection)
                     if isinstance(error, Exception):
                         self._dependency_failed(task_id, error)
                 elif task.running.needs_refresh:
@@ -238,23 +229,9 @@ class PipelineThread:
                 task.refreshed_s = now_s
                 self._handle(RefreshDue(task_id))
 
-    def _update_global_stores(self) -> None:
-        """Apply new records of global topics, so that tasks see them."""
-        stores = self._context.global_stores
-        if stores.are_used and self._update is None:
-            most = self._context.config.max_batch_records
-            self._update = self._background.submit(
-                Pool.USER, lambda: stores.update(most), self._on_updated
-            )
-
-    def _on_updated(self, failed: Any) -> None:
-        self._update = None
-        for task_id, error in failed.items():
-            if task_id in self._tasks:
-                self._dependency_failed(task_id, error)
-
     def _dependency_failed(self, task_id: TaskId, error: Exception) -> None:
-        self._handle(DependencyFailed(task_id, self._tasks[task_id].failure_of(error)))
+        if task_id in self._tasks:
+            self._handle(DependencyFailed(task_id, self._tasks[task_id].failure_of(error)))
 
     # Decisions of the core
 
@@ -278,20 +255,20 @@ class PipelineThread:
         task = self._tasks[command.task]
         match command:
             case RunTurn(budget_ms=budget_ms):
-                self._run_turn(task, budget_ms)
+                self._operations.run_turn(task, budget_ms)
             case CommitTask():
-                self._commit(task, _running(task).commit)
+                self._operations.commit(task)
             case RefreshTask():
-                self._refresh(task)
+                self._operations.refresh(task)
             case StartTask():
-                self._start(task)
+                self._operations.start(task)
             case CancelStart():
                 if task.start is not None:
                     task.start.cancel()
             case CloseTask():
-                self._close(task)
+                self._operations.close(task)
             case AbandonCall():
-                self._abandon(task)
+                self._operations.abandon(task)
             case RestartTask(reason=reason, delay_ms=delay_ms):
                 task.log.warning("task starts again", reason=reason, delay_s=delay_ms / 1000)
                 self._report_at_s = 0.0
@@ -302,114 +279,9 @@ class PipelineThread:
             case ForgetTask(reason=reason):
                 self._forget(task, reason)
             case EndProcess():
-                task.log.error("a commit never ends: the worker ends, and starts again")
+                task.log.error("a commit hangs: the worker is restarted")
                 faulthandler.dump_traceback(all_threads=True)
                 os._exit(1)
-
-    def _start(self, task: AssignedTask) -> None:
-        task_id = task.replica.task
-
-        def then(result: Any) -> None:
-            if isinstance(result, RunningTask):
-                task.running = result
-                self._consumers.add(task_id, result)
-                self._handle(Started(task_id, result.wake_in_ms()))
-            elif isinstance(result, StartCancelledError):
-                self._handle(StartFailed(task_id, None))
-            else:
-                self._handle(StartFailed(task_id, task.failure_of(result)))
-
-        def late(result: Any) -> None:
-            if isinstance(result, RunningTask):
-                result.close()
-
-        def on_call_returned() -> None:
-            if task.running is not None:
-                self._handle(Fed(task_id, True, task.running.is_at_its_end))
-
-        start = task.new_start(lambda: self._background.wake(on_call_returned))
-        pool = Pool.STANDBY_START if task_id.standby else Pool.START
-        task.operation = self._background.submit(pool, start.run, then, late)
-
-    def _run_turn(self, task: AssignedTask, budget_ms: int) -> None:
-        running = _running(task)
-
-        def turn() -> Turn:
-            return running.turn(time.monotonic() + budget_ms / 1000)
-
-        def then(result: Any) -> None:
-            is_turn = isinstance(result, Turn)
-            turn = result if is_turn else Turn(has_more=False, wants_commit=False)
-            if running.has_calls:
-                self._calling.add(task.replica.task)
-            else:
-                self._calling.discard(task.replica.task)
-            self._handle(
-                TurnEnded(
-                    task.replica.task,
-                    has_more=turn.has_more,
-                    wants_commit=turn.wants_commit,
-                    has_uncommitted=running.has_uncommitted,
-                    is_at_its_end=running.is_at_its_end,
-                    wake_in_ms=running.wake_in_ms(),
-                    failure=None if is_turn else task.failure_of(result),
-                )
-            )
-
-        if task.is_inline:
-            then(_attempt(turn))
-        else:
-            self._update_global_stores()
-            task.operation = self._background.submit(Pool.USER, turn, then, running.end_abandoned)
-
-    def _commit(self, task: AssignedTask, commit: Callable[[], None]) -> None:
-        def then(result: Any) -> None:
-            failure = task.failure_of(result) if isinstance(result, Exception) else None
-            self._handle(CommitEnded(task.replica.task, failure))
-
-        late = _running(task).end_abandoned
-        task.operation = self._background.submit(Pool.COMMIT, commit, then, late)
-
-    def _refresh(self, task: AssignedTask) -> None:
-        if task.running is not None:
-            self._commit(task, task.running.refresh)
-            return
-
-        def refresh() -> None:
-            try:
-                refresh_failed(task.replica, self._context, task.memory)
-            except EngineError as error:
-                task.log.warning("the offsets were not committed again", reason=str(error))
-
-        self._background.submit(Pool.COMMIT, refresh, lambda _: None)
-
-    def _close(self, task: AssignedTask) -> None:
-        running = _running(task)
-        self._consumers.remove(task.replica.task, running)
-        self._calling.discard(task.replica.task)
-
-        def then(_: Any) -> None:
-            task.running = None
-            self._handle(Closed(task.replica.task))
-
-        if task.is_inline:
-            then(_attempt(running.close))
-        else:
-            task.operation = self._background.submit(Pool.USER, running.close, then)
-
-    def _abandon(self, task: AssignedTask) -> None:
-        assert task.operation is not None, "user code runs in other threads only"
-        goes_on = self._background.abandon(task.operation)
-        if task.operation.pool is Pool.USER:
-            self._update = None
-        self._calling.discard(task.replica.task)
-        task.start = None  # an abandoned start must not be cancelled: its call goes on
-        if task.running is not None:
-            self._consumers.remove(task.replica.task, task.running)
-            task.running.abandon()
-            if not goes_on:
-                task.running.end_abandoned()
-            task.running = None
 
     def _forget(self, task: AssignedTask, reason: str) -> None:
         task_id = task.replica.task
@@ -437,15 +309,3 @@ class PipelineThread:
                 changed.append(status)
         self._channel.send(channel_messages.Status(tuple(changed)))
         self._context.user_errors.report()
-
-
-def _running(task: AssignedTask) -> RunningTask:
-    assert task.running is not None, f"{task.replica.task} has started"
-    return task.running
-
-
-def _attempt(action: Callable[[], Any]) -> Any:
-    try:
-        return action()
-    except Exception as error:
-        return error

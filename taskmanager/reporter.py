@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from common.messages import FULL_BEATS, Report
-from common.nodes import TaskId
 from common.status import TaskStatus
+from common.tasks import TaskId
 
 
 class Reporter:
@@ -35,7 +35,7 @@ class Reporter:
         """Return the TaskManager's next heartbeat; `everything` is its current full report."""
         self._beats += 1
         tasks = {status.task: status for status in everything.tasks}
-        news = self._news(tasks)
+        changed = self._changed_statuses(tasks)
         self._sent = tasks
         # With that many changes, a full report is no longer than one that adds to the last one.
         if self._base is None or now_ms >= self._full_at_ms or len(self._changed) > len(tasks):
@@ -46,7 +46,7 @@ class Reporter:
             everything,
             beat=self._beats,
             base=self._base,
-            tasks=tuple([s for t, s in tasks.items() if t in news or t in self._changed]),
+            tasks=tuple([s for t, s in tasks.items() if t in changed or t in self._changed]),
             closed=tuple([task for task in self._changed if task not in tasks]),
         )
 
@@ -56,19 +56,19 @@ class Reporter:
         self.require_full()
         return replace(everything, beat=self._beats)
 
-    def _news(self, tasks: dict[TaskId, TaskStatus]) -> set[TaskId]:
+    def _changed_statuses(self, tasks: dict[TaskId, TaskStatus]) -> set[TaskId]:
         """Return the tasks with a new status; record the changes that the JobManager acts on."""
-        news = set()
+        changed = set()
         for task, status in tasks.items():
             before = self._sent.get(task)
             if before is None or before != status:
-                news.add(task)
+                changed.add(task)
                 if before is None or _acted_on(before) != _acted_on(status):
                     self._changed[task] = None
         for task in self._sent:
             if task not in tasks:
                 self._changed[task] = None
-        return news
+        return changed
 
 
 def _acted_on(status: TaskStatus) -> object:

@@ -11,7 +11,7 @@ from common.kafka.clients import Partition
 from common.record_batch import RecordBatch
 from common.status import TaskState
 from streams.engine.event_loop import EventLoop
-from streams.engine.group_task import Figures
+from streams.engine.figures import Figures
 from streams.engine.recent import RecentCount
 from streams.engine.runtime import Call
 from streams.stores.resources import StoreResources

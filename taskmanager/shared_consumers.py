@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from common.kafka.clients import Partition
-from common.nodes import TaskId
 from common.record_batch import RecordBatch
+from common.tasks import TaskId
 from taskmanager.clients import Reader
 from taskmanager.running_task import RunningTask, TaskContext
 

@@ -13,7 +13,7 @@ import structlog
 from pyspark import TaskContext
 
 from common.config import Config
-from common.nodes import TaskId
+from common.tasks import TaskId
 from streams.engine.user_code import UserCode
 from streams.sql.queries import SparkQueries
 from streams.sql.start import ship_code, start_spark

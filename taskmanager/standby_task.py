@@ -108,5 +108,5 @@ class StandbyTask(RunningTask):
             for (topic, _), position in self.read.items():
                 self._stores.follow(topic, {}, position)
         except Exception as error:  # a damaged store, or a full disk
-            self._log.warning("standby forgets its last position", reason=str(error))
+            self._log.warning("the last position of a standby was not saved", reason=str(error))
         self._stores.close()

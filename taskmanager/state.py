@@ -14,8 +14,8 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 from common.tick import Tick
 from taskmanager.events import (
     AssignTask,

@@ -11,13 +11,14 @@ from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
-from common.nodes import BUILT_IN
 from common.record_batch import RecordBatch
 from common.status import TaskState
-from streams.engine.group_task import Figures, GroupTask, ProcessingFailedError, Step
+from streams.engine.figures import Figures
+from streams.engine.group_task import GroupTask, ProcessingFailedError, Step
 from streams.engine.outputs import OutputColumns, described
 from streams.engine.runtime import Call
 from streams.engine.user_errors import reason
+from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.units import settings_of
 from taskmanager.clients import Brokers, TransactionalProducer
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory, Turn
@@ -100,7 +101,7 @@ class Task(RunningTask):
         self._stores = stores
         self._nodes = nodes
         self._group_metadata = group_metadata
-        self._sends_early = replica.type in BUILT_IN
+        self._sends_early = kind_of(replica.spec).is_inline
         self._positions = positions
         """The positions that the open transaction commits."""
         self._figures = Figures()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from taskmanager.thread_events import Failure
 
 BACKOFF_RESET_MS = 60_000

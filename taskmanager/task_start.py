@@ -14,11 +14,12 @@ from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
-from common.nodes import OnError
+from common.processors import OnError
 from common.status import TaskState
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import NodeGroup
 from streams.engine.runtime import Call
+from streams.engine.task_environment import TaskEnvironment
 from streams.engine.user_code import UserCode
 from streams.engine.user_errors import reason
 from streams.errors import StreamsError, SupplierError
@@ -202,16 +203,18 @@ class ProcessorStart(TaskStart):
                 group,
                 list(positions),
                 settings_of(replica),
-                application_id=self._context.config.job_name or "",
-                task_id=str(replica.task),
-                number=replica.task.partition,
-                stores=stores.stores,
-                output_topics=OutputTopics(producer, self._context.clients.brokers),
-                clock_ms=wall_clock_ms,
+                TaskEnvironment(
+                    application_id=self._context.config.job_name or "",
+                    task_id=str(replica.task),
+                    number=replica.task.partition,
+                    stores=stores.stores,
+                    output_topics=OutputTopics(producer, self._context.clients.brokers),
+                    clock_ms=wall_clock_ms,
+                    global_stores=global_stores,
+                    loop=self._context.event_loop,
+                    wake=self._wake,
+                ),
                 times={partition: at.time_ms for partition, at in positions.items()},
-                global_stores=global_stores,
-                loop=self._context.event_loop,
-                wake=self._wake,
                 on_user_error=self._note_user_error,
             )
 

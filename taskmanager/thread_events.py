@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from common.nodes import TaskId
-
-DEFAULT_MAX_PROCESS_TIME_MS = 300_000
-"""The limit for one call of user code, unless its processor sets another one."""
+from common.specs import DEFAULT_MAX_PROCESS_TIME_MS
+from common.tasks import TaskId
 
 
 class FailureKind(Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from common.messages import MISSED_BEATS
-from common.nodes import TaskId
+from common.tasks import TaskId
 from taskmanager.task_entry import Phase, Release, TaskEntry
 from taskmanager.thread_events import (
     AbandonCall,
@@ -163,7 +163,7 @@ class PipelineThreadState:
         silent_ms = tick.now_ms - tick.heard_ms
         if silent_ms > self._lease_ms:
             # By now, the JobManager has given the tasks to other owners, who have fenced these.
-            lost = Release(f"the lease ran out: no sign of the driver for {silent_ms} ms", False)
+            lost = Release(f"the lease expired: no sign of the driver for {silent_ms} ms", False)
             for entry in list(self._entries.values()):
                 self._release(entry, lost)
         self._passed_ms += passed_ms

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from streams.engine.user_errors import Explanation
 from streams.engine.user_frames import UserFrame, class_name
 

@@ -18,7 +18,7 @@ from admin.signals import Signals
 from common.config import Config, load_config
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row, read_committed
-from common.nodes import Topology
+from common.pipeline import Pipeline
 from streams.pipeline.load import load_pipeline
 
 START_TIMEOUT_S = 120.0
@@ -66,7 +66,7 @@ class Engine:
     def write_pipeline(self, pipeline: str) -> None:
         """Write pipeline.yaml, for the JobManagers that start from now on."""
         self._pipeline_file.write_text(pipeline)
-        self.topology: Topology = load_pipeline(self._pipeline_file, self.config)
+        self.pipeline: Pipeline = load_pipeline(self._pipeline_file, self.config)
 
     def start_job_manager(self, environment: Mapping[str, str] | None = None) -> Daemon:
         """Start `jobmanager`; `environment` adds to this process's."""

@@ -29,8 +29,10 @@ from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.offsets import Offsets
 from common.messages import ProcessorReplica
-from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
+from common.processors import OnError
+from common.specs import COUNT_STORE, ProcessorSpec
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.topics import TopicSpec
 from streams.engine.group_task import ProcessingFailedError
 from taskmanager import channel_messages
@@ -125,18 +127,16 @@ class Job:
             time.sleep(0.01)
 
     def replica(
-        self, type_: ProcessorType, on_error: OnError = OnError.FAIL, partition: int = 0
+        self, spec: ProcessorSpec, on_error: OnError = OnError.FAIL, partition: int = 0
     ) -> ProcessorReplica:
         return ProcessorReplica(
             task=TaskId("P", partition),
-            type=type_,
+            spec=spec,
             from_=("source",),
             to=("sink",),
             in_topics=(self.config.source_topic,),
             out_topics=(self.config.sink_topic,),
-            state_topics={COUNT_STORE: self.names.state("P")}
-            if type_ is ProcessorType.COUNT
-            else {},
+            state_topics={COUNT_STORE: self.names.state("P")} if spec.sole_store else {},
             dead_letter_topic=self.names.dead_letter("P"),
             on_error=on_error,
         )

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from admin.cluster_status import ClusterStatus, Presence
 from admin.status import notes, task_managers_table, tasks_table
-from common.nodes import TaskId
+from common.tasks import TaskId
 
 _LINE_INTERVAL_S = 1.0
 _LIVE_INTERVAL_S = 0.2

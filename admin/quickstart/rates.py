@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from admin.cluster_status import ClusterStatus
-from common.nodes import TaskId
+from common.tasks import TaskId
 
 
 class Rate:

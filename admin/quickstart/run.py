@@ -14,18 +14,19 @@ from admin.broker.local_cluster import LocalCluster
 from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
 from admin.daemons import Daemon, command_path
-from admin.init import sample
 from admin.quickstart import outage
 from admin.quickstart.display import Display
 from admin.quickstart.flights import Flights, fetch_flights, read_flights
 from admin.quickstart.flow import LOAD_S, Flow
 from admin.quickstart.report import report
 from admin.quickstart.verdict import OutRecord, Verdict, expect, judge
+from admin.samples import sample
 from admin.signals import Signals
 from common.config import Config, load_config
 from common.errors import UnavailableError
 from common.kafka.bulk import read_committed
-from common.nodes import OnError, TaskId, Topology
+from common.pipeline import Pipeline
+from common.tasks import TaskId
 from streams.pipeline.load import load_pipeline
 
 TASK_MANAGERS = 2
@@ -61,7 +62,7 @@ class _Cluster:
     """The files and processes of a run."""
 
     config: Config
-    topology: Topology
+    pipeline: Pipeline
     job_manager: Daemon
     task_managers: Sequence[Daemon]
 
@@ -183,7 +184,7 @@ def _flow(
     def kill(status: ClusterStatus) -> None:
         nonlocal killed_at_s
         if options.kill:
-            victim = cluster.task_managers[_owner_of_state(cluster.topology, status)]
+            victim = cluster.task_managers[_owner_of_state(cluster.pipeline, status)]
             victim.kill()
             killed_at_s = time.monotonic()
             display.event(f"$ kill -9 {victim.pid}    # {victim.name}", "bold red")
@@ -202,9 +203,9 @@ def _wait_until_all_run(watcher: ClusterWatcher, cluster: _Cluster) -> None:
         watcher.read(_POLL_S)
 
 
-def _owner_of_state(topology: Topology, status: ClusterStatus) -> int:
+def _owner_of_state(pipeline: Pipeline, status: ClusterStatus) -> int:
     """Return a TaskManager with a store, which the next owner of its tasks must restore."""
-    stateful = {TaskId(node.id, 0) for node in topology.nodes if node.is_stateful}
+    stateful = {TaskId(each.id, 0) for each in pipeline.processors if each.is_stateful}
     owners = (info.owner for info in status.tasks if info.task in stateful)
     return next((owner for owner in owners if owner is not None), 0)
 
@@ -236,9 +237,9 @@ def _end(daemons: Sequence[Daemon]) -> None:
 
 
 def _judge(cluster: _Cluster, flights: Flights) -> Verdict:
-    names, nodes = cluster.config.topic_names, cluster.topology.nodes
-    dead = [names.dead_letter(node.id) for node in nodes if node.on_error is OnError.DEAD_LETTER]
-    outputs = _read(cluster.config, names.sink)
+    pipeline = cluster.pipeline
+    dead = [topic for each in pipeline.processors if (topic := pipeline.dead_letter_topic(each))]
+    outputs = _read(cluster.config, pipeline.names.sink)
     letters = [record for topic in dead for record in _read(cluster.config, topic)]
     return judge(flights.outcomes, outputs, letters)
 

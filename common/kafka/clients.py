@@ -53,8 +53,8 @@ _PROMPT_S = 2.0
 _ABOUT_CONNECTIONS = ("FAIL", "ERROR", "REQTMOUT")
 _RIGHT = "a right is missing: grant it, then start the JobManager again"
 _OFFSET = (
-    "the offset to go on at is not in the topic: its record was deleted before it was processed, "
-    "or the topic has lost its end"
+    "the offset to continue from is not in the topic: its record was deleted before it was "
+    "processed, or the topic has lost its end"
 )
 # Hints on what to do, where the error itself gives none.
 _NON_RETRIABLE = {

@@ -11,9 +11,9 @@ from common.config import Config, load_config
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.messages import ProcessorReplica, replicas
-from common.nodes import OnError, ProcessorNode, Topology
-from common.topic_names import TopicNames
-from common.topics import TopicSpec, data_topics
+from common.pipeline import Pipeline
+from common.processors import PipelineProcessor
+from common.topics import TopicSpec
 from streams.backfill.files import find_files
 from streams.backfill.places import (
     Files,
@@ -37,7 +37,7 @@ class Plan:
     """
 
     config: Config
-    topology: Topology
+    pipeline: Pipeline
     sources: Mapping[str, Where]
     files: Mapping[str, Sequence[Path]]
     stages: Sequence[Sequence[ProcessorReplica]]
@@ -49,7 +49,7 @@ class Plan:
 
     def num_partitions(self, topic: str) -> int:
         """Return how many partitions a topic of the pipeline has."""
-        return self.topology.partitions.get(topic, self.config.parallelism)
+        return self.pipeline.partitions_of(topic)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -69,22 +69,21 @@ class Plan:
         return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
 
-def make_plan(config: Path, pipeline: Path, from_: Sequence[str], to: str) -> Plan:
+def make_plan(config: Path, file: Path, from_: Sequence[str], to: str) -> Plan:
     """Read the files and the arguments; asks Kafka only if a topic is read or written.
 
     Raises `ConfigError` for mistakes, and `UnavailableError` if Kafka is needed and not reachable.
     """
     settings = load_config(config)
-    topology = load_pipeline(pipeline, settings)
-    names = settings.topic_names
-    patterns = [pattern for node in topology.nodes for pattern in node.patterns]
+    pipeline = load_pipeline(file, settings)
+    patterns = [pattern for each in pipeline.processors for pattern in each.patterns]
     sources = read_sources(
         from_,
-        _sources_of(topology, names),
+        _sources_of(pipeline),
         lambda topic: any(pattern.fullmatch(topic) for pattern in patterns),
     )
-    topology = with_matching_topics(topology, sources, names)
-    missing = sorted({*_sources_of(topology, names).values()} - sources.keys())
+    pipeline = with_matching_topics(pipeline, sources)
+    missing = sorted({*_sources_of(pipeline).values()} - sources.keys())
     if missing:
         raise ConfigError(
             f"the pipeline also reads {', '.join(missing)}: say where their records are, as "
@@ -98,54 +97,52 @@ def make_plan(config: Path, pipeline: Path, from_: Sequence[str], to: str) -> Pl
             raise ConfigError(
                 f"--to {target} is in, or around, {where.path}, which is read: move one"
             )
-    arcs = names.arcs(topology)
-    results = _results(topology, names, arcs)
-    target_topics = {} if isinstance(target, Path) else _renamed(topology, names, target, results)
+    results = _results(pipeline)
+    target_topics = {} if isinstance(target, Path) else _renamed(pipeline, target, results)
     counts = _counts_in_kafka(settings, sources, target_topics)
-    topology = with_counts(topology, settings, counts)
+    pipeline = with_counts(pipeline, counts)
     return Plan(
         config=settings,
-        topology=topology,
+        pipeline=pipeline,
         sources=sources,
         files={
             topic: find_files(where.path)
             for topic, where in sources.items()
             if isinstance(where, Files)
         },
-        stages=_stages(topology, names, settings),
-        arcs=arcs,
+        stages=_stages(pipeline),
+        arcs=pipeline.arcs,
         results=results,
         target=target,
         target_topics=target_topics,
     )
 
 
-def _sources_of(topology: Topology, names: TopicNames) -> dict[str, str]:
+def _sources_of(pipeline: Pipeline) -> dict[str, str]:
     """Return the topics that nothing in the pipeline writes, by source name and by topic name."""
-    written = {topic for node in topology.nodes for topic in _written(node, names)}
+    written = {topic for each in pipeline.processors for topic in _written(each, pipeline)}
     found: dict[str, str] = {}
-    for node in topology.nodes:
-        read = zip(node.from_, names.in_topics(node), strict=True)
+    for each in pipeline.processors:
+        read = zip(each.from_, pipeline.in_topics(each), strict=True)
         found |= {name: topic for name, topic in read if topic not in written}
-        found |= {t: t for t in node.global_stores.values() if t not in written}
+        found |= {t: t for t in each.global_stores.values() if t not in written}
     return found | {topic: topic for topic in found.values()}
 
 
-def _written(node: ProcessorNode, names: TopicNames) -> tuple[str, ...]:
-    dead = (names.dead_letter(node.id),) if node.on_error is OnError.DEAD_LETTER else ()
-    return (*names.out_topics(node), *dead)
+def _written(processor: PipelineProcessor, pipeline: Pipeline) -> tuple[str, ...]:
+    dead = pipeline.dead_letter_topic(processor)
+    return (*pipeline.out_topics(processor), *([dead] if dead else ()))
 
 
-def _results(topology: Topology, names: TopicNames, arcs: Collection[str]) -> tuple[str, ...]:
-    written = (topic for node in topology.nodes for topic in _written(node, names))
+def _results(pipeline: Pipeline) -> tuple[str, ...]:
+    arcs = pipeline.arcs
+    written = (topic for each in pipeline.processors for topic in _written(each, pipeline))
     return tuple(dict.fromkeys(topic for topic in written if topic not in arcs))
 
 
-def _renamed(
-    topology: Topology, names: TopicNames, target: str, results: Sequence[str]
-) -> dict[str, str]:
+def _renamed(pipeline: Pipeline, target: str, results: Sequence[str]) -> dict[str, str]:
     """Return the results' names in Kafka: dead letters keep theirs, the only sink is `target`."""
-    dead = {names.dead_letter(node.id) for node in topology.nodes}
+    dead = {pipeline.dead_letter_topic(each) for each in pipeline.processors}
     sinks = [topic for topic in results if topic not in dead]
     if len(sinks) != 1:
         raise ConfigError(
@@ -177,27 +174,27 @@ def _counts_in_kafka(
 
 def target_specs(plan: Plan) -> list[TopicSpec]:
     """Return the topics that results go to, under their names in Kafka."""
-    specs = {spec.name: spec for spec in data_topics(plan.config, plan.topology)}
+    specs = {spec.name: spec for spec in plan.pipeline.data_topics(plan.config.replication_factor)}
     return [replace(specs[topic], name=name) for topic, name in plan.target_topics.items()]
 
 
-def _stages(topology: Topology, names: TopicNames, config: Config) -> list[list[ProcessorReplica]]:
+def _stages(pipeline: Pipeline) -> list[list[ProcessorReplica]]:
     by_id: dict[str, list[ProcessorReplica]] = {}
-    for replica in replicas(topology, names, config.parallelism):
+    for replica in replicas(pipeline):
         by_id.setdefault(replica.name, []).append(replica)
-    return [by_id[node.id] for node in _in_order(topology.nodes, names)]
+    return [by_id[each.id] for each in _in_order(pipeline)]
 
 
-def _in_order(nodes: Sequence[ProcessorNode], names: TopicNames) -> list[ProcessorNode]:
+def _in_order(pipeline: Pipeline) -> list[PipelineProcessor]:
     """Return the processors in an order in which a topic's writers come before its readers."""
-    reads = {node.id: {*names.in_topics(node), *node.global_stores.values()} for node in nodes}
-    waiting, ordered = list(nodes), []
+    reads = {each.id: {*pipeline.read_topics(each)} for each in pipeline.processors}
+    waiting, ordered = list(pipeline.processors), []
     while waiting:
-        unwritten = {topic for node in waiting for topic in _written(node, names)}
-        ready = [node for node in waiting if not reads[node.id] & unwritten]
+        unwritten = {topic for each in waiting for topic in _written(each, pipeline)}
+        ready = [each for each in waiting if not reads[each.id] & unwritten]
         if not ready:
             raise ConfigError(
-                f"{', '.join(node.id for node in waiting)} read what they write, directly or by "
+                f"{', '.join(each.id for each in waiting)} read what they write, directly or by "
                 "others: a backfill takes one processor after the other, and cannot run a circle"
             )
         ordered.append(ready[0])

@@ -26,7 +26,6 @@ from common.config import Config
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.messages import ProcessorReplica
-from common.nodes import ON_SPARK
 from streams.backfill import tasks as bounded
 from streams.backfill.files import ReadFile, chunks_of
 from streams.backfill.kafka import ReadPartition, WritePartition
@@ -37,6 +36,7 @@ from streams.backfill.results import WriteFile
 from streams.backfill.stage import Input, StageTask, Topics
 from streams.backfill.tasks import BackfillTask, Done, Failed, Workspace
 from streams.backfill.work import Work, opened
+from streams.pipeline.kinds.registry import kind_of
 from streams.sql.spec import Queries
 
 _LOOK_INTERVAL_S = 0.25
@@ -170,7 +170,7 @@ class _Backfill:
     def run(self) -> Result:
         read = self._read()
         limits = self._prepare_target()
-        topics = Topics(self._plan.config.parallelism, self._plan.topology.partitions, limits)
+        topics = Topics(self._plan.config.parallelism, self._plan.pipeline.partitions, limits)
         totals = Done()
         for stage in self._plan.stages:
             for done in self._process(stage, topics):
@@ -221,7 +221,7 @@ class _Backfill:
         name = stage[0].name
         followed = {
             topic: tuple(self._input(topic, n) for n in range(topics.num_partitions(topic)))
-            for topic in stage[0].options.get("globals", {}).values()
+            for topic in stage[0].spec.global_stores.values()
         }
         tasks = [
             StageTask(
@@ -239,7 +239,7 @@ class _Backfill:
         ]
         inputs = {topic for replica in stage for topic in replica.in_topics}
         total = sum(self._written.get(topic, 0) for topic in inputs)
-        if stage[0].type in ON_SPARK:
+        if kind_of(stage[0].spec).needs_spark:
             queries = self._jobs.queries()
             here = [_Here(task, queries, self._stopping) for task in tasks]
             return self._do(name, here, total)

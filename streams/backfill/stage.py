@@ -17,6 +17,7 @@ from streams.engine.global_task import GlobalTask
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.record_queues import Partition
+from streams.engine.task_environment import TaskEnvironment
 from streams.engine.user_code import UserCode
 from streams.group_settings import GroupSettings
 from streams.pipeline.units import group_of, settings_of
@@ -131,13 +132,15 @@ class StageTask:
             group,
             list(readers),
             self._settings(),
-            application_id=self.config.job_name or "",
-            task_id=str(self.replica.task),
-            number=number,
-            stores=stores,
-            output_topics=self.topics,
-            clock_ms=lambda: self.now_ms,
-            global_stores={name: follower.view for name, follower in followers.items()},
+            TaskEnvironment(
+                application_id=self.config.job_name or "",
+                task_id=str(self.replica.task),
+                number=number,
+                stores=stores,
+                output_topics=self.topics,
+                clock_ms=lambda: self.now_ms,
+                global_stores={name: follower.view for name, follower in followers.items()},
+            ),
         )
         done, runs = Done(), SortedRuns(workspace.path)
         writer = OutputWriter(runs, self.topics.num_partitions)

@@ -78,8 +78,8 @@ class CogroupedStream(Generic[T]):
     ) -> WindowedCogroupedStream[T]:
         """Group the records by window as well; see `GroupedStream.windowed_by`.
 
-        Each stream has a time of its own, by which its records are late. So there is no moment at
-        which a window closes for all of them: results come with each record.
+        All streams have one stream time, by which their records are late. Results come with each
+        record.
         """
         check_windows(windows, Emit.ON_WINDOW_UPDATE, late_to)
         return WindowedCogroupedStream(self._table, self._groups, windows, late_to)
@@ -124,7 +124,7 @@ class WindowedCogroupedStream(Generic[T]):
         for number, (step, adder) in enumerate(steps):
             functions = AggregateFunctions(initializer, adder, None, merger)
             aggregate = WindowedAggregate(
-                name, "aggregate", functions, self._windows, part=str(number)
+                name, "aggregate", functions, self._windows, is_shared=True
             )
             make = kind.make(first.key_serde)
             parts.append(

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
+from common.specs import OffsetReset
 from streams import serdes
 from streams.dsl.compiler import Compiler
 from streams.dsl.global_table import GlobalTable, ReadGlobally
 from streams.dsl.graph import Graph, Step
 from streams.dsl.streams_and_tables import Stream, Table, fill_table
 from streams.dsl.topics import ReadTopics
-from streams.engine.nodes import OffsetReset
 from streams.errors import TopologyError
 from streams.serdes import Serde
 from streams.stores import StoreBuilder

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from common.specs import OffsetReset
 from streams.dsl.graph import Compiling, Operation, Step
-from streams.engine.nodes import OffsetReset, TopicChooser
+from streams.engine.nodes import TopicChooser
 from streams.partitioning import PartitionFunction, StreamPartitioner
 from streams.serdes import Serde
 from streams.timestamps import ExtractorFunction, TimestampExtractor
@@ -19,6 +20,7 @@ class ReadTopics(Operation):
     """Reads topics, or all topics that match a pattern."""
 
     verb = "stream"
+    keeps_batches = True
 
     topics: tuple[str, ...] | re.Pattern[str]
     timestamp_extractor: TimestampExtractor | ExtractorFunction
@@ -44,6 +46,7 @@ class WriteTopic(Operation):
     """Writes a stream to a topic."""
 
     verb = "to"
+    keeps_batches = True
 
     topic: str | TopicChooser
     partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None
@@ -70,6 +73,7 @@ class Repartition(Operation):
     """
 
     verb = "repartition"
+    keeps_batches = True
     begins_group = True
 
     partitions: int | None = None

@@ -40,8 +40,8 @@ class WindowedAggregate:
     functions: AggregateFunctions
     windows: Windows
     emit: Emit = Emit.ON_WINDOW_UPDATE
-    part: str = "0"
-    """Tells processors apart that share the store, in a cogroup."""
+    is_shared: bool = False
+    """Whether several processors share the store and the time, in a cogroup."""
     sends_old: bool = False
     results: str | None = None
     """The child that gets the results, if another one gets late records."""
@@ -64,7 +64,9 @@ class WindowAggregator(Processor, ABC):
         name = self.aggregate.name
         self.open_store(context.get_state_store(name))
         self.time = WindowTime(
-            context.get_state_store(times_store_name(name)), self.aggregate.part, self.forget
+            context.get_state_store(times_store_name(name)),
+            is_shared=self.aggregate.is_shared,
+            on_undo=self.forget,
         )
         self._seen_at_ms = context.current_system_time
         idle_ms = self.aggregate.windows.close_after_idle_ms

@@ -1,16 +1,51 @@
-"""The headers of a dead letter: what was wrong with the record, and where it failed."""
+"""Dead letters: rejected records with headers that say what was wrong, and where it failed."""
 
 from __future__ import annotations
 
-from common.record_batch import RecordBatch
+from common.record_batch import OutputRecord, RecordBatch
+from common.record_size import record_size
+from common.suggest import counted
+from streams.engine.outputs import OutputTopics
 from streams.engine.running import RecordTooLargeError
 from streams.engine.user_errors import Explanation
 from streams.processor import RecordRejectedError
 
-STACKTRACE = "__streams.errors.stacktrace"
+_STACKTRACE = "__streams.errors.stacktrace"
 
 
-def error_headers(
+def dead_letter(
+    batch: RecordBatch,
+    index: int,
+    explained: Explanation,
+    source: str,
+    topic: str,
+    output_topics: OutputTopics,
+) -> OutputRecord | str:
+    """Return a rejected record as an output for the dead letter `topic`, or why it cannot be one.
+
+    A record that only fits without its stack trace goes without it.
+    """
+    key, value = batch.keys[index], batch.values[index]
+    headers = [
+        *((batch.headers[index] if batch.headers else None) or []),
+        *_error_headers(batch, index, explained, source),
+    ]
+    limit = output_topics.size_limit(topic)
+    size = record_size(key, value, headers)
+    if size > limit and headers[-1][0] == _STACKTRACE:
+        del headers[-1]
+        size = record_size(key, value, headers)
+    if size > limit:
+        return (
+            f"and as a dead letter it is larger than the {counted(limit, 'byte')} that topic "
+            f"{topic} takes (max.message.bytes)"
+        )
+    # Inputs may have more partitions than the dead letter topic.
+    partition = -1 if key is not None else batch.partition % output_topics.num_partitions(topic)
+    return topic, key, value, partition, batch.timestamps[index], headers
+
+
+def _error_headers(
     batch: RecordBatch, index: int, explained: Explanation, source: str
 ) -> list[tuple[str, bytes | None]]:
     """Return the headers of KIP-1034, as Kafka Streams writes them to its dead letter queues.
@@ -29,7 +64,7 @@ def error_headers(
         ("__streams.errors.processor", (source if node is None else node.name).encode()),
     ]
     if trace.user_entries:
-        headers.append((STACKTRACE, trace.text.encode(errors="backslashreplace")))
+        headers.append((_STACKTRACE, trace.text.encode(errors="backslashreplace")))
     return headers
 
 

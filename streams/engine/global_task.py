@@ -11,6 +11,7 @@ from streams.engine.group_task import GroupTask
 from streams.engine.node_group import GlobalStore
 from streams.engine.outputs import Dropped
 from streams.engine.record_queues import Partition
+from streams.engine.task_environment import TaskEnvironment
 from streams.group_settings import GroupSettings
 from streams.stores.bytes_store import BytesStore
 from streams.stores.read_only import ReadOnlyBytes
@@ -45,12 +46,14 @@ class GlobalTask:
             partitions,
             # Records of different partitions usually have different keys.
             GroupSettings(takes_inputs_as_they_come=True),
-            application_id=application_id,
-            task_id=f"{store.source.name}_global",
-            number=0,
-            stores={store.store.name: bytes_store},
-            output_topics=_NoTopics(),
-            clock_ms=clock_ms,
+            TaskEnvironment(
+                application_id=application_id,
+                task_id=f"{store.source.name}_global",
+                number=0,
+                stores={store.store.name: bytes_store},
+                output_topics=_NoTopics(),
+                clock_ms=clock_ms,
+            ),
         )
 
     def add(self, batch: RecordBatch) -> None:

@@ -5,31 +5,26 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
 from common.errors import EngineError, PipelineError
-from common.nodes import OnError
+from common.processors import OnError
 from common.record_batch import OutputRecord, RecordBatch
-from common.record_size import record_size
-from common.suggest import counted
-from streams.engine.async_calls import Entry
-from streams.engine.dead_letters import STACKTRACE, error_headers
-from streams.engine.event_loop import EventLoop
+from streams.engine.dead_letters import dead_letter
+from streams.engine.figures import Figures
 from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import Dropped, OutputColumns, OutputTopics
+from streams.engine.outputs import Dropped, OutputColumns
 from streams.engine.record_accumulator import RecordAccumulator
 from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
-from streams.engine.running import RunningSource
 from streams.engine.runtime import Call, GroupRuntime, Rejection
+from streams.engine.task_environment import TaskEnvironment
 from streams.engine.task_time import TaskTime
 from streams.engine.timestamp_extraction import timed
 from streams.engine.user_errors import Explanation, reason
 from streams.group_settings import GroupSettings
 from streams.processor import RecordRejectedError
 from streams.punctuation import PunctuationType
-from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import INVALID_TIMESTAMP
 
 _ACCUMULATING_MS = 5
@@ -47,37 +42,6 @@ class ProcessingFailedError(Exception):
     def __init__(self, reason: str, error: Exception) -> None:
         super().__init__(reason)
         self.error = error
-
-
-@dataclass(slots=True)
-class Figures:
-    """Counts of what was done to records."""
-
-    records_in: int = 0
-    records_out: int = 0
-    skipped: int = 0
-    dead_letters: int = 0
-    dropped: Counter[Dropped] = field(default_factory=Counter)
-    enforced: int = 0
-
-    @property
-    def dropped_by_reason(self) -> dict[str, int]:
-        """How many records were dropped, by reason, in alphabetical order."""
-        counts: Counter[str] = Counter()
-        for dropped, count in self.dropped.items():
-            counts[dropped.reason] += count
-        return dict(sorted(counts.items()))
-
-    def __add__(self, other: Figures) -> Figures:
-        """Return the sums."""
-        return Figures(
-            self.records_in + other.records_in,
-            self.records_out + other.records_out,
-            self.skipped + other.skipped,
-            self.dead_letters + other.dead_letters,
-            self.dropped + other.dropped,
-            self.enforced + other.enforced,
-        )
 
 
 class Step(NamedTuple):
@@ -102,17 +66,9 @@ class GroupTask:
         group: NodeGroup,
         partitions: Sequence[Partition],
         settings: GroupSettings,
+        environment: TaskEnvironment,
         *,
-        application_id: str,
-        task_id: str,
-        number: int,
-        stores: Mapping[str, BytesStore],
-        output_topics: OutputTopics,
-        clock_ms: Callable[[], int],
         times: Mapping[Partition, int] = {},
-        global_stores: Mapping[str, StoreBytes] = {},
-        loop: EventLoop | None = None,
-        wake: Callable[[], None] = lambda: None,
         on_user_error: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """Make the nodes; see `GroupRuntime`. Raises whatever users' processors raise in `init`.
@@ -122,22 +78,10 @@ class GroupTask:
         """
         self._settings = settings
         self._on_user_error = on_user_error
-        self._output_topics = output_topics
-        self._clock_ms = clock_ms
+        self._output_topics = environment.output_topics
+        self._clock_ms = environment.clock_ms
         self._time = TaskTime(partitions, times)
-        self._runtime = GroupRuntime(
-            group,
-            application_id=application_id,
-            task_id=task_id,
-            partition=number,
-            stores=stores,
-            output_topics=output_topics,
-            clock_ms=clock_ms,
-            task_time=self._time,
-            global_stores=global_stores,
-            loop=loop,
-            wake=wake,
-        )
+        self._runtime = GroupRuntime(group, environment, self._time)
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
         is_ordered = not settings.takes_inputs_as_they_come
         self._queues = RecordQueues(partitions, idle_ms, is_ordered)
@@ -168,12 +112,12 @@ class GroupTask:
     @property
     def is_committable(self) -> bool:
         """Whether outputs and stores reflect exactly the records before `position`."""
-        return all(node.calls.is_committable for node in self._runtime.asynchronous)
+        return all(node.calls.is_committable for node in self._runtime.nodes.asynchronous)
 
     @property
     def has_calls(self) -> bool:
         """Whether calls of an `AsyncProcessor` are in flight."""
-        return any(map(len, (node.calls for node in self._runtime.asynchronous)))
+        return any(map(len, (node.calls for node in self._runtime.nodes.asynchronous)))
 
     @property
     def is_accumulating(self) -> bool:
@@ -210,7 +154,7 @@ class GroupTask:
 
     def position(self, partition: Partition) -> int | None:
         """Return the offset to commit; `None` if nothing of the partition was read yet."""
-        for node in self._runtime.asynchronous:
+        for node in self._runtime.nodes.asynchronous:
             if (position := node.calls.position(partition)) is not None:
                 return position
         return self._queues.position(partition)
@@ -237,7 +181,7 @@ class GroupTask:
     def _take_in(self, batch: RecordBatch) -> None:
         partition = (batch.topic, batch.partition)
         end = batch.offsets[-1] + 1
-        parts = timed(batch, self._runtime.source(batch.topic), self._time)
+        parts = timed(batch, self._runtime.nodes.source(batch.topic), self._time)
         for part in parts:
             self._queues.add(part)
         self._queues.read_up_to(partition, end)
@@ -254,7 +198,7 @@ class GroupTask:
         raises `ProcessingFailedError` once everything before that record is processed.
         """
         self._runtime.commit_requested = False
-        if self._runtime.asynchronous:
+        if self._runtime.nodes.asynchronous:
             has_more = self._process_asynchronously(now_ms, ends_reached, until_s)
         else:
             has_more = self._process_all(now_ms, ends_reached, until_s) and len(self._queues) > 0
@@ -288,7 +232,7 @@ class GroupTask:
 
         Without a time limit, wait for all calls.
         """
-        calls = [node.calls for node in self._runtime.asynchronous]
+        calls = [node.calls for node in self._runtime.nodes.asynchronous]
         while True:
             for each in calls:
                 each.expect()
@@ -307,7 +251,7 @@ class GroupTask:
     def _take_results(self, until_s: float) -> bool:
         """Forward results of calls; return whether something else must be done first."""
         runtime = self._runtime
-        for node in runtime.asynchronous:
+        for node in runtime.nodes.asynchronous:
             while (entry := node.calls.next_result) is not None:
                 error = entry.error or runtime.emit(node, entry)
                 if isinstance(error, EngineError | PipelineError):
@@ -329,7 +273,7 @@ class GroupTask:
         while queues.is_processable(now_ms, ends_reached):
             span = queues.next_span()
             assert span is not None, "what is processable has a next span"
-            source = runtime.source(span.batch.topic)
+            source = runtime.nodes.source(span.batch.topic)
             if source.asynchronous is None:
                 span = queues.next_span(until_ms=runtime.next_stream_time_punctuation) or span
                 self._process(span, inf)
@@ -339,7 +283,7 @@ class GroupTask:
             stop = min(span.stop, span.start + calls.room)
             if stop <= span.start:
                 return False
-            calls.submit([_entry(source, span.batch, at) for at in range(span.start, stop)])
+            calls.submit([source.entry(span.batch, at) for at in range(span.start, stop)])
             queues.advance(span.partition, stop - span.start)
         return True
 
@@ -356,7 +300,7 @@ class GroupTask:
         if OutputColumns in kinds:
             sizes = [len(each.keys) for each in outputs if type(each) is OutputColumns]
             figures.records_out += sum(sizes) - len(sizes)
-        for store in self._runtime.counting_stores:
+        for store in self._runtime.nodes.counting_stores:
             if late := store.dropped - self._late[store.name]:
                 figures.dropped[Dropped(EXPIRED, store.name)] += late
                 self._late[store.name] += late
@@ -432,7 +376,7 @@ class GroupTask:
         index, error = rejection.index, rejection.error
         place = f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
         settings = self._settings
-        source = self._runtime.source(batch.topic)
+        source = self._runtime.nodes.source(batch.topic)
         explained = Explanation(error, source)
         raised = batch.cause or error
         # A record that a processor rejects on purpose is not an error in its code.
@@ -445,37 +389,8 @@ class GroupTask:
             return
         topic = settings.dead_letter_topic
         assert topic is not None, "dead_letter comes with a topic"
-        key, value = batch.keys[index], batch.values[index]
-        headers = [
-            *((batch.headers[index] if batch.headers else None) or []),
-            *error_headers(batch, index, explained, source.name),
-        ]
-        limit = self._output_topics.size_limit(topic)
-        size = record_size(key, value, headers)
-        if size > limit and headers[-1][0] == STACKTRACE:
-            del headers[-1]
-            size = record_size(key, value, headers)
-        if size > limit:
-            raise ProcessingFailedError(
-                f"{place}: {explained.reason}; and as a dead letter it is larger than the "
-                f"{counted(limit, 'byte')} that topic {topic} takes (max.message.bytes)",
-                error,
-            ) from error
-        # Inputs may have more partitions than the dead letter topic.
-        partition = -1
-        if key is None:
-            partition = batch.partition % self._output_topics.num_partitions(topic)
-        self._runtime.outputs.append(
-            (topic, key, value, partition, batch.timestamps[index], headers)
-        )
+        letter = dead_letter(batch, index, explained, source.name, topic, self._output_topics)
+        if isinstance(letter, str):
+            raise ProcessingFailedError(f"{place}: {explained.reason}; {letter}", error) from error
+        self._runtime.outputs.append(letter)
         self._figures.dead_letters += 1
-
-
-def _entry(source: RunningSource, batch: RecordBatch, index: int) -> Entry:
-    """Return a call to make, or a call that has failed because its record cannot be read."""
-    try:
-        if batch.error:
-            raise RecordRejectedError(batch.error) from batch.cause
-        return Entry(batch, index, source.record(batch, index))
-    except Exception as error:
-        return Entry(batch, index, None, error)

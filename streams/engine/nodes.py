@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from common.specs import OffsetReset
 from streams.partitioning import StreamPartitioner
 from streams.processor import AsyncProcessor, BatchProcessor, Processor
 from streams.record import Record
 from streams.serdes import Serde
 from streams.timestamps import TimestampExtractor
 
-OffsetReset = Literal["earliest", "latest"]
 Supplier = Callable[[], Processor | BatchProcessor | AsyncProcessor]
 """Makes the processor of one task: a class, or a function without arguments."""
 

@@ -12,6 +12,7 @@ from common.record_batch import KafkaHeaders, RecordBatch
 from common.record_size import MAX_OVERHEAD, record_size, size_bound
 from common.suggest import counted
 from streams import serdes
+from streams.engine.async_calls import Entry
 from streams.engine.nodes import Sink, Source
 from streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
 from streams.engine.running_async import RunningAsync
@@ -28,6 +29,7 @@ from streams.partitioning import choose
 from streams.processor import (
     BatchProcessor,
     Processor,
+    RecordRejectedError,
 )
 from streams.record import Batch, Record, items_of
 from streams.timestamps import following
@@ -195,7 +197,8 @@ class RunningSink(RunningNode):
     def _unwritable(self, what: str, error: SerializationError) -> SerializationError:
         return SerializationError(
             f"{error}. This is the {what} for {self._where}: give it another serde, by "
-            f"`out_{what}` under serdes: in pipeline.yaml, or {what}_serde in add_sink"
+            f"`out_{what}` under serdes: in pipeline.yaml, or {what}_serde in the call that adds "
+            "the sink"
         )
 
     def _chosen(self, record: Record) -> str:
@@ -267,6 +270,15 @@ class RunningSource:
             batch.timestamps[index],
             () if batch.headers is None else batch.headers[index] or (),
         )
+
+    def entry(self, batch: RecordBatch, index: int) -> Entry:
+        """Return a call to make, or one that has failed because its record cannot be read."""
+        try:
+            if batch.error:
+                raise RecordRejectedError(batch.error) from batch.cause
+            return Entry(batch, index, self.record(batch, index))
+        except Exception as error:
+            return Entry(batch, index, None, error)
 
     def columns(self, batch: RecordBatch, start: int, stop: int) -> Batch:
         """Return the records from `start` to `stop`. Raises SerializationError."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -13,21 +11,17 @@ from common.errors import EngineError, PipelineError
 from common.record_batch import RecordBatch
 from streams.engine.async_calls import Entry
 from streams.engine.call_size import CallSize
-from streams.engine.context import RunningContext
-from streams.engine.event_loop import EventLoop
 from streams.engine.node_group import NodeGroup
-from streams.engine.nodes import ProcessorNode, Sink, Source
-from streams.engine.outputs import Output, OutputTopics
+from streams.engine.outputs import Output
 from streams.engine.running import (
-    RunningProcessor,
-    RunningSink,
     RunningSource,
 )
-from streams.engine.running_async import AsyncContext, RunningAsync
-from streams.engine.running_node import RunningNode
+from streams.engine.running_async import RunningAsync
+from streams.engine.running_group import RunningGroup
+from streams.engine.task_environment import TaskEnvironment
 from streams.engine.task_time import TaskTime
-from streams.errors import InvalidArgumentError, StreamsError, SupplierError
-from streams.processor import AsyncProcessor, BatchProcessor, Processor, RecordRejectedError
+from streams.errors import InvalidArgumentError, StreamsError
+from streams.processor import RecordRejectedError
 from streams.punctuation import (
     Cancellable,
     PunctuationQueue,
@@ -36,8 +30,6 @@ from streams.punctuation import (
     first_due_ms,
 )
 from streams.record import Batch, Record
-from streams.stores.api import LateCount
-from streams.stores.bytes_store import BytesStore, StoreBytes
 from streams.timestamps import UNKNOWN_TIME
 
 _CALL_S = 0.05
@@ -71,32 +63,13 @@ class GroupRuntime:
     open transactions; the caller takes both. Only one thread at a time may use a runtime.
     """
 
-    def __init__(
-        self,
-        group: NodeGroup,
-        *,
-        application_id: str,
-        task_id: str,
-        partition: int,
-        stores: Mapping[str, BytesStore],
-        output_topics: OutputTopics,
-        clock_ms: Callable[[], int],
-        task_time: TaskTime,
-        global_stores: Mapping[str, StoreBytes] = {},
-        loop: EventLoop | None = None,
-        wake: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Make the nodes and set up the processors, children first.
-
-        `stores` has the bytes of the group's stores, and `global_stores` the bytes of the stores
-        that the group may only read. `AsyncProcessor`s make their calls on `loop`, or on a new one;
-        `wake` is called when a call has returned. Raises whatever user code raises.
-        """
+    def __init__(self, group: NodeGroup, environment: TaskEnvironment, task_time: TaskTime) -> None:
+        """Make the nodes and set up the processors. Raises whatever user code raises."""
         self.is_global = group.is_global
         """Whether the nodes fill a global store, and are not a task."""
-        self.application_id = application_id
-        self.task_id = task_id
-        self.clock_ms = clock_ms
+        self.application_id = environment.application_id
+        self.task_id = environment.task_id
+        self.clock_ms = environment.clock_ms
         self.outputs: list[Output] = []
         self.task_time = task_time
         # `TaskView` says what these are.
@@ -114,97 +87,11 @@ class GroupRuntime:
         self._call_size = CallSize(_CALL_S, _FEWEST_RECORDS, _MOST_RECORDS)
         self._failed: tuple[RecordBatch, int] | None = None
         """A batch, and the index after a run of records of which one is known to be rejected."""
-        self.stores = {store.name: store.build(stores[store.name]) for store in group.stores}
-        self.counting_stores = [s for s in self.stores.values() if isinstance(s, LateCount)]
-        """The stores that count late entries."""
-        self._global_stores = {
-            each.store.name: each.store.build(global_stores[each.store.name])
-            for each in group.global_stores
-        }
-        counting = self.counting_stores
-        self._set_marks = [s.mark for s in stores.values()] + [s.mark for s in counting]
-        self._undos = [s.undo for s in stores.values()] + [s.back_to_mark for s in counting]
         self._queues = {type_: PunctuationQueue() for type_ in PunctuationType}
-        self._nodes: dict[str, RunningNode] = {}
-        self._sources: dict[str, RunningSource] = {}
-        self._patterns: list[tuple[Source, RunningSource]] = []
-        self._contexts: list[RunningContext] = []
-        self._asynchronous: list[RunningAsync] = []
-        self._loop = loop or EventLoop()
-        self._owns_loop = loop is None
-        self._wake = wake
-        try:
-            self._make(group, output_topics, partition)
-        except BaseException:
-            with suppress(Exception):
-                self.close()
-            raise
-
-    def _make(self, group: NodeGroup, output_topics: OutputTopics, partition: int) -> None:
-        for node in reversed(group.nodes):
-            children = {child.name: self._nodes[child.name] for child in group.children(node.name)}
-            match node:
-                case Sink():
-                    self._nodes[node.name] = RunningSink(
-                        node, self.outputs, output_topics, partition
-                    )
-                case ProcessorNode():
-                    self._nodes[node.name] = self._make_processor(node, children)
-                case Source():
-                    source = RunningSource(node, list(children.values()), self.clock_ms)
-                    self._sources.update(dict.fromkeys(node.topics, source))
-                    if node.pattern is not None:
-                        self._patterns.append((node, source))
-        self._queues[PunctuationType.STREAM_TIME].skip(self.task_time.stream_time)
-
-    def _make_processor(
-        self, node: ProcessorNode, children: dict[str, RunningNode]
-    ) -> RunningProcessor | RunningAsync:
-        processor = self._supplied(node)
-        for child in children.values():
-            if isinstance(child, RunningAsync):
-                raise StreamsError(
-                    f'processor "{node.name}" feeds an AsyncProcessor, which only sources can do: '
-                    "put a topic between them"
-                )
-        other = self.name_of(processor)
-        if other is not None:
-            raise StreamsError(
-                f'the processors "{node.name}" and "{other}" are one object, a '
-                f"{type(processor).__name__}: a supplier must return a new one each time"
-            )
-        if isinstance(processor, AsyncProcessor):
-            return self._make_async(node, processor, list(children.values()))
-        running = RunningProcessor(node.name, processor)
-        stores = {**self._global_stores, **{name: self.stores[name] for name in node.stores}}
-        context = RunningContext(self, node.name, children, stores)
-        self._contexts.append(context)
-        running.processor.init(context)
-        return running
-
-    def _make_async(
-        self, node: ProcessorNode, processor: AsyncProcessor, children: Sequence[RunningNode]
-    ) -> RunningAsync:
-        if node.stores:
-            raise StreamsError(
-                f'the AsyncProcessor "{node.name}" cannot have stores: its calls go on side by '
-                "side. Put a Processor with the stores behind it"
-            )
-        running = RunningAsync(node.name, processor, self._loop, self._wake, children)
-        self._asynchronous.append(running)
-        running.init(AsyncContext(self.application_id, self.task_id))
-        return running
-
-    @staticmethod
-    def _supplied(node: ProcessorNode) -> Processor | BatchProcessor | AsyncProcessor:
-        try:
-            return node.supplier()
-        except (EngineError, PipelineError, StreamsError):
-            raise
-        except Exception as error:
-            raise SupplierError(
-                f'the supplier of processor "{node.name}" failed: {type(error).__name__}: {error}'
-            ) from error
+        self.nodes = RunningGroup(group, self, self.outputs, environment)
+        """The nodes, with their processors and stores."""
+        self._set_marks, self._undos = self.nodes.undo_marks
+        self._queues[PunctuationType.STREAM_TIME].skip(task_time.stream_time)
 
     @property
     def next_stream_time_punctuation(self) -> int | None:
@@ -215,24 +102,6 @@ class GroupRuntime:
     def next_wall_clock_punctuation(self) -> int | None:
         """When a punctuation by the wall clock is due; `None` if none is scheduled."""
         return self._queues[PunctuationType.WALL_CLOCK_TIME].next_ms
-
-    @property
-    def only_processor(self) -> str | None:
-        """The name of the processor, if there is only one."""
-        names = [node.name for node in self._processors]
-        return names[0] if len(names) == 1 else None
-
-    def name_of(self, value: object) -> str | None:
-        """Return the name under which a processor runs; `None` for all other objects."""
-        return next((node.name for node in self._processors if node.processor is value), None)
-
-    @property
-    def _processors(self) -> Iterator[RunningProcessor | RunningAsync]:
-        return (
-            node
-            for node in self._nodes.values()
-            if isinstance(node, RunningProcessor | RunningAsync)
-        )
 
     def process(
         self, batch: RecordBatch, start: int, stop: int, until_s: float = inf
@@ -246,7 +115,7 @@ class GroupRuntime:
         some of the next records were rejected as a batch; the next calls then find out which of
         them is at fault. At least one record is processed.
         """
-        source = self.source(batch.topic)
+        source = self.nodes.source(batch.topic)
         try:
             if source.is_columnar:
                 self.batch = None
@@ -270,11 +139,6 @@ class GroupRuntime:
             return Call("a punctuation", since_s)
         return Call(f"`process` of {topic}[{partition}]@{first} to {last}", since_s)
 
-    @property
-    def asynchronous(self) -> Sequence[RunningAsync]:
-        """The nodes whose calls run while the task does other things."""
-        return self._asynchronous
-
     def emit(self, node: RunningAsync, entry: Entry) -> Exception | None:
         """Forward the results of a call; if that fails, undo all of it and return the error."""
         self.batch, self.index = entry.batch, entry.index
@@ -295,7 +159,7 @@ class GroupRuntime:
         return None
 
     def _oldest_async_call(self) -> Call | None:
-        for node in self._asynchronous:
+        for node in self.nodes.asynchronous:
             entry = node.calls.oldest
             if entry is not None and not entry.is_done:
                 where = f"{entry.batch.topic}[{entry.batch.partition}]@{entry.offset}"
@@ -348,36 +212,13 @@ class GroupRuntime:
         start = first_due_ms(type_, interval, self.clock_ms())
         return self._queues[type_].schedule(interval, callback, start)
 
-    def source(self, topic: str) -> RunningSource:
-        """Return the source that reads a topic. Raises StreamsError if there is none."""
-        source = self._sources.get(topic)
-        if source is None:
-            for node, running in self._patterns:
-                assert node.pattern is not None
-                if node.pattern.fullmatch(topic):
-                    source = self._sources[topic] = running
-                    break
-            else:
-                raise StreamsError(f"no source reads topic {topic}")
-        return source
-
     def close(self) -> None:
         """Close the processors, parents first. Raises the first error that one of them raised."""
-        first: Exception | None = None
-        for context in self._contexts:
-            context.end()
-        for node in reversed(self._nodes.values()):
-            try:
-                node.close()
-            except Exception as error:
-                first = first or error
-        self._nodes.clear()
-        if self._owns_loop:
-            self._loop.close()
-        for queue in self._queues.values():
-            queue.clear()
-        if first is not None:
-            raise first
+        try:
+            self.nodes.close()
+        finally:
+            for queue in self._queues.values():
+                queue.clear()
 
     def _call(self, callback: Punctuator, time: int) -> None:
         self.time = time

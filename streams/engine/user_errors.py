@@ -15,6 +15,7 @@ from streams.engine.async_calls import AsyncCalls
 from streams.engine.nodes import NamedPart, ProcessorNode
 from streams.engine.running import RunningProcessor, RunningSink, RunningSource
 from streams.engine.running_async import RunningAsync
+from streams.engine.running_group import RunningGroup
 from streams.engine.runtime import GroupRuntime
 from streams.engine.user_frames import Trace, is_engine
 from streams.errors import StreamsError
@@ -83,16 +84,16 @@ class Explanation:
         exception because it refused what that line did.
         """
         trace = self.trace
-        runtime = _runtime(trace)
+        group = _group(trace)
         own = trace.user_entries
         innermost = own[-1][0] if own else None
         outwards = (frame for frame, _ in reversed(trace.entries))
         for frame in dropwhile(lambda frame: innermost not in (None, frame), outwards):
-            if runtime is not None and (name := _processor_in(frame, runtime)):
+            if group is not None and (name := _processor_in(frame, group)):
                 return Node("processor", name)
             if is_engine(frame) and (node := _node_in(frame)):
                 return node
-        only = runtime.only_processor if runtime is not None else None
+        only = group.only_processor if group is not None else None
         return None if only is None else Node("processor", only)
 
     @cached_property
@@ -120,8 +121,14 @@ def reason(error: Exception) -> str:
     return Explanation(error).reason
 
 
-def _runtime(trace: Trace) -> GroupRuntime | None:
-    return next((s for s in _locals(trace, "self") if isinstance(s, GroupRuntime)), None)
+def _group(trace: Trace) -> RunningGroup | None:
+    for found in _locals(trace, "self"):
+        match found:
+            case RunningGroup() as group:
+                return group
+            case GroupRuntime(nodes=group):
+                return group
+    return None
 
 
 def _locals(trace: Trace, name: str) -> Iterator[Any]:
@@ -129,12 +136,12 @@ def _locals(trace: Trace, name: str) -> Iterator[Any]:
     return (frame.f_locals.get(name) for frame, _ in trace.entries if is_engine(frame))
 
 
-def _processor_in(frame: FrameType, runtime: GroupRuntime) -> str | None:
+def _processor_in(frame: FrameType, group: RunningGroup) -> str | None:
     """Return the name of a processor that a frame works with, usually `self` of its methods."""
     for value in frame.f_locals.values():
         # The arguments of a decorator's wrapper are a tuple.
         candidate = value[0] if type(value) is tuple and value else value
-        if (name := runtime.name_of(candidate)) is not None:
+        if (name := group.name_of(candidate)) is not None:
             return name
     return None
 

@@ -2,66 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from common.fields import Fields
+from common.keys import Choice, Free, Schema, names
 from common.names import name_problem
-from common.nodes import BUILT_IN, ON_SPARK, SINK, SOURCE, OnError, ProcessorType
+from common.processors import SINK, SOURCE
+from common.specs import ForwardSpec, ProcessorSpec
 from common.suggest import one_of
-from common.yaml_positions import (
-    Items,
-    Located,
-    Map,
-    Pair,
-    Problems,
-    Scalar,
-    Value,
-    describe,
-    plain,
+from common.yaml_positions import Items, Located, Map, Problems, Scalar, Value, describe
+from streams.pipeline.kinds.entry import Entry, Target
+from streams.pipeline.kinds.kind import FROM, ID, ON_ERROR, TO, TYPE, Kind
+from streams.pipeline.kinds.registry import KINDS, kind_named, kind_of
+
+_WORDS = tuple(kind.spec.type for kind in KINDS if not kind.type_form)
+_OR_ANOTHER = "".join(f", or {kind.type_form}" for kind in KINDS if kind.type_form)
+_WORD = Choice(
+    name=TYPE.name,
+    doc=TYPE.doc,
+    about=f"{one_of(_WORDS)}{_OR_ANOTHER}",
+    required=True,
+    choices=_WORDS,
 )
-from streams.engine.user_code import form_problem, is_dotted
-from streams.pipeline.spark import KEYS as SPARK_KEYS
-from streams.pipeline.spark import read_function, read_spark
-from streams.pipeline.stores import SERDES, read_stores
-from streams.pipeline.user_class import ASYNC_KEYS, read_async
-
-_KEYS = ("id", "type", "from", "to", "on_error", "config")
-_RUN_KEYS = ("max_task_idle_ms", "buffered_records_per_partition", "max_process_time_ms")
-_CLASS_KEYS = ("stores", "serdes", *ASYNC_KEYS, *_RUN_KEYS)
-_TOPOLOGY_KEYS = ("id", "type", "builder", "on_error", "config", *_RUN_KEYS)
-_SERDE_KEYS = ("key", "value", "out_key", "out_value")
-_NO_LIMIT = 2**31 - 1
-_OR_A_CLASS = ", or package.module:Class"
-_SUM_DEFAULT = 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One id in a `to`, and its place."""
+def _one_of_type(kind: Kind[Any]) -> Schema:
+    named = _named(kind)
+    return {
+        "if": {"properties": {TYPE.name: named}, "required": [TYPE.name]},
+        "then": kind.schema,
+    }
 
-    id: str
-    at: Located
+
+def _named(kind: Kind[Any]) -> Schema:
+    if kind.type_pattern is not None:
+        return {"type": "string", "pattern": kind.type_pattern}
+    return {"const": kind.spec.type}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One processor as the file defines it; its targets might not exist.
-
-    `targets` is empty if the entry has no readable `to`. `sources` has the names in `from`.
-    """
-
-    id: str
-    at: Located
-    type: ProcessorType
-    targets: tuple[Target, ...]
-    on_error: OnError
-    config: Mapping[str, Any]
-    sources: tuple[Target, ...] = ()
-    code: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+ENTRIES_SCHEMA: Schema = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "properties": {
+            ID.name: ID.schema(),
+            TYPE.name: {
+                "description": TYPE.doc,
+                "anyOf": [{"description": kind.doc, **_named(kind)} for kind in KINDS],
+            },
+        },
+        "required": [ID.name, TYPE.name],
+        "allOf": [_one_of_type(kind) for kind in KINDS],
+    },
+}
+"""The JSON Schema of the list of processors."""
+_STAND_IN = ForwardSpec()
+"""In place of what a processor with a wrong type does."""
 
 
 def read_entries(root: Value, problems: Problems) -> list[Entry]:
@@ -88,85 +85,36 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
     if not isinstance(item, Map):
         problems.add(item, f"a processor must be a map with id, type and to, got {describe(item)}")
         return None
-    type_, code = _type_and_code(item, problems)
-    fields = Fields(item.pairs, problems, at=item, known=_known(type_))
-    id_ = fields.text("id", about="the processor's name")
-    _check_id(id_, fields.at("id"), problems)
-    on_error = fields.choice("on_error", tuple(OnError), default=OnError.FAIL)
+    found = _kind(item, problems)
+    kind = found or kind_of(_STAND_IN)
+    fields = Fields(item.pairs, problems, at=item, known=names(kind.keys))
+    id_ = fields.text(ID)
+    _check_id(id_, fields.at(ID.name), problems)
+    on_error = fields.choice(ON_ERROR)
     targets: tuple[Target, ...] = ()
     sources: tuple[Target, ...] = ()
-    if type_ is ProcessorType.TOPOLOGY:
-        code = fields.text("builder", about="package.module:function")
-        wrong = form_problem(code) if code else None
-        if wrong:
-            problems.add(fields.at("builder"), wrong)
-            code = ""
-    else:
-        targets = _targets(fields, "to", problems)
-        if fields.get("from") is not None:
-            sources = _targets(fields, "from", problems)
+    if not kind.names_topics:
+        targets = _targets(fields, TO, problems)
+        if fields.get(FROM.name) is not None:
+            sources = _targets(fields, FROM, problems)
     # If the type is wrong, it is unknown which parameters are right.
-    known_type = fields.get("type") is not None and not problems.found_at(fields.at("type"))
-    config = _parameters(type_, fields, problems) if known_type else {}
-    if type_ is ProcessorType.DATAFRAME:
-        code = read_function(fields, problems)
-    options = {} if type_ in BUILT_IN else _options(type_, fields, problems)
+    spec: ProcessorSpec = found.read(fields, problems) if found else _STAND_IN
     if not id_ or id_ in (SOURCE, SINK):
         return None
-    return Entry(id_, fields.at("id"), type_, targets, on_error, config, sources, code, options)
+    return Entry(id_, fields.at(ID.name), spec, targets, on_error, sources)
 
 
-def _known(type_: ProcessorType) -> tuple[str, ...]:
-    """Return the keys that a processor may have."""
-    if type_ in BUILT_IN:
-        return _KEYS
-    if type_ in ON_SPARK:
-        return (*_KEYS, *SPARK_KEYS[type_], "max_process_time_ms")
-    return _TOPOLOGY_KEYS if type_ is ProcessorType.TOPOLOGY else (*_KEYS, *_CLASS_KEYS)
-
-
-def _type_and_code(item: Map, problems: Problems) -> tuple[ProcessorType, str]:
-    """Return the type; for a user's class, with the reference to it."""
-    for pair in item.pairs:
-        value = pair.value
-        if pair.key == "type" and isinstance(value, Scalar) and isinstance(value.value, str):
-            if ":" in value.value or is_dotted(value.value):
-                wrong = form_problem(value.value)
-                if wrong:
-                    problems.add(value, wrong)
-                return ProcessorType.CLASS, value.value
-            if value.value == ProcessorType.TOPOLOGY:
-                return ProcessorType.TOPOLOGY, ""
-    names = (*BUILT_IN, *ON_SPARK, ProcessorType.TOPOLOGY)
-    types = Fields([p for p in item.pairs if p.key == "type"], problems, at=item, known=("type",))
-    about = f"{one_of(names)}{_OR_A_CLASS}"
-    return types.choice("type", names, default=None, about=about, or_=_OR_A_CLASS), ""
-
-
-def _options(type_: ProcessorType, fields: Fields, problems: Problems) -> dict[str, Any]:
-    """Return the options for running user code, as JSON values."""
-    limit: dict[str, Any] = {}
-    if fields.get("max_process_time_ms") is not None:
-        limit["max_process_time_ms"] = fields.number("max_process_time_ms", low=1, high=_NO_LIMIT)
-    if type_ in ON_SPARK:
-        return read_spark(type_, fields, problems) | limit
-    options: dict[str, Any] = {
-        **limit,
-        "max_task_idle_ms": fields.number("max_task_idle_ms", low=-1, high=_NO_LIMIT, default=0),
-        "buffered_records": fields.number(
-            "buffered_records_per_partition", low=1, high=_NO_LIMIT, default=1000
-        ),
-    }
-    if type_ is ProcessorType.TOPOLOGY:
-        return options
-    if asynchronous := read_async(fields, problems):
-        options["async"] = asynchronous
-    options["stores"] = read_stores(fields.get("stores"), problems)
-    serdes = fields.submap("serdes", known=_SERDE_KEYS)
-    for name in ("key", "value"):
-        options[name] = serdes.choice(name, SERDES, default="bytes")
-        options[f"out_{name}"] = serdes.choice(f"out_{name}", SERDES, default=options[name])
-    return options
+def _kind(item: Map, problems: Problems) -> Kind[Any] | None:
+    """Return the type of an entry, or None if it is missing or wrong."""
+    given = [pair for pair in item.pairs if pair.key == TYPE.name]
+    for pair in given:
+        if isinstance(pair.value, Scalar) and isinstance(pair.value.value, str):
+            kind = kind_named(pair.value.value)
+            if kind is not None:
+                return kind
+    types = Fields(given, problems, at=item, known=(TYPE.name,))
+    types.choice(_WORD, or_=_OR_ANOTHER)
+    return None
 
 
 def _check_id(id_: str, at: Located, problems: Problems) -> None:
@@ -176,45 +124,23 @@ def _check_id(id_: str, at: Located, problems: Problems) -> None:
         problems.add(at, f'id "{id_}" {wrong}')
 
 
-def _targets(fields: Fields, key: str, problems: Problems) -> tuple[Target, ...]:
-    what, end = ("processor", SINK) if key == "to" else ("source", SOURCE)
-    names = "processor ids" if key == "to" else "names of sources"
-    listed = fields.items(key, about=f'a list of {names}, or of "{end}"')
+def _targets(fields: Fields, key: Free, problems: Problems) -> tuple[Target, ...]:
+    what, end = ("processor", SINK) if key is TO else ("source", SOURCE)
+    words = "processor ids" if key is TO else "names of sources"
+    listed = fields.items(key)
     if listed is None:
         return ()
     if not listed.items:
-        problems.add(listed, f'{key} is empty: name at least one {what}, or "{end}"')
+        problems.add(listed, f'{key.name} is empty: name at least one {what}, or "{end}"')
     targets: dict[str, Target] = {}
     for item in listed.items:
         if problems.found_at(item):
             continue
         if not isinstance(item, Scalar) or not isinstance(item.value, str):
-            problems.add(item, f"{key} must hold {names}, got {describe(item)}")
+            problems.add(item, f"{key.name} must hold {words}, got {describe(item)}")
         elif item.value in targets:
-            one = "target" if key == "to" else "source"
+            one = "target" if key is TO else "source"
             problems.add(item, f'{one} "{item.value}" is given twice')
         else:
             targets[item.value] = Target(item.value, item)
     return tuple(targets.values())
-
-
-def _parameters(type_: ProcessorType, fields: Fields, problems: Problems) -> dict[str, Any]:
-    if type_ is ProcessorType.SUM:
-        config = fields.submap("config", known=("constant",))
-        constant = config.number("constant", low=_INT64_MIN, high=_INT64_MAX, default=_SUM_DEFAULT)
-        return {"constant": constant}
-    if type_ not in (*BUILT_IN, ProcessorType.SQL):
-        return _free_config(fields.pairs("config"), problems)
-    if fields.pairs("config"):
-        problems.add(fields.at("config"), f"{type_} takes no config")
-    return {}
-
-
-def _free_config(pairs: Iterable[Pair], problems: Problems) -> dict[str, Any]:
-    """Return the keyword arguments for user code."""
-    config = {}
-    for pair in pairs:
-        if not pair.key.isidentifier():
-            problems.add(pair.at, f'config: "{pair.key}" cannot be the name of an argument')
-        config[pair.key] = plain(pair.value)
-    return config

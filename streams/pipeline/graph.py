@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from common.nodes import SINK, SOURCE, ProcessorType
+from common.processors import SINK, SOURCE
 from common.suggest import did_you_mean
 from common.yaml_positions import Problems
-from streams.pipeline.entries import Entry, Target
-from streams.pipeline.file import PipelineFile
+from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
+from streams.pipeline.kinds.registry import kind_of
 
 
 def check_graph(pipeline: PipelineFile, problems: Problems) -> None:
@@ -24,12 +24,9 @@ def check_graph(pipeline: PipelineFile, problems: Problems) -> None:
     _check_reachable(entries, arcs, on_cycles, problems)
     sinks = {SINK, *pipeline.sinks}
     leads_out = any(
-        entry.type is ProcessorType.TOPOLOGY or sinks.intersection(t.id for t in entry.targets)
-        for entry in entries
+        _names_topics(entry) or sinks.intersection(t.id for t in entry.targets) for entry in entries
     )
-    all_read = pipeline.is_whole and all(
-        entry.targets or entry.type is ProcessorType.TOPOLOGY for entry in entries
-    )
+    all_read = pipeline.is_whole and all(entry.targets or _names_topics(entry) for entry in entries)
     if all_read and all(targets_known) and not leads_out:
         problems.add(pipeline.root, f'no processor sends to the sink: put "{SINK}" into a `to`')
 
@@ -61,6 +58,10 @@ def topological_order(entries: Sequence[Entry]) -> list[Entry]:
     return ordered
 
 
+def _names_topics(entry: Entry) -> bool:
+    return kind_of(entry.spec).names_topics
+
+
 def _in_degrees(arcs: Mapping[str, Sequence[Target]]) -> dict[str, int]:
     counts = dict.fromkeys(arcs, 0)
     for targets in arcs.values():
@@ -76,7 +77,7 @@ def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> 
         if source.id in choices:
             continue
         sender = next((other for other in pipeline.entries if other.id == source.id), None)
-        if sender is not None and sender.type is ProcessorType.TOPOLOGY:
+        if sender is not None and _names_topics(sender):
             problems.add(
                 source.at,
                 f'"{source.id}" is a topology: name the topic that it writes under `sources:`',
@@ -93,11 +94,9 @@ def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> 
 def _check_targets(entry: Entry, pipeline: PipelineFile, problems: Problems) -> bool:
     """Report targets that are wrong; return whether all targets are right."""
     others = [
-        other.id
-        for other in pipeline.entries
-        if other.id != entry.id and other.type is not ProcessorType.TOPOLOGY
+        other.id for other in pipeline.entries if other.id != entry.id and not _names_topics(other)
     ]
-    topologies = {e.id for e in pipeline.entries if e.type is ProcessorType.TOPOLOGY}
+    topologies = {e.id for e in pipeline.entries if _names_topics(e)}
     choices = [SINK, *pipeline.sinks, *others]
     ok = True
     for target in entry.targets:

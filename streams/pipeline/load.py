@@ -1,41 +1,24 @@
-"""Reads pipeline.yaml into a topology."""
+"""Reads pipeline.yaml into a `Pipeline`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from common.config import Config
-from common.errors import ConfigError
-from common.names import name_problem
-from common.nodes import (
-    BUILT_IN,
-    ON_SPARK,
-    SINK,
-    SOURCE,
-    LoggedStore,
-    ProcessorNode,
-    ProcessorType,
-    Topology,
-)
-from common.topic_names import TopicNames
+from common.pipeline import Pipeline
+from common.processors import PipelineProcessor
 from common.yaml_positions import Problems, read_yaml
-from streams.engine.node_group import NodeGroup
-from streams.engine.user_code import UserCode, form_problem, require_other_names
-from streams.errors import StreamsError
-from streams.pipeline.entries import Entry
-from streams.pipeline.file import NEEDS_JSON, PipelineFile, read_pipeline
+from streams.engine.user_code import require_other_names
+from streams.pipeline.file import read_pipeline
 from streams.pipeline.graph import check_graph, topological_order
-from streams.pipeline.stores import store_of
-from streams.pipeline.topics import check_topics
-from streams.pipeline.user_class import class_supplier
-from streams.pipeline.user_topology import build_topology
-from streams.sql.access import table_problems
-from streams.sql.spec import Queries, QueryError, QuerySpec, SparkLostError
+from streams.pipeline.kinds.kind import Means
+from streams.pipeline.kinds.registry import kind_of
+from streams.pipeline.topics import Made, check_topics
+from streams.sql.spec import Queries
 
-StartProblem = Callable[[ProcessorNode], str]
-"""Makes the processors of a node and runs their `init`; returns what is wrong, or ""."""
+StartProblem = Callable[[PipelineProcessor], str]
+"""Makes processors as their tasks would, and runs `init`; returns what is wrong, or ""."""
 
 
 def load_pipeline(
@@ -45,41 +28,42 @@ def load_pipeline(
     *,
     with_classes: bool = False,
     start_problem: StartProblem | None = None,
-) -> Topology:
-    """Return the checked topology of a pipeline.yaml.
+) -> Pipeline:
+    """Return the checked content of a pipeline.yaml.
 
     Imports and calls the users' functions that build topologies. With `queries`, lets Spark check
     the queries that it will run. `with_classes` imports users' classes and checks that they accept
-    their config. If all that is right, `start_problem` is called for each node that runs users'
+    their config. If all that is right, `start_problem` is called for each one that runs users'
     processors. Raises ConfigError with every problem found.
     """
     require_other_names(config.modules, config.python_path)
     problems = Problems(path)
-    pipeline = read_pipeline(read_yaml(path, problems), problems)
-    check_graph(pipeline, problems)
-    by_id: dict[str, ProcessorNode] = {}
-    entries: dict[str, Entry] = {}
-    for entry in topological_order(pipeline.entries):
-        for node in _nodes(entry, pipeline, config, problems, with_classes):
-            if node.type in ON_SPARK:
-                _check_query(node, config, queries, entry, problems)
-            entries[node.id] = entry
-            if by_id.setdefault(node.id, node) is not node:
+    file = read_pipeline(read_yaml(path, problems), problems)
+    check_graph(file, problems)
+    means = Means(config, queries, with_classes)
+    made: dict[str, Made] = {}
+    for entry in topological_order(file.entries):
+        kind = kind_of(entry.spec)
+        kind.check(entry, entry.spec, file, problems)
+        kind.check_code(entry, entry.spec, means, problems)
+        for processor in kind.processors(entry, entry.spec, file, config, problems):
+            if made.setdefault(processor.id, (entry, processor))[1] is not processor:
                 problems.add(
                     entry.at,
-                    f'two processors have the id "{node.id}", as those of a topology are called '
-                    "<id>-<first source>: rename one",
+                    f'two processors have the id "{processor.id}", as those of a topology are '
+                    "called <id>-<first source>: rename one",
                 )
-    nodes = tuple(by_id.values())
-    check_topics(pipeline, nodes, config, problems)
+    processors = tuple(processor for _, processor in made.values())
+    pipeline = Pipeline(processors, config.topic_names, config.parallelism, _partitions(processors))
+    check_topics(file, pipeline, [*made.values()], problems)
     problems.raise_if_any()
     if start_problem is not None:
-        own = (ProcessorType.CLASS, ProcessorType.TOPOLOGY)
-        for node in nodes:
-            if node.type in own and (wrong := start_problem(node)):
-                problems.add(entries[node.id].at, f'"{entries[node.id].id}": {wrong}')
+        for entry, processor in made.values():
+            kind = kind_of(processor.spec)
+            if kind.runs_user_processors and (wrong := start_problem(processor)):
+                problems.add(entry.at, f'"{entry.id}": {wrong}')
         problems.raise_if_any()
-    return Topology(nodes, _partitions(nodes))
+    return pipeline
 
 
 def check_pipeline_file(path: Path) -> None:
@@ -89,187 +73,11 @@ def check_pipeline_file(path: Path) -> None:
     problems.raise_if_any()
 
 
-def _partitions(nodes: Sequence[ProcessorNode]) -> dict[str, int]:
+def _partitions(processors: tuple[PipelineProcessor, ...]) -> dict[str, int]:
     """Return the number of partitions of each internal topic whose builder sets it."""
     return {
-        node.topics[topic]: count
-        for node in nodes
-        for topic, count in node.options.get("internal", {}).items()
+        processor.topics[topic]: count
+        for processor in processors
+        for topic, count in processor.internal_topics.items()
         if count is not None
     }
-
-
-def _nodes(
-    entry: Entry, pipeline: PipelineFile, config: Config, problems: Problems, with_classes: bool
-) -> list[ProcessorNode]:
-    if entry.type in (*BUILT_IN, *ON_SPARK):
-        _check_sources(entry, pipeline, problems)
-    if entry.type is ProcessorType.CLASS:
-        _check_times(entry, pipeline, problems)
-    uses_code = entry.type in (ProcessorType.CLASS, ProcessorType.DATAFRAME)
-    if uses_code and not form_problem(entry.code):
-        try:
-            UserCode.of(config).require_allowed(entry.code)
-            if with_classes and entry.type is ProcessorType.CLASS:
-                settings = entry.options.get("async", {})
-                class_supplier(UserCode.of(config), entry.code, entry.config, settings)
-        except ConfigError as error:
-            problems.add(entry.at, f'"{entry.id}": {error}')
-    if entry.type is not ProcessorType.TOPOLOGY:
-        return [_node(entry, pipeline)]
-    if not entry.code:
-        return []
-    try:
-        topology = build_topology(UserCode.of(config), entry.code, entry.config)
-        own = {topic.name: topic.partitions for topic in topology.internal_topics}
-        for topic in sorted(own.keys() & {SOURCE, SINK}):
-            raise StreamsError(f'internal topic "{topic}" has a reserved name: choose another one')
-        for source in sorted({t for g in topology.groups for t in g.in_topics}):
-            if pipeline.source_options.get(source):
-                raise StreamsError(
-                    f'source "{source}" has options, and a topology says itself how it reads its '
-                    "sources: give them to add_source, or name the topic once more without options"
-                )
-        names = config.topic_names
-        topics = {
-            topic: names.internal(entry.id, topic)
-            if topic in own
-            else pipeline.topics.get(topic, topic)
-            for group in topology.groups
-            for topic in (*group.in_topics, *group.out_topics)
-        } | {
-            store.topic: _followed_topic(store.topic, pipeline, names)
-            for store in topology.global_stores
-        }
-        return [_group_node(entry, group, topics, own) for group in topology.groups]
-    except (ConfigError, StreamsError) as error:
-        for line in str(error).splitlines() or [type(error).__name__]:
-            problems.add(entry.at, f'"{entry.id}": {line}')
-        return []
-
-
-def _followed_topic(topic: str, pipeline: PipelineFile, names: TopicNames) -> str:
-    """Return the topic in Kafka that a global store follows."""
-    return {SOURCE: names.source, SINK: names.sink, **pipeline.topics}.get(topic, topic)
-
-
-def _check_query(
-    node: ProcessorNode,
-    config: Config,
-    queries: Queries | None,
-    entry: Entry,
-    problems: Problems,
-) -> None:
-    """Report lookup tables that TaskManagers would not read; then let Spark check, if available.
-
-    Each TaskManager checks the tables by its own config.yaml.
-    """
-    tables = node.options["tables"]
-    # A table without a format was reported already.
-    refused = table_problems(config.tables, {name: t for name, t in tables.items() if t["format"]})
-    for problem in refused:
-        problems.add(entry.at, f'"{node.id}": {problem}')
-    if queries is None or refused:
-        return
-    try:
-        queries.open(QuerySpec.of(node.code, node.options, node.config)).close()
-    except (QueryError, SparkLostError) as error:
-        problems.add(entry.at, f'"{node.id}": {error}')
-
-
-def _check_sources(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
-    """Report sources with options that a built-in type cannot follow, since it works on bytes."""
-    for source in entry.sources:
-        for name in ("key", "value", "timestamp"):
-            if name in pipeline.source_options.get(source.id, {}):
-                problems.add(
-                    source.at,
-                    f'{entry.type} takes records as they are: source "{source.id}" must not say '
-                    f"{name}",
-                )
-
-
-def _check_times(entry: Entry, pipeline: PipelineFile, problems: Problems) -> None:
-    """Report sources whose time is in a field, if the class reads their values without fields."""
-    serde = entry.options["value"]
-    for source in entry.sources:
-        options = pipeline.source_options.get(source.id, {})
-        in_field = isinstance(options.get("timestamp"), Mapping)
-        if in_field and "value" not in options and serde != "json":
-            problems.add(source.at, f'source "{source.id}": {NEEDS_JSON}, not {serde}')
-
-
-def _node(entry: Entry, pipeline: PipelineFile) -> ProcessorNode:
-    senders = tuple(
-        other.id
-        for other in pipeline.entries
-        if any(target.id == entry.id for target in other.targets)
-    )
-    from_ = (*(source.id for source in entry.sources), *senders) or (SOURCE,)
-    to = tuple(target.id for target in entry.targets)
-    stores = [store_of(spec) for spec in entry.options.get("stores", ())]
-    return ProcessorNode(
-        id=entry.id,
-        type=entry.type,
-        to=to,
-        from_=from_,
-        on_error=entry.on_error,
-        config=entry.config,
-        code=entry.code,
-        topics={name: pipeline.topics[name] for name in (*from_, *to) if name in pipeline.topics},
-        logged_stores=tuple(
-            LoggedStore(store.name, store.topic_config(), store.persistent)
-            for store in stores
-            if store.logged
-        ),
-        options=_options(entry, from_, pipeline),
-    )
-
-
-def _options(entry: Entry, from_: tuple[str, ...], pipeline: PipelineFile) -> Mapping[str, Any]:
-    sources = {
-        name: pipeline.source_options[name] for name in from_ if name in pipeline.source_options
-    }
-    return {**entry.options, "sources": sources} if sources else entry.options
-
-
-def _group_node(
-    entry: Entry, group: NodeGroup, topics: Mapping[str, str], own: Mapping[str, int | None]
-) -> ProcessorNode:
-    id_ = f"{entry.id}-{group.name}"
-    wrong = name_problem(id_)
-    if wrong:
-        raise StreamsError(f'the id "{id_}" of a node group {wrong}')
-    used = (*group.in_topics, *group.out_topics)
-    followed = {store.store.name: topics[store.topic] for store in group.global_stores}
-    for topic in (*used, *followed.values()):
-        wrong = name_problem(topic)
-        if wrong:
-            raise StreamsError(f'the topic "{topic}" {wrong}')
-    patterns = [
-        [source.pattern.pattern, source.pattern.flags]
-        for source in group.sources
-        if source.pattern is not None
-    ]
-    return ProcessorNode(
-        id=id_,
-        type=ProcessorType.TOPOLOGY,
-        to=group.out_topics,
-        from_=group.in_topics,
-        on_error=entry.on_error,
-        config=entry.config,
-        code=entry.code,
-        topics={topic: topics[topic] for topic in used},
-        logged_stores=tuple(
-            LoggedStore(store.name, store.topic_config(), store.persistent)
-            for store in group.stores
-            if store.logged
-        ),
-        options={
-            **entry.options,
-            "group": group.name,
-            "internal": {topic: own[topic] for topic in group.in_topics if topic in own},
-            **({"globals": followed} if followed else {}),
-            **({"patterns": patterns} if patterns else {}),
-        },
-    )

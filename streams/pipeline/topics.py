@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from common.config import Config
 from common.names import MAX_NAME_LENGTH
-from common.nodes import OnError, ProcessorNode, ProcessorType
+from common.pipeline import Pipeline
+from common.processors import PipelineProcessor
 from common.topic_names import TopicNames, collision_key
 from common.yaml_positions import Located, Problems
-from streams.pipeline.entries import Entry
-from streams.pipeline.file import PipelineFile
 from streams.pipeline.graph import arcs_of
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.registry import kind_of
+
+Made = tuple[Entry, PipelineProcessor]
+"""A processor and the entry that it comes from; that of a topology makes several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +28,19 @@ class _Use:
 
 
 def check_topics(
-    pipeline: PipelineFile, nodes: Sequence[ProcessorNode], config: Config, problems: Problems
+    file: PipelineFile, pipeline: Pipeline, made: Sequence[Made], problems: Problems
 ) -> None:
     """Report names that are too long, that Kafka cannot tell apart, or that are taken.
 
     Also reports processors that have one topic as two inputs, or as input and output.
     """
-    names = config.topic_names
+    names = pipeline.names
     first: dict[str, _Use] = {}
     for use in (
         *_named_by_config(names),
-        *_named_by_user(pipeline, nodes, names),
-        *_named_by_entries(pipeline.entries, names),
-        *_named_by_nodes(pipeline, nodes, names),
+        *_named_by_user(file, pipeline, made),
+        *_named_by_entries(file.entries, names),
+        *_named_by_processors(pipeline, made),
     ):
         earlier = first.setdefault(collision_key(use.name), use)
         if use.at is None:
@@ -55,8 +58,8 @@ def check_topics(
             )
         elif earlier is not use:
             problems.add(use.at, _collision(use, earlier))
-    for node in nodes:
-        _check_inputs(node, _entry_of(node, pipeline), names, problems)
+    for entry, processor in made:
+        _check_inputs(processor, entry, pipeline, problems)
 
 
 def _named_by_config(names: TopicNames) -> Iterator[_Use]:
@@ -64,31 +67,31 @@ def _named_by_config(names: TopicNames) -> Iterator[_Use]:
     yield _Use(names.sink, "the sink_topic", None)
 
 
-def _named_by_user(
-    pipeline: PipelineFile, nodes: Sequence[ProcessorNode], names: TopicNames
-) -> Iterator[_Use]:
+def _named_by_user(file: PipelineFile, pipeline: Pipeline, made: Sequence[Made]) -> Iterator[_Use]:
     """Return topics of `sources:`, `sinks:` and topologies; several names may share a topic."""
+    names = pipeline.names
     seen = {names.source, names.sink, ""}
-    for name, topic in pipeline.topics.items():
+    for name, topic in file.topics.items():
         if topic not in seen:
             seen.add(topic)
-            kind = "source" if name in pipeline.sources else "sink"
-            yield _Use(topic, f'{kind} "{name}"', pipeline.places[name])
-    for node in nodes:
-        if node.type is ProcessorType.TOPOLOGY:
-            entry = _entry_of(node, pipeline)
-            used = (*names.in_topics(node), *names.out_topics(node))
-            for name, topic in zip((*node.from_, *node.to), used, strict=True):
+            kind = "source" if name in file.sources else "sink"
+            yield _Use(topic, f'{kind} "{name}"', file.places[name])
+    for entry, processor in made:
+        if kind_of(entry.spec).names_topics:
+            used = (*pipeline.in_topics(processor), *pipeline.out_topics(processor))
+            for name, topic in zip((*processor.from_, *processor.to), used, strict=True):
                 if topic not in seen and topic != names.internal(entry.id, name):
                     seen.add(topic)
-                    yield _Use(topic, f'"{node.id}"', entry.at)
-            for store, topic in node.global_stores.items():
+                    yield _Use(topic, f'"{processor.id}"', entry.at)
+            for store, topic in processor.global_stores.items():
                 if topic not in seen:
                     seen.add(topic)
                     yield _Use(topic, f'the global store "{store}" of "{entry.id}"', entry.at)
-            for topic in node.internal_topics:
+            for topic in processor.internal_topics:
                 yield _Use(
-                    node.topics[topic], f'the internal topic "{topic}" of "{entry.id}"', entry.at
+                    processor.topics[topic],
+                    f'the internal topic "{topic}" of "{entry.id}"',
+                    entry.at,
                 )
 
 
@@ -100,41 +103,35 @@ def _named_by_entries(entries: Sequence[Entry], names: TopicNames) -> Iterator[_
             yield _Use(names.arc(entry.id, target.id), arc, target.at)
 
 
-def _named_by_nodes(
-    pipeline: PipelineFile, nodes: Sequence[ProcessorNode], names: TopicNames
-) -> Iterator[_Use]:
-    for node in nodes:
-        at = _entry_of(node, pipeline).at
-        for store, topic in names.states(node).items():
-            of_store = "" if node.type is ProcessorType.COUNT else f' store "{store}" of'
-            yield _Use(topic, f'the state of{of_store} "{node.id}"', at)
-        if node.on_error is OnError.DEAD_LETTER:
-            yield _Use(names.dead_letter(node.id), f'on_error of "{node.id}"', at)
+def _named_by_processors(pipeline: Pipeline, made: Sequence[Made]) -> Iterator[_Use]:
+    for entry, processor in made:
+        at = entry.at
+        for store, topic in pipeline.state_topics(processor).items():
+            of_store = "" if store == processor.spec.sole_store else f' store "{store}" of'
+            yield _Use(topic, f'the state of{of_store} "{processor.id}"', at)
+        if dead_letters := pipeline.dead_letter_topic(processor):
+            yield _Use(dead_letters, f'on_error of "{processor.id}"', at)
 
 
-def _entry_of(node: ProcessorNode, pipeline: PipelineFile) -> Entry:
-    """Return the entry that a processor comes from; a topology's entry makes several."""
-    group = f"-{node.options['group']}" if node.type is ProcessorType.TOPOLOGY else ""
-    return next(entry for entry in pipeline.entries if f"{entry.id}{group}" == node.id)
-
-
-def _check_inputs(node: ProcessorNode, entry: Entry, names: TopicNames, problems: Problems) -> None:
+def _check_inputs(
+    processor: PipelineProcessor, entry: Entry, pipeline: Pipeline, problems: Problems
+) -> None:
     places = {target.id: target.at for target in (*entry.sources, *entry.targets)}
     read: dict[str, str] = {}
-    for name, topic in zip(node.from_, names.in_topics(node), strict=True):
+    for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
         earlier = read.setdefault(topic, name)
         if earlier != name:
             problems.add(
                 places.get(name, entry.at),
-                f'"{node.id}" reads the topic "{topic}" twice, as "{earlier}" and as "{name}": '
-                "name one of them",
+                f'"{processor.id}" reads the topic "{topic}" twice, as "{earlier}" and as '
+                f'"{name}": name one of them',
             )
-    for name, topic in zip(node.to, names.out_topics(node), strict=True):
+    for name, topic in zip(processor.to, pipeline.out_topics(processor), strict=True):
         place = places.get(name, entry.at)
         if topic in read and not problems.found_at(place):
             problems.add(
                 place,
-                f'"{node.id}" sends to the topic "{topic}", which it reads itself',
+                f'"{processor.id}" sends to the topic "{topic}", which it reads itself',
             )
 
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pyarrow as pa
 
 from common.record_batch import KafkaHeaders
+from common.specs import Format
 from streams.errors import StreamsError
 from streams.record import Batch, items_of
-from streams.sql.spec import Format
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

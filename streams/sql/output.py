@@ -13,7 +13,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streams.sql.spec import Format, QueryError
+from common.specs import Format
+from streams.sql.spec import QueryError
 
 _OF_RECORDS = ("key", "timestamp", "headers")
 _USER_DEFINED = '"type":"udt"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from streams.record import Batch
 from streams.sql.columns import batch_of, table_of

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from common.errors import EngineError
+from common.specs import Format
 from streams.errors import StreamsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Format = Literal["string", "binary", "json"]
-FORMATS: tuple[Format, ...] = ("string", "binary", "json")
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 COLUMNS = ("key", "value", "timestamp", "partition", "offset", "headers")
 """The columns of a record."""
@@ -32,8 +32,8 @@ class SparkLostError(EngineError):
 class QuerySpec:
     """A query over the view `input`, or a function `package.module:name` of its DataFrame.
 
-    `schema` is Spark's DDL for the values of `format: json`. `tables` are as `read_tables` of
-    `streams.pipeline.spark` returns them. `config` has the keyword arguments of the function.
+    `schema` is Spark's DDL for the values of `format: json`. `tables` are `TableSpec`s as JSON
+    values. `config` has the keyword arguments of the function.
     """
 
     query: str = ""
@@ -46,18 +46,6 @@ class QuerySpec:
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""
         return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def of(cls, code: str, options: Mapping[str, Any], config: Mapping[str, Any]) -> QuerySpec:
-        """Return the query that a processor's code, options and config define."""
-        return cls(
-            options.get("query", ""),
-            code,
-            options["format"],
-            options["schema"],
-            options["tables"],
-            config,
-        )
 
     @classmethod
     def from_json(cls, text: str) -> QuerySpec:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from streams.errors import StateStoreError
 from streams.stores.bytes_store import BytesStore, Changes, Entry
 from streams.stores.iterators import StoreIterator
-from streams.stores.rocksdb import StoreCorruptedError
+from streams.stores.rocksdb_directory import StoreCorruptedError
 
 
 class ReadOnlyBytes:

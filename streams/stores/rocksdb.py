@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +16,12 @@ from rocksdict import DbClosedError, Rdict, ReadOptions, WriteBatch
 from common.errors import EngineError
 from streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Changes, Entry
 from streams.stores.resources import StoreResources
+from streams.stores.rocksdb_directory import (
+    StoreCorruptedError,
+    StoreUnavailableError,
+    is_shortage,
+    open_directory,
+)
 
 FORMAT_VERSION = 1
 
@@ -33,37 +36,7 @@ _TIMESTAMP_KEY = b"\x00timestamp"
 _DATA = b"\x01"
 _END_OF_DATA = b"\x02"
 _UNKNOWN: Any = object()
-_LOCKED = ("While lock file", "lock hold by current process")
-# Parts of RocksDB's errors that do not blame the content of the directory.
-_SHORTAGES = tuple(
-    map(
-        os.strerror,
-        (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EFBIG,
-            errno.EMFILE,
-            errno.ENFILE,
-            errno.ENOMEM,
-            errno.EACCES,
-            errno.EROFS,
-        ),
-    )
-)
-
 logger = structlog.get_logger()
-
-
-class StoreLockedError(EngineError):
-    """Another process has the store open. The caller waits and tries again."""
-
-
-class StoreCorruptedError(EngineError):
-    """The local copy was damaged and is gone. The caller opens a new one and restores all of it."""
-
-
-class StoreUnavailableError(EngineError):
-    """The host is short of something, such as disk space. The caller opens it again later."""
 
 
 class RocksDBStore(BytesStore):
@@ -109,7 +82,11 @@ class RocksDBStore(BytesStore):
             timestamp = self._read(_TIMESTAMP_KEY)
         except StoreCorruptedError:
             self._closed, self._damage = False, ""
-            self._db, found, timestamp = self._open(), None, None
+            self._db, found, timestamp = (
+                self._open(),
+                None,
+                None,
+            )
         if found == self._written_identity():
             self._written_timestamp = NO_TIMESTAMP if timestamp is None else int(timestamp)
             self._begin(self._written_timestamp)
@@ -280,7 +257,7 @@ class RocksDBStore(BytesStore):
 
     def _discard(self, error: Exception) -> NoReturn:
         """Give up the unreadable directory, unless the error is only a shortage on the host."""
-        if _is_shortage(error):
+        if is_shortage(error):
             raise StoreUnavailableError(f"{self._directory}: {error}") from error
         self._end()
         self._cache.clear()
@@ -346,71 +323,11 @@ class RocksDBStore(BytesStore):
             del entries, valid, key, value, step
             self._discard(problem)
 
+    def _open(self) -> Rdict:
+        return open_directory(self._directory, self._resources.options)
+
     def _written_identity(self) -> bytes:
         return json.dumps(self._identity, sort_keys=True).encode()
-
-    def _open(self) -> Rdict:
-        directory = self._directory
-        directory.mkdir(parents=True, exist_ok=True)
-        with _claim(directory) as is_left:
-            if is_left:
-                logger.warning(
-                    "state wiped: a process ended while it opened it", directory=str(directory)
-                )
-            else:
-                try:
-                    return Rdict(str(directory), self._resources.options())
-                except Exception as error:  # rocksdict raises bare Exceptions
-                    if any(text in str(error) for text in _LOCKED):
-                        raise StoreLockedError(f"{directory} is in use") from error
-                    if _is_shortage(error):
-                        raise StoreUnavailableError(f"{directory}: {error}") from error
-                    logger.warning("state wiped: RocksDB cannot open it", reason=str(error))
-            shutil.rmtree(directory)
-            directory.mkdir(parents=True)
-            return Rdict(str(directory), self._resources.options())
-
-
-@contextmanager
-def _claim(directory: Path) -> Iterator[bool]:
-    """Claim a directory while RocksDB opens it; yields whether an earlier claim was not released.
-
-    On some damaged files, RocksDB loops forever and keeps the interpreter's lock
-    (facebook/rocksdb#13333). A process that ends in this loop leaves its claim, so that the next
-    process does not enter the loop too. Raises `StoreLockedError` while somebody else has a claim
-    or the store.
-    """
-    descriptor = os.open(directory / "OPENING", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreLockedError(f"{directory} is in use") from error
-        # The size of the file marks the claim: that needs no space, even on a full disk.
-        is_left = os.fstat(descriptor).st_size > 0
-        if is_left:
-            _require_unlocked(directory)
-        os.ftruncate(descriptor, 1)
-        try:
-            yield is_left
-        finally:
-            os.ftruncate(descriptor, 0)
-    finally:
-        os.close(descriptor)
-
-
-def _require_unlocked(directory: Path) -> None:
-    """Raise `StoreLockedError` if another process holds RocksDB's lock of a directory."""
-    with (directory / "LOCK").open("a") as lock:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:
-            raise StoreLockedError(f"{directory} is in use") from error
-
-
-def _is_shortage(error: Exception) -> bool:
-    """Whether the host is to blame, and not the content of the directory."""
-    return any(text in str(error) for text in _SHORTAGES)
 
 
 def _problem(entries: Any) -> Exception | None:

@@ -9,19 +9,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from common.config import Config, load_config
 from common.messages import replicas
-from common.nodes import ON_SPARK, SOURCE, ProcessorNode
-from common.nodes import Topology as Nodes
+from common.pipeline import Pipeline
+from common.processors import SOURCE, PipelineProcessor
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from streams import serdes
 from streams.builder import TopologyBuilder
 from streams.dsl.streams_builder import StreamsBuilder
 from streams.engine.arguments import require_int
-from streams.engine.group_task import Figures, GroupTask
+from streams.engine.figures import Figures
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.outputs import OutputColumns
 from streams.engine.recent import WINDOW_MS, RecentCount
@@ -30,18 +30,13 @@ from streams.engine.user_code import UserCode
 from streams.engine.user_errors import reason
 from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
 from streams.group_settings import GroupSettings
+from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.patterns import with_matching_topics
 from streams.pipeline.units import group_of, settings_of, sharing_key
 from streams.serdes import Serde
-from streams.stores import (
-    KeyValueStore,
-    SessionStore,
-    TimestampedKeyValueStore,
-    VersionedKeyValueStore,
-    WindowStore,
-)
-from streams.testing.driver_groups import FollowedStore, RunningGroup, held_back
+from streams.testing.driver_groups import DriverGroup, FollowedStore, held_back
+from streams.testing.driver_stores import StoreGetters
 from streams.testing.driver_topics import (
     Entry,
     Piped,
@@ -53,19 +48,10 @@ from streams.testing.driver_topics import (
 )
 from streams.topology import Topology
 
-S = TypeVar("S")
-
 NO_LIMIT = 2**31 - 1
-_GETTERS: Mapping[type, str] = {
-    KeyValueStore: "get_key_value_store",
-    TimestampedKeyValueStore: "get_timestamped_key_value_store",
-    VersionedKeyValueStore: "get_versioned_key_value_store",
-    WindowStore: "get_window_store",
-    SessionStore: "get_session_store",
-}
 
 
-class TopologyTestDriver:
+class TopologyTestDriver(StoreGetters):
     """Runs every node group of a topology as one task, synchronously.
 
     Records are processed, punctuations called and transactions committed one by one, in the
@@ -149,22 +135,22 @@ class TopologyTestDriver:
         """
         loaded = load_config(Path(config))
         # One task each, even if an internal topic sets its own number of partitions.
-        found = replace(load_pipeline(Path(pipeline), loaded), partitions={})
-        found = with_matching_topics(found, partitions or {}, loaded.topic_names)
-        return cls._of_nodes(found, loaded, partitions or {}, initial_wall_clock_ms)
+        found = replace(load_pipeline(Path(pipeline), loaded), partitions={}, parallelism=1)
+        found = with_matching_topics(found, partitions or {})
+        return cls._of_pipeline(found, loaded, partitions or {}, initial_wall_clock_ms)
 
     @classmethod
-    def _of_nodes(
+    def _of_pipeline(
         cls,
-        topology: Nodes,
+        pipeline: Pipeline,
         config: Config,
         partitions: Mapping[str, int] = {},
         initial_wall_clock_ms: int = 0,
     ) -> TopologyTestDriver:
         code = UserCode.of(config)
-        units = replicas(topology, config.topic_names, 1)
+        units = replicas(pipeline)
         queries = None
-        if any(unit.type in ON_SPARK for unit in units):
+        if any(kind_of(unit.spec).needs_spark for unit in units):
             # Imported late: Spark takes a while to import, and most pipelines do not need it.
             from streams.sql.local import LocalQueries
 
@@ -200,11 +186,11 @@ class TopologyTestDriver:
         self.partitions: Mapping[str, int] = dict(partitions)
         """The number of partitions by topic; a topic that is not in here has 1."""
         self._logs: dict[str, list[Entry]] = {}
-        self._stores: dict[str, list[tuple[str, Any]]] = {}
+        StoreGetters.__init__(self)
         self._figures = Figures()
         self._enforced = RecentCount()
-        self._pending: deque[tuple[RunningGroup | FollowedStore, RecordBatch]] = deque()
-        self._groups: list[RunningGroup] = []
+        self._pending: deque[tuple[DriverGroup | FollowedStore, RecordBatch]] = deque()
+        self._groups: list[DriverGroup] = []
         self._globals: dict[tuple[str, str], FollowedStore] = {}
         self._closed = False
         try:
@@ -213,7 +199,7 @@ class TopologyTestDriver:
                     self._follow(key, store, application_id) for store in group.global_stores
                 ]
                 self._groups.append(
-                    RunningGroup(name, group, settings, self, application_id, followers)
+                    DriverGroup(name, group, settings, self, application_id, followers)
                 )
                 self._show(name, self._groups[-1].task)
             self._check_topics(partitions)
@@ -246,10 +232,6 @@ class TopologyTestDriver:
             self._show(store.source.name, follower.task.nodes)
         return self._globals[key, name]
 
-    def _show(self, name: str, task: GroupTask) -> None:
-        for store_name, store in task.runtime.stores.items():
-            self._stores.setdefault(store_name, []).append((name, store))
-
     def __enter__(self) -> TopologyTestDriver:
         return self
 
@@ -265,7 +247,7 @@ class TopologyTestDriver:
         """Close all processors and stores. Raises the first error that one of them raised."""
         self._closed = True
         try:
-            self._each(RunningGroup.close)
+            self._each(DriverGroup.close)
         finally:
             for follower in self._globals.values():
                 follower.task.close()
@@ -317,57 +299,7 @@ class TopologyTestDriver:
             )
         self._require_open()
         self.now_ms += milliseconds
-        self._each(RunningGroup.turn)
-
-    def get_state_store(self, name: str, group: str | None = None) -> Any:
-        """Return a store with everything that is committed.
-
-        If several groups have a store of that name, `group` is the node group, or the processor of
-        pipeline.yaml. Raises `StreamsError` if there is no such store, or if the name is ambiguous.
-        """
-        found = [(g, store) for g, store in self._stores.get(name, ()) if group in (None, g)]
-        if not found:
-            where = f' of "{group}"' if group else ""
-            hint = did_you_mean(name, self._stores)
-            raise StreamsError(f'there is no store "{name}"{where}{hint}')
-        if len(found) > 1:
-            groups = ", ".join(f'"{g}"' for g, _ in found)
-            raise StreamsError(f'several have a store "{name}": say of which group, {groups}')
-        return found[0][1]
-
-    def get_key_value_store(self, name: str, group: str | None = None) -> KeyValueStore[Any, Any]:
-        """Return a key-value store, with or without timestamps; see `get_state_store`.
-
-        This method and the ones below raise `StreamsError` for a store of another kind.
-        """
-        return self._store(KeyValueStore, name, group)
-
-    def get_timestamped_key_value_store(
-        self, name: str, group: str | None = None
-    ) -> TimestampedKeyValueStore[Any, Any]:
-        """Return a key-value store with timestamps."""
-        return self._store(TimestampedKeyValueStore, name, group)
-
-    def get_versioned_key_value_store(
-        self, name: str, group: str | None = None
-    ) -> VersionedKeyValueStore[Any, Any]:
-        """Return a versioned key-value store."""
-        return self._store(VersionedKeyValueStore, name, group)
-
-    def get_window_store(self, name: str, group: str | None = None) -> WindowStore[Any, Any]:
-        """Return a window store."""
-        return self._store(WindowStore, name, group)
-
-    def get_session_store(self, name: str, group: str | None = None) -> SessionStore[Any, Any]:
-        """Return a session store."""
-        return self._store(SessionStore, name, group)
-
-    def _store(self, kind: type[S], name: str, group: str | None) -> S:
-        store = self.get_state_store(name, group)
-        if not isinstance(store, kind):
-            getter = _GETTERS[type(store)]
-            raise StreamsError(f'the store "{name}" is a {type(store).__name__}: use {getter}')
-        return store
+        self._each(DriverGroup.turn)
 
     @property
     def dropped_records(self) -> Mapping[str, int]:
@@ -394,7 +326,7 @@ class TopologyTestDriver:
     # Used by the topics and the groups
 
     @property
-    def _readers(self) -> Sequence[RunningGroup | FollowedStore]:
+    def _readers(self) -> Sequence[DriverGroup | FollowedStore]:
         return (*self._globals.values(), *self._groups)
 
     def _knows(self, topic: str) -> bool:
@@ -449,7 +381,7 @@ class TopologyTestDriver:
         self._pending += [(reader, batch) for reader in self._readers if topic in reader.topics]
         log += entries
 
-    def _each(self, action: Callable[[RunningGroup], None]) -> None:
+    def _each(self, action: Callable[[DriverGroup], None]) -> None:
         """Call `action` for each group, then process all pending batches.
 
         A group that fails does not hold up the others; the first error is raised at the end.
@@ -473,15 +405,16 @@ class TopologyTestDriver:
             raise StreamsError("the driver is closed")
 
 
-def start_problem(node: ProcessorNode, config: Config) -> str:
-    """Make the processors of a node of pipeline.yaml, and run `init` and `close`.
+def start_problem(processor: PipelineProcessor, config: Config) -> str:
+    """Make a processor of pipeline.yaml as its tasks would, and run `init` and `close`.
 
-    Their stores are empty and in memory. Returns what is wrong and where in user code, or "".
+    Its stores are empty and in memory. Returns what is wrong and where in user code, or "".
     """
     # The topics that a pattern will match are not known here, and `init` does not see them.
-    nodes = Nodes((node if node.from_ else replace(node, from_=(SOURCE,)),))
+    known = processor if processor.from_ else replace(processor, from_=(SOURCE,))
     try:
-        TopologyTestDriver._of_nodes(nodes, config).close()
+        pipeline = Pipeline((known,), config.topic_names, parallelism=1)
+        TopologyTestDriver._of_pipeline(pipeline, config).close()
     except Exception as error:
         return reason(error)
     return ""

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from common.record_batch import OutputRecord, RecordBatch
+from streams.engine.figures import Figures
 from streams.engine.global_task import GlobalTask
-from streams.engine.group_task import Figures, GroupTask, ProcessingFailedError
+from streams.engine.group_task import GroupTask, ProcessingFailedError
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.outputs import OutputColumns, OutputTopics
+from streams.engine.task_environment import TaskEnvironment
 from streams.engine.user_errors import Explanation
 from streams.errors import StreamsError
 from streams.group_settings import GroupSettings
@@ -32,7 +34,7 @@ class Host(OutputTopics, Protocol):
         """Add to the metrics."""
 
 
-class RunningGroup:
+class DriverGroup:
     """A node group with its one task."""
 
     def __init__(
@@ -59,13 +61,15 @@ class RunningGroup:
             group,
             self._partitions,
             settings,
-            application_id=application_id,
-            task_id=self._task_id,
-            number=TASK,
-            stores=self._stores,
-            output_topics=driver,
-            clock_ms=lambda: driver.now_ms,
-            global_stores={follower.name: follower.task.view for follower in followers},
+            TaskEnvironment(
+                application_id=application_id,
+                task_id=self._task_id,
+                number=TASK,
+                stores=self._stores,
+                output_topics=driver,
+                clock_ms=lambda: driver.now_ms,
+                global_stores={follower.name: follower.task.view for follower in followers},
+            ),
         )
         for follower in followers:
             follower.users.append(self)
@@ -152,7 +156,7 @@ class FollowedStore:
     def __init__(self, store: GlobalStore, driver: Host, application_id: str) -> None:
         """Make the processor. Raises what it raises in `init`."""
         self.name = store.store.name
-        self.users: list[RunningGroup] = []
+        self.users: list[DriverGroup] = []
         self.topics = (store.topic,)
         """The topic that the store follows."""
         self._driver = driver
@@ -177,7 +181,7 @@ class FollowedStore:
             self._driver.count(Figures(dropped=self.task.take_dropped()))
 
 
-def held_back(topic: str, groups: Sequence[RunningGroup], now_ms: int) -> str:
+def held_back(topic: str, groups: Sequence[DriverGroup], now_ms: int) -> str:
     """Return which records wait that may lead to records of a topic, and for what; or ""."""
     waiting = [g for g in _leading_to(topic, groups) if g.waits_until_ms is not None]
     if not waiting:
@@ -188,9 +192,9 @@ def held_back(topic: str, groups: Sequence[RunningGroup], now_ms: int) -> str:
     return f"{records}: advance the wall clock by {wait_ms} ms (max_task_idle_ms)"
 
 
-def _leading_to(topic: str, groups: Sequence[RunningGroup]) -> list[RunningGroup]:
+def _leading_to(topic: str, groups: Sequence[DriverGroup]) -> list[DriverGroup]:
     """Return the groups whose records may lead to records of a topic, also by way of others."""
-    found: list[RunningGroup] = []
+    found: list[DriverGroup] = []
     topics = [topic]
     while topics:
         written = topics.pop()

@@ -19,6 +19,7 @@ import pytest
 from common.config import read_python_path
 from common.errors import ConfigError
 from streams.builder import TopologyBuilder
+from streams.dsl.streams_builder import StreamsBuilder
 from streams.engine.user_code import UserCode
 from streams.testing.driver import TopologyTestDriver
 from streams.topology import Topology
@@ -34,7 +35,9 @@ class DriverMaker:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
 
-    def __call__(self, topology: Topology | TopologyBuilder, **options: Any) -> TopologyTestDriver:
+    def __call__(
+        self, topology: Topology | TopologyBuilder | StreamsBuilder, **options: Any
+    ) -> TopologyTestDriver:
         """Return a driver of a topology; see `TopologyTestDriver` for the options and errors."""
         return self._stack.enter_context(TopologyTestDriver(topology, **options))
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
 from common.config import load_config
 from common.errors import ConfigError, UnavailableError
 from common.fields import Fields
-from common.nodes import SINK, SOURCE
+from common.keys import Choice, Free, Number, Schema, Section, Text
+from common.processors import SINK, SOURCE
 from common.suggest import did_you_mean
 from common.yaml_positions import (
     Items,
@@ -27,7 +26,6 @@ from common.yaml_positions import (
     read_yaml,
 )
 from streams import (
-    ReadRecord,
     SerializationError,
     TestOutputTopic,
     TopologyTestDriver,
@@ -36,10 +34,11 @@ from streams import (
 )
 from streams.engine.user_errors import Explanation
 from streams.pipeline.file import read_pipeline
-from streams.pipeline.stores import SERDES
+from streams.pipeline.kinds.stores import SERDES
 from streams.serdes import Serde
 from streams.stores import SessionStore, ValueAndTimestamp, VersionedRecord, WindowStore
 from streams.stores.layout import MAX_TIME
+from streams.testing.suite_values import is_same, shown_as, text_of, to_bytes
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
@@ -56,6 +55,43 @@ class TestResult:
 
     name: str
     problem: str = ""
+
+
+_LIST: Schema = {"type": "array"}
+_CONFIG = Text(name="config", doc="the path of config.yaml", default="config.yaml")
+_PIPELINE = Text(name="pipeline", doc="the path of pipeline.yaml", default="pipeline.yaml")
+_SERDES = Section(name="serdes", doc="how keys and values are written, by topic", keys=())
+_PARTITIONS = Section(name="partitions", doc="partition counts, by topic", keys=())
+_TESTS = Free(
+    name="tests",
+    doc="the tests",
+    about="a list of tests, with name and steps each",
+    required=True,
+    of=_LIST,
+    says="list",
+)
+_NAME = Text(name="name", doc="the test's name", about="what the test shows", required=True)
+_TEST_STEPS = Free(
+    name="steps",
+    doc="the steps",
+    about=f"a list of {', '.join(_STEPS)}",
+    required=True,
+    of=_LIST,
+    says="list",
+)
+_TOPIC = Text(name="topic", doc="the topic, or the name of a source or sink")
+_TIMESTAMP = Number(name="timestamp", doc="the record's time in ms since 1970", low=0)
+_ADVANCE = Number(name="advance", doc="how many ms pass", low=0, required=True)
+_RECORDS = Free(
+    name="records",
+    doc="the records",
+    about="the records that must have come, all of them",
+    required=True,
+    of=_LIST,
+    says="list",
+)
+_STORE = Text(name="name", doc="the store's name", about="the store", required=True)
+_PROCESSOR = Text(name="processor", doc="the store's processor", default="")
 
 
 class _MismatchError(Exception):
@@ -82,15 +118,15 @@ def run_suite(path: Path) -> list[TestResult]:
 class _Suite:
     def __init__(self, path: Path, fields: Fields, problems: Problems) -> None:
         self._path = path
-        self._config = path.parent / fields.text("config", default="config.yaml")
-        self._pipeline = path.parent / fields.text("pipeline", default="pipeline.yaml")
-        self._named = (*fields.pairs("serdes"), *fields.pairs("partitions"))
-        self._serdes = {pair.key: _serdes_of(pair, problems) for pair in fields.pairs("serdes")}
+        self._config = path.parent / fields.text(_CONFIG)
+        self._pipeline = path.parent / fields.text(_PIPELINE)
+        self._named = (*fields.pairs(_SERDES), *fields.pairs(_PARTITIONS))
+        self._serdes = {pair.key: _serdes_of(pair, problems) for pair in fields.pairs(_SERDES)}
         self._partitions = {
             pair.key: Fields([pair], problems, at=pair.at, known=(pair.key,)).number(
-                pair.key, low=1
+                Number(name=pair.key, doc="how many partitions the topic has", low=1, required=True)
             )
-            for pair in fields.pairs("partitions")
+            for pair in fields.pairs(_PARTITIONS)
         }
         self.tests = _tests(fields, problems)
 
@@ -184,28 +220,27 @@ class _Run:
                 self._assert(_fields(step, ("topic", "records"), problems), problems)
             case "advance":
                 fields = Fields([step], problems, at=step.at, known=("advance",))
-                self._driver.advance_wall_clock_time(fields.number("advance", low=0))
+                self._driver.advance_wall_clock_time(fields.number(_ADVANCE))
             case _:
                 self._check_store(_fields(step, ("name", "processor", "key", "value"), problems))
 
     def _produce(self, fields: Fields, problems: Problems) -> None:
-        name = fields.text("topic", default=SOURCE)
+        name = fields.text(replace(_TOPIC, default=SOURCE))
         topic = self._topics.get(name, name)
         key_serde, value_serde = self._serdes.get(topic, (None, None))
-        timestamp = fields.get("timestamp")
         headers = _headers(fields.get("headers"), problems)
         problems.raise_if_any()
         self._driver.create_input_topic(topic).pipe_input(
-            _to_bytes(plain(fields.get("key")), key_serde),
-            _to_bytes(plain(fields.get("value")), value_serde),
-            None if timestamp is None else fields.number("timestamp", low=0),
-            [(name, _to_bytes(value, None)) for name, value in headers],
+            to_bytes(plain(fields.get("key")), key_serde),
+            to_bytes(plain(fields.get("value")), value_serde),
+            fields.number_or_none(_TIMESTAMP),
+            [(name, to_bytes(value, None)) for name, value in headers],
         )
 
     def _assert(self, fields: Fields, problems: Problems) -> None:
-        name = fields.text("topic", default=SINK)
+        name = fields.text(replace(_TOPIC, default=SINK))
         topic = self._topics.get(name, name)
-        listed = fields.items("records", about="the records that must have come, all of them")
+        listed = fields.items(_RECORDS)
         problems.raise_if_any()
         assert listed is not None
         output = self._outputs.get(topic)
@@ -217,24 +252,24 @@ class _Run:
         problems.raise_if_any()
         key_serde, value_serde = self._serdes.get(topic, (None, None))
         shown = [
-            _shown(record, wanted[index] if index < len(wanted) else {}, key_serde, value_serde)
+            shown_as(record, wanted[index] if index < len(wanted) else {}, key_serde, value_serde)
             for index, record in enumerate(found)
         ]
-        if not _is_same(shown, wanted):
+        if not is_same(shown, wanted):
             why = f" yet, as {output.held_back}" if not found and output.held_back else ""
-            raise _MismatchError(f"{name} has {_text(shown)}{why}, expected {_text(wanted)}")
+            raise _MismatchError(f"{name} has {text_of(shown)}{why}, expected {text_of(wanted)}")
 
     def _check_store(self, fields: Fields) -> None:
-        name = fields.text("name", about="the store")
-        processor = fields.text("processor", default="") or None
+        name = fields.text(_STORE)
+        processor = fields.text(_PROCESSOR) or None
         store = self._driver.get_state_store(name, processor)
         key, wanted = plain(fields.get("key")), plain(fields.get("value"))
         try:
             found = _content(store, key)
         except SerializationError:
             # The keys of built-in types, and of classes without serdes, are bytes.
-            found = _content(store, _to_bytes(key, None))
-        if not _is_same(found, wanted):
+            found = _content(store, to_bytes(key, None))
+        if not is_same(found, wanted):
             raise _MismatchError(f"{name} has {found!r} for {key!r}, expected {wanted!r}")
 
 
@@ -252,7 +287,7 @@ def _content(store: Any, key: Any) -> Any:
 
 
 def _tests(fields: Fields, problems: Problems) -> list[tuple[str, list[Pair]]]:
-    listed = fields.items("tests", about="a list of tests, with name and steps each")
+    listed = fields.items(_TESTS)
     tests = []
     if listed is not None and not listed.items:
         problems.add(listed, "tests is empty: write a test, with name and steps")
@@ -261,8 +296,8 @@ def _tests(fields: Fields, problems: Problems) -> list[tuple[str, list[Pair]]]:
             problems.add(item, f"a test must be a map with name and steps, got {describe(item)}")
             continue
         test = Fields(item.pairs, problems, at=item, known=("name", "steps"))
-        name = test.text("name", about="what the test shows")
-        steps = test.items("steps", about=f"a list of {', '.join(_STEPS)}")
+        name = test.text(_NAME)
+        steps = test.items(_TEST_STEPS)
         tests.append((name, [_step(step, problems) for step in (steps.items if steps else ())]))
     return tests
 
@@ -290,7 +325,9 @@ def _serdes_of(pair: Pair, problems: Problems) -> tuple[Serde[Any] | None, Serde
     def serde(name: str) -> Serde[Any] | None:
         if fields.get(name) is None:
             return None
-        return serdes.by_name(fields.choice(name, SERDES, default="bytes"))
+        return serdes.by_name(
+            fields.choice(Choice(name=name, doc="how bytes are written", choices=SERDES))
+        )
 
     return serde("key"), serde("value")
 
@@ -323,78 +360,8 @@ def _headers(value: Value | None, problems: Problems) -> list[tuple[str, Any]]:
     return found
 
 
-def _shown(
-    record: ReadRecord,
-    wanted: Mapping[str, Any],
-    key_serde: Serde[Any] | None,
-    value_serde: Serde[Any] | None,
-) -> dict[str, Any]:
-    """Return the wanted fields of a record; key and value if the record was not expected."""
-    names = list(wanted) or ["key", "value"]
-    shown: dict[str, Any] = {}
-    for name in names:
-        match name:
-            case "key":
-                shown[name] = _from_bytes(record.key, wanted.get(name), key_serde)
-            case "value":
-                shown[name] = _from_bytes(record.value, wanted.get(name), value_serde)
-            case "headers":
-                shown[name] = _shown_headers(record.headers, wanted["headers"])
-            case _:
-                shown[name] = getattr(record, name)
-    return shown
-
-
-def _shown_headers(
-    headers: Iterable[tuple[str, bytes | None]], wanted: list[tuple[str, Any]]
-) -> list[tuple[str, Any]]:
-    """Return headers, each in the form of the wanted header at the same position."""
-    likes = chain((like for _, like in wanted), repeat(None))
-    return [
-        (name, _from_bytes(data, like, None))
-        for (name, data), like in zip(headers, likes, strict=False)
-    ]
-
-
-def _is_same(found: Any, wanted: Any) -> bool:
-    """Whether two values are deeply equal; 1, 1.0 and true are not equal to each other."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        keys = found.keys()
-        return keys == wanted.keys() and all(_is_same(found[key], wanted[key]) for key in keys)
-    if isinstance(found, list | tuple) and type(found) is type(wanted):
-        return len(found) == len(wanted) and all(map(_is_same, found, wanted))
-    kinds = {type(found), type(wanted)}
-    return bool(found == wanted) and not (len(kinds) > 1 and kinds <= {bool, int, float})
-
-
 def _told(error: Exception) -> str:
     """Return the description of an error."""
     if isinstance(error, _MismatchError):
         return str(error)
     return f"{type(error).__name__}: {error}{Explanation(error).where}"
-
-
-def _to_bytes(value: Any, serde: Serde[Any] | None) -> bytes | None:
-    """Return a value of the suite as it is in a topic: text, decimal text, or JSON."""
-    if value is None:
-        return None
-    if serde is not None:
-        return serde.serialize(value)
-    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
-
-
-def _from_bytes(data: bytes | None, wanted: Any, serde: Serde[Any] | None) -> Any:
-    """Return the content of a topic in the form of the value that it is compared with."""
-    if data is None:
-        return None
-    if serde is not None:
-        return serde.deserialize(data)
-    read: Callable[[bytes], Any] = bytes.decode if isinstance(wanted, str | None) else json.loads
-    try:
-        return read(data)
-    except ValueError:
-        return data
-
-
-def _text(records: list[dict[str, Any]]) -> str:
-    return json.dumps(records, ensure_ascii=False, default=repr) if records else "no records"

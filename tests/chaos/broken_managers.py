@@ -137,7 +137,7 @@ def edit_pipeline(rig: Rig) -> None:
         rig.load.resume()
         rig.mark()
         seconds = rig.wait_for_flow()
-        ids = {node.id for node in rig.engine.topology.nodes}
+        ids = {node.id for node in rig.engine.pipeline.processors}
         assert {task.task.processor for task in after.tasks} == ids
         require_unaffected(before, after, "Counter")
         rig.say(f"pipeline edited ({name}); all keys flow after {seconds:.1f} s, Counter goes on")

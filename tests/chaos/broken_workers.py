@@ -65,8 +65,8 @@ def hang_past_transaction_timeout(rig: Rig) -> None:
     rig.say(f"TaskManager {victim} hung for {hang_s:.1f} s; all keys flow after {seconds:.1f} s")
 
 
-@fault("hang-for-ever")
-def hang_for_ever(rig: Rig) -> None:
+@fault("hang-forever")
+def hang_forever(rig: Rig) -> None:
     """A PipelineThread hangs forever: its TaskManager kills it and starts another one."""
     victim = rig.some_task_manager()
     pid = rig.worker_pid(victim)

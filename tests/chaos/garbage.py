@@ -24,8 +24,9 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import ProcessorType, TaskId
+from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 
 HUGE_BYTES = 900_000
@@ -241,7 +242,7 @@ class _Forger:
 
     def _replica(self, task: TaskId) -> ProcessorReplica:
         source, sink = (self._names.source,), (self._names.sink,)
-        return ProcessorReplica(task, ProcessorType.FORWARD, ("source",), ("sink",), source, sink)
+        return ProcessorReplica(task, ForwardSpec(), ("source",), ("sink",), source, sink)
 
     def _with_absurd(self, body: Any) -> Any:
         """Return a JSON document with one thing replaced, anywhere in it."""

@@ -342,7 +342,7 @@ class Rig:
 
         There must also be a copy of each state on disk.
         """
-        nodes = self.engine.topology.nodes
+        nodes = self.engine.pipeline.processors
         copies = sum(node.has_standbys for node in nodes) * PARTITIONS
         pids = {tm_id: daemon.pid for tm_id, daemon in self.task_managers.items()}
 

@@ -14,7 +14,7 @@ from common.kafka.bulk import read_committed
 from common.kafka.clients import Partition
 from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
-from common.nodes import OnError
+from common.processors import OnError
 from common.status import TaskState
 from common.topic_names import TopicNames
 from tests.chaos.ledger import Ledger, Tally, value_of
@@ -132,13 +132,13 @@ def _ends(
 
 
 def _job_topics(rig: Rig) -> list[str]:
-    names, topology = rig.engine.names, rig.engine.topology
+    names, loaded = rig.engine.names, rig.engine.pipeline
     return [
         names.source,
         names.sink,
-        *names.arcs(topology),
-        *(topic for node in topology.nodes for topic in names.states(node).values()),
-        *(names.dead_letter(node.id) for node in topology.nodes),
+        *loaded.arcs,
+        *(topic for node in loaded.processors for topic in loaded.state_topics(node).values()),
+        *(names.dead_letter(node.id) for node in loaded.processors),
         names.threads_jm,
         names.heartbeat_events,
         "__consumer_offsets",
@@ -192,7 +192,7 @@ def _may_wait(rig: Rig, entry: bytes) -> bool:
 def _dead_letters(rig: Rig, config: Config, names: TopicNames) -> list[str]:
     """Look for records of the writer among the dead letters; all of its records are good."""
     problems = []
-    for node in rig.engine.topology.nodes:
+    for node in rig.engine.pipeline.processors:
         if node.on_error is OnError.DEAD_LETTER:
             topic = names.dead_letter(node.id)
             problems += [
@@ -206,15 +206,15 @@ def _dead_letters(rig: Rig, config: Config, names: TopicNames) -> list[str]:
 
 def _offsets(rig: Rig, config: Config, names: TopicNames) -> list[str]:
     """Compare the committed offset of each input with the offset after its last record."""
-    topology = rig.engine.topology
+    loaded = rig.engine.pipeline
     last: dict[Partition, int] = {}
-    for topic in {topic for node in topology.nodes for topic in names.in_topics(node)}:
+    for topic in {topic for node in loaded.processors for topic in loaded.in_topics(node)}:
         for batch in read_committed(config, topic, config.parallelism):
             place = (topic, batch.partition)
             last[place] = max(last.get(place, -1), batch.offsets[-1])
     problems = []
-    for node in topology.nodes:
-        inputs = [(t, n) for t in names.in_topics(node) for n in range(config.parallelism)]
+    for node in loaded.processors:
+        inputs = [(t, n) for t in loaded.in_topics(node) for n in range(config.parallelism)]
         with closing(PartitionReader(config, names.consumer_group(node.id))) as reader:
             committed = offsets_of(reader.committed(inputs, _REQUEST_TIMEOUT_S))
             ends = {place: reader.watermarks(place, _REQUEST_TIMEOUT_S) for place in inputs}

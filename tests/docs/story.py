@@ -108,7 +108,7 @@ class Story:
             self._patch.setenv(variable, "example")
         if isinstance(content, dict) and "tests" in content:
             self._suite(block)
-        elif _is_pipeline(content):
+        elif is_pipeline(content):
             path = self._folder / "pipeline.yaml"
             path.write_text(block.text, encoding="utf-8")
             load_pipeline(path, load_config(self._config()), with_classes=True)
@@ -159,7 +159,7 @@ class Story:
         assert _is_shown(printed, example.output), f"it prints {printed}"
 
 
-def _is_pipeline(content: Any) -> bool:
+def is_pipeline(content: Any) -> bool:
     if isinstance(content, dict):
         return "processors" in content
     return isinstance(content, list) and all("id" in item for item in content)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.init import sample
 from admin.quickstart.flights import fetch_flights, read_flights
+from admin.samples import sample
 from common.clock import wall_clock_ms
 from tests.engine import all_run, engine
 from tests.history import command, read_results

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,9 @@ from confluent_kafka import Producer
 from admin.cluster_status import ClusterStatus
 from common.kafka.offsets import FirstRecord, Offsets
 from common.messages import ProcessorReplica
-from common.nodes import ProcessorType, TaskId
+from common.specs import ClassSpec, ForwardSpec, SumSpec
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from taskmanager import lag_watch
 from tests.engine import engine
 from tests.tasks import Job, Record, Thread, step_until
@@ -61,7 +61,7 @@ def write_transactions(job: Job, *records: int) -> None:
 
 def test_lag_counts_what_waits_and_no_markers_behind_it(job: Job) -> None:
     thread = Thread(job, 0)
-    thread.assign(job.replica(ProcessorType.FORWARD))
+    thread.assign(job.replica(ForwardSpec()))
     step_until(lambda: thread.state() is TaskState.RUNNING, thread)
     step_until(lambda: lag(thread) == 0, thread)
     write_transactions(job, 3, 2)
@@ -72,7 +72,7 @@ def test_lag_counts_what_waits_and_no_markers_behind_it(job: Job) -> None:
     thread.close()
     # Nor those before the next owner, which begins between them.
     owner = Thread(job, 1)
-    owner.assign(job.replica(ProcessorType.FORWARD))
+    owner.assign(job.replica(ForwardSpec()))
     step_until(lambda: owner.state() is TaskState.RUNNING, owner)
     step_until(lambda: lag(owner) == 0, owner)
     owner.close()
@@ -81,7 +81,7 @@ def test_lag_counts_what_waits_and_no_markers_behind_it(job: Job) -> None:
 def test_lag_does_not_count_what_an_open_transaction_has_written(job: Job) -> None:
     """It must not be read yet."""
     thread = Thread(job, 0)
-    thread.assign(job.replica(ProcessorType.FORWARD))
+    thread.assign(job.replica(ForwardSpec()))
     step_until(lambda: thread.state() is TaskState.RUNNING, thread)
     step_until(lambda: lag(thread) == 0, thread)
     servers = job.config.bootstrap_servers
@@ -105,7 +105,7 @@ def test_lag_of_a_task_that_has_failed_goes_on_to_grow(job: Job) -> None:
     now_ms = int(time.time() * 1000)
     job.write(Record(b"k", b"1", 1), Record(b"k", b"x", now_ms - 60_000), Record(b"k", b"3", 3))
     thread = Thread(job, 0)
-    thread.assign(job.replica(ProcessorType.SUM))
+    thread.assign(job.replica(SumSpec()))
     thread.step()
     step_until(lambda: thread.state() is TaskState.FAILED, thread)
     assert lag(thread) == 2
@@ -128,7 +128,7 @@ def test_lag_of_a_task_that_never_came_to_ask_for_its_offset_is_that_of_its_grou
 
 
 def _without_code(job: Job) -> ProcessorReplica:
-    return replace(job.replica(ProcessorType.CLASS), code="no_such_module:Class")
+    return job.replica(ClassSpec(code="no_such_module:Class"))
 
 
 def test_first_record_at_or_after_an_offset_is_found(job: Job) -> None:

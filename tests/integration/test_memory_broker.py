@@ -334,7 +334,7 @@ def test_offset_that_is_not_there_is_an_error_and_reported_once(
     cluster.delete_before(partition, 2)
     assert reader.watermarks(partition, 30) == (2, 4)
     reader.assign({partition: offset})
-    assert "the offset to go on at is not in the topic" in log.fetch_error()
+    assert "the offset to continue from is not in the topic" in log.fetch_error()
     log.fetch_for_a_while()
     assert (log.records, log.ends, len(log.errors)) == ([], [], 1)
     reader.unassign([partition])

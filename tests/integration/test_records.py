@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from common.kafka.clients import NonRetriableError, TransactionFailedError
-from common.nodes import OnError, ProcessorType
+from common.processors import OnError
 from common.record_size import record_size
+from common.specs import CountSpec, ForwardSpec, ProcessorSpec, SumSpec
 from streams.engine.group_task import ProcessingFailedError
 from tests.raw_records import MESSAGE_TOO_LARGE, RawRecord, record_batch, write_batch
 from tests.tasks import Job, Record, drain, run_once
@@ -42,7 +43,7 @@ def test_largest_records_that_java_clients_write_pass_unchanged(job: Job) -> Non
     for size in sizes:
         assert write_raw(job, [(b"k", b"x" * size, [])]) == 0
     arc = job.make_topic("arc")
-    first, second = job.replica(ProcessorType.FORWARD), job.replica(ProcessorType.FORWARD)
+    first, second = job.replica(ForwardSpec()), job.replica(ForwardSpec())
     second = replace(second, task=replace(second.task, processor="Q"), in_topics=(arc,))
     run_once(job.task(replace(first, out_topics=(arc,))))
     # The key "k" belongs to one of the two partitions, and it is not known to which.
@@ -66,7 +67,7 @@ def test_topics_that_take_more_get_more_without_any_setting(job: Job) -> None:
     for topic in (job.config.source_topic, job.config.sink_topic):
         job.set_size_limit(topic, 6_000_000)
     job.write(Record(b"k", b"x" * 5_000_000, 1), Record(b"k", b"y", 1))
-    run_once(job.task(job.replica(ProcessorType.FORWARD)))
+    run_once(job.task(job.replica(ForwardSpec())))
     assert values(job) == [b"x" * 5_000_000, b"y"]
 
 
@@ -74,7 +75,7 @@ def test_batches_of_small_records_suit_the_topic(job: Job) -> None:
     """librdkafka fills batches of 1 MB, which the sink refuses and the dead letters take."""
     job.set_size_limit(job.config.sink_topic, 1_500)
     job.write(*(Record(b"k", b"%d" % n, n + 1) for n in range(2_000)))
-    run_once(job.task(job.replica(ProcessorType.FORWARD, OnError.DEAD_LETTER)))
+    run_once(job.task(job.replica(ForwardSpec(), OnError.DEAD_LETTER)))
     assert values(job) == [b"%d" % n for n in range(2_000)]
 
 
@@ -92,7 +93,7 @@ def test_output_that_the_broker_would_refuse_follows_on_error(job: Job, on_error
     job.write(
         *(Record(b"k", value, 1) for value in (b"1", b"8" * FITTING, b"8" * FITTING + b"1", b"2"))
     )
-    task = job.task(job.replica(ProcessorType.SUM, on_error))
+    task = job.task(job.replica(SumSpec(), on_error))
     fitting = [b"2", b"8" * (FITTING - 1) + b"9"]
     if on_error is OnError.FAIL:
         reason = (
@@ -115,7 +116,7 @@ def test_record_goes_to_all_topics_or_to_none(job: Job) -> None:
     other = job.make_topic("other")
     job.set_size_limit(other, LIMIT)
     job.write(*(Record(b"k", b"9" * size, 1) for size in (1, 2 * LIMIT, 2, 3)))
-    replica = job.replica(ProcessorType.FORWARD, OnError.SKIP)
+    replica = job.replica(ForwardSpec(), OnError.SKIP)
     task = job.task(
         replace(replica, to=("sink", "Other"), out_topics=(job.config.sink_topic, other))
     )
@@ -126,7 +127,7 @@ def test_record_goes_to_all_topics_or_to_none(job: Job) -> None:
 
 def test_limit_that_is_lowered_while_a_task_runs_is_heeded_after_one_new_start(job: Job) -> None:
     job.write(Record(b"k", b"9" * LIMIT, 1), Record(b"k", b"1", 1))
-    replica = job.replica(ProcessorType.FORWARD, OnError.SKIP)
+    replica = job.replica(ForwardSpec(), OnError.SKIP)
     task = job.task(replica)
     task.start()
     job.set_size_limit(job.config.sink_topic, LIMIT)
@@ -146,7 +147,7 @@ def test_dead_letter_that_does_not_fit_fails_the_task_with_both_reasons(job: Job
     letters = job.names.dead_letter("P")
     large = b"x" * LARGEST_VALUE
     assert write_raw(job, [(b"k", large, [])]) == 0
-    replica = job.replica(ProcessorType.SUM, OnError.DEAD_LETTER)
+    replica = job.replica(SumSpec(), OnError.DEAD_LETTER)
     reason = (
         r"@0: the value is not an integer; and as a dead letter it is larger than the 1,048,588 "
         rf"bytes that topic {letters} takes \(max.message.bytes\)$"
@@ -166,7 +167,7 @@ def test_state_that_does_not_fit_fails_the_task_with_the_reason(job: Job) -> Non
     job.write(Record(b"k" * LIMIT, b"", 1))
     reason = f"key of 2,000 bytes is larger than the 2,000 bytes that topic {state} takes"
     with pytest.raises(NonRetriableError, match=reason):
-        run_once(job.task(job.replica(ProcessorType.COUNT)))
+        run_once(job.task(job.replica(CountSpec())))
     assert (values(job), job.committed()) == ([], None)
 
 
@@ -183,23 +184,23 @@ def test_headers_of_every_legal_kind_pass_unchanged(job: Job) -> None:
         None,
     ]
     job.write(*(Record(b"k", b"%d" % at, at + 1, some) for at, some in enumerate(headers)))
-    run_once(job.task(job.replica(ProcessorType.FORWARD)))
+    run_once(job.task(job.replica(ForwardSpec())))
     assert [record.headers for record in job.read(job.config.sink_topic)] == headers
 
 
 BROKEN: RawRecord = (b"k", b"broken", [(b"fine", b"1"), (b"\xff\xfe", b"2"), (b"fine", b"3")])
 
 
-@pytest.mark.parametrize("type_", [ProcessorType.FORWARD, ProcessorType.COUNT])
+@pytest.mark.parametrize("spec", [ForwardSpec(), CountSpec()])
 @pytest.mark.parametrize("on_error", OnError)
 def test_record_with_a_broken_header_follows_on_error(
-    job: Job, on_error: OnError, type_: ProcessorType
+    job: Job, on_error: OnError, spec: ProcessorSpec
 ) -> None:
     """Python cannot decode its name, so it cannot be passed on unchanged."""
     fine: list[RawRecord] = [(b"k", b"%d" % n, [(b"n", b"%d" % n)]) for n in (1, 2)]
     assert write_raw(job, [fine[0], BROKEN, fine[1]]) == 0
     expected = [b"1", b"2"]
-    task = job.task(job.replica(type_, on_error))
+    task = job.task(job.replica(spec, on_error))
     if on_error is OnError.FAIL:
         with pytest.raises(ProcessingFailedError, match=r"@1: the name of a header is not UTF-8$"):
             run_once(task)
@@ -227,7 +228,7 @@ def test_many_records_with_broken_headers_among_others_keep_the_order(job: Job) 
         BROKEN if n % 3 else (b"k", b"%d" % n, [(b"h", b"")] if n % 2 else []) for n in range(300)
     ]
     assert write_raw(job, [*records, BROKEN]) == 0
-    task = job.task(job.replica(ProcessorType.FORWARD, OnError.SKIP))
+    task = job.task(job.replica(ForwardSpec(), OnError.SKIP))
     run_once(task)
     assert values(job) == [b"%d" % n for n in range(0, 300, 3)]
     assert (task.status().count("skipped"), job.committed()) == (201, 301)
@@ -239,7 +240,7 @@ def test_many_records_with_broken_headers_among_others_keep_the_order(job: Job) 
 @pytest.mark.parametrize("on_error", OnError)
 def test_record_without_a_key_follows_on_error_of_count(job: Job, on_error: OnError) -> None:
     job.write(*(Record(key, b"v", 1, partition=1) for key in (b"", None, b"k", b"")))
-    task = job.task(job.replica(ProcessorType.COUNT, on_error, partition=1))
+    task = job.task(job.replica(CountSpec(), on_error, partition=1))
     if on_error is OnError.FAIL:
         with pytest.raises(ProcessingFailedError, match=r"\[1\]@1: the record has no key"):
             run_once(task)
@@ -253,12 +254,12 @@ def test_record_without_a_key_follows_on_error_of_count(job: Job, on_error: OnEr
 
 
 @pytest.mark.parametrize("on_error", OnError)
-@pytest.mark.parametrize("type_", [ProcessorType.FORWARD, ProcessorType.SUM])
+@pytest.mark.parametrize("spec", [ForwardSpec(), SumSpec()])
 def test_records_need_no_key_where_nothing_is_counted(
-    job: Job, type_: ProcessorType, on_error: OnError
+    job: Job, spec: ProcessorSpec, on_error: OnError
 ) -> None:
     job.write(*(Record(key, b"1", 1, partition=1) for key in (None, b"", None)))
-    run_once(job.task(job.replica(type_, on_error, partition=1)))
+    run_once(job.task(job.replica(spec, on_error, partition=1)))
     assert sorted(r.key is None for r in job.read(job.config.sink_topic)) == [False, True, True]
     assert job.committed(1) == 3
 
@@ -266,7 +267,7 @@ def test_records_need_no_key_where_nothing_is_counted(
 @pytest.mark.parametrize("value", [None, b"", b" ", b"1e9", b"\xff", b"9" * 900_000 + b"x"])
 def test_poison_of_sum_becomes_a_dead_letter(job: Job, value: bytes | None) -> None:
     job.write(Record(b"k", b"1", 1), Record(None, value, 2), Record(b"k", b"2", 3))
-    run_once(job.task(job.replica(ProcessorType.SUM, OnError.DEAD_LETTER)))
+    run_once(job.task(job.replica(SumSpec(), OnError.DEAD_LETTER)))
     assert (values(job), job.committed()) == ([b"2", b"3"], 3)
     (letter,) = job.read(job.names.dead_letter("P"))
     assert (letter.key, letter.value, letter.timestamp) == (None, value, 2)
@@ -274,13 +275,13 @@ def test_poison_of_sum_becomes_a_dead_letter(job: Job, value: bytes | None) -> N
 
 def test_integer_of_a_megabyte_is_no_poison(job: Job) -> None:
     job.write(Record(b"k", b"9" * 1_000_000, 1), Record(b"k", b"1", 1))
-    run_once(job.task(job.replica(ProcessorType.SUM)))
+    run_once(job.task(job.replica(SumSpec())))
     assert values(job) == [b"1" + b"0" * 1_000_000, b"2"]
 
 
 def test_count_takes_tombstones_and_empty_values_and_keys(job: Job) -> None:
     records = [(b"k", None), (b"", b""), (b"k", b""), (b"", None)]
     job.write(*(Record(key, value, 1) for key, value in records))
-    run_once(job.task(job.replica(ProcessorType.COUNT)))
+    run_once(job.task(job.replica(CountSpec())))
     found = sorted((r.key or b"", r.value) for r in job.read(job.config.sink_topic))
     assert found == [(b"", b"1"), (b"", b"2"), (b"k", b"1"), (b"k", b"2")]

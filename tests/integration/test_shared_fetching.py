@@ -10,11 +10,13 @@ import pytest
 
 from common.kafka.data import PartitionReader
 from common.messages import ProcessorReplica
-from common.nodes import ProcessorType, TaskId
+from common.specs import ClassSpec, ForwardSpec, ProcessorSpec
+from common.tasks import TaskId
 from tests.tasks import Job, Record, Thread, step_until
 
 pytestmark = pytest.mark.integration
 COUNT = 2000
+FORWARD = ForwardSpec()
 BUFFERED = 20
 
 
@@ -27,22 +29,18 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
     made.close()
 
 
-def processor(
-    job: Job, name: str, type_: ProcessorType = ProcessorType.FORWARD
-) -> ProcessorReplica:
+def processor(job: Job, name: str, spec: ProcessorSpec = FORWARD) -> ProcessorReplica:
     """Return a task that reads the source and writes to a topic of its own."""
     return replace(
-        job.replica(type_), task=TaskId(name, 0), out_topics=(job.make_topic(f"out_{name}"),)
+        job.replica(spec), task=TaskId(name, 0), out_topics=(job.make_topic(f"out_{name}"),)
     )
 
 
 def slow(job: Job) -> ProcessorReplica:
-    return replace(
-        processor(job, "Slow", ProcessorType.CLASS),
-        code="tests.user_code.slow:Slow",
-        config={"seconds": 0.001},
-        options={"buffered_records": BUFFERED},
+    spec = ClassSpec(
+        code="tests.user_code.slow:Slow", config={"seconds": 0.001}, buffered_records=BUFFERED
     )
+    return processor(job, "Slow", spec)
 
 
 def results(job: Job, replica: ProcessorReplica) -> list[int]:

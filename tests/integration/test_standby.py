@@ -9,7 +9,7 @@ import pytest
 from common.kafka.admin import Admin
 from common.kafka.clients import TransactionFailedError
 from common.messages import ProcessorReplica
-from common.nodes import ProcessorType
+from common.specs import CountSpec
 from common.status import TaskState, TaskStatus
 from taskmanager.standby_task import StandbyTask
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
@@ -46,7 +46,7 @@ def has_all(thread: Thread, copy: ProcessorReplica) -> bool:
 
 
 def test_task_goes_on_where_its_copy_is_and_reads_next_to_nothing(job: Job) -> None:
-    count = job.replica(ProcessorType.COUNT)
+    count = job.replica(CountSpec())
     first, second = Thread(job, 0), Thread(job, 1)
     first.assign(count)
     second.assign(copy_of(count))
@@ -72,7 +72,7 @@ def test_task_goes_on_where_its_copy_is_and_reads_next_to_nothing(job: Job) -> N
 
 
 def test_copy_shows_nothing_of_a_transaction_that_was_dropped(job: Job) -> None:
-    count = job.replica(ProcessorType.COUNT)
+    count = job.replica(CountSpec())
     write(job, 1)
     dying = job.task(count)
     dying.start()
@@ -97,7 +97,7 @@ def test_copy_shows_nothing_of_a_transaction_that_was_dropped(job: Job) -> None:
 
 
 def test_copy_that_comes_back_reads_the_difference_alone(job: Job) -> None:
-    count = job.replica(ProcessorType.COUNT)
+    count = job.replica(CountSpec())
     owner = Thread(job, 0)
     owner.assign(count)
     write(job, 3)
@@ -119,7 +119,7 @@ def test_copy_whose_restore_fails_does_not_say_that_a_wiped_store_is_complete(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If its store was wiped, it is no longer at the position that it had before."""
-    count = job.replica(ProcessorType.COUNT)
+    count = job.replica(CountSpec())
     write(job, 3)
     run_once(job.task(count))
     copy = job.task(copy_of(count), tm_id=1)

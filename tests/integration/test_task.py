@@ -12,8 +12,10 @@ import pytest
 
 from common.kafka.clients import FencedError, TransactionFailedError
 from common.kafka.committed import Committed
-from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
+from common.processors import OnError
+from common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
 from common.status import TaskState
+from common.tasks import TaskId
 from streams.engine.group_task import ProcessingFailedError
 from taskmanager import channel_messages
 from taskmanager.task_start import StartCancelledError, refresh_failed
@@ -38,7 +40,7 @@ def test_keys_values_timestamps_and_headers_pass_through(job: Job) -> None:
         Record(b"k", b"last", 5_000),
     ]
     job.write(*records)
-    run_once(job.task(job.replica(ProcessorType.FORWARD)))
+    run_once(job.task(job.replica(ForwardSpec())))
     found = job.read(job.config.sink_topic)
     by_time = sorted(found, key=lambda record: record.timestamp)
     assert [replace(record, partition=0) for record in by_time] == records
@@ -47,7 +49,7 @@ def test_keys_values_timestamps_and_headers_pass_through(job: Job) -> None:
 @pytest.mark.parametrize("partition", [0, 1])
 def test_record_without_a_key_keeps_its_partition(job: Job, partition: int) -> None:
     job.write(*(Record(None, b"%d" % n, n + 1, partition=partition) for n in range(20)))
-    run_once(job.task(job.replica(ProcessorType.FORWARD, partition=partition)))
+    run_once(job.task(job.replica(ForwardSpec(), partition=partition)))
     found = job.read(job.config.sink_topic)
     assert [(r.partition, r.value) for r in found] == [(partition, b"%d" % n) for n in range(20)]
 
@@ -55,14 +57,14 @@ def test_record_without_a_key_keeps_its_partition(job: Job, partition: int) -> N
 def test_committed_offset_is_that_of_the_last_record_plus_one(job: Job) -> None:
     job.write(*(Record(b"k", b"1", n + 1) for n in range(7)))
     assert job.committed() is None
-    run_once(job.task(job.replica(ProcessorType.SUM)))
+    run_once(job.task(job.replica(SumSpec())))
     assert job.committed() == 7
 
 
 def test_task_does_not_go_back_to_where_it_has_been(job: Job) -> None:
     """The broker has not loaded all offsets, or has lost some."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(7)))
-    task = job.task(job.replica(ProcessorType.SUM))
+    task = job.task(job.replica(SumSpec()))
     run_once(task)
     job.set_committed(3)
     with pytest.raises(TransactionFailedError, match=r"\[0\] has gone from 7 back to 3"):
@@ -77,7 +79,7 @@ def test_task_of_a_taskmanager_that_was_started_again_takes_the_offset_that_is_s
     job: Job,
 ) -> None:
     job.write(*(Record(b"k", b"1", n + 1) for n in range(7)))
-    replica = job.replica(ProcessorType.SUM)
+    replica = job.replica(SumSpec())
     run_once(job.task(replica))
     job.set_committed(5)
     run_once(job.task(replica))
@@ -85,7 +87,7 @@ def test_task_of_a_taskmanager_that_was_started_again_takes_the_offset_that_is_s
 
 
 def test_two_processors_that_read_one_topic_go_on_each_where_it_was(job: Job) -> None:
-    one = job.replica(ProcessorType.FORWARD)
+    one = job.replica(ForwardSpec())
     other = replace(one, task=TaskId("Other", 0))
     job.write(Record(b"k", b"1", 0))
     run_once(job.task(one))
@@ -99,7 +101,7 @@ def test_two_processors_that_read_one_topic_go_on_each_where_it_was(job: Job) ->
 def test_nothing_of_a_dropped_transaction_is_seen_and_it_is_replayed(job: Job) -> None:
     """Uncommitted work did not happen; the next owner does it once."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
-    replica = job.replica(ProcessorType.COUNT)
+    replica = job.replica(CountSpec())
     lost = job.task(replica)
     lost.start()
     drain(lost)
@@ -113,7 +115,7 @@ def test_nothing_of_a_dropped_transaction_is_seen_and_it_is_replayed(job: Job) -
 def test_task_that_is_dropped_leaves_no_producer_behind(job: Job) -> None:
     """This holds even if it is unknown whether its state was delivered."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
-    task = job.task(job.replica(ProcessorType.COUNT))
+    task = job.task(job.replica(CountSpec()))
 
     def begin_a_commit() -> None:
         task.start()
@@ -138,7 +140,7 @@ def test_task_that_is_dropped_leaves_no_producer_behind(job: Job) -> None:
 def test_former_owner_is_fenced_and_commits_nothing(job: Job) -> None:
     """The new owner's start ends the old one's right to write, whatever that one believes."""
     job.write(*(Record(b"k", b"1", n + 1) for n in range(5)))
-    replica = job.replica(ProcessorType.COUNT)
+    replica = job.replica(CountSpec())
     zombie = job.task(replica, tm_id=0)
     zombie.start()
     drain(zombie)
@@ -151,7 +153,7 @@ def test_former_owner_is_fenced_and_commits_nothing(job: Job) -> None:
 
 def test_rejected_record_fails_the_task_after_committing_what_came_before(job: Job) -> None:
     job.write(*(Record(b"k", value, 1) for value in (b"1", b"2", b"x", b"4")))
-    task = job.task(job.replica(ProcessorType.SUM, OnError.FAIL))
+    task = job.task(job.replica(SumSpec(), OnError.FAIL))
     with pytest.raises(ProcessingFailedError, match=r"\[0\]@2: the value is not an integer"):
         run_once(task)
     assert [r.value for r in job.read(job.config.sink_topic)] == [b"2", b"3"]
@@ -160,7 +162,7 @@ def test_rejected_record_fails_the_task_after_committing_what_came_before(job: J
 
 def test_rejected_record_is_skipped_and_counted(job: Job) -> None:
     job.write(*(Record(b"k", value, 1) for value in (b"x", b"1", b"", b"2", None)))
-    task = job.task(job.replica(ProcessorType.SUM, OnError.SKIP))
+    task = job.task(job.replica(SumSpec(), OnError.SKIP))
     run_once(task)
     assert [r.value for r in job.read(job.config.sink_topic)] == [b"2", b"3"]
     status = task.status()
@@ -171,7 +173,7 @@ def test_rejected_record_is_skipped_and_counted(job: Job) -> None:
 def test_dead_letter_is_the_record_with_the_reason_in_headers(job: Job) -> None:
     """The headers are those of KIP-1034, behind the record's own."""
     job.write(Record(b"k", b"1", 1), Record(b"k", b"x", 77, [("own", b"h")]))
-    run_once(job.task(job.replica(ProcessorType.SUM, OnError.DEAD_LETTER)))
+    run_once(job.task(job.replica(SumSpec(), OnError.DEAD_LETTER)))
     (letter,) = job.read(job.names.dead_letter("P"))
     assert (letter.key, letter.value, letter.timestamp) == (b"k", b"x", 77)
     assert letter.headers == [
@@ -190,7 +192,7 @@ def test_output_that_is_too_large_follows_on_error(job: Job, on_error: OnError) 
     """With `fail`, the records before it are processed, and none after it."""
     job.config = replace(job.config, kafka={"producer.message.max.bytes": "2000"})
     job.write(Record(b"k", b"1", 1), Record(b"k", b"7" * 2500, 1), Record(b"k", b"3", 1))
-    task = job.task(job.replica(ProcessorType.SUM, on_error))
+    task = job.task(job.replica(SumSpec(), on_error))
     if on_error is OnError.FAIL:
         with pytest.raises(ProcessingFailedError, match=r"\[0\]@1: the output is larger"):
             run_once(task)
@@ -204,7 +206,7 @@ def test_output_that_is_too_large_follows_on_error(job: Job, on_error: OnError) 
 
 def test_restart_on_the_same_host_reads_no_state_again(job: Job) -> None:
     """The store has the state topic's offset in the same write batch."""
-    replica = job.replica(ProcessorType.COUNT)
+    replica = job.replica(CountSpec())
     job.write(*(Record(b"key %d" % n, b"", 1) for n in range(100)))
     run_once(job.task(replica))
     again = job.task(replica)
@@ -215,7 +217,7 @@ def test_restart_on_the_same_host_reads_no_state_again(job: Job) -> None:
 
 
 def test_another_host_restores_everything_and_the_first_one_only_the_difference(job: Job) -> None:
-    replica = job.replica(ProcessorType.COUNT)
+    replica = job.replica(CountSpec())
     job.write(*(Record(b"key %d" % n, b"", 1) for n in range(100)))
     run_once(job.task(replica, tm_id=0))
     job.write(*(Record(b"key %d" % n, b"", 2) for n in range(10)))
@@ -232,7 +234,7 @@ def test_another_host_restores_everything_and_the_first_one_only_the_difference(
 
 def test_restore_sees_committed_state_behind_a_dead_writers_open_transaction(job: Job) -> None:
     """`read_committed` ends before the oldest open transaction; the high watermark does not."""
-    replica = job.replica(ProcessorType.COUNT)
+    replica = job.replica(CountSpec())
     job.write(*(Record(b"k", b"", 1) for _ in range(3)))
     run_once(job.task(replica))
     dead = job.task(replica)
@@ -249,7 +251,7 @@ def test_restore_sees_committed_state_behind_a_dead_writers_open_transaction(job
 
 def test_store_ahead_of_its_topic_is_wiped_and_restored(job: Job) -> None:
     """An offset that the topic does not have means that the content is of another life."""
-    replica = job.replica(ProcessorType.COUNT)
+    replica = job.replica(CountSpec())
     job.write(Record(b"k", b"", 1))
     run_once(job.task(replica))
     tampered = job.task(replica)
@@ -262,7 +264,7 @@ def test_store_ahead_of_its_topic_is_wiped_and_restored(job: Job) -> None:
 
 
 def test_start_that_is_cancelled_ends_during_the_restore(job: Job) -> None:
-    task = job.task(job.replica(ProcessorType.COUNT))
+    task = job.task(job.replica(CountSpec()))
     task.cancel()
     with pytest.raises(StartCancelledError):
         task.start()
@@ -270,7 +272,7 @@ def test_start_that_is_cancelled_ends_during_the_restore(job: Job) -> None:
 
 def test_idle_task_commits_its_position_anew(job: Job) -> None:
     """Else the brokers would forget it after `offsets.retention.minutes`."""
-    task = job.task(job.replica(ProcessorType.FORWARD))
+    task = job.task(job.replica(ForwardSpec()))
     task.start()
     assert not task.running.needs_refresh
     task.running.refresh()
@@ -280,7 +282,7 @@ def test_idle_task_commits_its_position_anew(job: Job) -> None:
 
 def test_position_of_a_failed_task_is_committed_again(job: Job) -> None:
     job.write(Record(b"k", b"1", 1))
-    task = job.task(job.replica(ProcessorType.FORWARD))
+    task = job.task(job.replica(ForwardSpec()))
     run_once(task)
     before = offset_commits(job)
     refresh_failed(task.assigned.replica, job.context(), task.assigned.memory)
@@ -290,7 +292,7 @@ def test_position_of_a_failed_task_is_committed_again(job: Job) -> None:
 
 def test_task_that_starts_again_knows_what_time_it_was(job: Job) -> None:
     job.config = replace(job.config, modules=("tests.user_code",))
-    replica = replace(job.replica(ProcessorType.CLASS), code="tests.user_code.timing:Clock")
+    replica = job.replica(ClassSpec(code="tests.user_code.timing:Clock"))
 
     def found() -> list[bytes | None]:
         return [r.value for r in job.read(job.config.sink_topic) if r.key == b"k"]
@@ -323,7 +325,7 @@ def offset_commits(job: Job) -> int:
 
 def test_task_that_two_threads_believe_to_own_stays_with_one(job: Job) -> None:
     """The zombie takes it back once at most, is fenced again, and gives it up without a commit."""
-    replica = job.replica(ProcessorType.COUNT)
+    replica = job.replica(CountSpec())
     zombie, owner = Thread(job, 0), Thread(job, 1)
     zombie.assign(replica)
     step_until(lambda: zombie.state() is TaskState.RUNNING, zombie)
@@ -345,7 +347,7 @@ def test_task_that_two_threads_believe_to_own_stays_with_one(job: Job) -> None:
 
 def test_thread_without_a_word_from_its_driver_gives_its_tasks_up(job: Job) -> None:
     thread = Thread(job, 0)
-    thread.assign(job.replica(ProcessorType.FORWARD))
+    thread.assign(job.replica(ForwardSpec()))
     step_until(lambda: thread.state() is TaskState.RUNNING, thread)
     thread.channel.silent_s = 2.0
     step_until(lambda: channel_messages.Closed(TaskId("P", 0)) in thread.channel.sent, thread)

@@ -20,8 +20,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from common.kafka import admin, topic_watch
 from common.messages import ProcessorReplica
-from common.nodes import OnError, ProcessorType, TaskId
+from common.processors import OnError
+from common.specs import CountSpec, ForwardSpec
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from tests.brokers import local_cluster
 from tests.tasks import Job, Record, Thread, step_until
 
@@ -101,7 +103,7 @@ def assert_goes_on(job: Job, thread: Thread, partition: int = 1) -> None:
 @pytest.mark.parametrize("has_started", [True, False], ids=["running", "new"])
 def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) -> None:
     """If retention overtook a task, records are lost: the task fails instead of skipping."""
-    replicas = [job.replica(ProcessorType.FORWARD, partition=number) for number in (0, 1)]
+    replicas = [job.replica(ForwardSpec(), partition=number) for number in (0, 1)]
     thread = started(job, *replicas)
     if not has_started:
         thread.close()
@@ -117,7 +119,7 @@ def test_committed_offset_whose_record_was_deleted(job: Job, has_started: bool) 
             thread.assign(replica)
     reason = run_until_failed(thread)
     assert reason.startswith(f"{job.config.source_topic}[0]: ")
-    assert "the offset to go on at is not in the topic: its record was deleted" in reason
+    assert "the offset to continue from is not in the topic: its record was deleted" in reason
     assert job.committed() == 3
     assert_goes_on(job, thread)
 
@@ -131,7 +133,7 @@ def test_committed_offset_behind_the_end(job: Job) -> None:
         answer.result(10)
     thread = Thread(job, 0)
     for number in (0, 1):
-        thread.assign(job.replica(ProcessorType.FORWARD, partition=number))
+        thread.assign(job.replica(ForwardSpec(), partition=number))
     assert "or the topic has lost its end" in run_until_failed(thread)
     assert (job.committed(), job.read(job.config.sink_topic)) == (1_000, [])
     assert_goes_on(job, thread)
@@ -144,8 +146,8 @@ def test_committed_offset_behind_the_end(job: Job) -> None:
 def test_deleted_input_topic(job: Job) -> None:
     """librdkafka does not report it to a consumer."""
     other = job.make_topic("other")
-    replica = job.replica(ProcessorType.FORWARD, partition=1)
-    thread = started(job, job.replica(ProcessorType.FORWARD), replace(replica, in_topics=(other,)))
+    replica = job.replica(ForwardSpec(), partition=1)
+    thread = started(job, job.replica(ForwardSpec()), replace(replica, in_topics=(other,)))
     job.delete_topic(job.config.source_topic)
     assert run_until_failed(thread) == f"{job.config.source_topic}[0]: the topic was deleted"
     step_until(lambda: status(thread, 1).state is TaskState.RUNNING, thread)
@@ -154,7 +156,7 @@ def test_deleted_input_topic(job: Job) -> None:
 @pytest.mark.usefixtures("short_timeout")
 def test_input_topic_that_was_made_anew(job: Job) -> None:
     """librdkafka goes on at the old offset, and so may skip records: the task reports it."""
-    thread = started(job, job.replica(ProcessorType.FORWARD))
+    thread = started(job, job.replica(ForwardSpec()))
     for _ in range(100):
         thread.step()
     job.delete_topic(job.config.source_topic)
@@ -167,7 +169,7 @@ def test_input_topic_that_was_made_anew(job: Job) -> None:
 @pytest.mark.usefixtures("short_timeout")
 @pytest.mark.parametrize("which", ["sink", "state", "dead letters"])
 def test_deleted_topic_that_the_task_writes(job: Job, which: str) -> None:
-    thread = started(job, job.replica(ProcessorType.COUNT, OnError.DEAD_LETTER))
+    thread = started(job, job.replica(CountSpec(), OnError.DEAD_LETTER))
     topic = {
         "sink": job.config.sink_topic,
         "state": job.names.state("P"),
@@ -187,14 +189,14 @@ def test_deleted_topic_that_the_task_writes(job: Job, which: str) -> None:
 
 def test_record_without_a_key_into_a_compacted_topic(job: Job) -> None:
     job.set_topic_config(job.config.sink_topic, "cleanup.policy", "compact")
-    thread = started(job, job.replica(ProcessorType.FORWARD))
+    thread = started(job, job.replica(ForwardSpec()))
     job.write(Record(None, b"1", 1))
     assert "one without a key cannot go to a compacted topic" in run_until_failed(thread)
     assert (job.committed(), status(thread).count("restarts")) == (3, 0)
 
 
 def test_record_of_a_time_that_the_output_topic_refuses(job: Job) -> None:
-    thread = started(job, job.replica(ProcessorType.FORWARD))
+    thread = started(job, job.replica(ForwardSpec()))
     job.set_topic_config(job.config.sink_topic, "message.timestamp.before.max.ms", "1000")
     job.write(Record(b"k", b"1", 1))
     assert "message.timestamp.before.max.ms" in run_until_failed(thread)
@@ -253,7 +255,7 @@ def _only(binding: AclBinding) -> AclBindingFilter:
 @pytest.mark.parametrize("which", ["input", "output", "state", "group", "transactions"])
 def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) -> None:
     """The task reports it at once; once it has the right, it goes on where it was."""
-    thread = started(guarded, guarded.replica(ProcessorType.COUNT))
+    thread = started(guarded, guarded.replica(CountSpec()))
     denied = deny(guarded, rights(guarded)[which])
     guarded.write(*(Record(b"k", b"", n + 1) for n in range(3)))
     reason = run_until_failed(thread)
@@ -264,14 +266,14 @@ def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) 
     assert guarded.committed() == 3
     thread.revoke(TaskId("P", 0))
     step_until(lambda: not thread.thread.tasks, thread)
-    thread.assign(guarded.replica(ProcessorType.COUNT))
+    thread.assign(guarded.replica(CountSpec()))
     run_until_committed(guarded, thread, 6)
     found = [record.value for record in guarded.read(guarded.config.sink_topic)]
     assert found == [b"%d" % n for n in range(1, 7)]
 
 
 def test_right_to_write_as_one_task_is_of_no_concern_to_others(guarded: Job) -> None:
-    replicas = [guarded.replica(ProcessorType.FORWARD, partition=number) for number in (0, 1)]
+    replicas = [guarded.replica(ForwardSpec(), partition=number) for number in (0, 1)]
     thread = started(guarded, *replicas)
     deny(guarded, rights(guarded)["transactions"])
     guarded.write(Record(b"k", b"", 1))
@@ -283,7 +285,7 @@ def test_right_to_see_the_limits_of_topics_that_is_missing_is_named(guarded: Job
     sink = guarded.config.sink_topic
     deny(guarded, (ResourceType.TOPIC, sink, AclOperation.DESCRIBE_CONFIGS))
     thread = Thread(guarded, 0)
-    thread.assign(guarded.replica(ProcessorType.FORWARD))
+    thread.assign(guarded.replica(ForwardSpec()))
     reason = run_until_failed(thread)
     assert reason.startswith(f"DescribeConfigs of {sink}: ")
     assert "a right is missing" in reason
@@ -292,7 +294,7 @@ def test_right_to_see_the_limits_of_topics_that_is_missing_is_named(guarded: Job
 def test_topic_that_takes_larger_records_than_before_gets_them(job: Job) -> None:
     """A record too large for the limit that the task knows makes it start again, and learn."""
     job.set_size_limit(job.config.sink_topic, 2000)
-    thread = started(job, job.replica(ProcessorType.FORWARD, OnError.SKIP))
+    thread = started(job, job.replica(ForwardSpec(), OnError.SKIP))
     job.set_size_limit(job.config.sink_topic, 20_000)
     job.write(Record(b"k", b"1", 4), Record(b"k", b"9" * 10_000, 5), Record(b"k", b"2", 6))
     run_until_committed(job, thread, 6)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streams.stores.bytes_store import NO_TIMESTAMP
 from streams.stores.memory import MemoryStore
-from streams.stores.rocksdb import StoreLockedError
+from streams.stores.rocksdb_directory import StoreLockedError
 
 COMMITS_UNTIL_WRITTEN = 3
 

@@ -19,12 +19,13 @@ from common.config import Config
 from common.kafka import read_to_end
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.messages import ProcessorReplica
-from common.nodes import TaskId
 from common.status import TaskState
+from common.tasks import TaskId
 from streams.engine import async_calls, group_task, runtime
 from streams.stores import builder as store_builder
 from streams.stores.bytes_store import BytesStore
-from streams.stores.rocksdb import RocksDBStore, StoreLockedError
+from streams.stores.rocksdb import RocksDBStore
+from streams.stores.rocksdb_directory import StoreLockedError
 from taskmanager import (
     assigned_task,
     channel_messages,

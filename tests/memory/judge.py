@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from common.config import Config
 from common.kafka.clients import Partition
-from common.nodes import TaskId
+from common.tasks import TaskId
 from tests.memory.broker import Broker
 from tests.memory.disk import Disk
 from tests.memory.partition_log import is_visible

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from common.config import Config
 from common.messages import ProcessorReplica
-from common.nodes import COUNT_STORE, OnError, ProcessorType, TaskId
+from common.processors import OnError
+from common.specs import (
+    COUNT_STORE,
+    ClassSpec,
+    CountSpec,
+    ForwardSpec,
+    ProcessorSpec,
+    StoreSpec,
+    SumSpec,
+    TopologySpec,
+)
+from common.tasks import TaskId
 from common.topics import TopicSpec
 from tests.memory.partition_log import Entry
 from tests.user_code.folding import fold
@@ -48,7 +59,7 @@ class Pipeline:
     """A processor, its inputs, and the outputs required for the values of a key."""
 
     name: str
-    type: ProcessorType
+    spec: ProcessorSpec
     model: Callable[[Sequence[bytes]], Expected]
     inputs: int = 1
     store: str = ""
@@ -56,9 +67,6 @@ class Pipeline:
     """The share of records that the processor rejects as dead letters."""
     history: Callable[[int, Sequence[Entry]], Iterable[Pair]] = _as_written
     """Returns the input of the model, from a partition number and the partition's records."""
-    code: str = ""
-    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     id: str = "P"
     sink: str = "out"
 
@@ -87,7 +95,7 @@ class Pipeline:
         topics = self.in_topics(config)
         return ProcessorReplica(
             task=TaskId(self.id, partition),
-            type=self.type,
+            spec=self.spec,
             from_=topics,
             to=("sink",),
             in_topics=topics,
@@ -95,9 +103,6 @@ class Pipeline:
             state_topics={self.store: self.state_topic(config)} if self.store else {},
             dead_letter_topic=self.dead_letter_topic(config),
             on_error=OnError.DEAD_LETTER if self.poison else OnError.FAIL,
-            code=self.code,
-            config=self.config,
-            options=self.options,
         )
 
 
@@ -150,45 +155,41 @@ def _timed(values: Sequence[bytes]) -> Expected:
 
 
 def _folder(name: str, inputs: int, persistent: bool, **options: Any) -> Pipeline:
-    store = {"name": "Digests", "type": "key_value", "key": "bytes", "value": "bytes"}
-    return Pipeline(
-        name,
-        ProcessorType.CLASS,
-        _folded,
-        inputs,
-        "Digests",
+    spec = ClassSpec(
         code="tests.user_code.folding:Folder",
-        options={
-            "stores": [{**store, "persistent": persistent, "logged": True}],
-            "max_process_time_ms": MAX_PROCESS_TIME_MS,
-            **options,
-        },
+        stores=(StoreSpec(name="Digests", persistent=persistent),),
+        max_process_time_ms=MAX_PROCESS_TIME_MS,
+        **options,
+    )
+    return Pipeline(name, spec, _folded, inputs, "Digests")
+
+
+def _topology(function: str, **config: Any) -> TopologySpec:
+    return TopologySpec(
+        code=f"tests.user_code.{function}",
+        config={"topic": "in0", **config},
+        group="Source",
+        max_process_time_ms=MAX_PROCESS_TIME_MS,
     )
 
 
 def _asker(name: str, ordered: Literal[True, "key"]) -> Pipeline:
     return Pipeline(
         name,
-        ProcessorType.TOPOLOGY,
+        _topology("folding:asked_and_folded", ordered=ordered),
         _asked_and_folded,
         store="Digests",
         poison=0.1,
-        code="tests.user_code.folding:asked_and_folded",
-        config={"topic": "in0", "ordered": ordered},
-        options={"group": "Source", "max_process_time_ms": MAX_PROCESS_TIME_MS},
     )
 
 
 def _clock(name: str, function: str, **config: Any) -> Pipeline:
     return Pipeline(
         name,
-        ProcessorType.TOPOLOGY,
+        _topology(f"timing:{function}", **config),
         _timed,
         history=_by_the_clock,
         poison=0.1,
-        code=f"tests.user_code.timing:{function}",
-        config={"topic": "in0", **config},
-        options={"group": "Source", "max_process_time_ms": MAX_PROCESS_TIME_MS},
     )
 
 
@@ -202,10 +203,10 @@ CLOCKS = (
     _clock("time of answers", "asked_and_timed"),
 )
 PIPELINES = (
-    Pipeline("forward", ProcessorType.FORWARD, _forwarded),
-    Pipeline("forward of two topics", ProcessorType.FORWARD, _forwarded, inputs=2),
-    Pipeline("sum with dead letters", ProcessorType.SUM, _summed, poison=0.2),
-    Pipeline("count", ProcessorType.COUNT, _counted, store=COUNT_STORE),
+    Pipeline("forward", ForwardSpec(), _forwarded),
+    Pipeline("forward of two topics", ForwardSpec(), _forwarded, inputs=2),
+    Pipeline("sum with dead letters", SumSpec(), _summed, poison=0.2),
+    Pipeline("count", CountSpec(), _counted, store=COUNT_STORE),
     _folder("fold", 1, persistent=True),
     _folder("fold in memory", 1, persistent=False),
     FOLD_OF_TWO,
@@ -214,7 +215,7 @@ PIPELINES = (
     *CLOCKS,
 )
 SIBLINGS = (
-    Pipeline("forward", ProcessorType.FORWARD, _forwarded, id="Q", sink="other"),
+    Pipeline("forward", ForwardSpec(), _forwarded, id="Q", sink="other"),
     replace(
         _folder("fold with little room", 1, persistent=True, buffered_records=3),
         id="Q",

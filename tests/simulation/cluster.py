@@ -10,16 +10,11 @@ from random import Random
 from typing import TypeVar
 
 from common.messages import MISSED_BEATS, ProcessorReplica, replicas
-from common.nodes import (
-    SINK,
-    SOURCE,
-    LoggedStore,
-    ProcessorNode,
-    ProcessorType,
-    TaskId,
-    Topology,
-)
+from common.pipeline import Pipeline
+from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from common.specs import ClassSpec, CountSpec
 from common.status import TaskState
+from common.tasks import TaskId
 from tests.simulation.broker import NAMES, Broker, Weather
 from tests.simulation.fences import Fences, TaskInstance
 from tests.simulation.pipeline_thread import INTERVAL_MS, FakePipelineThread, Pace
@@ -73,18 +68,18 @@ class _Replica(ProcessorReplica):
         return super().fingerprint
 
 
-def _node(number: int) -> ProcessorNode:
+def _processor(number: int) -> PipelineProcessor:
     """Return a processor; every other one runs user code."""
-    type_ = ProcessorType.CLASS if number % 2 else ProcessorType.COUNT
+    spec = ClassSpec(code="shop:A") if number % 2 else CountSpec()
     stores = (LoggedStore("store"),)
-    return ProcessorNode(f"P{number}", type_, (SINK,), (SOURCE,), logged_stores=stores)
+    return PipelineProcessor(f"P{number}", spec, (SINK,), (SOURCE,), stores=stores)
 
 
 class Cluster:
     """Processes on one broker. `mishap` breaks something; `mend` ends all faults."""
 
     def __init__(self, random: Random, scale: Scale, pace: Pace | None = None) -> None:
-        nodes = tuple(_node(number) for number in range(scale.processors))
+        processors = tuple(_processor(number) for number in range(scale.processors))
         self.random = random
         self.scale = scale
         self.now_ms = 0
@@ -92,7 +87,7 @@ class Cluster:
         self.fences = Fences()
         self.replicas = [
             _Replica(**{field.name: getattr(replica, field.name) for field in fields(replica)})
-            for replica in replicas(Topology(nodes), NAMES, scale.parallelism, scale.standbys)
+            for replica in replicas(Pipeline(processors, NAMES, scale.parallelism), scale.standbys)
         ]
         self.jobmanagers: list[JobManagerProcess] = []
         self.taskmanagers: list[TaskManagerProcess] = []
@@ -317,7 +312,9 @@ class Cluster:
         edited = self.random.choice(self.replicas).name
         self.log(f"{edited} is edited")
         self.replicas = [
-            replace(replica, config={"edit": self._edits}) if replica.name == edited else replica
+            replace(replica, spec=replace(replica.spec, max_task_idle_ms=self._edits))
+            if replica.name == edited
+            else replica
             for replica in self.replicas
         ]
         self.crash_jobmanager()

@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from typing import Protocol
 
 from common.messages import ProcessorReplica
-from common.nodes import BUILT_IN, TaskId
 from common.status import TaskState
+from common.tasks import TaskId
+from streams.pipeline.kinds.registry import kind_of
 
 FENCE_MEMORY_MS = 60_000
 """An owner that is fenced twice within this time leaves the task to the other owner."""
@@ -62,7 +63,7 @@ class TaskInstance:
     @property
     def is_inline(self) -> bool:
         """Whether its turns run no user code, so that the loop of its thread runs them."""
-        return bool(self.task.standby) or self.replica.type in BUILT_IN
+        return bool(self.task.standby) or kind_of(self.replica.spec).is_inline
 
     @property
     def fingerprint(self) -> str:

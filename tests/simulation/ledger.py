@@ -18,8 +18,8 @@ from common.messages import (
     Refused,
     Report,
 )
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from jobmanager.heartbeat_controller import ECHO_TIMEOUT_BEATS
 from jobmanager.state import REVOKE_TIMEOUT_BEATS
 from tests.simulation.pipeline_thread import INTERVAL_MS

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 
 from common.messages import MISSED_BEATS
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from taskmanager.events import (
     AssignTask,
     RevokeTask,

@@ -16,9 +16,9 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import TaskId
 from common.reported_tasks import ReportedTasks
 from common.status import TaskState
+from common.tasks import TaskId
 from common.tick import Tick
 from jobmanager import events as jobmanager
 from jobmanager.leadership import Event as LeadershipEvent

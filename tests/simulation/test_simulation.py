@@ -16,8 +16,8 @@ from random import Random
 
 import pytest
 
-from common.nodes import TaskId
 from common.status import TaskState
+from common.tasks import TaskId
 from jobmanager.state import MOST_MOVES
 from tests.seeds import parametrize
 from tests.simulation.broker import CALM, Weather

@@ -21,9 +21,11 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, Topology
+from common.pipeline import Pipeline
+from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
 from common.reported_tasks import ReportedTasks
 from common.reports import decode_report
+from common.specs import CountSpec, ForwardSpec, SumSpec
 from common.status import TaskState, TaskStatus
 from common.tick import Tick
 from common.topic_names import TopicNames
@@ -40,17 +42,20 @@ from jobmanager.state import JobManagerState
 from taskmanager import events as taskmanager
 from taskmanager.state import TaskManagerState
 
+COUNTS = (LoggedStore("counts"),)
 INTERVAL_MS = 1000
 STEP_MS = 500
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
-PIPELINE = Topology(
-    (
-        ProcessorNode("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
-        ProcessorNode("Adder", ProcessorType.SUM, ("Counter",), ("Forwarder",)),
-        ProcessorNode("Counter", ProcessorType.COUNT, (SINK,), ("Adder",)),
-    )
-)
 PARALLELISM = 2
+PIPELINE = Pipeline(
+    (
+        PipelineProcessor("Forwarder", ForwardSpec(), ("Adder",), (SOURCE,)),
+        PipelineProcessor("Adder", SumSpec(), ("Counter",), ("Forwarder",)),
+        PipelineProcessor("Counter", CountSpec(), (SINK,), ("Adder",), stores=COUNTS),
+    ),
+    NAMES,
+    PARALLELISM,
+)
 
 
 class Wire:
@@ -127,7 +132,7 @@ def _report(report: Report) -> str:
     if report.base is None:
         return f"report: {_facts(report)}; tasks: {_list(report.tasks)}"
     closed = ", ".join(map(str, report.closed)) or "none"
-    return f"news: {_facts(report)}; tasks: {_list(report.tasks)}; closed: {closed}"
+    return f"difference: {_facts(report)}; tasks: {_list(report.tasks)}; closed: {closed}"
 
 
 def _facts(report: Report) -> str:
@@ -168,7 +173,7 @@ class JobManager(Member):
     def __init__(self, name: str, wire: Wire, tm_number: int) -> None:
         super().__init__(wire, (NAMES.threads_jm, NAMES.threads_tm, NAMES.heartbeat))
         self.name = name
-        self.state = JobManagerState(replicas(PIPELINE, NAMES, PARALLELISM), tm_number, INTERVAL_MS)
+        self.state = JobManagerState(replicas(PIPELINE), tm_number, INTERVAL_MS)
         self._handle(Tick(wire.now_ms))
         epoch = wire.write(Sos(-1, name))
         self._leadership = Leadership(name)

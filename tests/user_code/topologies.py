@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from streams import Processor, ProcessorContext, Record, TopologyBuilder, serdes, stores
+from streams import (
+    Processor,
+    ProcessorContext,
+    Record,
+    StreamsBuilder,
+    TopologyBuilder,
+    serdes,
+    stores,
+)
 from streams.errors import StreamsError
 from streams.topology import Topology
 
@@ -94,3 +102,12 @@ def silent() -> TopologyBuilder:
 
 def forgetful() -> None:
     """Return nothing."""
+
+
+def counted_words(lines: str, words: str) -> StreamsBuilder:
+    """Count words, by the DSL."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+    each = builder.stream(lines, name="Lines").flat_map_values(str.split)
+    counts = each.group_by(lambda key, word: word, name="ByWord").count(name="Counts")
+    counts.to_stream().to(words, value_serde=serdes.int64)
+    return builder

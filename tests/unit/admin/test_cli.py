@@ -11,11 +11,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from admin.cli import app
-from admin.init import SAMPLE_NAMES, sample
+from admin.samples import SAMPLE_NAMES, sample
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, PipelineError, SupersededError, UnavailableError
-from common.nodes import SINK, SOURCE, OnError, ProcessorType
+from common.processors import SINK, SOURCE, OnError
+from common.specs import CountSpec, ForwardSpec, SumSpec
 from streams.pipeline.load import load_pipeline
 
 ROOT = Path(__file__).parents[3]
@@ -49,18 +50,18 @@ def test_the_samples_are_valid(files: tuple[Path, Path]) -> None:
         "source_topic",
         "sink_topic",
     )
-    forwarder, adder, counter = load_pipeline(files[1], config).nodes
-    assert (forwarder.id, forwarder.type, forwarder.from_) == (
+    forwarder, adder, counter = load_pipeline(files[1], config).processors
+    assert (forwarder.id, forwarder.spec, forwarder.from_) == (
         "Forwarder",
-        ProcessorType.FORWARD,
+        ForwardSpec(),
         (SOURCE,),
     )
-    assert (adder.id, adder.type, adder.on_error) == (
+    assert (adder.id, adder.spec, adder.on_error) == (
         "Adder",
-        ProcessorType.SUM,
+        SumSpec(),
         OnError.DEAD_LETTER,
     )
-    assert (counter.id, counter.type, counter.to) == ("Counter", ProcessorType.COUNT, (SINK,))
+    assert (counter.id, counter.spec, counter.to) == ("Counter", CountSpec(), (SINK,))
 
 
 def test_the_defaults_in_the_sample_comments_are_the_real_ones(
@@ -83,14 +84,14 @@ def _is_setting(line: str) -> bool:
 # --- init ---
 
 
-def test_init_writes_both_files_and_says_where(tmp_path: Path) -> None:
+def test_init_writes_the_samples_and_says_where(tmp_path: Path) -> None:
     result = pipeline("init", tmp_path / "new" / "folder")
     assert result.exit_code == 0
-    assert result.stdout.split() == [
-        "wrote",
-        f"{tmp_path}/new/folder/config.yaml",
-        "wrote",
-        f"{tmp_path}/new/folder/pipeline.yaml",
+    assert result.stdout.splitlines() == [
+        f"wrote {tmp_path}/new/folder/config.yaml",
+        f"wrote {tmp_path}/new/folder/pipeline.yaml",
+        f"wrote {tmp_path}/new/folder/schemas/config.schema.json",
+        f"wrote {tmp_path}/new/folder/schemas/pipeline.schema.json",
     ]
     for name in SAMPLE_NAMES:
         assert (tmp_path / "new" / "folder" / name).read_text() == sample(name)
@@ -101,7 +102,19 @@ def test_init_writes_to_the_current_folder_by_default(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert pipeline("init").exit_code == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "pipeline.yaml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "pipeline.yaml", "schemas"}
+
+
+@pytest.mark.parametrize("name", ["config", "pipeline"])
+def test_schema_prints_what_init_writes(name: str) -> None:
+    result = pipeline("schema", name)
+    assert (result.exit_code, result.stdout) == (0, sample(f"schemas/{name}.schema.json"))
+
+
+def test_schema_of_another_file_is_refused() -> None:
+    result = pipeline("schema", "suite")
+    assert result.exit_code == 2
+    assert "suite" in result.stderr
 
 
 def test_init_overwrites_nothing_and_names_what_is_there(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from admin.cluster_watcher import ClusterWatcher
 from common.codec import Codec
 from common.config import Config
 from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 
 HOUR_MS = 3_600_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from admin.cli import app
 from admin.describe import mermaid, overview
 from common.config import Config, load_config
-from common.nodes import Topology
+from common.pipeline import Pipeline
 from streams.pipeline.load import load_pipeline
 
 SETTINGS = """\
@@ -85,12 +86,12 @@ def cells(printed: str) -> dict[str, str]:
     return found
 
 
-def loaded(text: str, folder: Path, partitions: Mapping[str, int]) -> tuple[Config, Topology]:
+def loaded(text: str, folder: Path, partitions: Mapping[str, int]) -> tuple[Config, Pipeline]:
     """Return a pipeline where topics have so many partitions."""
     pipeline = folder / "pipeline.yaml"
     pipeline.write_text(text, encoding="utf-8")
     config = load_config(folder / "config.yaml")
-    return config, Topology(load_pipeline(pipeline, config).nodes, partitions)
+    return config, replace(load_pipeline(pipeline, config), partitions=partitions)
 
 
 # --- the tree ---
@@ -226,9 +227,9 @@ def test_a_task_reads_no_partition_that_a_topic_has_not(folder: Path) -> None:
 sources: {few: few_topic, many: many_topic}
 processors: [{id: P, type: forward, from: [few, many], to: [sink]}]
 """
-    config, topology = loaded(text, folder, {"few_topic": 1, "many_topic": 3})
+    config, pipeline = loaded(text, folder, {"few_topic": 1, "many_topic": 3})
     console = Console(file=StringIO(), width=200)
-    console.print(overview(config, topology))
+    console.print(overview(config, pipeline))
     assert isinstance(console.file, StringIO)
     found = cells(console.file.getvalue().split("\nTasks")[1])
     assert {name: row.split() for name, row in found.items()} == {
@@ -282,8 +283,8 @@ def test_the_flowchart_ties_node_groups_by_their_internal_topics(folder: Path) -
 
 def test_texts_in_config_do_not_end_a_label_of_the_flowchart(folder: Path) -> None:
     text = "[{id: A, type: 'shop:A', to: [sink], config: {text: 'a \"b\" <i> #1', n: [x, {y: 1}]}}]"
-    config, topology = loaded(text, folder, {})
-    assert mermaid(config, topology).splitlines()[1] == (
+    _, pipeline = loaded(text, folder, {})
+    assert mermaid(pipeline).splitlines()[1] == (
         "    p0[\"A<br/>shop:A, text a #quot;b#quot; #lt;i#gt; #35;1, n ['x', {'y': 1}]\"]"
     )
 

@@ -12,17 +12,18 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
-from admin import cli, status
+from admin import status
 from admin.broker.ports import find_free
 from admin.cli import app
 from admin.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
-from admin.init import sample
+from admin.commands.status import status as show_status
+from admin.samples import sample
 from common.messages import (
     JobManagerBeat,
     Report,
 )
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 
 NOW_MS = 1_000_000
 INTERVAL_MS = 1000
@@ -357,9 +358,9 @@ def test_a_narrow_terminal_breaks_the_lines_itself(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     found = large_figures()
-    monkeypatch.setattr("admin.status.read_status", lambda _config: found)
+    monkeypatch.setattr("admin.commands.status.read_status", lambda _config: found)
 
-    cli.status(Path(__file__).parents[3] / "config.yaml")
+    show_status(Path(__file__).parents[3] / "config.yaml")
 
     assert "23,456,789" in Text.from_ansi(terminal.getvalue()).plain.split()
 

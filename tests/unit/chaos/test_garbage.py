@@ -21,7 +21,7 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import TaskId
+from common.tasks import TaskId
 from common.tick import Tick
 from common.topic_names import TopicNames
 from jobmanager.events import Reported

@@ -25,16 +25,11 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.nodes import (
-    COUNT_STORE,
-    SINK,
-    SOURCE,
-    ProcessorNode,
-    ProcessorType,
-    TaskId,
-    Topology,
-)
+from common.pipeline import Pipeline
+from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.tick import Tick
 from taskmanager import events as taskmanager
 from taskmanager.state import TaskManagerState
@@ -55,6 +50,7 @@ from tests.unit.common.wire import (
 )
 
 # The bytes of the original.
+COUNTS = (LoggedStore("counts"),)
 
 
 def test_processor_has_the_fields_of_the_original_in_its_order() -> None:
@@ -72,7 +68,7 @@ def test_processor_has_the_fields_of_the_original_in_its_order() -> None:
 def test_a_store_of_a_class_that_is_called_counts_has_no_field_of_the_original() -> None:
     """Its topic is another one than that of a `count`, which has the field."""
     states = {COUNT_STORE: "state_topic_Counter_counts_job_1"}
-    replica = replace(REPLICA, type=ProcessorType.CLASS, code="shop:A", state_topics=states)
+    replica = replace(REPLICA, spec=ClassSpec(code="shop:A"), state_topics=states)
     assert "stateTopic" not in replica.to_json()
     assert decode(encode(Processors(0, "i", 5, 1, assign=(replica,)))) == Processors(
         0, "i", 5, 1, assign=(replica,)
@@ -80,14 +76,16 @@ def test_a_store_of_a_class_that_is_called_counts_has_no_field_of_the_original()
 
 
 def test_pipeline_of_the_original_gives_its_processors() -> None:
-    pipeline = Topology(
+    pipeline = Pipeline(
         (
-            ProcessorNode("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
-            ProcessorNode("Adder", ProcessorType.SUM, ("Counter",), ("Forwarder",)),
-            ProcessorNode("Counter", ProcessorType.COUNT, (SINK,), ("Adder",)),
-        )
+            PipelineProcessor("Forwarder", ForwardSpec(), ("Adder",), (SOURCE,)),
+            PipelineProcessor("Adder", SumSpec(), ("Counter",), ("Forwarder",)),
+            PipelineProcessor("Counter", CountSpec(), (SINK,), ("Adder",), stores=COUNTS),
+        ),
+        NAMES,
+        2,
     )
-    entries = replicas(pipeline, NAMES, 2)
+    entries = replicas(pipeline)
     assert [str(entry.task) for entry in entries] == [
         "Forwarder_0",
         "Forwarder_1",
@@ -125,7 +123,7 @@ def test_every_record_tells_version_and_time() -> None:
     message = Processors(1, "i", 2, 3, assign=(REPLICA,), revoke=(TaskId("P", 1),))
     for record in encode(message):
         headers = dict(record.headers)
-        assert (headers["version"], headers["sent_at"]) == (b"2", b"%d" % SENT_AT_MS)
+        assert (headers["version"], headers["sent_at"]) == (b"3", b"%d" % SENT_AT_MS)
 
 
 def test_command_headers_tell_epoch_sequence_incarnation_and_action() -> None:
@@ -245,7 +243,7 @@ header_values = (
     | json_values.map(lambda value: json.dumps(value).encode())
 )
 headers = st.lists(st.tuples(header_names | texts, header_values), max_size=9).map(
-    lambda drawn: (("version", b"2"), *drawn)
+    lambda drawn: (("version", b"3"), *drawn)
 )
 
 
@@ -263,7 +261,7 @@ def test_random_bytes_are_malformed(
     assert is_malformed(ControlRecord(topic, key, value, headers))
 
 
-@pytest.mark.parametrize("version", [b"1", b"3", b"0", b"", b"one", b"2.0", None])
+@pytest.mark.parametrize("version", [b"1", b"2", b"4", b"0", b"", b"one", b"3.0", None])
 def test_other_protocol_version_is_malformed(version: bytes | None) -> None:
     for message in (Sos(0), Heartbeat(REPORT), Processors(1, "i", 2, 3), HeartbeatEvent(1, True)):
         assert is_malformed(with_headers(encode(message)[0], version=version))

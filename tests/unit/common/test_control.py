@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from common.codec import Codec
 from common.kafka.control import ReportWriter
 from common.messages import ControlRecord, Heartbeat, Report
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 from tests.unit.common.config_texts import BASE, load
 

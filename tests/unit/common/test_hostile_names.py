@@ -22,27 +22,26 @@ from common.messages import (
     Report,
 )
 from common.names import name_problem
-from common.nodes import ProcessorType, TaskId
+from common.specs import TopologySpec
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 
 NAMES = TopicNames("job_1", "source_topic", "sink_topic")
 REPLICA = ProcessorReplica(
     TaskId("Shop", 0),
-    ProcessorType.CLASS,
+    TopologySpec(
+        code="shop:build",
+        group="source",
+        internal={"again": None},
+        followed={"names": "names_topic"},
+    ),
     ("source",),
     ("sink",),
     ("source_topic",),
     ("sink_topic",),
     {"orders": "state_topic_Shop_orders_job_1"},
     dead_letter_topic="Shop_dead_letter_job_1",
-    code="shop:Shop",
-    options={
-        "stores": [{"name": "orders", "type": "key_value"}],
-        "globals": {"names": "names_topic"},
-        "internal": {"again": None},
-        "group": "source",
-    },
 )
 
 traversals = st.lists(st.sampled_from(["..", ".", "a", "", "~", "_0"]), min_size=1).map("/".join)
@@ -50,7 +49,7 @@ hostile = (traversals | st.text(max_size=10) | st.sampled_from(["a" * 250, "a\0"
     lambda name: name_problem(name) is not None
 )
 
-Places = Mapping[str, Callable[[Any, Any, Any], None]]
+Places = Mapping[str, Callable[[Any, Any, Any], object]]
 PLACES: Places = {
     "processor": lambda body, _, name: body.update(ID=name),
     "from": lambda body, _, name: body.update({"from": [name]}),
@@ -61,11 +60,14 @@ PLACES: Places = {
     "store": lambda _, more, name: more.update(state_topics={name: "topic"}),
     "topic of a store": lambda _, more, name: more.update(state_topics={"orders": name}),
     "dead letters": lambda _, more, name: more.update(dead_letter_topic=name),
-    "store of a class": lambda _, more, name: more["options"].update(stores=[{"name": name}]),
-    "global store": lambda _, more, name: more["options"].update(globals={name: "topic"}),
-    "global topic": lambda _, more, name: more["options"].update(globals={"names": name}),
-    "internal topic": lambda _, more, name: more["options"].update(internal={name: 1}),
-    "node group": lambda _, more, name: more["options"].update(group=name),
+    "store of a class": lambda body, more, name: (
+        body.update(type="CLASS"),
+        more.update(spec={"code": "shop:A", "stores": [{"name": name}]}),
+    ),
+    "global store": lambda _, more, name: more["spec"].update(followed={name: "topic"}),
+    "global topic": lambda _, more, name: more["spec"].update(followed={"names": name}),
+    "internal topic": lambda _, more, name: more["spec"].update(internal={name: 1}),
+    "node group": lambda _, more, name: more["spec"].update(group=name),
 }
 
 

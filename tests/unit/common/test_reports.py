@@ -19,8 +19,8 @@ from common.messages import (
     Report,
     Threads,
 )
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.tick import Tick
 from jobmanager import events as jobmanager
 from jobmanager.state import JobManagerState

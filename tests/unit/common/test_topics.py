@@ -9,19 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.config import Config
-from common.nodes import (
-    SINK,
-    SOURCE,
-    LoggedStore,
-    OnError,
-    ProcessorNode,
-    ProcessorType,
-    TaskId,
-    Topology,
-)
+from common.pipeline import Pipeline
+from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from common.specs import ClassSpec, CountSpec, SumSpec
+from common.tasks import TaskId
 from common.topic_names import TopicNames, collision_key, job_names
-from common.topics import TopicSpec, control_topics, data_topics
+from common.topics import TopicSpec, control_topics
 
+COUNTS = (LoggedStore("counts"),)
 CONFIG = Config(
     server_ip="127.0.0.1",
     server_port=9092,
@@ -31,8 +26,8 @@ CONFIG = Config(
     source_topic="in",
     sink_topic="out",
 )
-ADDER = ProcessorNode("Adder", ProcessorType.SUM, ("Counter",), (SOURCE,), OnError.DEAD_LETTER)
-COUNTER = ProcessorNode("Counter", ProcessorType.COUNT, (SINK,), ("Adder",))
+ADDER = PipelineProcessor("Adder", SumSpec(), ("Counter",), (SOURCE,), OnError.DEAD_LETTER)
+COUNTER = PipelineProcessor("Counter", CountSpec(), (SINK,), ("Adder",), stores=COUNTS)
 BARE = TopicNames(None, "in", "out")
 OF_JOB = TopicNames("x", "in", "out")
 
@@ -61,10 +56,11 @@ def test_names_end_in_the_job_name_where_there_is_one(
 
 
 def test_source_and_sink_never_carry_the_job_name() -> None:
-    assert OF_JOB.in_topics(ADDER) == ("in",)
-    assert OF_JOB.out_topics(ADDER) == ("Adder_Counter_x",)
-    assert OF_JOB.in_topics(COUNTER) == ("Adder_Counter_x",)
-    assert OF_JOB.out_topics(COUNTER) == ("out",)
+    pipeline = Pipeline((ADDER, COUNTER), OF_JOB, 2)
+    assert pipeline.in_topics(ADDER) == ("in",)
+    assert pipeline.out_topics(ADDER) == ("Adder_Counter_x",)
+    assert pipeline.in_topics(COUNTER) == ("Adder_Counter_x",)
+    assert pipeline.out_topics(COUNTER) == ("out",)
 
 
 def test_transactional_ids_begin_with_the_job_name() -> None:
@@ -105,7 +101,7 @@ def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> Non
         "message.timestamp.type": "LogAppendTime",
         "max.message.bytes": "100000000",
     }
-    assert data_topics(CONFIG, Topology((ADDER, COUNTER))) == (
+    assert Pipeline((ADDER, COUNTER), CONFIG.topic_names, 4).data_topics(3) == (
         spec("in", {}),
         spec("Adder_Counter", keep),
         spec("state_topic_Counter", compact),
@@ -164,12 +160,13 @@ def test_dot_and_underscore_are_the_same_to_kafka() -> None:
 
 def test_a_store_called_counts_never_has_the_topic_of_a_count() -> None:
     """This holds even if a class replaces a `count` in pipeline.yaml."""
-    count = ProcessorNode("A", ProcessorType.COUNT, (SINK,), (SOURCE,))
-    class_ = ProcessorNode(
-        "A", ProcessorType.CLASS, (SINK,), (SOURCE,), logged_stores=(LoggedStore("counts"),)
+    count = PipelineProcessor("A", CountSpec(), (SINK,), (SOURCE,), stores=COUNTS)
+    class_ = PipelineProcessor(
+        "A", ClassSpec(code="shop:A"), (SINK,), (SOURCE,), stores=(LoggedStore("counts"),)
     )
-    assert OF_JOB.states(count) == {"counts": "state_topic_A_x"}
-    assert OF_JOB.states(class_) == {"counts": "state_topic_A_counts_x"}
+    pipeline = Pipeline((count, class_), OF_JOB, 2)
+    assert pipeline.state_topics(count) == {"counts": "state_topic_A_x"}
+    assert pipeline.state_topics(class_) == {"counts": "state_topic_A_counts_x"}
 
 
 def test_jobs_are_known_by_their_control_topics() -> None:

@@ -23,13 +23,27 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.nodes import (
+from common.processors import OnError
+from common.specs import (
     COUNT_STORE,
-    OnError,
-    ProcessorType,
-    TaskId,
+    AsyncSettings,
+    ClassSpec,
+    CountSpec,
+    DataFrameSpec,
+    FieldTime,
+    ForwardSpec,
+    PatternSpec,
+    ProcessorSpec,
+    Serdes,
+    SourceSpec,
+    SqlSpec,
+    StoreSpec,
+    SumSpec,
+    TableSpec,
+    TopologySpec,
 )
 from common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
@@ -75,6 +89,53 @@ reports = st.builds(
     st.none() | numbers,
     st.lists(tasks, max_size=3).map(tuple),
 )
+references = st.just("shop:A") | texts
+sources = st.builds(
+    SourceSpec,
+    key=st.none() | texts,
+    value=st.none() | texts,
+    timestamp=st.sampled_from([None, "wall_clock", FieldTime(field="at", unit="s")]),
+    auto_offset_reset=st.sampled_from(["earliest", "latest"]),
+)
+stores = st.builds(
+    StoreSpec,
+    name=ids,
+    type=st.sampled_from(["key_value", "window"]),
+    logged=st.booleans(),
+    retention_ms=st.none() | numbers,
+)
+specs: st.SearchStrategy[ProcessorSpec] = st.one_of(
+    st.builds(ForwardSpec),
+    st.builds(SumSpec, constant=st.integers()),
+    st.builds(CountSpec),
+    st.builds(
+        SqlSpec,
+        query=texts,
+        format=st.sampled_from(["string", "json"]),
+        tables=st.dictionaries(texts, st.builds(TableSpec, format=texts, refresh_s=numbers)),
+    ),
+    st.builds(DataFrameSpec, code=references, config=configs, schema=texts),
+    st.builds(
+        ClassSpec,
+        code=references,
+        config=configs,
+        max_task_idle_ms=st.integers(-1, 9),
+        serdes=st.builds(Serdes, key=texts, out_value=texts),
+        stores=st.lists(stores, max_size=2).map(tuple),
+        asynchronous=st.builds(AsyncSettings, ordered=st.sampled_from([None, True, "key"])),
+    ),
+    st.builds(
+        TopologySpec,
+        code=references,
+        config=configs,
+        group=ids,
+        internal=st.dictionaries(ids, st.none() | st.integers(1, 9), max_size=2),
+        followed=st.dictionaries(ids, ids, max_size=2),
+        patterns=st.lists(st.builds(PatternSpec, pattern=texts, flags=numbers), max_size=2).map(
+            tuple
+        ),
+    ),
+)
 ends = st.lists(st.tuples(ids, ids), max_size=3)
 replica_values = st.builds(
     lambda task, type_, inputs, outputs, *others: ProcessorReplica(
@@ -87,15 +148,13 @@ replica_values = st.builds(
         *others,
     ),
     tasks,
-    st.sampled_from(ProcessorType),
+    specs,
     ends,
     ends,
     st.dictionaries(ids, ids, max_size=3),
     st.none() | ids,
     st.sampled_from(OnError),
-    configs,
-    texts,
-    configs,
+    st.dictionaries(ids, sources, max_size=2),
 )
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Sos, numbers, texts),
@@ -128,7 +187,7 @@ RUNNING = TaskStatus(
 REPORT = Report(1, "a1b2", 4, 7, 2, 3, False, "host", 99, (ThreadState.RUNNING,), (RUNNING,))
 REPLICA = ProcessorReplica(
     TaskId("Counter", 0),
-    ProcessorType.COUNT,
+    CountSpec(),
     ("Adder",),
     ("sink",),
     ("Adder_Counter_job_1",),

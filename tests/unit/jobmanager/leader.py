@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
-from common.nodes import ProcessorType, TaskId
+from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.tick import Tick
 from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.state import JobManagerState
@@ -22,7 +23,7 @@ def task(partition: int) -> TaskId:
 
 def replica(partition: int) -> ProcessorReplica:
     return ProcessorReplica(
-        task(partition), ProcessorType.FORWARD, ("source",), ("sink",), ("in",), ("out",)
+        task(partition), ForwardSpec(), ("source",), ("sink",), ("in",), ("out",)
     )
 
 

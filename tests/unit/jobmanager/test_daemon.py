@@ -12,7 +12,10 @@ from common.codec import Codec
 from common.config import Config
 from common.kafka.clients import TransactionFailedError
 from common.messages import ControlRecord, JobManagerBeat
-from common.nodes import SINK, SOURCE, ProcessorNode, ProcessorType, TaskId, Topology
+from common.pipeline import Pipeline
+from common.processors import SINK, SOURCE, PipelineProcessor
+from common.specs import ForwardSpec
+from common.tasks import TaskId
 from jobmanager import daemon
 from jobmanager.daemon import JobManagerDaemon
 
@@ -25,7 +28,9 @@ CONFIG = Config(
     source_topic="in",
     sink_topic="out",
 )
-TOPOLOGY = Topology((ProcessorNode("P", ProcessorType.FORWARD, (SINK,), (SOURCE,)),))
+PIPELINE = Pipeline(
+    (PipelineProcessor("P", ForwardSpec(), (SINK,), (SOURCE,)),), CONFIG.topic_names, parallelism=1
+)
 EPOCH = 7
 
 
@@ -85,14 +90,14 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
         monkeypatch.setattr(daemon, name, made.client)
     monkeypatch.setattr(daemon, "CommandWriter", made.command_writer)
     for name in ("with_topics_of_patterns", "with_partitions"):
-        monkeypatch.setattr(daemon, name, lambda topology, *_: topology)
+        monkeypatch.setattr(daemon, name, lambda pipeline, *_: pipeline)
     monkeypatch.setattr(daemon, "check_state_topics", lambda *_: None)
     return made
 
 
 def beats(kafka: Kafka, looks: int) -> list[JobManagerBeat]:
     """Run a JobManager that is stopped after so many turns; return its heartbeats."""
-    JobManagerDaemon(CONFIG, TOPOLOGY, Signals(looks)).run()  # type: ignore[arg-type]
+    JobManagerDaemon(CONFIG, PIPELINE, Signals(looks)).run()  # type: ignore[arg-type]
     messages = map(Codec(CONFIG.topic_names).decode, kafka.reports)
     return [message for message in messages if isinstance(message, JobManagerBeat)]
 

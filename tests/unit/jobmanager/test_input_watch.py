@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from common.config import Config
 from common.kafka.admin import Admin
-from common.nodes import Topology
+from common.pipeline import Pipeline
 from jobmanager.input_watch import InputWatch
 from jobmanager.partitions import with_partitions
 from jobmanager.patterns import with_topics_of_patterns
@@ -26,17 +26,17 @@ COUNTS = (
 )
 
 
-def load(text: str, folder: Path, config: Config = CONFIG) -> Topology:
+def load(text: str, folder: Path, config: Config = CONFIG) -> Pipeline:
     path = folder / "pipeline.yaml"
     path.write_text(text, encoding="utf-8")
     return load_pipeline(path, config)
 
 
-def watch(topology: Topology, counts: MutableMapping[str, int]) -> InputWatch:
+def watch(loaded: Pipeline, counts: MutableMapping[str, int]) -> InputWatch:
     """Return the watch of a JobManager that starts when topics have so many partitions."""
     admin = cast(Admin, FakeAdmin(counts, of_engine=["A_B_job"]))
-    found = with_topics_of_patterns(topology, CONFIG, admin)
-    return InputWatch(with_partitions(found, CONFIG, admin), CONFIG, admin)
+    found = with_topics_of_patterns(loaded, CONFIG, admin)
+    return InputWatch(with_partitions(found, admin), CONFIG, admin)
 
 
 def warnings(watch: InputWatch) -> list[tuple[object, object, object]]:

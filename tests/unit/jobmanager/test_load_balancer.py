@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from jobmanager.load_balancer import balance
 
 Situation = tuple[list[TaskId], dict[int, int], dict[TaskId, int]]

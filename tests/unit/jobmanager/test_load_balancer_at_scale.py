@@ -9,7 +9,7 @@ from math import ceil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from jobmanager.load_balancer import balance
 from tests.unit.jobmanager.shares import fewest_moves
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from common.messages import HeartbeatEvent, Message, Processors, Refused, Report, ReportRequest
-from common.nodes import TaskId
 from common.status import TaskState
+from common.tasks import TaskId
 from tests.unit.jobmanager.leader import EPOCH, Leader, assigned, revoked, settled, status, task
 
 
@@ -172,7 +172,7 @@ def test_impostor_is_refused_whatever_its_report_adds_to() -> None:
     assert [type(message) for message in tm.adds()] == [Refused]
 
 
-def test_requests_to_many_processes_are_not_remembered_for_ever() -> None:
+def test_requests_to_many_processes_are_not_remembered_forever() -> None:
     leader = settled(tasks=1, tm_number=2, present=[0])
     for number in range(1500):
         tm = Reporting(leader, 1, f"process {number}")

@@ -12,8 +12,7 @@ from common.config import Config
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.messages import replicas
-from common.nodes import Topology
-from common.topics import data_topics
+from common.pipeline import Pipeline
 from jobmanager.partitions import (
     check_parallelism,
     check_state_topics,
@@ -56,21 +55,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pipeline(text: str, folder: Path) -> Topology:
+def pipeline(text: str, folder: Path) -> Pipeline:
     path = folder / "pipeline.yaml"
     path.write_text(text, encoding="utf-8")
     return load_pipeline(path, CONFIG)
 
 
-def in_kafka(text: str, counts: Mapping[str, int], folder: Path) -> Topology:
+def in_kafka(text: str, counts: Mapping[str, int], folder: Path) -> Pipeline:
     """Return a pipeline where topics have so many partitions."""
-    return with_partitions(pipeline(text, folder), CONFIG, cast(Admin, FakeAdmin(counts)))
+    return with_partitions(pipeline(text, folder), cast(Admin, FakeAdmin(counts)))
 
 
-def reads(topology: Topology) -> dict[str, tuple[str, ...]]:
+def reads(loaded: Pipeline) -> dict[str, tuple[str, ...]]:
     """Return the tasks, with what they read."""
-    units = replicas(topology, NAMES, CONFIG.parallelism)
-    assert [unit.task for unit in units] == list(NAMES.tasks(topology, CONFIG.parallelism))
+    units = replicas(loaded)
+    assert [unit.task for unit in units] == list(loaded.tasks)
     return {str(unit.task): unit.in_topics for unit in units}
 
 
@@ -80,49 +79,49 @@ def reads(topology: Topology) -> dict[str, tuple[str, ...]]:
 def test_only_topics_of_the_user_are_looked_up(folder: Path) -> None:
     text = SOURCES + "- {id: P, type: count, from: [a], to: [Q]}\n- {id: Q, type: sum, to: [c]}"
     admin = FakeAdmin({})
-    with_partitions(pipeline(text, folder), CONFIG, cast(Admin, admin))
+    with_partitions(pipeline(text, folder), cast(Admin, admin))
     assert admin.asked == {"a_topic", "c_topic"}
 
 
 def test_topics_that_do_not_exist_yet_have_the_parallelism(folder: Path) -> None:
-    topology = in_kafka(SOURCES + "- " + TAKES_BOTH % "sum", {}, folder)
-    assert topology == pipeline(SOURCES + "- " + TAKES_BOTH % "sum", folder)
-    assert reads(topology) == dict.fromkeys(("P_0", "P_1"), ("a_topic", "b_topic"))
-    assert {spec.partitions for spec in data_topics(CONFIG, topology)} == {2}
+    loaded = in_kafka(SOURCES + "- " + TAKES_BOTH % "sum", {}, folder)
+    assert loaded == pipeline(SOURCES + "- " + TAKES_BOTH % "sum", folder)
+    assert reads(loaded) == dict.fromkeys(("P_0", "P_1"), ("a_topic", "b_topic"))
+    assert {spec.partitions for spec in loaded.data_topics(CONFIG.replication_factor)} == {2}
 
 
 def test_a_processor_has_as_many_tasks_as_its_topic_has_partitions(folder: Path) -> None:
     text = SOURCES + "- {id: P, type: count, from: [a], to: [Q]}\n- {id: Q, type: sum, to: [c]}"
-    topology = in_kafka(text, {"a_topic": 3, "c_topic": 7}, folder)
-    assert reads(topology) == {
+    loaded = in_kafka(text, {"a_topic": 3, "c_topic": 7}, folder)
+    assert reads(loaded) == {
         "P_0": ("a_topic",),
         "P_1": ("a_topic",),
         "P_2": ("a_topic",),
         "Q_0": ("P_Q_job",),
         "Q_1": ("P_Q_job",),
     }
-    specs = {spec.name: spec.partitions for spec in data_topics(CONFIG, topology)}
+    specs = {spec.name: spec.partitions for spec in loaded.data_topics(CONFIG.replication_factor)}
     assert specs == {"a_topic": 3, "P_Q_job": 2, "state_topic_P_job": 3, "c_topic": 7}
 
 
 def test_a_topic_with_fewer_partitions_than_the_parallelism_makes_fewer_tasks(
     folder: Path,
 ) -> None:
-    topology = in_kafka("[{id: P, type: sum, to: [sink]}]", {"in": 1, "out": 5}, folder)
-    assert reads(topology) == {"P_0": ("in",)}
+    loaded = in_kafka("[{id: P, type: sum, to: [sink]}]", {"in": 1, "out": 5}, folder)
+    assert reads(loaded) == {"P_0": ("in",)}
 
 
 @pytest.mark.parametrize("type_", ["forward", "sum"])
 def test_the_last_tasks_do_not_read_the_topics_that_have_no_partition_for_them(
     type_: str, folder: Path
 ) -> None:
-    topology = in_kafka(SOURCES + "- " + TAKES_BOTH % type_, {"a_topic": 1, "b_topic": 3}, folder)
-    assert reads(topology) == {
+    loaded = in_kafka(SOURCES + "- " + TAKES_BOTH % type_, {"a_topic": 1, "b_topic": 3}, folder)
+    assert reads(loaded) == {
         "P_0": ("a_topic", "b_topic"),
         "P_1": ("b_topic",),
         "P_2": ("b_topic",),
     }
-    units = replicas(topology, NAMES, CONFIG.parallelism)
+    units = replicas(loaded)
     assert [unit.from_ for unit in units] == [("a", "b"), ("b",), ("b",)]
     assert [unit.out_topics for unit in units] == [("c_topic",)] * 3
 
@@ -133,8 +132,8 @@ def test_an_arc_beside_a_larger_source_is_read_by_the_first_tasks_only(folder: P
         + "- {id: P, type: sum, from: [b], to: [Q]}\n"
         + ("- {id: Q, type: forward, from: [a], to: [c]}")
     )
-    topology = in_kafka(text, {"a_topic": 3}, folder)
-    assert {name: topics for name, topics in reads(topology).items() if name[0] == "Q"} == {
+    loaded = in_kafka(text, {"a_topic": 3}, folder)
+    assert {name: topics for name, topics in reads(loaded).items() if name[0] == "Q"} == {
         "Q_0": ("a_topic", "P_Q_job"),
         "Q_1": ("a_topic", "P_Q_job"),
         "Q_2": ("a_topic",),
@@ -194,18 +193,14 @@ def test_the_inputs_of_a_topologys_group_must_have_as_many_partitions(folder: Pa
 @pytest.mark.parametrize("type_", KEYED)
 def test_topics_with_as_many_partitions_meet_in_as_many_tasks(type_: str, folder: Path) -> None:
     counts = {"a_topic": 5, "b_topic": 5, "c_topic": 1}
-    topology = in_kafka(SOURCES + "- " + TAKES_BOTH % type_, counts, folder)
-    assert reads(topology) == {f"P_{n}": ("a_topic", "b_topic") for n in range(5)}
+    loaded = in_kafka(SOURCES + "- " + TAKES_BOTH % type_, counts, folder)
+    assert reads(loaded) == {f"P_{n}": ("a_topic", "b_topic") for n in range(5)}
 
 
 @pytest.mark.parametrize("type_", KEYED)
 def test_what_is_written_may_have_any_number_of_partitions(type_: str, folder: Path) -> None:
-    check_co_partitioning(
-        in_kafka(
-            f"{SOURCES}- {{id: P, type: {type_}, from: [a], to: [c]}}", {"c_topic": 9}, folder
-        ),
-        CONFIG,
-    )
+    text = f"{SOURCES}- {{id: P, type: {type_}, from: [a], to: [c]}}"
+    check_co_partitioning(in_kafka(text, {"c_topic": 9}, folder))
 
 
 # --- a changed parallelism ---
@@ -221,7 +216,7 @@ def check_parallel(
 ) -> None:
     control = {NAMES.threads_jm: 1} if has_started else {}
     admin = cast(Admin, FakeAdmin({**counts, **control}))
-    check_parallelism(pipeline(text, folder), CONFIG, admin)
+    check_parallelism(pipeline(text, folder), admin)
 
 
 def test_a_changed_parallelism_is_named_with_the_former_number(folder: Path) -> None:
@@ -276,11 +271,11 @@ CHAIN = """
 def test_an_internal_topic_has_as_many_partitions_as_the_largest_topic_that_leads_to_it(
     partitions: int, folder: Path
 ) -> None:
-    topology = in_kafka(CHAIN % "", {"a_topic": partitions, "c_topic": 4}, folder)
-    specs = {spec.name: spec.partitions for spec in data_topics(CONFIG, topology)}
+    loaded = in_kafka(CHAIN % "", {"a_topic": partitions, "c_topic": 4}, folder)
+    specs = {spec.name: spec.partitions for spec in loaded.data_topics(CONFIG.replication_factor)}
     assert specs["W_middle_job"] == partitions
     assert specs["state_topic_W-Count_Kept_job"] == partitions
-    assert list(reads(topology)) == [
+    assert list(reads(loaded)) == [
         f"W-{group}_{number}" for group in ("Split", "Count") for number in range(partitions)
     ]
 
@@ -289,9 +284,9 @@ def test_an_internal_topic_has_as_many_partitions_as_the_largest_topic_that_lead
 def test_an_internal_topic_keeps_the_partitions_that_the_builder_gives_it(
     partitions: int, folder: Path
 ) -> None:
-    topology = in_kafka(CHAIN % f", partitions: {partitions}", {"a_topic": 5}, folder)
-    assert NAMES.task_count(topology.node("W-Split"), topology, 2) == 5
-    assert NAMES.task_count(topology.node("W-Count"), topology, 2) == partitions
+    loaded = in_kafka(CHAIN % f", partitions: {partitions}", {"a_topic": 5}, folder)
+    assert loaded.task_count(loaded.processor("W-Split")) == 5
+    assert loaded.task_count(loaded.processor("W-Count")) == partitions
 
 
 @pytest.mark.parametrize("partitions", [1, 6])
@@ -299,9 +294,9 @@ def test_internal_topics_behind_each_other_have_as_many_partitions_in_any_order(
     partitions: int, folder: Path
 ) -> None:
     text = CHAIN.replace("chain", "steps") % ""
-    topology = in_kafka(text, {"a_topic": partitions}, folder)
-    assert [node.id for node in topology.nodes] == ["W-Third", "W-Second", "W-First"]
-    assert topology.partitions == {
+    loaded = in_kafka(text, {"a_topic": partitions}, folder)
+    assert [node.id for node in loaded.processors] == ["W-Third", "W-Second", "W-First"]
+    assert loaded.partitions == {
         "a_topic": partitions,
         "W_one_job": partitions,
         "W_two_job": partitions,
@@ -312,8 +307,8 @@ def test_internal_topics_behind_each_other_have_as_many_partitions_in_any_order(
 
 
 def check_state(text: str, counts: Mapping[str, int], folder: Path) -> None:
-    topology = in_kafka(text, counts, folder)
-    check_state_topics(topology, CONFIG, cast(Admin, FakeAdmin(counts)))
+    loaded = in_kafka(text, counts, folder)
+    check_state_topics(loaded, cast(Admin, FakeAdmin(counts)))
 
 
 COUNTS_A = SOURCES + "- {id: P, type: count, from: [a], to: [c]}"

@@ -13,8 +13,8 @@ from common.errors import ConfigError, UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.clients import NonRetriableError
 from common.messages import replicas
-from common.nodes import Topology
-from common.topics import ANY_SIZE_BYTES, data_topics
+from common.pipeline import Pipeline
+from common.topics import ANY_SIZE_BYTES
 from jobmanager.partitions import with_partitions
 from jobmanager.patterns import with_topics_of_patterns
 from streams.pipeline.load import load_pipeline
@@ -56,7 +56,7 @@ class FakeAdmin:
         }
 
 
-def pipeline(folder: Path, pattern: str = "(?!gathered$).*", more: str = "") -> Topology:
+def pipeline(folder: Path, pattern: str = "(?!gathered$).*", more: str = "") -> Pipeline:
     path = folder / "pipeline.yaml"
     path.write_text(
         '- {id: W, type: topology, builder: "tests.user_code.lookups:gather", '
@@ -65,10 +65,10 @@ def pipeline(folder: Path, pattern: str = "(?!gathered$).*", more: str = "") -> 
     return load_pipeline(path, CONFIG)
 
 
-def read(topology: Topology, admin: FakeAdmin) -> tuple[str, ...]:
-    """Return the inputs of the topology once the cluster was asked."""
-    found = with_topics_of_patterns(topology, CONFIG, cast(Admin, admin))
-    return NAMES.in_topics(found.node("W-All"))
+def read(loaded: Pipeline, admin: FakeAdmin) -> tuple[str, ...]:
+    """Return the inputs of the pipeline once the cluster was asked."""
+    found = with_topics_of_patterns(loaded, CONFIG, cast(Admin, admin))
+    return found.in_topics(found.processor("W-All"))
 
 
 def test_topics_of_users_are_read(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_a_pattern_that_only_topics_of_jobs_match_is_refused(tmp_path: Path) -> 
 def test_nothing_is_asked_without_patterns(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text("- {id: A, type: sum, to: [sink]}")
-    topology = load_pipeline(path, CONFIG)
+    loaded = load_pipeline(path, CONFIG)
     nobody = cast(Admin, None)
-    assert with_topics_of_patterns(topology, CONFIG, nobody) is topology
+    assert with_topics_of_patterns(loaded, CONFIG, nobody) is loaded
 
 
 def test_brokers_that_refuse_to_tell_are_said_so(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_brokers_that_refuse_to_tell_are_said_so(tmp_path: Path) -> None:
 def test_partitions_of_what_was_found_count_as_those_of_other_sources(tmp_path: Path) -> None:
     admin = cast(Admin, FakeAdmin({"clicks": 3, "views": 3}))
     found = with_topics_of_patterns(pipeline(tmp_path), CONFIG, admin)
-    topology = with_partitions(found, CONFIG, admin)
-    units = replicas(topology, NAMES, CONFIG.parallelism)
+    loaded = with_partitions(found, admin)
+    units = replicas(loaded)
     assert [str(unit.task) for unit in units] == ["W-All_0", "W-All_1", "W-All_2"]
     assert {unit.in_topics for unit in units} == {("clicks", "views")}
-    specs = {spec.name: spec.partitions for spec in data_topics(CONFIG, topology)}
+    specs = {spec.name: spec.partitions for spec in loaded.data_topics(CONFIG.replication_factor)}
     assert (specs["clicks"], specs["views"], specs["gathered"]) == (3, 3, 2)
 
 
@@ -165,17 +165,17 @@ def test_topics_with_different_numbers_of_partitions_are_refused_with_both(tmp_p
     admin = cast(Admin, FakeAdmin({"clicks": 3, "views": 4}))
     found = with_topics_of_patterns(pipeline(tmp_path), CONFIG, admin)
     with pytest.raises(ConfigError, match="clicks has 3, views has 4"):
-        with_partitions(found, CONFIG, admin)
+        with_partitions(found, admin)
 
 
 def test_a_topic_that_came_later_changes_the_replicas_at_the_next_start(tmp_path: Path) -> None:
     """So the tasks that run are given the new input."""
-    topology = pipeline(tmp_path)
+    loaded = pipeline(tmp_path)
 
     def fingerprints(*topics: str) -> list[str]:
         admin = cast(Admin, FakeAdmin(dict.fromkeys(topics, 2)))
-        found = with_topics_of_patterns(topology, CONFIG, admin)
-        return [unit.fingerprint for unit in replicas(found, NAMES, 2)]
+        found = with_topics_of_patterns(loaded, CONFIG, admin)
+        return [unit.fingerprint for unit in replicas(found)]
 
     assert fingerprints("clicks") == fingerprints("clicks")
     assert not set(fingerprints("clicks")) & set(fingerprints("clicks", "views"))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.messages import Processors
-from common.nodes import TaskId
+from common.tasks import TaskId
 from jobmanager.load_balancer import balance, place_standbys
 from tests.unit.jobmanager.leader import Leader, replica, task
 

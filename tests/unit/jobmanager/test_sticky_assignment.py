@@ -1,6 +1,6 @@
 """Cases of Kafka Streams' tests of its sticky assignor, re-expressed for the load balancer.
 
-docs/explanation/kafka_streams_parity.md lists all of them, also those without a counterpart here.
+docs/explanation/kafka_streams.md lists all of them, also those without a counterpart here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from jobmanager.load_balancer import balance
 
 

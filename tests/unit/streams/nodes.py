@@ -24,6 +24,7 @@ from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import Dropped, Output, OutputColumns
 from streams.engine.record_queues import Partition
 from streams.engine.runtime import GroupRuntime, Rejection
+from streams.engine.task_environment import TaskEnvironment
 from streams.engine.task_time import TaskTime
 from streams.group_settings import GroupSettings
 from streams.stores.bytes_store import BytesStore
@@ -185,19 +186,25 @@ class Nodes:
     """A `GroupRuntime` with its surroundings."""
 
     def __init__(
-        self, group: NodeGroup, output_topics: OutputTopics | None = None, partition: int = 0
+        self,
+        group: NodeGroup,
+        output_topics: OutputTopics | None = None,
+        partition: int = 0,
+        stores: dict[str, BytesStore] | None = None,
     ) -> None:
         self.clock = Clock()
-        self.stores = in_memory(group)
+        self.stores = stores or in_memory(group)
         self.runtime = GroupRuntime(
             group,
-            application_id="app",
-            task_id=f"{group.name}_{partition}",
-            partition=partition,
-            stores=self.stores,
-            output_topics=output_topics or OutputTopics(),
-            clock_ms=self.clock,
-            task_time=TaskTime([]),
+            TaskEnvironment(
+                application_id="app",
+                task_id=f"{group.name}_{partition}",
+                number=partition,
+                stores=self.stores,
+                output_topics=output_topics or OutputTopics(),
+                clock_ms=self.clock,
+            ),
+            TaskTime([]),
         )
 
     def process(self, batch: RecordBatch) -> list[Rejection]:
@@ -246,12 +253,14 @@ class Tasks:
             group,
             self.partitions,
             settings,
-            application_id="app",
-            task_id=f"{group.name}_{number}",
-            number=number,
-            stores=self.stores,
-            output_topics=output_topics or OutputTopics(),
-            clock_ms=self.clock,
+            TaskEnvironment(
+                application_id="app",
+                task_id=f"{group.name}_{number}",
+                number=number,
+                stores=self.stores,
+                output_topics=output_topics or OutputTopics(),
+                clock_ms=self.clock,
+            ),
             times=times,
             on_user_error=on_user_error,
         )

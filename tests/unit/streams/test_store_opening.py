@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.stores.rocksdb import RocksDBStore, StoreLockedError, _claim
+from streams.stores.rocksdb import RocksDBStore
+from streams.stores.rocksdb_directory import StoreLockedError, _claim
 from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
 
 ROOT = Path(__file__).parents[3]
@@ -21,13 +22,13 @@ RECYCLED_MIDDLE = 7
 SETUP = """
 import os, signal, sys
 from pathlib import Path
-from streams.stores import rocksdb
+from streams.stores import rocksdb, rocksdb_directory
 from tests.unit.streams.rocksdb_stores import IDENTITY
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 OPEN = "store = rocksdb.RocksDBStore(Path(sys.argv[1]), IDENTITY)\n"
-DIE_IN_ROCKSDB = "rocksdb.Rdict = die\n"
+DIE_IN_ROCKSDB = "rocksdb_directory.Rdict = die\n"
 STAY = "print('open', flush=True)\nsys.stdin.read()\n"
 
 
@@ -47,7 +48,7 @@ def fill(directory: Path, value: bytes) -> None:
     store.close()
 
 
-def test_store_over_which_rocksdb_loops_for_ever_is_wiped_by_the_next_process(
+def test_store_over_which_rocksdb_loops_forever_is_wiped_by_the_next_process(
     directory: Path,
 ) -> None:
     """facebook/rocksdb#13333: with rocksdict 0.3.29, nothing but `kill -9` ends that process."""

@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.stores.resources import StoreResources
-from streams.stores.rocksdb import (
-    RocksDBStore,
-)
+from streams.stores.rocksdb import RocksDBStore
 from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
 
 # Transactions.

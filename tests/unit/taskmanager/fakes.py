@@ -14,9 +14,10 @@ from common.kafka.data import Fetched
 from common.kafka.offsets import FirstRecord
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica
-from common.nodes import ProcessorType, TaskId
 from common.record_batch import RecordBatch
+from common.specs import ForwardSpec, ProcessorSpec
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from streams.engine.event_loop import EventLoop
 from streams.engine.runtime import Call
 from taskmanager import channel_messages, pipeline_thread
@@ -39,12 +40,10 @@ CONFIG = Config(
 )
 
 
-def replica(partition: int, type_: ProcessorType | None = None) -> ProcessorReplica:
+def replica(partition: int, spec: ProcessorSpec | None = None) -> ProcessorReplica:
     """Return a replica of the processor P; of the type `forward` by default."""
-    type_ = type_ or ProcessorType.FORWARD
-    return ProcessorReplica(
-        TaskId("P", partition), type_, ("source",), ("sink",), ("in",), ("out",)
-    )
+    spec = spec or ForwardSpec()
+    return ProcessorReplica(TaskId("P", partition), spec, ("source",), ("sink",), ("in",), ("out",))
 
 
 def batch(partition: int, offset: int = 0) -> RecordBatch:
@@ -300,9 +299,9 @@ class Rig:
         self.updates += 1
         return self.failed_stores
 
-    def assign(self, partition: int, type_: ProcessorType | None = None) -> FakeTask:
+    def assign(self, partition: int, spec: ProcessorSpec | None = None) -> FakeTask:
         """Let the driver assign a task; return it."""
-        given = replica(partition, type_)
+        given = replica(partition, spec)
         task = self.tasks[given.task] = FakeTask(given.task)
         self.channel.commands.append(channel_messages.Assign(given, epoch=0))
         return task
@@ -323,8 +322,8 @@ class Rig:
         while not condition():
             self.step()
 
-    def run(self, *partitions: int, type_: ProcessorType | None = None) -> list[FakeTask]:
+    def run(self, *partitions: int, spec: ProcessorSpec | None = None) -> list[FakeTask]:
         """Assign tasks and turn until they run and are read."""
-        tasks = [self.assign(partition, type_) for partition in partitions]
+        tasks = [self.assign(partition, spec) for partition in partitions]
         self.step_until(lambda: {p for t in tasks for p in t.partitions} <= self.reader.assigned)
         return tasks

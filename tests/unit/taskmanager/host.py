@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
-from common.nodes import ProcessorType, TaskId
 from common.reported_tasks import ReportedTasks
+from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.tick import Tick
 from taskmanager.events import (
     Command,
@@ -28,7 +29,7 @@ def task(partition: int) -> TaskId:
 
 def replica(partition: int) -> ProcessorReplica:
     return ProcessorReplica(
-        task(partition), ProcessorType.FORWARD, ("source",), ("sink",), ("in",), ("out",)
+        task(partition), ForwardSpec(), ("source",), ("sink",), ("in",), ("out",)
     )
 
 

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 import pytest
 
 from common.messages import MalformedMessageError
-from common.nodes import TaskId
+from common.tasks import TaskId
 from taskmanager.channel import DriverChannel, WorkerChannel
 from taskmanager.channel_messages import Hello, Revoke, Status, Stop, Stopped, ToDriver, encode
 from taskmanager.listening import connect

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.messages import MalformedMessageError
-from common.nodes import TaskId
+from common.tasks import TaskId
 from taskmanager.channel_messages import (
     Assign,
     ChannelMessage,

@@ -20,7 +20,8 @@ from streams import serdes
 from streams.engine.node_group import NodeGroup
 from streams.stores import KeyValueStore
 from streams.stores.bytes_store import StoreBytes
-from streams.stores.rocksdb import RocksDBStore, StoreCorruptedError
+from streams.stores.rocksdb import RocksDBStore
+from streams.stores.rocksdb_directory import StoreCorruptedError
 from taskmanager.global_stores import GlobalStores
 from taskmanager.task_start import StartCancelledError
 from tests.unit.taskmanager.fakes import CONFIG, FakeClients

@@ -11,7 +11,7 @@ import pytest
 from common.kafka.clients import Partition
 from common.kafka.offsets import FirstRecord
 from common.messages import ProcessorReplica
-from common.nodes import TaskId
+from common.tasks import TaskId
 from taskmanager.lag_watch import CLOSE_LOOK_S, LagWatch
 from tests.unit.taskmanager.fakes import CONFIG, TIMEOUT_S, Clock, FakeBrokers, replica
 

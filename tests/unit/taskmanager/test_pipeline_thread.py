@@ -11,19 +11,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
-from common.nodes import ProcessorType
+from common.specs import ClassSpec, ForwardSpec, ProcessorSpec
 from common.status import TaskState
 from streams.engine.group_task import ProcessingFailedError
 from streams.engine.runtime import Call
-from streams.stores.rocksdb import StoreCorruptedError
+from streams.stores.rocksdb_directory import StoreCorruptedError
 from taskmanager import channel_messages
 from taskmanager.background import PARALLEL_CALLS
 from taskmanager.pipeline_thread import CHECK_INTERVAL_S
 from taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
 from tests.unit.taskmanager.fakes import TIMEOUT_S, FakeTask, Rig, batch
 
-USER = ProcessorType.CLASS
-BOTH = pytest.mark.parametrize("type_", [ProcessorType.FORWARD, USER], ids=["inline", "user"])
+USER = ClassSpec(code="shop:A")
+BOTH = pytest.mark.parametrize("spec", [ForwardSpec(), USER], ids=["inline", "user"])
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def raise_(error: Exception) -> Any:
 
 
 @BOTH
-def test_records_are_processed_and_committed(rig: Rig, type_: ProcessorType) -> None:
-    (task,) = rig.run(0, type_=type_)
+def test_records_are_processed_and_committed(rig: Rig, spec: ProcessorSpec) -> None:
+    (task,) = rig.run(0, spec=spec)
     feed(rig, task)
     rig.step_until(lambda: task.committed == 1)
     assert task.turns == 1
@@ -69,10 +69,8 @@ def test_what_may_come_soon_is_committed_together_when_the_interval_is_over(rig:
 
 
 @BOTH
-def test_revoked_tasks_commit_side_by_side_before_they_close(
-    rig: Rig, type_: ProcessorType
-) -> None:
-    tasks = rig.run(0, 1, 2, type_=type_)
+def test_revoked_tasks_commit_side_by_side_before_they_close(rig: Rig, spec: ProcessorSpec) -> None:
+    tasks = rig.run(0, 1, 2, spec=spec)
     together = threading.Barrier(3)
     rig.reader.has_ends = False
     feed(rig, *tasks)
@@ -104,7 +102,7 @@ def test_commits_do_not_wait_for_tasks_that_start(rig: Rig) -> None:
 def test_a_turn_of_user_code_that_takes_long_holds_up_no_built_in_type_and_no_report(
     rig: Rig,
 ) -> None:
-    (slow,) = rig.run(0, type_=USER)
+    (slow,) = rig.run(0, spec=USER)
     (fast,) = rig.run(1)
     may_return = threading.Event()
     slow.on_turn = lambda: may_return.wait(TIMEOUT_S)
@@ -123,7 +121,7 @@ def test_a_turn_of_user_code_that_takes_long_holds_up_no_built_in_type_and_no_re
 
 
 def test_tasks_with_user_code_take_turns(rig: Rig) -> None:
-    first, second = rig.run(0, 1, type_=USER)
+    first, second = rig.run(0, 1, spec=USER)
     turns: list[int] = []
     first.on_turn = lambda: turns.append(0)
     second.on_turn = lambda: turns.append(1)
@@ -136,7 +134,7 @@ def test_tasks_with_user_code_take_turns(rig: Rig) -> None:
 
 def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> None:
     """The thread that it is on is left to it."""
-    hanging, sibling = rig.run(0, 1, type_=USER)
+    hanging, sibling = rig.run(0, 1, spec=USER)
     may_return = threading.Event()
 
     def hang() -> None:
@@ -172,7 +170,7 @@ def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> Non
 
 
 def test_a_task_whose_call_on_the_event_loop_takes_too_long_has_its_stores_closed(rig: Rig) -> None:
-    (task,) = rig.run(0, type_=USER)
+    (task,) = rig.run(0, spec=USER)
     task.calls.append(Call("`process` of in[0]@7", rig.clock.now_s))
     for _ in range(301):
         rig.clock.now_s += 1
@@ -210,7 +208,7 @@ def test_an_init_that_takes_too_long_fails_its_task(rig: Rig) -> None:
 
 
 def test_what_came_before_a_record_that_fails_is_committed(rig: Rig) -> None:
-    (task,) = rig.run(0, type_=USER)
+    (task,) = rig.run(0, spec=USER)
 
     def turn() -> None:
         task.uncommitted = 2
@@ -323,7 +321,7 @@ def test_lag_of_a_task_is_watched_from_its_assignment_until_it_is_closed(rig: Ri
 
 def test_a_call_that_takes_long_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taskmanager.assigned_task.time", rig.clock)
-    (task,) = rig.run(0, type_=USER)
+    (task,) = rig.run(0, spec=USER)
     task.calls.append(Call("`process` of in[0]@7", rig.clock.now_s - 0.9))
     assert rig.status(task).activity == ""
     rig.clock.now_s += 11.1
@@ -333,7 +331,7 @@ def test_a_call_that_takes_long_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatc
 def test_global_stores_are_brought_up_to_date_before_a_turn_of_user_code(rig: Rig) -> None:
     """So a record sees what had come to a global topic before it."""
     rig.stores.are_used = True
-    (task,) = rig.run(0, type_=USER)
+    (task,) = rig.run(0, spec=USER)
     rig.step_until(lambda: rig.updates > 0 and not rig.thread._background.is_busy)
     seen: list[int] = []
     task.on_turn = lambda: seen.append(rig.updates)
@@ -347,7 +345,7 @@ def test_a_global_store_that_cannot_go_on_fails_the_tasks_that_use_it_and_no_oth
     rig: Rig,
 ) -> None:
     rig.stores.are_used = True
-    user, other = rig.run(0, 1, type_=USER)
+    user, other = rig.run(0, 1, spec=USER)
     rig.failed_stores[user.task_id] = NonRetriableError('global store "Names": no name')
     rig.clock.now_s += 1
     rig.step_until(lambda: rig.status(user).state is TaskState.FAILED)
@@ -358,7 +356,7 @@ def test_a_global_store_that_cannot_go_on_fails_the_tasks_that_use_it_and_no_oth
 
 def test_a_global_store_that_was_lost_lets_the_tasks_that_use_it_start_again(rig: Rig) -> None:
     rig.stores.are_used = True
-    (user,) = rig.run(0, type_=USER)
+    (user,) = rig.run(0, spec=USER)
     rig.failed_stores[user.task_id] = StoreCorruptedError("damaged")
     rig.clock.now_s += 1
     rig.step_until(lambda: rig.status(user).count("restarts") == 1)
@@ -384,7 +382,7 @@ def test_only_what_has_changed_is_reported_and_that_nothing_has_too(rig: Rig) ->
 
 
 def test_stop_closes_all_tasks_and_ends_the_loop(rig: Rig) -> None:
-    tasks = [*rig.run(0), *rig.run(1, type_=USER)]
+    tasks = [*rig.run(0), *rig.run(1, spec=USER)]
     rig.channel.commands.append(channel_messages.Stop())
     rig.thread.loop()
     assert rig.channel.count(channel_messages.Closed) == 2
@@ -393,7 +391,7 @@ def test_stop_closes_all_tasks_and_ends_the_loop(rig: Rig) -> None:
 
 
 def test_a_thread_that_is_to_stop_takes_no_tasks(rig: Rig) -> None:
-    (task,) = rig.run(0, type_=USER)
+    (task,) = rig.run(0, spec=USER)
     may_end = threading.Event()
     task.on_close = lambda: may_end.wait(TIMEOUT_S)
     rig.channel.commands.append(channel_messages.Stop())

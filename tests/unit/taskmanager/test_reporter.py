@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.messages import FULL_BEATS, Heartbeat, Report, ReportRequest, Sos, Threads
-from common.nodes import TaskId
 from common.reported_tasks import ReportedTasks
 from common.status import TaskState, TaskStatus
+from common.tasks import TaskId
 from common.tick import Tick
 from taskmanager.reporter import Reporter
 from tests.unit.taskmanager.host import EPOCH, Host, running_host, task

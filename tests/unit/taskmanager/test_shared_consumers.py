@@ -12,9 +12,9 @@ import pytest
 
 from common.kafka.clients import NonRetriableError, Partition
 from common.kafka.data import Fetched
-from common.nodes import TaskId
 from common.record_batch import RecordBatch
 from common.status import TaskState
+from common.tasks import TaskId
 from taskmanager.running_task import RunningTask
 from taskmanager.shared_consumers import SharedConsumers
 from tests.unit.taskmanager import fakes

@@ -21,8 +21,8 @@ from common.kafka import guarded_producer, task_producer
 from common.kafka.clients import Partition, TransactionFailedError
 from common.kafka.committed import Committed
 from common.kafka.task_producer import TaskProducer
-from common.nodes import ProcessorType
 from common.record_batch import RecordBatch
+from common.specs import ClassSpec
 from common.status import TaskState, TaskStatus
 from streams import (
     AsyncProcessor,
@@ -146,7 +146,7 @@ def assigned_to(
     clients = FakeClients(Broker(), NotingReader)
     stores = GlobalStores(CONFIG, 0, 0, clients)
     context = TaskContext(CONFIG, 0, 0, "cluster", clients, stores, watch or quiet_watch())
-    given = replica(partition, ProcessorType.CLASS if group else None)
+    given = replica(partition, ClassSpec(code="shop:A") if group else None)
     return AssignedTask(replace(given, in_topics=topics), context, 0)
 
 

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from common.kafka.clients import NonRetriableError
 from common.messages import ProcessorReplica
 from common.names import name_problem
-from common.nodes import ProcessorType, TaskId
+from common.specs import CountSpec
+from common.tasks import TaskId
 from streams.stores.resources import StoreResources
 from taskmanager.task_stores import TaskStores, folder_in, job_directory, task_directory
 from tests.unit.taskmanager.fakes import CONFIG
 
 
 def replica_of(task: TaskId) -> ProcessorReplica:
-    return ProcessorReplica(task, ProcessorType.COUNT, ("source",), ("sink",), ("in",), ("out",))
+    return ProcessorReplica(task, CountSpec(), ("source",), ("sink",), ("in",), ("out",))
 
 
 def test_a_task_and_its_copy_have_one_directory(tmp_path: Path) -> None:

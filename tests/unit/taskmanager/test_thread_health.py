@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.nodes import TaskId
 from common.status import TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
 from taskmanager.events import (
     AssignTask,
     DumpThread,

@@ -15,8 +15,9 @@ from structlog.typing import EventDict
 
 from common import logs
 from common.kafka.clients import NonRetriableError
-from common.nodes import OnError, TaskId
+from common.processors import OnError
 from common.record_batch import RecordBatch
+from common.tasks import TaskId
 from streams import TopologyBuilder, serdes
 from streams.engine.node_group import NodeGroup
 from streams.group_settings import GroupSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from common.nodes import TaskId
+from common.tasks import TaskId
 from taskmanager.task_entry import Phase
 from taskmanager.thread_events import (
     Assigned,

@@ -124,7 +124,7 @@ def _split(default: str | None) -> StreamsBuilder:
         default=default,
     )
     for name, stream in branches.items():
-        stream.map_values(lambda value, name=name: f"{name} {value}").to(f"out-{name}")
+        stream.map_values(f"{name} {{}}".format).to(f"out-{name}")
     return built
 
 

@@ -153,23 +153,17 @@ CASES = {
 }
 
 
-def build(case: Case, **settings: str) -> tuple[object, list[str]]:
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_results(case: Case) -> None:
     built = builder()
-    grouped = built.stream("in").group_by_key()
-    windowed = grouped.windowed_by(case.windows, emit=case.emit, **settings)  # type: ignore[arg-type]
+    windowed = built.stream("in").group_by_key().windowed_by(case.windows, emit=case.emit)
     if case.verb == "count":
         table = windowed.count()
     elif case.verb == "reduce":
         table = windowed.reduce(lambda aggregate, value: f"{aggregate}+{value}")
     else:
         table = windowed.aggregate(lambda: "0", lambda key, value, total: f"{total}+{value}")
-    return built, watch(table)
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_results(case: Case) -> None:
-    built, watched = build(case)
-    assert results(built, case.inputs, watched) == case.results.split()  # type: ignore[arg-type]
+    assert results(built, case.inputs, watch(table)) == case.results.split()
 
 
 def test_late_records_are_counted_once_per_window() -> None:

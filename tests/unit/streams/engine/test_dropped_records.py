@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from common.nodes import OnError
+from common.processors import OnError
 from streams import (
     LogAndSkipOnInvalidTimestamp,
     ProcessorContext,

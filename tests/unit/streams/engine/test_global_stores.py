@@ -1,6 +1,6 @@
 """Global stores: what the builder refuses, how they are described, and how the driver runs them.
 
-Cases of Kafka Streams' own tests are listed in docs/explanation/kafka_streams_parity.md.
+Cases of Kafka Streams' own tests are listed in docs/explanation/kafka_streams.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.nodes import OnError
+from common.processors import OnError
 from streams import Cancellable, ProcessorContext, PunctuationType, Record
 from streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, Tasks, batch, calling, chain, starting

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.errors import EngineError
-from common.nodes import OnError
+from common.processors import OnError
 from common.record_batch import RecordBatch
 from streams import (
     LogAndSkipOnInvalidTimestamp,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.nodes import OnError
+from common.processors import OnError
 from streams import Batch, ProcessorContext
 from streams.engine.group_task import ProcessingFailedError
 from streams.group_settings import GroupSettings

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common.nodes import OnError, ProcessorType
+from common.processors import OnError
+from common.specs import SPECS, CountSpec, ForwardSpec, ProcessorSpec, SourceSpec, SumSpec
 from streams import (
     Batch,
     BatchProcessor,
@@ -154,7 +155,7 @@ def test_starting_inside_a_batch_is_like_a_batch_without_its_head(
     stop = data.draw(st.integers(start, len(records)))
 
     def nodes() -> Nodes:
-        return Nodes(group_of(Unit(ProcessorType(name)), UserCode()))
+        return Nodes(group_of(Unit(SPECS[name]()), UserCode()))
 
     inside, headless = nodes(), nodes()
     keys, values = [key for key, _ in records], [value for _, value in records]
@@ -391,8 +392,7 @@ def test_count_of_more_keys_than_it_remembers_goes_on_from_the_store(
 class Unit:
     """A processor of pipeline.yaml with its topics."""
 
-    type: ProcessorType
-    config: Mapping[str, Any] = field(default_factory=dict)
+    spec: ProcessorSpec
     on_error: OnError = OnError.FAIL
     dead_letter_topic: str | None = None
     name: str = "P"
@@ -400,8 +400,7 @@ class Unit:
     to: tuple[str, ...] = ("Next", "sink")
     in_topics: tuple[str, ...] = ("in",)
     out_topics: tuple[str, ...] = ("pipeline_P_Next", "out")
-    code: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, SourceSpec] = field(default_factory=dict)
 
 
 def emitted(unit: Unit, *records: Record) -> list[tuple[str, bytes | None]]:
@@ -415,10 +414,10 @@ def emitted(unit: Unit, *records: Record) -> list[tuple[str, bytes | None]]:
 @pytest.mark.parametrize(
     ("unit", "value"),
     [
-        (Unit(ProcessorType.FORWARD), b"1"),
-        (Unit(ProcessorType.SUM), b"2"),
-        (Unit(ProcessorType.SUM, {"constant": -5}), b"-4"),
-        (Unit(ProcessorType.COUNT), b"1"),
+        (Unit(ForwardSpec()), b"1"),
+        (Unit(SumSpec()), b"2"),
+        (Unit(SumSpec(constant=-5)), b"-4"),
+        (Unit(CountSpec()), b"1"),
     ],
 )
 def test_a_type_of_the_pipeline_sends_its_results_to_all_targets(unit: Unit, value: bytes) -> None:
@@ -426,16 +425,16 @@ def test_a_type_of_the_pipeline_sends_its_results_to_all_targets(unit: Unit, val
 
 
 def test_a_type_of_the_pipeline_is_one_node_group_that_reads_its_topics() -> None:
-    unit = Unit(ProcessorType.COUNT, from_=("source", "A"), in_topics=("a", "b"))
+    unit = Unit(CountSpec(), from_=("source", "A"), in_topics=("a", "b"))
     group = group_of(unit, UserCode())
     assert [node.name for node in group.nodes] == ["source of P", "A of P", "P", "Next", "sink"]
     assert group.in_topics == ("a", "b")
     assert group.stores == (COUNTS,)
-    assert group_of(Unit(ProcessorType.SUM), UserCode()).stores == ()
+    assert group_of(Unit(SumSpec()), UserCode()).stores == ()
 
 
 def test_built_in_types_take_inputs_as_they_come_and_errors_as_configured() -> None:
-    unit = Unit(ProcessorType.SUM, on_error=OnError.DEAD_LETTER, dead_letter_topic="dead")
+    unit = Unit(SumSpec(), on_error=OnError.DEAD_LETTER, dead_letter_topic="dead")
     found = settings_of(unit)
     assert found.takes_inputs_as_they_come
     assert (found.on_error, found.dead_letter_topic) == (OnError.DEAD_LETTER, "dead")

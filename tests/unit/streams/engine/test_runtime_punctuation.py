@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.errors import EngineError
-from common.nodes import OnError
+from common.processors import OnError
 from streams import (
     Batch,
     Cancellable,

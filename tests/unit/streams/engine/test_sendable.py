@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pytest
 
-from common.nodes import OnError
+from common.processors import OnError
 from streams import (
     Batch,
     InvalidArgumentError,

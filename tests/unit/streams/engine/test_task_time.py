@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.nodes import OnError
+from common.processors import OnError
 from common.record_batch import RecordBatch
 from streams import (
     Batch,

@@ -9,7 +9,7 @@ import pytest
 
 from common.config import Config
 from common.errors import ConfigError
-from common.nodes import Topology
+from common.pipeline import Pipeline
 from streams.pipeline.load import load_pipeline
 
 CONFIG = Config(
@@ -24,7 +24,7 @@ CONFIG = Config(
 )
 
 
-def load(text: str, config: Config = CONFIG) -> Topology:
+def load(text: str, config: Config = CONFIG) -> Pipeline:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "pipeline.yaml")
         path.write_text(text, encoding="utf-8")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from common.messages import ProcessorReplica, replicas
-from common.nodes import SINK, SOURCE, LoggedStore, OnError, ProcessorNode, ProcessorType
-from common.topics import data_topics
+from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from common.specs import ClassSpec, FieldTime, Serdes, SourceSpec
 from streams import serdes, stores
-from streams.pipeline.stores import store_of
+from streams.pipeline.kinds.stores import store_of
 from streams.stores import StoreBuilder
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
@@ -52,40 +52,45 @@ def with_key(key: str) -> str:
     return f'- {{id: A, type: "shop:A", to: [sink], {key}}}'
 
 
-def node_with(key: str) -> ProcessorNode:
-    (node,) = load(with_key(key)).nodes
+def node_with(key: str) -> PipelineProcessor:
+    (node,) = load(with_key(key)).processors
     return node
+
+
+def spec_with(key: str) -> ClassSpec:
+    spec = node_with(key).spec
+    assert isinstance(spec, ClassSpec)
+    return spec
 
 
 # --- what is read ---
 
 
 def test_a_class_has_defaults_for_all_but_its_name() -> None:
-    (node,) = load('[{id: A, type: "shop:A", to: [sink]}]').nodes
-    options = {
-        "max_task_idle_ms": 0,
-        "buffered_records": 1000,
-        "stores": [],
-        "key": "bytes",
-        "value": "bytes",
-        "out_key": "bytes",
-        "out_value": "bytes",
-    }
-    assert node == ProcessorNode(
-        "A", ProcessorType.CLASS, (SINK,), (SOURCE,), code="shop:A", options=options
+    (node,) = load('[{id: A, type: "shop:A", to: [sink]}]').processors
+    assert node == PipelineProcessor("A", ClassSpec(code="shop:A"), (SINK,), (SOURCE,))
+    assert node.spec == ClassSpec(
+        code="shop:A",
+        config={},
+        serdes=Serdes(key="bytes", value="bytes", out_key="bytes", out_value="bytes"),
+        max_task_idle_ms=0,
+        buffered_records=1000,
+        max_process_time_ms=300_000,
     )
-    assert (node.config, node.on_error, node.stores) == ({}, OnError.FAIL, ())
+    assert (node.on_error, node.stores, node.sources) == (OnError.FAIL, (), {})
 
 
 @pytest.mark.parametrize("reference", ["shop:A", "shop.bank:Balance", "_a.b2.c:_D"])
 def test_code_is_named_by_module_and_class_and_is_not_imported(reference: str) -> None:
-    (node,) = load(f'[{{id: A, type: "{reference}", to: [sink]}}]').nodes
-    assert (node.type, node.code) == (ProcessorType.CLASS, reference)
+    (node,) = load(f'[{{id: A, type: "{reference}", to: [sink]}}]').processors
+    assert node.spec == ClassSpec(code=reference)
 
 
 def test_all_that_a_class_can_say_is_in_its_node() -> None:
-    node = load(BALANCE).node("Balance")
-    assert node.config == {
+    node = load(BALANCE).processor("Balance")
+    spec = node.spec
+    assert isinstance(spec, ClassSpec)
+    assert spec.config == {
         "start": 100,
         "limits": {"low": -1.5, "high": None},
         "tags": ["a", 2, True],
@@ -94,22 +99,13 @@ def test_all_that_a_class_can_say_is_in_its_node() -> None:
     windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + WEEK_MS)}
     assert node.stores == (LoggedStore("Balances"), LoggedStore("Windows", windows_policy))
     assert node.is_stateful
-    options = dict(node.options)
-    assert [spec["name"] for spec in options.pop("stores")] == ["Balances", "Cache", "Windows"]
-    assert options == {
-        "max_task_idle_ms": 500,
-        "buffered_records": 50,
-        "key": "string",
-        "value": "integer",
-        "out_key": "string",
-        "out_value": "string",
-        "sources": {
-            "withdrawals": {
-                "auto_offset_reset": "earliest",
-                "value": "json",
-                "timestamp": {"field": "at", "unit": "ms", "on_invalid": "fail"},
-            }
-        },
+    assert [store.name for store in spec.stores] == ["Balances", "Cache", "Windows"]
+    assert (spec.max_task_idle_ms, spec.buffered_records) == (500, 50)
+    assert spec.serdes == Serdes(
+        key="string", value="integer", out_key="string", out_value="string"
+    )
+    assert node.sources == {
+        "withdrawals": SourceSpec(value="json", timestamp=FieldTime(field="at"))
     }
 
 
@@ -125,14 +121,13 @@ def test_all_that_a_class_can_say_is_in_its_node() -> None:
 def test_what_goes_out_has_the_serdes_of_what_comes_in_unless_it_is_said(
     given: str, key: str, value: str, out_key: str, out_value: str
 ) -> None:
-    options = node_with(f"serdes: {given}").options
-    assert (options["key"], options["value"]) == (key, value)
-    assert (options["out_key"], options["out_value"]) == (out_key, out_value)
+    serdes_ = spec_with(f"serdes: {given}").serdes
+    assert serdes_ == Serdes(key=key, value=value, out_key=out_key, out_value=out_value)
 
 
 @pytest.mark.parametrize("name", SERDES.replace('"', "").replace(" or ", ", ").split(", "))
 def test_every_serde_of_the_documentation_can_be_named(name: str) -> None:
-    assert node_with(f"serdes: {{value: {name}}}").options["value"] == name
+    assert spec_with(f"serdes: {{value: {name}}}").serdes.value == name
     assert serdes.by_name(name).name == name
 
 
@@ -168,17 +163,17 @@ def test_stores_of_every_type_are_what_the_functions_of_python_make(
     given: str, store: StoreBuilder[Any, Any]
 ) -> None:
     node = node_with(f"stores: [{given}]")
-    (spec,) = node.options["stores"]
-    found = store_of(json.loads(json.dumps(spec)))
-    assert found == store
+    assert isinstance(node.spec, ClassSpec)
+    (spec,) = node.spec.stores
+    assert store_of(spec) == store
     logged = LoggedStore("S", store.topic_config(), store.persistent)
-    assert node.logged_stores == ((logged,) if store.logged else ())
+    assert node.stores == ((logged,) if store.logged else ())
 
 
 def test_state_topics_are_those_of_logged_stores_and_have_a_partition_for_each_task() -> None:
     config = replace(CONFIG, job_name="job")
-    topology = load(BALANCE, config)
-    specs = {spec.name: spec for spec in data_topics(config, topology)}
+    loaded = load(BALANCE, config)
+    specs = {spec.name: spec for spec in loaded.data_topics(config.replication_factor)}
     states = {name: spec for name, spec in specs.items() if name.startswith("state_topic")}
     assert list(states) == ["state_topic_Balance_Balances_job", "state_topic_Balance_Windows_job"]
     assert [spec.partitions for spec in states.values()] == [2, 2]
@@ -190,19 +185,18 @@ def test_state_topics_are_those_of_logged_stores_and_have_a_partition_for_each_t
 
 @pytest.mark.parametrize("idle_ms", [-1, 0, 2**31 - 1])
 def test_a_task_may_wait_for_its_inputs_never_or_as_long_as_it_is_said(idle_ms: int) -> None:
-    assert node_with(f"max_task_idle_ms: {idle_ms}").options["max_task_idle_ms"] == idle_ms
+    assert spec_with(f"max_task_idle_ms: {idle_ms}").max_task_idle_ms == idle_ms
 
 
 # --- what is sent to TaskManagers ---
 
 
 def test_replicas_have_all_that_a_task_needs() -> None:
-    topology = load(BALANCE)
-    first, second = replicas(topology, CONFIG.topic_names, 2)[:2]
-    node = topology.node("Balance")
+    loaded = load(BALANCE)
+    first, second = replicas(loaded)[:2]
+    node = loaded.processor("Balance")
     assert (str(first.task), str(second.task)) == ("Balance_0", "Balance_1")
     assert replace(second, task=first.task) == first
-    assert (first.type, first.code) == (ProcessorType.CLASS, "shop.bank:Balance")
     assert (first.from_, first.to) == (("deposits", "withdrawals"), ("balances", "Next"))
     assert first.in_topics == ("deposits_topic", "withdrawals_topic")
     assert first.out_topics == ("balances_topic", "Balance_Next")
@@ -211,7 +205,7 @@ def test_replicas_have_all_that_a_task_needs() -> None:
         "Windows": "state_topic_Balance_Windows",
     }
     assert first.dead_letter_topic == "Balance_dead_letter"
-    assert (first.config, first.options) == (node.config, node.options)
+    assert (first.spec, first.sources) == (node.spec, node.sources)
 
 
 def round_trip(replica: ProcessorReplica) -> ProcessorReplica:
@@ -220,7 +214,7 @@ def round_trip(replica: ProcessorReplica) -> ProcessorReplica:
 
 
 def test_replicas_travel_as_json() -> None:
-    for replica in replicas(load(BALANCE), CONFIG.topic_names, 2):
+    for replica in replicas(load(BALANCE)):
         read = round_trip(replica)
         assert read == replica
         assert read.fingerprint == replica.fingerprint
@@ -241,10 +235,7 @@ def test_replicas_travel_as_json() -> None:
 )
 def test_a_replica_that_does_something_else_has_another_fingerprint(old: str, new: str) -> None:
     assert BALANCE.count(old) == 1
-    before, after = (
-        replicas(load(text), CONFIG.topic_names, 2)[0]
-        for text in (BALANCE, BALANCE.replace(old, new))
-    )
+    before, after = (replicas(load(text))[0] for text in (BALANCE, BALANCE.replace(old, new)))
     assert before.fingerprint != after.fingerprint
 
 

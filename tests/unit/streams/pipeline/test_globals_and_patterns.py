@@ -10,8 +10,7 @@ import pytest
 
 from common.errors import ConfigError
 from common.messages import ProcessorReplica, replicas
-from common.nodes import Topology
-from common.topics import data_topics, user_topics
+from common.pipeline import Pipeline
 from streams import TopologyTestDriver, serdes
 from streams.engine.user_code import UserCode
 from streams.pipeline.patterns import with_matching_topics
@@ -31,29 +30,32 @@ def entry(builder: str, config: str, id_: str = "W") -> str:
 
 def unit(text: str) -> ProcessorReplica:
     """Return the first task that a pipeline makes, as it arrives at a TaskManager."""
-    made = replicas(load(text, JOB), NAMES, 2)[0]
+    made = replicas(load(text, JOB))[0]
     data, parameters = json.dumps(made.to_json()), json.dumps(made.parameters())
     return ProcessorReplica.from_json(json.loads(data), json.loads(parameters))
 
 
-def found(text: str, *existing: str) -> Topology:
-    return with_matching_topics(load(text, JOB), existing, NAMES)
+def found(text: str, *existing: str) -> Pipeline:
+    return with_matching_topics(load(text, JOB), existing)
 
 
 # Global stores
 
 
 def test_the_topic_of_a_global_store_is_no_input_of_the_tasks() -> None:
-    topology = load(entry("lookup", LOOKUP), JOB)
-    (node,) = topology.nodes
-    assert (NAMES.in_topics(node), NAMES.out_topics(node)) == (("orders_topic",), ("named_topic",))
+    loaded = load(entry("lookup", LOOKUP), JOB)
+    (node,) = loaded.processors
+    assert (loaded.in_topics(node), loaded.out_topics(node)) == (
+        ("orders_topic",),
+        ("named_topic",),
+    )
     assert node.global_stores == {"Names": "names_topic"}
     assert (node.stores, node.is_stateful) == ((), False)
-    assert user_topics(JOB, topology) == ("orders_topic", "names_topic", "named_topic")
+    assert loaded.user_topics == ("orders_topic", "names_topic", "named_topic")
 
 
 def test_its_topic_is_made_compacted_if_it_is_missing_and_others_are_not() -> None:
-    specs = {spec.name: spec for spec in data_topics(JOB, load(entry("lookup", LOOKUP), JOB))}
+    specs = {spec.name: spec for spec in load(entry("lookup", LOOKUP), JOB).data_topics(1)}
     assert list(specs) == ["orders_topic", "names_topic", "named_topic"]
     assert specs["names_topic"].config == {"cleanup.policy": "compact"}
     assert specs["orders_topic"].config == {}
@@ -62,7 +64,7 @@ def test_its_topic_is_made_compacted_if_it_is_missing_and_others_are_not() -> No
 def test_a_topic_that_another_processor_reads_as_a_source_is_not_made_compacted() -> None:
     text = "sources: {n: names_topic}\nprocessors:\n" + entry("lookup", LOOKUP)
     text += "- {id: F, type: forward, from: [n], to: [sink]}"
-    specs = {spec.name: spec for spec in data_topics(JOB, load(text, JOB))}
+    specs = {spec.name: spec for spec in load(text, JOB).data_topics(1)}
     assert specs["names_topic"].config == {}
 
 
@@ -80,7 +82,7 @@ def test_its_topic_may_be_a_name_of_pipeline_yaml(topic: str, in_kafka: str) -> 
 
 
 def test_tasks_share_it_if_code_and_config_and_topics_are_the_same() -> None:
-    one, two = replicas(load(entry("lookup", LOOKUP), JOB), NAMES, 2)
+    one, two = replicas(load(entry("lookup", LOOKUP), JOB))
     other = unit(entry("lookup", LOOKUP.replace("names_topic", "more_names")))
     assert sharing_key(one) == sharing_key(two)
     assert sharing_key(one) != sharing_key(other)
@@ -92,7 +94,7 @@ def test_topologies_without_one_say_nothing_of_it_to_taskmanagers() -> None:
         '- {id: W, type: topology, builder: "tests.user_code.topologies:join", '
         "config: {left: l, right: r, joined: j}}"
     )
-    assert other.options.keys() == {"max_task_idle_ms", "buffered_records", "group", "internal"}
+    assert other.parameters()["spec"].keys() == {"code", "config", "group"}
 
 
 @pytest.mark.parametrize(
@@ -153,31 +155,32 @@ def test_the_driver_runs_a_pipeline_with_a_global_store(files: tuple[Path, Path]
 
 
 def test_what_a_pattern_matches_is_known_when_the_cluster_is() -> None:
-    topology = load(entry("gather", GATHER), JOB)
-    (node,) = topology.nodes
+    loaded = load(entry("gather", GATHER), JOB)
+    (node,) = loaded.processors
     assert [pattern.pattern for pattern in node.patterns] == ["lines_.*"]
-    assert NAMES.in_topics(node) == ()
-    assert NAMES.tasks(topology, 2) == ()
+    assert loaded.in_topics(node) == ()
+    assert loaded.tasks == ()
 
 
 def test_topics_that_match_as_a_whole_become_inputs_in_the_order_of_their_names() -> None:
     existing = ("lines_b", "lines_a", "my_lines_c", "lines", "other")
-    topology = found(entry("gather", GATHER), *existing)
-    (node,) = topology.nodes
-    assert NAMES.in_topics(node) == ("lines_a", "lines_b")
-    assert user_topics(JOB, topology) == ("lines_a", "lines_b", "all_lines")
-    assert [str(task) for task in NAMES.tasks(topology, 2)] == ["W-All_0", "W-All_1"]
+    loaded = found(entry("gather", GATHER), *existing)
+    (node,) = loaded.processors
+    assert loaded.in_topics(node) == ("lines_a", "lines_b")
+    assert loaded.user_topics == ("lines_a", "lines_b", "all_lines")
+    assert [str(task) for task in loaded.tasks] == ["W-All_0", "W-All_1"]
 
 
 def test_the_flags_of_a_pattern_count() -> None:
     text = entry("gather", GATHER + ", ignore_case: true")
-    assert NAMES.in_topics(found(text, "LINES_a").nodes[0]) == ("LINES_a",)
+    pipeline = found(text, "LINES_a")
+    assert pipeline.in_topics(pipeline.processors[0]) == ("LINES_a",)
     with pytest.raises(ConfigError):
         found(entry("gather", GATHER), "LINES_a")
 
 
 def test_tasks_get_the_topics_that_were_found() -> None:
-    first = replicas(found(entry("gather", GATHER), "lines_a", "lines_b"), NAMES, 2)[0]
+    first = replicas(found(entry("gather", GATHER), "lines_a", "lines_b"))[0]
     group = group_of(first, UserCode.of(JOB))
     assert first.in_topics == ("lines_a", "lines_b")
     (source,) = group.sources

@@ -13,50 +13,51 @@ from hypothesis import strategies as st
 
 from common.config import Config
 from common.errors import ConfigError
-from common.nodes import SINK, SOURCE, OnError, ProcessorNode, ProcessorType
+from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from common.specs import CountSpec, ForwardSpec, SumSpec
 from streams.pipeline.load import load_pipeline
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
+COUNTS = (LoggedStore("counts"),)
 TYPES = '"forward", "sum", "count", "sql", "dataframe" or "topology", or package.module:Class'
 
 
 def test_the_three_types_are_read_with_defaults_filled_in() -> None:
-    topology = load(
+    loaded = load(
         """
 - {id: Forwarder, type: forward, to: [Adder]}
 - {id: Adder, type: sum, to: [Counter], on_error: dead_letter}
 - {id: Counter, type: count, to: [sink], on_error: skip}
 """
     )
-    assert topology.nodes == (
-        ProcessorNode("Forwarder", ProcessorType.FORWARD, ("Adder",), (SOURCE,)),
-        ProcessorNode(
+    assert loaded.processors == (
+        PipelineProcessor("Forwarder", ForwardSpec(), ("Adder",), (SOURCE,)),
+        PipelineProcessor(
             "Adder",
-            ProcessorType.SUM,
+            SumSpec(),
             ("Counter",),
             ("Forwarder",),
             OnError.DEAD_LETTER,
-            {"constant": 1},
         ),
-        ProcessorNode("Counter", ProcessorType.COUNT, (SINK,), ("Adder",), OnError.SKIP),
+        PipelineProcessor("Counter", CountSpec(), (SINK,), ("Adder",), OnError.SKIP, stores=COUNTS),
     )
-    assert [node.is_stateful for node in topology.nodes] == [False, False, True]
+    assert [node.is_stateful for node in loaded.processors] == [False, False, True]
 
 
 def test_parameters_are_read() -> None:
-    topology = load("[{id: A, type: sum, to: [sink], config: {constant: -5}}]")
-    assert topology.node("A").config == {"constant": -5}
+    loaded = load("[{id: A, type: sum, to: [sink], config: {constant: -5}}]")
+    assert loaded.processor("A").spec == SumSpec(constant=-5)
 
 
 def test_a_node_is_found_by_its_id_only() -> None:
-    topology = load("[{id: A, type: forward, to: [sink]}]")
-    assert topology.node("A").id == "A"
+    loaded = load("[{id: A, type: forward, to: [sink]}]")
+    assert loaded.processor("A").id == "A"
     with pytest.raises(KeyError):
-        topology.node("B")
+        loaded.processor("B")
 
 
 def test_branches_split_join_and_keep_file_order() -> None:
-    topology = load(
+    loaded = load(
         """
 - {id: Join, type: count, to: [sink]}
 - {id: Right, type: sum, to: [Join]}
@@ -65,15 +66,15 @@ def test_branches_split_join_and_keep_file_order() -> None:
 - {id: Other, type: forward, to: [Join]}
 """
     )
-    assert [node.id for node in topology.nodes] == ["Split", "Right", "Left", "Other", "Join"]
-    assert topology.node("Join").from_ == ("Right", "Left", "Other")
-    assert topology.node("Left").to == ("Join", "sink")
-    assert topology.node("Other").from_ == (SOURCE,)
+    assert [node.id for node in loaded.processors] == ["Split", "Right", "Left", "Other", "Join"]
+    assert loaded.processor("Join").from_ == ("Right", "Left", "Other")
+    assert loaded.processor("Left").to == ("Join", "sink")
+    assert loaded.processor("Other").from_ == (SOURCE,)
 
 
 def test_tasks_are_every_processor_times_every_partition() -> None:
-    topology = load("[{id: A, type: forward, to: [B]}, {id: B, type: forward, to: [sink]}]")
-    assert [str(task) for task in CONFIG.topic_names.tasks(topology, 2)] == [
+    loaded = load("[{id: A, type: forward, to: [B]}, {id: B, type: forward, to: [sink]}]")
+    assert [str(task) for task in loaded.tasks] == [
         "A_0",
         "A_1",
         "B_0",
@@ -435,13 +436,13 @@ def test_the_order_of_nodes_is_the_first_in_the_file_that_can_come_next(
 ) -> None:
     config = replace(CONFIG, job_name="j")
     try:
-        topology = load(yaml.dump(entries), config)
+        loaded = load(yaml.dump(entries), config)
     except ConfigError:
         assume(False)
     in_file = [str(entry["id"]) for entry in entries]
     waiting = list(in_file)
-    for node in topology.nodes:
-        ready = [i for i in waiting if not set(topology.node(i).from_) & set(waiting)]
+    for node in loaded.processors:
+        ready = [i for i in waiting if not set(loaded.processor(i).from_) & set(waiting)]
         assert node.id == ready[0]
         waiting.remove(node.id)
     assert waiting == []
@@ -461,11 +462,11 @@ almost = st.lists(st.dictionaries(keys, values, max_size=5) | values, max_size=4
 @given(almost.map(yaml.safe_dump) | values.map(yaml.safe_dump) | st.text())
 def test_nonsense_is_a_config_error_and_never_a_crash(text: str) -> None:
     try:
-        topology = load(text)
+        loaded = load(text)
     except ConfigError:
         assert problems_in(text)
     else:
-        assert all(node.to and node.from_ for node in topology.nodes)
+        assert all(node.to and node.from_ for node in loaded.processors)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.nodes import SINK, SOURCE
-from common.topics import data_topics, user_topics
+from common.processors import SINK, SOURCE
+from common.specs import FieldTime, SourceSpec
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 SHOP = """\
@@ -56,30 +56,29 @@ def test_a_map_with_processors_alone_is_the_same_as_a_list() -> None:
 
 
 def test_names_of_sources_and_sinks_stand_for_their_topics() -> None:
-    topology = load(SHOP)
-    names = CONFIG.topic_names
-    balance, audit = topology.nodes
+    loaded = load(SHOP)
+    balance, audit = loaded.processors
     assert (balance.from_, balance.to) == (("withdrawals", "deposits"), ("Audit", "balances"))
-    assert names.in_topics(balance) == ("withdrawals_topic", "deposits_topic")
-    assert names.out_topics(balance) == ("Balance_Audit", "balances_topic")
+    assert loaded.in_topics(balance) == ("withdrawals_topic", "deposits_topic")
+    assert loaded.out_topics(balance) == ("Balance_Audit", "balances_topic")
     assert (audit.from_, audit.to) == (("Balance",), ("audit", SINK))
-    assert names.in_topics(audit) == ("Balance_Audit",)
-    assert names.out_topics(audit) == ("audit_topic", "out")
+    assert loaded.in_topics(audit) == ("Balance_Audit",)
+    assert loaded.out_topics(audit) == ("audit_topic", "out")
 
 
 def test_topics_of_sources_and_sinks_are_the_users_and_do_not_carry_the_job_name() -> None:
     config = replace(CONFIG, job_name="job")
-    topology = load(SHOP, config)
+    loaded = load(SHOP, config)
     users = ["withdrawals_topic", "deposits_topic", "balances_topic", "audit_topic", "out"]
-    assert user_topics(config, topology) == tuple(users)
-    specs = {spec.name: spec for spec in data_topics(config, topology)}
+    assert loaded.user_topics == tuple(users)
+    specs = {spec.name: spec for spec in loaded.data_topics(config.replication_factor)}
     assert sorted(specs) == sorted([*users, "Balance_Audit_job"])
     # The broker's defaults, since only the user knows how long to keep them.
     assert [dict(specs[name].config) for name in users] == [{}] * 5
 
 
 def test_processors_that_send_come_besides_the_sources_in_from() -> None:
-    topology = load(
+    loaded = load(
         """
 sources: {a: a_topic}
 processors:
@@ -88,9 +87,9 @@ processors:
 - {id: Last, type: forward, to: [Join]}
 """
     )
-    assert topology.node("Join").from_ == (SOURCE, "a", "Sum", "Last")
-    assert topology.node("Last").from_ == (SOURCE,)
-    assert CONFIG.topic_names.in_topics(topology.node("Join")) == (
+    assert loaded.processor("Join").from_ == (SOURCE, "a", "Sum", "Last")
+    assert loaded.processor("Last").from_ == (SOURCE,)
+    assert loaded.in_topics(loaded.processor("Join")) == (
         "in",
         "a_topic",
         "Sum_Join",
@@ -99,7 +98,7 @@ processors:
 
 
 def test_two_processors_may_read_one_source_and_write_one_sink() -> None:
-    topology = load(
+    loaded = load(
         """
 sources: {a: a_topic, also_a: a_topic}
 sinks: {b: b_topic}
@@ -109,13 +108,12 @@ processors:
 - {id: Three, type: sum, from: [also_a], to: [b]}
 """
     )
-    names = CONFIG.topic_names
-    assert [names.in_topics(node) for node in topology.nodes] == [("a_topic",)] * 3
-    assert user_topics(CONFIG, topology) == ("a_topic", "b_topic", "out")
+    assert [loaded.in_topics(node) for node in loaded.processors] == [("a_topic",)] * 3
+    assert loaded.user_topics == ("a_topic", "b_topic", "out")
 
 
 def test_one_processor_may_read_what_another_one_writes_to_a_sink() -> None:
-    topology = load(
+    loaded = load(
         """
 sources: {again: middle}
 sinks: {between: middle}
@@ -124,28 +122,28 @@ processors:
 - {id: Second, type: sum, from: [again], to: [sink]}
 """
     )
-    assert user_topics(CONFIG, topology) == ("in", "middle", "out")
+    assert loaded.user_topics == ("in", "middle", "out")
 
 
 def test_a_pipeline_that_sends_to_sinks_of_its_own_needs_no_sink_of_config_yaml() -> None:
-    (node,) = load("{sinks: {b: t}, processors: [{id: A, type: sum, to: [b]}]}").nodes
+    (node,) = load("{sinks: {b: t}, processors: [{id: A, type: sum, to: [b]}]}").processors
     assert (node.from_, node.to, node.topics) == ((SOURCE,), ("b",), {"b": "t"})
 
 
 def test_a_source_as_a_name_has_no_options_and_one_as_a_map_has_defaults() -> None:
-    topology = load(
+    loaded = load(
         """
 sources: {plain: t1, map: {topic: t2}, unused: {topic: t3, key: string}}
 processors: [{id: A, type: "shop:A", from: [plain, map], to: [sink]}]
 """
     )
-    node = topology.node("A")
+    node = loaded.processor("A")
     assert node.topics == {"plain": "t1", "map": "t2"}
-    assert node.options["sources"] == {"map": {"auto_offset_reset": "earliest"}}
+    assert node.sources == {"map": SourceSpec()}
 
 
 def test_all_options_of_a_source_are_read() -> None:
-    topology = load(
+    loaded = load(
         """
 sources:
   orders:
@@ -160,30 +158,25 @@ processors:
 - {id: B, type: "shop:B", from: [short], to: [sink], serdes: {value: json}}
 """
     )
-    assert topology.node("A").options["sources"] == {
-        "orders": {
-            "auto_offset_reset": "latest",
-            "key": "string",
-            "value": "json",
-            "timestamp": {"field": "at", "unit": "iso8601", "on_invalid": "partition_time"},
-        }
+    assert loaded.processor("A").sources == {
+        "orders": SourceSpec(
+            auto_offset_reset="latest",
+            key="string",
+            value="json",
+            timestamp=FieldTime(field="at", unit="iso8601", on_invalid="partition_time"),
+        )
     }
-    assert topology.node("B").options["sources"] == {
-        "short": {
-            "auto_offset_reset": "earliest",
-            "timestamp": {"field": "time", "unit": "ms", "on_invalid": "fail"},
-        }
-    }
+    assert loaded.processor("B").sources == {"short": SourceSpec(timestamp=FieldTime(field="time"))}
 
 
 def test_a_built_in_type_may_begin_at_the_end_of_a_source() -> None:
-    topology = load(
+    loaded = load(
         """
 sources: {a: {topic: t, auto_offset_reset: latest}}
 processors: [{id: A, type: count, from: [a], to: [sink]}]
 """
     )
-    assert topology.node("A").options == {"sources": {"a": {"auto_offset_reset": "latest"}}}
+    assert loaded.processor("A").sources == {"a": SourceSpec(auto_offset_reset="latest")}
 
 
 # --- mistakes, each alone ---
@@ -328,7 +321,7 @@ processors:
 - {id: A, type: "shop:A", from: [a, b], to: [sink], serdes: {value: json}}
 - {id: B, type: "shop:B", from: [b], to: [sink]}
 """
-    assert len(load(text).nodes) == 2
+    assert len(load(text).processors) == 2
 
 
 @pytest.mark.parametrize(
@@ -363,7 +356,7 @@ def test_a_mistake_in_to_is_reported_once_with_its_place(to: str, problem: str) 
 
 
 def test_a_source_or_sink_that_nothing_names_does_no_harm() -> None:
-    assert len(load(sending("[sink]") + "sources: {a: t}\nsinks: {b: u}").nodes) == 2
+    assert len(load(sending("[sink]") + "sources: {a: t}\nsinks: {b: u}").processors) == 2
 
 
 @pytest.mark.parametrize("key", ["key", "value", "timestamp"])

@@ -6,26 +6,32 @@ from dataclasses import replace
 
 import pytest
 
-from common.nodes import ProcessorNode, ProcessorType
+from common.processors import PipelineProcessor
+from common.specs import DataFrameSpec, SqlSpec
 from common.table_settings import TableSettings
+from streams.pipeline.kinds.spark import DataFrame, Sql
 from streams.sql.spec import QuerySpec
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 WITH_DATABASE = replace(CONFIG, tables=TableSettings(jdbc_urls=("jdbc:x:y",)))
 
 
-def node_of(text: str) -> ProcessorNode:
-    return load(text, WITH_DATABASE).node("P")
+def node_of(text: str) -> PipelineProcessor:
+    return load(text, WITH_DATABASE).processor("P")
 
 
 def spec_of(text: str) -> QuerySpec:
-    node = node_of(text)
-    return QuerySpec.of(node.code, node.options, node.config)
+    match node_of(text).spec:
+        case SqlSpec() as spec:
+            return Sql().query(spec)
+        case DataFrameSpec() as spec:
+            return DataFrame().query(spec)
+    raise AssertionError("not a query")
 
 
 def test_sql_is_a_query_on_text() -> None:
     text = "[{id: P, type: sql, query: SELECT value FROM input, to: [sink]}]"
-    assert node_of(text).type is ProcessorType.SQL
+    assert isinstance(node_of(text).spec, SqlSpec)
     assert not node_of(text).is_stateful
     assert spec_of(text) == QuerySpec("SELECT value FROM input")
 

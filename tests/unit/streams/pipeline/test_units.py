@@ -12,7 +12,8 @@ import pytest
 from common.config import Config
 from common.errors import ConfigError
 from common.messages import ProcessorReplica, replicas
-from common.nodes import OnError, ProcessorType
+from common.processors import OnError
+from common.specs import ClassSpec, ProcessorSpec, TopologySpec
 from streams import serdes, stores
 from streams.builtin.count import COUNTS
 from streams.engine.nodes import ProcessorNode, Sink, Source
@@ -84,8 +85,10 @@ def units_of(
     """Return what TaskManagers get of a pipeline.yaml, by the texts of the tasks."""
     path = folder / "pipeline.yaml"
     path.write_text(text, encoding="utf-8")
-    topology = replace(load_pipeline(path, CONFIG), partitions=partitions or {})
-    units = replicas(topology, CONFIG.topic_names, parallelism)
+    loaded = replace(
+        load_pipeline(path, CONFIG), partitions=partitions or {}, parallelism=parallelism
+    )
+    units = replicas(loaded)
     sent = [(json.dumps(unit.to_json()), json.dumps(unit.parameters())) for unit in units]
     read = [ProcessorReplica.from_json(json.loads(one), json.loads(two)) for one, two in sent]
     return {str(unit.task): unit for unit in read}
@@ -365,7 +368,8 @@ def test_records_go_through_a_group_of_a_topology(folder: Path) -> None:
 
 def test_a_group_that_the_builder_here_does_not_make_is_refused(folder: Path) -> None:
     unit = units_of(CHAIN, folder)["W-Split_0"]
-    other = replace(unit, options={**unit.options, "group": "Older"})
+    assert isinstance(unit.spec, TopologySpec)
+    other = replace(unit, spec=replace(unit.spec, group="Older"))
     with pytest.raises(TopologyError) as raised:
         group_of(other, CODE)
     assert str(raised.value) == (
@@ -387,7 +391,8 @@ def test_a_builder_that_fails_on_the_taskmanager_is_reported(
     function: str, error: type[Exception], message: str, folder: Path
 ) -> None:
     unit = units_of(CHAIN, folder)["W-Split_0"]
-    other = replace(unit, code=f"tests.user_code.topologies:{function}", config={})
+    spec = TopologySpec(code=f"tests.user_code.topologies:{function}", group="Split")
+    other = replace(unit, spec=spec)
     with pytest.raises(error) as raised:
         group_of(other, CODE)
     assert message in str(raised.value)
@@ -411,15 +416,17 @@ def test_a_class_takes_the_record_with_the_smallest_timestamp_first(folder: Path
     assert not settings_of(sums("", folder)).takes_inputs_as_they_come
 
 
-@pytest.mark.parametrize("type_", [ProcessorType.CLASS, ProcessorType.TOPOLOGY])
-def test_settings_of_an_entry_are_those_of_its_tasks(type_: ProcessorType, folder: Path) -> None:
+@pytest.mark.parametrize("type_", [ClassSpec, TopologySpec])
+def test_settings_of_an_entry_are_those_of_its_tasks(
+    type_: type[ProcessorSpec], folder: Path
+) -> None:
     more = "on_error: dead_letter, max_task_idle_ms: -1, buffered_records_per_partition: 3"
-    if type_ is ProcessorType.CLASS:
+    if type_ is ClassSpec:
         unit, name = sums(more, folder), "Sum"
     else:
         entry = CHAIN.strip().removeprefix("- ").replace("\n  ", ", ")
         unit, name = unit_of(f"{{{entry}, {more}}}", folder), "W-Split"
-    assert unit.type is type_
+    assert type(unit.spec) is type_
     assert settings_of(unit) == GroupSettings(
         OnError.DEAD_LETTER,
         f"{name}_dead_letter_job",

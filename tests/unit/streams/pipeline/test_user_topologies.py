@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from common.messages import ProcessorReplica, replicas
-from common.nodes import LoggedStore, OnError, ProcessorType
-from common.topics import data_topics, user_topics
+from common.processors import LoggedStore, OnError
+from common.specs import TopologySpec
 from streams import TopologyTestDriver
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
@@ -34,13 +34,16 @@ CHAIN = entry("chain", "lines: lines_topic, words: words_topic")
 
 
 def test_each_node_group_becomes_a_processor_called_after_its_first_source() -> None:
-    first, second = load(CHAIN).nodes
+    first, second = load(CHAIN).processors
     assert (first.id, second.id) == ("W-Split", "W-Count")
-    assert {first.type, second.type} == {ProcessorType.TOPOLOGY}
-    assert {first.code, second.code} == {f"{MODULE}:chain"}
-    assert first.config == second.config == {"lines": "lines_topic", "words": "words_topic"}
-    assert (first.options["group"], second.options["group"]) == ("Split", "Count")
-    assert [str(task) for task in JOB.topic_names.tasks(load(CHAIN, JOB), 2)] == [
+    spec = TopologySpec(
+        code=f"{MODULE}:chain",
+        config={"lines": "lines_topic", "words": "words_topic"},
+        group="Split",
+    )
+    assert first.spec == spec
+    assert second.spec == replace(spec, group="Count", internal={"middle": None})
+    assert [str(task) for task in load(CHAIN, JOB).tasks] == [
         "W-Split_0",
         "W-Split_1",
         "W-Count_0",
@@ -48,76 +51,83 @@ def test_each_node_group_becomes_a_processor_called_after_its_first_source() -> 
     ]
 
 
+def test_a_function_may_return_a_builder_of_the_dsl() -> None:
+    loaded = load(entry("counted_words", "lines: lines_topic, words: words_topic"), JOB)
+    assert [processor.id for processor in loaded.processors] == ["W-Lines", "W-ByWord"]
+    first, second = loaded.processors
+    assert loaded.out_topics(first) == ("W_ByWord-repartition_job",)
+    assert loaded.out_topics(second) == ("words_topic",)
+    assert [store.name for store in second.stores] == ["Counts"]
+
+
 def test_internal_topics_carry_the_id_and_the_job_name_and_others_do_not() -> None:
-    topology = load(CHAIN, JOB)
-    names = JOB.topic_names
-    first, second = topology.nodes
-    assert (names.in_topics(first), names.out_topics(first)) == (
+    loaded = load(CHAIN, JOB)
+    first, second = loaded.processors
+    assert (loaded.in_topics(first), loaded.out_topics(first)) == (
         ("lines_topic",),
         ("W_middle_job",),
     )
-    assert (names.in_topics(second), names.out_topics(second)) == (
+    assert (loaded.in_topics(second), loaded.out_topics(second)) == (
         ("W_middle_job",),
         ("words_topic",),
     )
-    assert (first.internal_topics, second.internal_topics) == ((), ("middle",))
-    assert names.arcs(topology) == {"W_middle_job": "W-Count"}
-    assert user_topics(JOB, topology) == ("lines_topic", "words_topic")
+    assert (first.internal_topics, second.internal_topics) == ({}, {"middle": None})
+    assert loaded.arcs == {"W_middle_job": "W-Count"}
+    assert loaded.user_topics == ("lines_topic", "words_topic")
 
 
 def test_internal_topics_keep_records_until_they_are_processed_whatever_their_age() -> None:
-    (spec,) = (s for s in data_topics(JOB, load(CHAIN, JOB)) if s.name == "W_middle_job")
+    (spec,) = (s for s in load(CHAIN, JOB).data_topics(1) if s.name == "W_middle_job")
     assert (spec.config["cleanup.policy"], spec.config["retention.ms"]) == ("delete", "-1")
     assert spec.partitions == 2
 
 
 def test_an_internal_topic_has_as_many_partitions_as_the_builder_says() -> None:
     text = entry("chain", "lines: l, words: w, partitions: 5")
-    topology = load(text, JOB)
-    names = JOB.topic_names
-    assert topology.partitions == {"W_middle_job": 5}
-    specs = {spec.name: spec.partitions for spec in data_topics(JOB, topology)}
+    loaded = load(text, JOB)
+    assert loaded.partitions == {"W_middle_job": 5}
+    specs = {spec.name: spec.partitions for spec in loaded.data_topics(JOB.replication_factor)}
     assert (specs["W_middle_job"], specs["state_topic_W-Count_Kept_job"]) == (5, 5)
-    assert [names.task_count(node, topology, 2) for node in topology.nodes] == [2, 5]
+    assert [loaded.task_count(node) for node in loaded.processors] == [2, 5]
 
 
 def test_state_topics_are_those_of_the_group_whose_stores_are_logged() -> None:
-    first, second = load(CHAIN, JOB).nodes
+    loaded = load(CHAIN, JOB)
+    first, second = loaded.processors
     assert first.stores == ()
     windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + WEEK_MS)}
     assert second.stores == (LoggedStore("Kept"), LoggedStore("Windows", windows_policy))
-    assert JOB.topic_names.states(second) == {
+    assert loaded.state_topics(second) == {
         "Kept": "state_topic_W-Count_Kept_job",
         "Windows": "state_topic_W-Count_Windows_job",
     }
 
 
 def test_a_group_with_two_sources_is_one_processor_that_reads_both() -> None:
-    (node,) = load(entry("join", "left: l, right: r, joined: j")).nodes
+    (node,) = load(entry("join", "left: l, right: r, joined: j")).processors
     assert (node.id, node.from_, node.to) == ("W-Left", ("l", "r"), ("j",))
 
 
 def test_topics_may_be_names_of_sources_and_sinks_and_those_of_config_yaml() -> None:
     text = "sources: {left: left_topic}\nsinks: {joined: joined_topic}\nprocessors:\n"
-    topology = load(
+    loaded = load(
         text
         + entry("join", "left: left, right: source, joined: joined")
         + "\n"
         + entry("join", "left: other, right: left, joined: sink", id_="V")
     )
-    names = CONFIG.topic_names
-    assert [names.in_topics(node) for node in topology.nodes] == [
+    assert [loaded.in_topics(node) for node in loaded.processors] == [
         ("left_topic", "in"),
         ("other", "left_topic"),
     ]
-    assert [names.out_topics(node) for node in topology.nodes] == [("joined_topic",), ("out",)]
-    assert user_topics(CONFIG, topology) == ("left_topic", "in", "joined_topic", "other", "out")
+    assert [loaded.out_topics(node) for node in loaded.processors] == [("joined_topic",), ("out",)]
+    assert loaded.user_topics == ("left_topic", "in", "joined_topic", "other", "out")
 
 
 def test_one_builder_makes_two_topologies_with_topics_of_their_own() -> None:
-    topology = load(f"{CHAIN}\n{entry('chain', 'lines: lines_topic, words: more', id_='V')}")
-    assert [node.id for node in topology.nodes] == ["W-Split", "W-Count", "V-Split", "V-Count"]
-    assert CONFIG.topic_names.arcs(topology) == {"W_middle": "W-Count", "V_middle": "V-Count"}
+    loaded = load(f"{CHAIN}\n{entry('chain', 'lines: lines_topic, words: more', id_='V')}")
+    assert [node.id for node in loaded.processors] == ["W-Split", "W-Count", "V-Split", "V-Count"]
+    assert loaded.arcs == {"W_middle": "W-Count", "V_middle": "V-Count"}
 
 
 def test_settings_of_the_entry_are_those_of_each_of_its_groups() -> None:
@@ -126,22 +136,22 @@ def test_settings_of_the_entry_are_those_of_each_of_its_groups() -> None:
         "lines: l, words: w",
         ", on_error: dead_letter, max_task_idle_ms: -1, buffered_records_per_partition: 7",
     )
-    topology = load(text, JOB)
-    for node in topology.nodes:
+    loaded = load(text, JOB)
+    for node in loaded.processors:
         assert node.on_error is OnError.DEAD_LETTER
-        assert (node.options["max_task_idle_ms"], node.options["buffered_records"]) == (-1, 7)
-    dead = [unit.dead_letter_topic for unit in replicas(topology, JOB.topic_names, 1)]
+        assert (node.spec.max_task_idle_ms, node.spec.buffered_records) == (-1, 7)
+    dead = [loaded.dead_letter_topic(node) for node in loaded.processors]
     assert dead == ["W-Split_dead_letter_job", "W-Count_dead_letter_job"]
 
 
 def test_a_topology_runs_beside_other_processors() -> None:
-    topology = load(CHAIN + "\n- {id: A, type: sum, to: [B]}\n- {id: B, type: count, to: [sink]}")
-    assert [node.id for node in topology.nodes] == ["W-Split", "W-Count", "A", "B"]
-    assert CONFIG.topic_names.arcs(topology) == {"W_middle": "W-Count", "A_B": "B"}
+    loaded = load(CHAIN + "\n- {id: A, type: sum, to: [B]}\n- {id: B, type: count, to: [sink]}")
+    assert [node.id for node in loaded.processors] == ["W-Split", "W-Count", "A", "B"]
+    assert loaded.arcs == {"W_middle": "W-Count", "A_B": "B"}
 
 
 def test_replicas_of_groups_travel_as_json() -> None:
-    units = replicas(load(CHAIN, JOB), JOB.topic_names, 2)
+    units = replicas(load(CHAIN, JOB))
     assert [(u.in_topics, u.out_topics) for u in units[1:3]] == [
         (("lines_topic",), ("W_middle_job",)),
         (("W_middle_job",), ("words_topic",)),
@@ -177,7 +187,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         (
             entry("failing", "reason: no luck"),
             f'1:8: "W": {MODULE}:failing fails: LookupError: no luck '
-            "(tests/user_code/topologies.py:87 in failing)",
+            "(tests/user_code/topologies.py:95 in failing)",
         ),
         (entry("silent"), '1:8: "W": StreamsError'),
         (
@@ -192,13 +202,13 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         ),
         (
             entry("forgetful"),
-            f'1:8: "W": {MODULE}:forgetful returns a NoneType: it must return a TopologyBuilder '
-            "or what its build() returns",
+            f'1:8: "W": {MODULE}:forgetful returns a NoneType: it must return a StreamsBuilder, '
+            "a TopologyBuilder, or what its build() returns",
         ),
         (
             entry("Passing"),
-            f'1:8: "W": {MODULE}:Passing returns a Passing: it must return a TopologyBuilder '
-            "or what its build() returns",
+            f'1:8: "W": {MODULE}:Passing returns a Passing: it must return a StreamsBuilder, '
+            "a TopologyBuilder, or what its build() returns",
         ),
         (entry("chian"), f'1:8: "W": module "{MODULE}" has no "chian"'),
         (
@@ -266,7 +276,7 @@ def test_a_topology_refuses_a_source_with_options_that_it_would_not_follow(optio
         '3:8: "W": source "l" has options, and a topology says itself how it reads its sources: '
         "give them to add_source, or name the topic once more without options"
     ]
-    assert [node.id for node in load(text % "m").nodes] == ["W-Split", "W-Count"]
+    assert [node.id for node in load(text % "m").processors] == ["W-Split", "W-Count"]
 
 
 def test_everything_that_is_wrong_with_a_topology_is_reported_a_line_each() -> None:
@@ -319,8 +329,12 @@ def test_an_id_that_a_node_group_has_cannot_be_that_of_another_processor() -> No
 def test_an_id_that_begins_like_that_of_a_topology_is_another_one() -> None:
     other = entry("chain", "lines: l, words: w", id_="W-Split")
     more = "- {id: W-Other, type: count, to: [sink], on_error: dead_letter}"
-    topology = load(f"{CHAIN}\n{other}\n{more}")
-    assert [node.id for node in topology.nodes][2:] == ["W-Split-Split", "W-Split-Count", "W-Other"]
+    loaded = load(f"{CHAIN}\n{other}\n{more}")
+    assert [node.id for node in loaded.processors][2:] == [
+        "W-Split-Split",
+        "W-Split-Count",
+        "W-Other",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from common.nodes import OnError
+from common.processors import OnError
 from streams.group_settings import GroupSettings
 from streams.sql.processor import SparkProcessor
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError

@@ -12,7 +12,7 @@ from streams import StateStoreError, serdes, stores
 from streams.stores import KeyValueStore
 from streams.stores.bytes_store import BytesStore
 from streams.stores.read_only import ReadOnlyBytes
-from streams.stores.rocksdb import StoreCorruptedError
+from streams.stores.rocksdb_directory import StoreCorruptedError
 
 ENTRIES = [(b"%04d" % number, b"v") for number in range(3000)]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.nodes import OnError
+from common.processors import OnError
 from streams import (
     Batch,
     BatchProcessor,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.nodes import OnError
+from common.processors import OnError
 from streams import (
     BatchProcessor,
     Processor,

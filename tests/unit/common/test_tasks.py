@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.names import name_problem
-from common.nodes import TaskId
+from common.tasks import TaskId
 
 processor_ids = st.text(alphabet="ab01_.-", min_size=1, max_size=6).filter(
     lambda id_: name_problem(id_) is None

@@ -1,0 +1,56 @@
+"""`pipeline backfill`: runs a pipeline over history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from admin.files import ConfigPath, PipelinePath
+from common.cli import run_command
+from common.suggest import counted
+
+
+@run_command
+def backfill(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    from_: Annotated[
+        list[str],
+        typer.Option(
+            "--from",
+            metavar="[NAME=]WHERE",
+            help="A Parquet or CSV file, a folder of them, or topic:NAME[@from..to] with offsets "
+            "or times (digits alone are an offset, a date is 2026-01-31); once for each source.",
+        ),
+    ],
+    to: Annotated[
+        str, typer.Option(metavar="WHERE", help="A folder that is new or empty, or topic:NAME.")
+    ],
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where it keeps what is done, apart from --from and --to. Default: beside --to, "
+            "or in state_dir.",
+        ),
+    ] = None,
+) -> None:
+    """Run a pipeline over history, as bounded Spark work; goes on where it was interrupted.
+
+    Exit codes: 0 done, 1 a record was rejected, 2 wrong argument, file or input, 3 Spark or Kafka
+    is not there.
+    """
+    # Imported late: Arrow and Spark take a while, and most commands do not need them.
+    from streams.backfill.plan import make_plan
+    from streams.backfill.run import default_work, run_backfill
+    from streams.sql.bounded import BoundedJobs
+
+    plan = make_plan(config, pipeline, from_, to)
+    result = run_backfill(plan, work or default_work(plan), Console(stderr=True), BoundedJobs)
+    written = ", ".join(f"{count:,} to {topic}" for topic, count in result.written.items())
+    typer.echo(f"{counted(result.read, 'record')} read; written: {written or 'none'}")
+    if result.skipped or result.dropped:
+        typer.echo(f"{result.skipped:,} skipped, {result.dropped:,} dropped")

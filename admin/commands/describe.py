@@ -1,0 +1,28 @@
+"""`pipeline describe`: shows what the two files make."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from admin.describe import mermaid, overview
+from admin.files import ConfigPath, PipelinePath, load_files
+from admin.terminal import show
+from common.cli import run_command
+
+
+@run_command
+def describe(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    as_mermaid: Annotated[
+        bool, typer.Option("--mermaid", help="Print a Mermaid flowchart instead.")
+    ] = False,
+) -> None:
+    """Show the graph, the topics and the tasks that the two files make."""
+    settings, loaded = load_files(config, pipeline)
+    if as_mermaid:
+        typer.echo(mermaid(loaded))
+    else:
+        show(overview(settings, loaded))

@@ -1,0 +1,30 @@
+"""`pipeline status`: shows how a running pipeline does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from admin.files import ConfigPath
+from admin.status import as_json as json_of
+from admin.status import overview, read_status
+from admin.terminal import show
+from common.cli import run_command
+from common.config import load_config
+
+
+@run_command
+def status(
+    config: ConfigPath,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+) -> None:
+    """Show who is there and how the tasks do, by the last heartbeats.
+
+    Exit codes: 0 whatever the status is, 2 wrong argument or file, 3 Kafka is not there.
+    """
+    found = read_status(load_config(config))
+    if as_json:
+        typer.echo(json_of(found))
+    else:
+        show(overview(found))

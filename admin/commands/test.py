@@ -1,0 +1,33 @@
+"""`pipeline test`: runs suites of tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.cli import run_command
+
+
+@run_command
+def test(
+    suites: Annotated[list[Path], typer.Argument(metavar="SUITE...", help="Paths of suites.")],
+) -> None:
+    """Run a pipeline without Kafka, and compare with what YAML suites expect.
+
+    Exit codes: 0 all tests passed, 1 some failed, 2 a file is wrong, 3 something needed, such as
+    Java, is not there.
+    """
+    # Imported late: the stream API takes a while, and most commands do not need it.
+    from streams.testing.suites import run_suite
+
+    results = [result for suite in suites for result in run_suite(suite)]
+    for result in results:
+        typer.echo(f"FAILED  {result.name}" if result.problem else f"ok      {result.name}")
+        if result.problem:
+            typer.echo(f"        {result.problem}")
+    failed = sum(bool(result.problem) for result in results)
+    typer.echo(f"{len(results) - failed} passed, {failed} failed")
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,52 @@
+"""`pipeline validate`: finds what is wrong with the two files and the user's code."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from admin.files import ConfigPath, PipelinePath, load_files
+from common.cli import run_command
+from common.suggest import counted
+from common.topics import control_topics
+from streams.engine.user_code import UserCode
+from streams.pipeline.kinds.registry import kind_of
+from streams.pipeline.load import load_pipeline
+
+
+@run_command
+def validate(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    with_init: Annotated[
+        bool,
+        typer.Option(
+            "--init/--no-init",
+            help="Whether to make each processor of your code once, with empty stores in memory, "
+            "and run its init and close.",
+        ),
+    ] = True,
+) -> None:
+    """Check both files and report every mistake with its line and column.
+
+    Imports the code that the pipeline names, and starts each processor of it once, unless
+    --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check.
+    """
+    settings, loaded = load_files(config, pipeline, with_classes=True, with_init=with_init)
+    if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
+        # Imported late: Spark takes a while, and most commands do not need it.
+        from streams.sql.local import LocalQueries
+
+        load_pipeline(
+            pipeline,
+            settings,
+            LocalQueries(UserCode.of(settings), settings.tables, settings.spark.conf),
+        )
+    topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))
+    counts = {
+        "processor": len(loaded.processors),
+        "task": len(loaded.tasks),
+        "topic": len(topics),
+    }
+    typer.echo(f"ok: {', '.join(counted(count, noun) for noun, count in counts.items())}")

@@ -1,0 +1,39 @@
+"""The two files that commands read."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.config import Config, load_config
+from common.errors import ConfigError
+from common.pipeline import Pipeline
+from streams.pipeline.load import check_pipeline_file, load_pipeline
+from streams.testing.driver import start_problem
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Path of config.yaml.")]
+PipelinePath = Annotated[Path, typer.Argument(metavar="PIPELINE", help="Path of pipeline.yaml.")]
+
+
+def load_files(
+    config: Path, pipeline: Path, *, with_classes: bool = False, with_init: bool = False
+) -> tuple[Config, Pipeline]:
+    """Read config.yaml and pipeline.yaml; raise ConfigError with the mistakes of both.
+
+    See `load_pipeline` for `with_classes`; `with_init` also starts each processor once.
+    """
+    try:
+        settings = load_config(config)
+    except ConfigError as error:
+        try:
+            check_pipeline_file(pipeline)
+        except ConfigError as more:
+            raise ConfigError([*error.problems, *more.problems]) from more
+        raise
+    starts = partial(start_problem, config=settings) if with_init else None
+    return settings, load_pipeline(
+        pipeline, settings, with_classes=with_classes, start_problem=starts
+    )

@@ -1,0 +1,173 @@
+"""The keys of config.yaml, with their types, ranges and defaults."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from common.kafka_settings import KAFKA_SCHEMA
+from common.keys import Choice, Free, Key, Number, Section, Text, Texts
+from common.names import NAME_PATTERN
+from common.table_settings import TABLES
+
+LogFormat = Literal["console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+SERVER_IP = Text(
+    name="server_ip",
+    doc="host name or address of a Kafka broker",
+    about="a broker's host name or address",
+    required=True,
+    pattern=r"^(?![^:]*:[0-9]+$)[^\s,/]+$",
+)
+SERVER_PORT = Number(
+    name="server_port", doc="its port", about="usually 9092", low=1, high=65535, required=True
+)
+JOB_NAME = Text(
+    name="job_name",
+    doc="ends the names of the job's own topics and groups, and begins its transactional ids",
+    default="",
+    pattern=NAME_PATTERN,
+)
+TM_NUMBER = Number(
+    name="tm_number",
+    doc="TaskManagers that the JobManager waits for; their ids are 0 to `tm_number` - 1",
+    about="how many TaskManagers to wait for",
+    low=1,
+    high=10_000,
+    required=True,
+)
+PARALLELISM = Number(
+    name="parallelism",
+    doc="copies of each processor, and partitions of each topic that the engine makes",
+    about="partitions of every topic",
+    low=1,
+    high=100_000,
+    required=True,
+)
+REPLICATION_FACTOR = Number(
+    name="replication_factor",
+    doc="copies of each topic that the engine makes; 3 on a cluster of three brokers or more",
+    about="copies of every topic",
+    low=1,
+    high=32767,
+    required=True,
+)
+SOURCE_TOPIC = Text(
+    name="source_topic",
+    doc="the topic to read; made if it is missing",
+    about="the topic to read",
+    required=True,
+    pattern=NAME_PATTERN,
+)
+SINK_TOPIC = Text(
+    name="sink_topic",
+    doc="the topic to write; made if it is missing",
+    about="the topic to write",
+    required=True,
+    pattern=NAME_PATTERN,
+)
+HEARTBEAT_INTERVAL = Number(
+    name="heartbeat_interval_ms",
+    doc="time between heartbeats; after three missed ones, a TaskManager is down",
+    low=100,
+    high=60_000,
+    default=1000,
+)
+COMMIT_INTERVAL = Number(
+    name="commit_interval_ms",
+    doc="the longest time that a transaction collects records; below `transaction_timeout_ms`",
+    low=1,
+    high=60_000,
+    default=100,
+)
+TRANSACTION_TIMEOUT = Number(
+    name="transaction_timeout_ms",
+    doc="Kafka aborts a transaction that is open for longer",
+    low=1000,
+    high=900_000,
+    default=15_000,
+)
+MAX_BATCH_RECORDS = Number(
+    name="max_batch_records",
+    doc="most records in one fetch of a PipelineThread",
+    low=1,
+    high=1_000_000,
+    default=10_000,
+)
+NUM_STANDBY_REPLICAS = Number(
+    name="num_standby_replicas",
+    doc="how many other TaskManagers keep a copy of each state on disk; below `tm_number`",
+    low=0,
+    default=0,
+)
+STATE_DIR = Text(
+    name="state_dir",
+    doc="folder of the local stores, relative to the folder of config.yaml",
+    default="state",
+)
+LOG_FORMAT: Choice[LogFormat] = Choice(
+    name="log_format",
+    doc="whether log lines are for people or for programs",
+    choices=get_args(LogFormat),
+    default="console",
+)
+LOG_LEVEL: Choice[LogLevel] = Choice(
+    name="log_level",
+    doc="the lowest level that is logged",
+    choices=get_args(LogLevel),
+    default="info",
+)
+MODULES = Texts(
+    name="modules",
+    doc="Python modules and packages with your code; nothing else is ever imported",
+    pattern=r"^[^\s.:/-]+(\.[^\s.:/-]+)*$",
+)
+PYTHON_PATH = Texts(
+    name="python_path",
+    doc="folders that are searched for them first, relative to the folder of config.yaml",
+)
+MASTER = Text(
+    name="master", doc="where Spark runs its tasks, as the URL of a master", default="local[*]"
+)
+CONF = Free(
+    name="conf",
+    doc="Spark's own settings, such as `spark.executor.memory: 2g`",
+    of={
+        "type": "object",
+        "propertyNames": {"pattern": r"^spark\.", "not": {"const": "spark.master"}},
+        "additionalProperties": {"type": ["string", "number", "boolean"]},
+    },
+    says="map",
+)
+SPARK = Section(name="spark", doc="how a TaskManager starts Spark", keys=(MASTER, CONF))
+KAFKA = Free(
+    name="kafka",
+    doc="settings of librdkafka for all clients, or for one kind of them with `consumer.`, "
+    "`producer.` or `admin.` in front",
+    of=KAFKA_SCHEMA,
+    says="map",
+)
+CONFIG_KEYS: tuple[Key, ...] = (
+    SERVER_IP,
+    SERVER_PORT,
+    TM_NUMBER,
+    PARALLELISM,
+    REPLICATION_FACTOR,
+    SOURCE_TOPIC,
+    SINK_TOPIC,
+    JOB_NAME,
+    HEARTBEAT_INTERVAL,
+    COMMIT_INTERVAL,
+    TRANSACTION_TIMEOUT,
+    MAX_BATCH_RECORDS,
+    NUM_STANDBY_REPLICAS,
+    STATE_DIR,
+    LOG_FORMAT,
+    LOG_LEVEL,
+    MODULES,
+    PYTHON_PATH,
+    SPARK,
+    TABLES,
+    KAFKA,
+)
+"""All keys of config.yaml."""

@@ -1,0 +1,153 @@
+"""A pipeline with all its processors, topics and tasks, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from common.processors import SINK, SOURCE, OnError, PipelineProcessor
+from common.tasks import TaskId
+from common.topic_names import TopicNames
+from common.topics import RECORDS, STATE, TopicSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A checked pipeline: no cycles, and every processor lies between source and sink.
+
+    `processors` are in topological order; among those that could come next, file order decides.
+    `partitions` has the partition counts of those topics whose count differs from `parallelism`.
+    """
+
+    processors: tuple[PipelineProcessor, ...]
+    names: TopicNames
+    parallelism: int
+    partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def processor(self, processor_id: str) -> PipelineProcessor:
+        """Return the processor with this id; KeyError if there is none."""
+        for processor in self.processors:
+            if processor.id == processor_id:
+                return processor
+        raise KeyError(processor_id)
+
+    def partitions_of(self, topic: str) -> int:
+        """Return how many partitions a topic has, or gets when it is created."""
+        return self.partitions.get(topic, self.parallelism)
+
+    def in_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
+        """Return the topics that a processor reads, in the order of its `from_`."""
+        return tuple(
+            self.names.source
+            if name == SOURCE
+            else processor.topics.get(name) or self.names.arc(name, processor.id)
+            for name in processor.from_
+        )
+
+    def out_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
+        """Return the topics that a processor writes, in the order of its `to`."""
+        return tuple(
+            self.names.sink
+            if name == SINK
+            else processor.topics.get(name) or self.names.arc(processor.id, name)
+            for name in processor.to
+        )
+
+    def read_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
+        """Return all topics that the tasks of a processor read, those of global stores included."""
+        return (*self.in_topics(processor), *processor.global_stores.values())
+
+    def state_topics(self, processor: PipelineProcessor) -> dict[str, str]:
+        """Return the state topics of a processor, by store name."""
+        sole = processor.spec.sole_store
+        return {
+            store.name: self.names.state(processor.id, None if store.name == sole else store.name)
+            for store in processor.stores
+        }
+
+    def dead_letter_topic(self, processor: PipelineProcessor) -> str | None:
+        """Return the topic for the records that a processor rejects, if it has one."""
+        if processor.on_error is OnError.DEAD_LETTER:
+            return self.names.dead_letter(processor.id)
+        return None
+
+    @property
+    def arcs(self) -> dict[str, str]:
+        """The topics between all processors, each with the id of its reader."""
+        between = {
+            self.names.arc(processor.id, to): to
+            for processor in self.processors
+            for to in processor.to
+            if to != SINK and to not in processor.topics
+        }
+        internal = {
+            processor.topics[topic]: processor.id
+            for processor in self.processors
+            for topic in processor.internal_topics
+        }
+        return between | internal
+
+    def task_count(self, processor: PipelineProcessor) -> int:
+        """Return how many tasks a processor has: as many as its largest topic has partitions.
+
+        It has none if it reads by patterns and the cluster has not been asked yet.
+        """
+        return max(map(self.partitions_of, self.in_topics(processor)), default=0)
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """All tasks, processor by processor, partition by partition."""
+        return tuple(
+            TaskId(processor.id, number)
+            for processor in self.processors
+            for number in range(self.task_count(processor))
+        )
+
+    @property
+    def user_topics(self) -> tuple[str, ...]:
+        """The sources and sinks, which belong to the user."""
+        arcs = self.arcs
+        used = (
+            topic
+            for processor in self.processors
+            for topic in (*self.read_topics(processor), *self.out_topics(processor))
+        )
+        return tuple(dict.fromkeys(topic for topic in used if topic not in arcs))
+
+    def data_topics(self, replication_factor: int) -> tuple[TopicSpec, ...]:
+        """Return the topics that hold records and state, as they should exist.
+
+        In order: sources, arcs, state topics (compacted), dead letters, sinks. They have
+        `partitions_of(topic)` partitions; state topics have one for each task. Sources and sinks
+        belong to the user: missing ones are created with the broker's defaults, but compacted if
+        only global stores follow them.
+        """
+
+        def spec(name: str, policy: Mapping[str, str], count: int | None = None) -> TopicSpec:
+            return TopicSpec(name, count or self.partitions_of(name), replication_factor, policy)
+
+        processors, arcs = self.processors, self.arcs
+        read = {topic for each in processors for topic in self.in_topics(each)}
+        followed = {t for each in processors for t in each.global_stores.values()} - read
+        sources = dict.fromkeys(topic for each in processors for topic in self.read_topics(each))
+        sinks = dict.fromkeys(topic for each in processors for topic in self.out_topics(each))
+        dead = [topic for each in processors if (topic := self.dead_letter_topic(each))]
+        return (
+            *(
+                spec(name, {"cleanup.policy": "compact"} if name in followed else {})
+                for name in sources
+                if name not in arcs
+            ),
+            *(spec(name, RECORDS) for name in arcs),
+            *(
+                spec(
+                    self.state_topics(each)[store.name],
+                    {**STATE, **store.topic_config},
+                    self.task_count(each),
+                )
+                for each in processors
+                for store in each.stores
+            ),
+            *(spec(name, RECORDS) for name in dead),
+            *(spec(name, {}) for name in sinks if name not in arcs and name not in sources),
+        )

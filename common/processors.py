@@ -1,0 +1,87 @@
+"""The processors of a pipeline, as values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from common.specs import ProcessorSpec, SourceSpec
+
+SOURCE = "source"
+"""Means the source topic in `PipelineProcessor.from_`."""
+
+SINK = "sink"
+"""Means the sink topic in `PipelineProcessor.to`."""
+
+
+class OnError(StrEnum):
+    """What a task does with a record that its processor rejects."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStore:
+    """A store that has a state topic; `topic_config` is the topic's policy, by Kafka's names.
+
+    A store that is not `persistent` is in memory.
+    """
+
+    name: str
+    topic_config: Mapping[str, str] = field(
+        default_factory=lambda: {"cleanup.policy": "compact"}, hash=False
+    )
+    persistent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineProcessor:
+    """One processor of the pipeline, from which its tasks are made.
+
+    `to` and `from_` hold processor ids in file order, or `SINK` and `SOURCE`, or topic names, which
+    are the keys of `topics`. `from_` is empty only if the processor reads by patterns that have not
+    been matched against the cluster's topics yet. `stores` are those that its tasks restore from
+    state topics. `sources` says how sources are read that have settings, by their names in `from_`.
+    """
+
+    id: str
+    spec: ProcessorSpec
+    to: tuple[str, ...]
+    from_: tuple[str, ...]
+    on_error: OnError = OnError.FAIL
+    topics: Mapping[str, str] = field(default_factory=dict, hash=False)
+    stores: tuple[LoggedStore, ...] = ()
+    sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
+
+    @property
+    def internal_topics(self) -> Mapping[str, int | None]:
+        """The topics that it reads and that are internal to a user's topology.
+
+        The values are their partition counts, or None for those whose builder sets none.
+        """
+        return self.spec.internal_topics
+
+    @property
+    def global_stores(self) -> Mapping[str, str]:
+        """The topics of the global stores that its tasks can read, by store name."""
+        return self.spec.global_stores
+
+    @property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """Patterns of further topics that it reads; only the cluster knows which topics match."""
+        given = self.spec.topic_patterns
+        return tuple(re.compile(each.pattern, each.flags) for each in given)
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether its tasks keep stores with state topics."""
+        return bool(self.stores)
+
+    @property
+    def has_standbys(self) -> bool:
+        """Whether its tasks have state on disk, so that other TaskManagers can keep copies."""
+        return any(store.persistent for store in self.stores)

@@ -1,0 +1,285 @@
+"""Specs say what processors do, as values: one dataclass for each `type` of pipeline.yaml.
+
+`streams/pipeline/kinds/` says how each is read, checked and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from common.names import require_name
+from common.typed_json import AtLeast
+
+COUNT_STORE = "counts"
+"""The name of the store of the built-in type `count`."""
+
+DEFAULT_MAX_PROCESS_TIME_MS = 300_000
+"""The limit for one call of user code, unless its processor sets another one."""
+
+DEFAULT_BUFFERED_RECORDS = 1000
+DEFAULT_SUM = 1
+BYTES = "bytes"
+"""The name of the serde that leaves bytes as they are."""
+
+Name = Annotated[str, require_name]
+Format = Literal["string", "binary", "json"]
+OffsetReset = Literal["earliest", "latest"]
+TimeUnit = Literal["ms", "s", "us", "iso8601"]
+OnInvalid = Literal["fail", "skip", "partition_time"]
+StoreType = Literal[
+    "key_value", "timestamped_key_value", "window", "session", "versioned_key_value"
+]
+WALL_CLOCK: Literal["wall_clock"] = "wall_clock"
+"""Makes the time at which a record is read the time of the record."""
+
+
+def _none() -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldTime:
+    """The time of a record is in a field of its value."""
+
+    field: str
+    unit: TimeUnit = "ms"
+    on_invalid: OnInvalid = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """How a source is read; a serde that is None is that of the processor."""
+
+    key: str | None = None
+    value: str | None = None
+    timestamp: Literal["wall_clock"] | FieldTime | None = None
+    auto_offset_reset: OffsetReset = "earliest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serdes:
+    """The names of the serdes of records that come in and go out."""
+
+    key: str = BYTES
+    value: str = BYTES
+    out_key: str = BYTES
+    out_value: str = BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpec:
+    """A store of a user's class; times, in ms, are None for types that do not have them."""
+
+    name: Name
+    type: StoreType = "key_value"
+    key: str = BYTES
+    value: str = BYTES
+    persistent: bool = True
+    logged: bool = True
+    retention_ms: Annotated[int, AtLeast(0)] | None = None
+    window_size_ms: Annotated[int, AtLeast(0)] | None = None
+    history_retention_ms: Annotated[int, AtLeast(0)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncSettings:
+    """The settings of an `AsyncProcessor`; the class decides about those that are None."""
+
+    max_in_flight: Annotated[int, AtLeast(1)] | None = None
+    timeout_ms: Annotated[int, AtLeast(1)] | None = None
+    ordered: Literal[True, "key"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """A lookup table of a query; it is read again every `refresh_s` seconds, or never if 0."""
+
+    format: str
+    path: str = ""
+    schema: str = ""
+    options: Mapping[str, str] = field(default_factory=_none, hash=False)
+    refresh_s: Annotated[int, AtLeast(0)] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternSpec:
+    """A regular expression for topics, with its flags."""
+
+    pattern: str
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorSpec:
+    """The fields of all processors, times in ms; `GroupSettings` explains `max_task_idle_ms`.
+
+    `type` is the text in pipeline.yaml. A `sole_store` has the state topic of the processor.
+    """
+
+    type: ClassVar[str]
+    sole_store: ClassVar[str | None] = None
+
+    max_process_time_ms: Annotated[int, AtLeast(1)] = DEFAULT_MAX_PROCESS_TIME_MS
+    max_task_idle_ms: Annotated[int, AtLeast(-1)] = 0
+    buffered_records: Annotated[int, AtLeast(1)] = DEFAULT_BUFFERED_RECORDS
+
+    @property
+    def what(self) -> str:
+        """The type, or the reference to the user code."""
+        return self.type
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters that the user sets, by name."""
+        return {}
+
+    @property
+    def internal_topics(self) -> Mapping[str, int | None]:
+        """The internal topics of a user's topology that it reads, with their partition counts."""
+        return {}
+
+    @property
+    def global_stores(self) -> Mapping[str, str]:
+        """The topics of the global stores that its tasks can read, by store name."""
+        return {}
+
+    @property
+    def topic_patterns(self) -> tuple[PatternSpec, ...]:
+        """Patterns of further topics that it reads."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeSpec(ProcessorSpec):
+    """User code `package.module:name`; `config` are its keyword arguments."""
+
+    code: str
+    config: Mapping[str, Any] = field(default_factory=_none, hash=False)
+
+    @property
+    def what(self) -> str:
+        """The reference to the code."""
+        return self.code
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The config."""
+        return self.config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardSpec(ProcessorSpec):
+    """Passes records on."""
+
+    type = "forward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumSpec(ProcessorSpec):
+    """Adds a constant to each value."""
+
+    type = "sum"
+    constant: int = DEFAULT_SUM
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The constant."""
+        return {"constant": self.constant}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountSpec(ProcessorSpec):
+    """Counts the records of each key."""
+
+    type = "count"
+    sole_store = COUNT_STORE
+
+
+BuiltInSpec = ForwardSpec | SumSpec | CountSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSpec(ProcessorSpec):
+    """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`."""
+
+    format: Format = "string"
+    schema: str = ""
+    tables: Mapping[str, TableSpec] = field(default_factory=_none, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlSpec(SparkSpec):
+    """A query over the view `input`."""
+
+    type = "sql"
+    query: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFrameSpec(SparkSpec):
+    """A function `package.module:name` of the DataFrame; `config` are its keyword arguments."""
+
+    type = "dataframe"
+    code: str
+    config: Mapping[str, Any] = field(default_factory=_none, hash=False)
+
+    @property
+    def what(self) -> str:
+        """The reference to the function."""
+        return self.code
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The config."""
+        return self.config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassSpec(CodeSpec):
+    """A user's class."""
+
+    type = "class"
+    serdes: Serdes = Serdes()
+    stores: tuple[StoreSpec, ...] = ()
+    asynchronous: AsyncSettings = AsyncSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologySpec(CodeSpec):
+    """A node group of the topology that a function builds.
+
+    `group` is "" for the topology as a whole.
+    `internal` has the partition counts of the internal topics that the group reads, or None.
+    `followed` has the topic in Kafka of each global store.
+    """
+
+    type = "topology"
+    group: Name = ""
+    internal: Mapping[Name, Annotated[int, AtLeast(1)] | None] = field(
+        default_factory=_none, hash=False
+    )
+    followed: Mapping[Name, Name] = field(default_factory=_none, hash=False)
+    patterns: tuple[PatternSpec, ...] = ()
+
+    @property
+    def internal_topics(self) -> Mapping[str, int | None]:
+        """See `ProcessorSpec`."""
+        return self.internal
+
+    @property
+    def global_stores(self) -> Mapping[str, str]:
+        """See `ProcessorSpec`."""
+        return self.followed
+
+    @property
+    def topic_patterns(self) -> tuple[PatternSpec, ...]:
+        """See `ProcessorSpec`."""
+        return self.patterns
+
+
+AnySpec = BuiltInSpec | SqlSpec | DataFrameSpec | ClassSpec | TopologySpec
+
+SPECS: Mapping[str, type[ProcessorSpec]] = {spec.type: spec for spec in get_args(AnySpec)}
+"""The dataclasses by their type."""

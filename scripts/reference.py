@@ -1,0 +1,104 @@
+"""Writes what is made from the keys of the two YAML files: their schemas and reference tables.
+
+Run it as `python -m scripts.reference` after a change of a key; a test compares the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from admin.schema import SchemaName, schema_file, schema_text
+from common.config_keys import CONFIG_KEYS
+from common.keys import Free, Key, Section
+from streams.pipeline.file import FILE_KEYS
+from streams.pipeline.kinds.kind import FROM, ID, NO_CONFIG, ON_ERROR, TO, TYPE, Kind
+from streams.pipeline.kinds.registry import KINDS
+from streams.pipeline.kinds.sources import SOURCE_KEYS
+from streams.pipeline.kinds.stores import SERDES
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_COMMON = (ID, TYPE, FROM, TO, ON_ERROR)
+_MADE = "<!-- Written by scripts/reference.py: change the descriptors of the keys instead. -->"
+
+
+def written_files() -> dict[str, str]:
+    """Return the text of each file, by its path in the project."""
+    return {
+        **{schema_file(name): schema_text(name) for name in SchemaName},
+        "docs/reference/config_keys.md": _config_page(),
+        "docs/reference/pipeline_keys.md": _pipeline_page(),
+    }
+
+
+def _config_page() -> str:
+    return _page(
+        "# Keys of config.yaml",
+        "Any value may be a string with `${VAR}`. [config.yaml](config.md) explains the file.",
+        *_table(CONFIG_KEYS),
+    )
+
+
+def _pipeline_page() -> str:
+    return _page(
+        "# Keys of pipeline.yaml",
+        "[pipeline.yaml](pipeline.md) explains the file. A serde is "
+        f"{', '.join(f'`{serde}`' for serde in SERDES[:-1])} or `{SERDES[-1]}`.",
+        "## The file",
+        "The file is the list of processors alone, or a map:",
+        *_table(FILE_KEYS),
+        "## A source",
+        "A source is the name of a topic, or a map:",
+        *_table(SOURCE_KEYS),
+        "## Every processor",
+        *_table(_COMMON),
+        *(line for kind in KINDS for line in _of_type(kind)),
+    )
+
+
+def _of_type(kind: Kind[Any]) -> list[str]:
+    missing = [f"`{key.name}`" for key in (*_COMMON, kind.config) if key not in kind.keys]
+    if kind.config is NO_CONFIG:
+        missing.append(f"`{NO_CONFIG.name}`")
+    without = f" It has no {' and no '.join(missing)}." if missing else ""
+    own = [key for key in kind.keys if key not in (*_COMMON, NO_CONFIG)]
+    return [
+        f"## Type `{kind.type_form or kind.spec.type}`",
+        f"{kind.doc[0].upper()}{kind.doc[1:]}.{without}",
+        *(_table(own) if own else ()),
+    ]
+
+
+def _page(title: str, *paragraphs: str) -> str:
+    return "\n\n".join((title, _MADE, *paragraphs)) + "\n"
+
+
+def _table(keys: Sequence[Key]) -> list[str]:
+    """Return a table of the keys, with those inside of them, as one paragraph."""
+    head = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+    return ["\n".join(head + _rows(keys, ""))]
+
+
+def _rows(keys: Sequence[Key], prefix: str) -> list[str]:
+    lines = []
+    for key in keys:
+        default = f"`{key.default_text}`" if key.default_text else ""
+        shown = "**required**" if key.required else default
+        lines.append(f"| `{prefix}{key.name}` | {key.kind} | {shown} | {key.doc} |")
+        inside = key.keys if isinstance(key, Section) else ()
+        inside = key.parts if isinstance(key, Free) else inside
+        lines += _rows(inside, f"{prefix}{key.name}.")
+    return lines
+
+
+def main() -> None:
+    """Write the files."""
+    for path, text in written_files().items():
+        (ROOT / path).parent.mkdir(exist_ok=True)
+        (ROOT / path).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""What a task gives its nodes to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from streams.engine.event_loop import EventLoop
+from streams.engine.outputs import OutputTopics
+from streams.stores.bytes_store import BytesStore, StoreBytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnvironment:
+    """The stores, the clock and the surroundings of one task."""
+
+    application_id: str
+    task_id: str
+    number: int
+    """The task's number, which decides the partition of records without a key."""
+    stores: Mapping[str, BytesStore]
+    """The bytes of the group's stores."""
+    output_topics: OutputTopics
+    clock_ms: Callable[[], int]
+    """The wall clock."""
+    global_stores: Mapping[str, StoreBytes] = field(default_factory=dict)
+    """The bytes of the stores that the group may only read."""
+    loop: EventLoop | None = None
+    """Where `AsyncProcessor`s make their calls; on a loop of their own by default."""
+    wake: Callable[[], None] = lambda: None
+    """Called when a call of an `AsyncProcessor` has returned."""

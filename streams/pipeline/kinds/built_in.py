@@ -1,0 +1,81 @@
+"""The built-in types: `forward`, `sum` and `count`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from common.fields import Fields
+from common.keys import Number, Section
+from common.specs import DEFAULT_SUM, CountSpec, ForwardSpec, SumSpec
+from common.yaml_positions import Problems
+from streams.builtin.count import COUNTS, CountProcessor
+from streams.builtin.forward import ForwardProcessor
+from streams.builtin.sum import SumProcessor
+from streams.engine.nodes import Supplier
+from streams.engine.user_code import UserCode
+from streams.pipeline.kinds.kind import Kind, S, refuse_config
+from streams.sql.spec import Queries
+from streams.stores import StoreBuilder
+
+_CONSTANT = Number(
+    name="constant", doc="what is added", low=-(2**63), high=2**63 - 1, default=DEFAULT_SUM
+)
+
+
+class _BuiltIn(Kind[S]):
+    is_inline = True
+    takes_records_as_they_are = True
+
+
+class Forward(_BuiltIn[ForwardSpec]):
+    """`type: forward`."""
+
+    spec = ForwardSpec
+    doc = "passes records on"
+
+    def read(self, fields: Fields, problems: Problems) -> ForwardSpec:
+        """See `Kind`."""
+        refuse_config(self.spec.type, fields, problems)
+        return ForwardSpec()
+
+    def supplier(self, spec: ForwardSpec, code: UserCode, queries: Queries | None) -> Supplier:
+        """See `Kind`."""
+        return ForwardProcessor
+
+
+class Sum(_BuiltIn[SumSpec]):
+    """`type: sum`."""
+
+    spec = SumSpec
+    doc = "adds a constant to the value"
+    config = Section(name="config", doc="what `sum` adds", keys=(_CONSTANT,))
+
+    def read(self, fields: Fields, problems: Problems) -> SumSpec:
+        """See `Kind`."""
+        return SumSpec(constant=fields.submap(self.config).number(_CONSTANT))
+
+    def supplier(self, spec: SumSpec, code: UserCode, queries: Queries | None) -> Supplier:
+        """See `Kind`."""
+        return partial(SumProcessor, constant=spec.constant)
+
+
+class Count(_BuiltIn[CountSpec]):
+    """`type: count`."""
+
+    spec = CountSpec
+    doc = "how often the key came so far"
+
+    def read(self, fields: Fields, problems: Problems) -> CountSpec:
+        """See `Kind`."""
+        refuse_config(self.spec.type, fields, problems)
+        return CountSpec()
+
+    def stores(self, spec: CountSpec) -> Sequence[StoreBuilder[Any, Any]]:
+        """See `Kind`."""
+        return (COUNTS,)
+
+    def supplier(self, spec: CountSpec, code: UserCode, queries: Queries | None) -> Supplier:
+        """See `Kind`."""
+        return CountProcessor

@@ -1,0 +1,61 @@
+"""The content of a pipeline.yaml, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from common.processors import OnError
+from common.specs import ProcessorSpec, SourceSpec
+from common.yaml_positions import Items, Located, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One id in a `to`, and its place."""
+
+    id: str
+    at: Located
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One processor as the file defines it; its targets might not exist.
+
+    `targets` is empty if the entry has no readable `to`. `sources` has the names in `from`.
+    """
+
+    id: str
+    at: Located
+    spec: ProcessorSpec
+    targets: tuple[Target, ...]
+    on_error: OnError
+    sources: tuple[Target, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFile:
+    """The content of a pipeline.yaml; its processors might not fit together.
+
+    `sources` and `sinks` map the names that the file defines to topics, without those of
+    config.yaml; "" replaces a topic that is wrong. `source_specs` says how sources are read that
+    have settings. `places` has the positions of the names in the file.
+    """
+
+    root: Value
+    entries: Sequence[Entry]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    source_specs: Mapping[str, SourceSpec] = field(default_factory=dict)
+    places: Mapping[str, Located] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> Mapping[str, str]:
+        """The topics of sources and sinks together; their names differ."""
+        return {**self.sources, **self.sinks}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no entry was dropped because of a mistake in it."""
+        items = self.root.items if isinstance(self.root, Items) else ()
+        return 0 < len(self.entries) == len(items)

@@ -1,0 +1,330 @@
+"""A descriptor of a type of processors: its keys, checks and needs, and how its tasks run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from common.config import Config
+from common.errors import ConfigError
+from common.fields import Fields
+from common.keys import Choice, Free, Key, Number, Schema, Text, map_schema
+from common.names import NAME_PATTERN
+from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from common.specs import (
+    DEFAULT_BUFFERED_RECORDS,
+    DEFAULT_MAX_PROCESS_TIME_MS,
+    ProcessorSpec,
+    Serdes,
+    SourceSpec,
+)
+from common.yaml_positions import Pair, Problems, plain
+from streams import serdes
+from streams.builder import TopologyBuilder
+from streams.engine.node_group import NodeGroup
+from streams.engine.nodes import Supplier
+from streams.engine.user_code import UserCode, form_problem
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.sources import extractor_of
+from streams.sql.spec import Queries
+from streams.stores import StoreBuilder
+
+S = TypeVar("S", bound=ProcessorSpec)
+
+NO_LIMIT = 2**31 - 1
+CODE_PATTERN = r"^[^:\s]+:[^:.\s]+$"
+"""Every reference to code matches this, for JSON Schema; `form_problem` refuses more."""
+
+_NAMES_OF: Schema = {
+    "type": "array",
+    "minItems": 1,
+    "uniqueItems": True,
+    "items": {"type": "string"},
+}
+
+
+ID = Text(
+    name="id",
+    doc="the processor's name: letters, digits, `.`, `_` and `-`; not `source` or `sink`",
+    about="the processor's name",
+    required=True,
+    pattern=rf"^(?!({SOURCE}|{SINK})$){NAME_PATTERN.removeprefix('^')}",
+)
+TYPE = Text(name="type", doc="what the processor does", required=True)
+FROM = Free(
+    name="from",
+    doc=f"names of `sources:`, or `{SOURCE}`; without it, and if nothing sends to it, a processor "
+    "reads the source topic",
+    about=f'a list of names of sources, or of "{SOURCE}"',
+    of=_NAMES_OF,
+    says="list of strings",
+)
+TO = Free(
+    name="to",
+    doc=f"ids of processors, names of `sinks:`, or `{SINK}`",
+    about=f'a list of processor ids, or of "{SINK}"',
+    required=True,
+    of=_NAMES_OF,
+    says="list of strings",
+)
+ON_ERROR = Choice(
+    name="on_error",
+    doc="for a record that the processor rejects: its task stops, it is left out, or it goes to "
+    "the topic `<id>_dead_letter`",
+    choices=tuple(OnError),
+    default=OnError.FAIL,
+)
+NO_CONFIG = Free(
+    name="config",
+    doc="nothing: the type takes no config",
+    of={"type": "object", "maxProperties": 0},
+    says="map",
+)
+ARGUMENTS = Free(
+    name="config",
+    doc="keyword arguments of the code",
+    of={
+        "type": "object",
+        "propertyNames": {
+            "pattern": r"^[^0-9\s!-/:-@\[-^`{-~][^\s!-/:-@\[-^`{-~]*$",
+        },
+    },
+    says="map",
+)
+MAX_PROCESS_TIME = Number(
+    name="max_process_time_ms",
+    doc="how long one call of the code may take",
+    low=1,
+    high=NO_LIMIT,
+    default=DEFAULT_MAX_PROCESS_TIME_MS,
+)
+MAX_TASK_IDLE = Number(
+    name="max_task_idle_ms",
+    doc="how long a task waits for a record of each input, to process them in the order of time; "
+    "-1: not even for what is on its way",
+    low=-1,
+    high=NO_LIMIT,
+    default=0,
+)
+BUFFERED_RECORDS = Number(
+    name="buffered_records_per_partition",
+    doc="how many records of a partition wait in a task before no more are read",
+    low=1,
+    high=NO_LIMIT,
+    default=DEFAULT_BUFFERED_RECORDS,
+)
+
+
+class Unit(Protocol):
+    """A processor of pipeline.yaml with its topics, such as a `ProcessorReplica`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> ProcessorSpec: ...
+    @property
+    def from_(self) -> tuple[str, ...]: ...
+    @property
+    def to(self) -> tuple[str, ...]: ...
+    @property
+    def in_topics(self) -> tuple[str, ...]: ...
+    @property
+    def out_topics(self) -> tuple[str, ...]: ...
+    @property
+    def on_error(self) -> OnError: ...
+    @property
+    def dead_letter_topic(self) -> str | None: ...
+    @property
+    def sources(self) -> Mapping[str, SourceSpec]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """The means of a check: Spark with `queries`, users' classes with `imports_classes`."""
+
+    config: Config
+    queries: Queries | None = None
+    imports_classes: bool = False
+
+
+class Kind(Generic[S]):
+    """A type of processors, that of one spec. Subclasses say how it is read, checked and run."""
+
+    spec: ClassVar[type[ProcessorSpec]]
+    doc: ClassVar[str]
+    own_keys: ClassVar[Sequence[Key]] = ()
+    """The keys that it has in addition to those of all processors."""
+    config: ClassVar[Key] = NO_CONFIG
+    """The key `config`."""
+    rules: ClassVar[Sequence[Schema]] = ()
+    """Conditions between its keys, as JSON Schema."""
+    type_pattern: ClassVar[str | None] = None
+    """The pattern of its `type:`, unless that is the spec's type."""
+    type_form: ClassVar[str] = ""
+    """The form of its `type:` in that case, for messages."""
+    is_inline: ClassVar[bool] = False
+    """Whether its turns run no user code and take little of the loop's time."""
+    needs_spark: ClassVar[bool] = False
+    runs_user_processors: ClassVar[bool] = False
+    """Whether its tasks run processors that users wrote, with `init` and `close`."""
+    takes_records_as_they_are: ClassVar[bool] = False
+    """Whether it takes bytes, one record at a time, in any order of its inputs."""
+    names_topics: ClassVar[bool] = False
+    """Whether its code says what it reads and writes, instead of `from` and `to`."""
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """All keys of an entry of this type."""
+        return (ID, TYPE, FROM, TO, ON_ERROR, self.config, *self.own_keys)
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON Schema of an entry of this type."""
+        rules = {"allOf": list(self.rules)} if self.rules else {}
+        return {**map_schema(self.keys), **rules}
+
+    def is_named(self, text: str) -> bool:
+        """Return whether this is what `type: text` means."""
+        return text == self.spec.type
+
+    def read(self, fields: Fields, problems: Problems) -> S:
+        """Return the spec of an entry; each mistake goes to `problems`."""
+        raise NotImplementedError
+
+    def check(self, entry: Entry, spec: S, file: PipelineFile, problems: Problems) -> None:
+        """Report what is wrong in this file, without looking at anything else."""
+        if self.takes_records_as_they_are:
+            _refuse_settings(entry, file, problems)
+
+    def check_code(self, entry: Entry, spec: S, means: Means, problems: Problems) -> None:
+        """Report what is wrong with what it names outside of the file."""
+
+    def processors(
+        self, entry: Entry, spec: S, file: PipelineFile, config: Config, problems: Problems
+    ) -> list[PipelineProcessor]:
+        """Return the processors that an entry makes; mistakes go to `problems`."""
+        senders = tuple(
+            other.id
+            for other in file.entries
+            if any(target.id == entry.id for target in other.targets)
+        )
+        from_ = (*(source.id for source in entry.sources), *senders) or (SOURCE,)
+        to = tuple(target.id for target in entry.targets)
+        return [
+            PipelineProcessor(
+                id=entry.id,
+                spec=spec,
+                to=to,
+                from_=from_,
+                on_error=entry.on_error,
+                topics={name: file.topics[name] for name in (*from_, *to) if name in file.topics},
+                stores=logged(self.stores(spec)),
+                sources={
+                    name: file.source_specs[name] for name in from_ if name in file.source_specs
+                },
+            )
+        ]
+
+    def stores(self, spec: S) -> Sequence[StoreBuilder[Any, Any]]:
+        """Return the stores of its tasks."""
+        return ()
+
+    def serdes(self, spec: S) -> Serdes:
+        """Return the serdes of its records."""
+        return Serdes()
+
+    def supplier(self, spec: S, code: UserCode, queries: Queries | None) -> Supplier:
+        """Return what makes its processors. Raises ConfigError if user code is not found."""
+        raise NotImplementedError
+
+    def group(self, unit: Unit, spec: S, code: UserCode, queries: Queries | None) -> NodeGroup:
+        """Return its nodes: one processor between a source for each input and a sink for each `to`.
+
+        Raises ConfigError if user code is not found or fails, and TopologyError if it builds an
+        invalid topology.
+        """
+        builder = TopologyBuilder()
+        of_unit = self.serdes(spec)
+        sources = []
+        for from_, topic in zip(unit.from_, unit.in_topics, strict=True):
+            source = unit.sources.get(from_, SourceSpec())
+            builder.add_source(
+                f"{from_} of {unit.name}",
+                topic,
+                key_serde=serdes.by_name(source.key or of_unit.key),
+                value_serde=serdes.by_name(source.value or of_unit.value),
+                timestamp_extractor=extractor_of(source),
+                auto_offset_reset=source.auto_offset_reset,
+            )
+            sources.append(f"{from_} of {unit.name}")
+        builder.add_processor(unit.name, self.supplier(spec, code, queries), sources)
+        for store in self.stores(spec):
+            builder.add_state_store(store, [unit.name])
+        for target, topic in zip(unit.to, unit.out_topics, strict=True):
+            builder.add_sink(
+                target,
+                topic,
+                [unit.name],
+                key_serde=serdes.by_name(of_unit.out_key),
+                value_serde=serdes.by_name(of_unit.out_value),
+            )
+        (group,) = builder.build().groups
+        return group
+
+
+def logged(stores: Sequence[StoreBuilder[Any, Any]]) -> tuple[LoggedStore, ...]:
+    """Return the stores that have state topics."""
+    return tuple(
+        LoggedStore(store.name, store.topic_config(), store.persistent)
+        for store in stores
+        if store.logged
+    )
+
+
+def read_arguments(pairs: Sequence[Pair], problems: Problems) -> dict[str, Any]:
+    """Return the keyword arguments for user code."""
+    arguments = {}
+    for pair in pairs:
+        if not pair.key.isidentifier():
+            problems.add(pair.at, f'config: "{pair.key}" cannot be the name of an argument')
+        arguments[pair.key] = plain(pair.value)
+    return arguments
+
+
+def read_reference(fields: Fields, key: Text, problems: Problems) -> str:
+    """Return a reference such as `package.module:name`, or "" if it is wrong."""
+    reference = fields.text(key)
+    wrong = form_problem(reference) if reference else None
+    if wrong:
+        problems.add(fields.at(key.name), wrong)
+        return ""
+    return reference
+
+
+def refuse_config(type_: str, fields: Fields, problems: Problems) -> None:
+    """Report a config of a type that takes none."""
+    if fields.pairs(NO_CONFIG):
+        problems.add(fields.at(NO_CONFIG.name), f"{type_} takes no config")
+
+
+def require_allowed(code: str, entry: Entry, config: Config, problems: Problems) -> None:
+    """Report code that config.yaml does not allow."""
+    try:
+        UserCode.of(config).require_allowed(code)
+    except ConfigError as error:
+        problems.add(entry.at, f'"{entry.id}": {error}')
+
+
+def _refuse_settings(entry: Entry, file: PipelineFile, problems: Problems) -> None:
+    """Report sources with settings that need more than bytes."""
+    for source in entry.sources:
+        found = file.source_specs.get(source.id, SourceSpec())
+        given = {"key": found.key, "value": found.value, "timestamp": found.timestamp}
+        for name, value in given.items():
+            if value is not None:
+                problems.add(
+                    source.at,
+                    f'{entry.spec.type} takes records as they are: source "{source.id}" must not '
+                    f"say {name}",
+                )

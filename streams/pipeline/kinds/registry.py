@@ -1,0 +1,36 @@
+"""All types of processors. A new one gets a spec in `common/specs.py`, a file here, and a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.specs import ProcessorSpec
+from streams.pipeline.kinds.built_in import Count, Forward, Sum
+from streams.pipeline.kinds.kind import Kind
+from streams.pipeline.kinds.spark import DataFrame, Sql
+from streams.pipeline.kinds.user_class import UserClass
+from streams.pipeline.kinds.user_topology import UserTopology
+
+KINDS: tuple[Kind[Any], ...] = (
+    Forward(),
+    Sum(),
+    Count(),
+    Sql(),
+    DataFrame(),
+    UserTopology(),
+    UserClass(),
+)
+_OF_SPEC = {kind.spec: kind for kind in KINDS}
+
+
+def kind_of(spec: ProcessorSpec) -> Kind[Any]:
+    """Return the type that a spec belongs to."""
+    return _OF_SPEC[type(spec)]
+
+
+def kind_named(text: str) -> Kind[Any] | None:
+    """Return the type that `type: text` means, or None."""
+    for kind in KINDS:
+        if kind.is_named(text):
+            return kind
+    return None

@@ -1,0 +1,117 @@
+"""The sources of pipeline.yaml: how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from common.fields import Fields
+from common.keys import Choice, Free, Section, Text
+from common.names import NAME_PATTERN
+from common.specs import (
+    WALL_CLOCK,
+    FieldTime,
+    OffsetReset,
+    OnInvalid,
+    SourceSpec,
+    TimeUnit,
+)
+from common.yaml_positions import Map, Problems, Scalar, describe
+from streams.pipeline.kinds.stores import serde_key
+from streams.timestamps import (
+    FailOnInvalidTimestamp,
+    FieldTimestampExtractor,
+    LogAndSkipOnInvalidTimestamp,
+    RecordTimestampExtractor,
+    TimestampExtractor,
+    UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
+    record_timestamp,
+)
+
+NEEDS_JSON = "the time is in a field, which only values with the serde json have"
+_ON_INVALID: Mapping[OnInvalid, RecordTimestampExtractor] = {
+    "fail": FailOnInvalidTimestamp(),
+    "skip": LogAndSkipOnInvalidTimestamp(),
+    "partition_time": UsePartitionTimeOnInvalidTimestamp(),
+}
+TOPIC = Text(
+    name="topic",
+    doc="the topic",
+    about="the topic that is read",
+    required=True,
+    pattern=NAME_PATTERN,
+)
+_FIELD = Text(name="field", doc="the key in the value", about="the key in the value", required=True)
+_UNIT: Choice[TimeUnit] = Choice(
+    name="unit", doc="what the field has", choices=get_args(TimeUnit), default="ms"
+)
+_INVALID: Choice[OnInvalid] = Choice(
+    name="on_invalid",
+    doc="for a value without a time: the record is rejected, it is left out, or it gets the time "
+    "of the partition",
+    choices=get_args(OnInvalid),
+    default="fail",
+)
+_TIME = Section(name="timestamp", doc="", keys=(_FIELD, _UNIT, _INVALID))
+TIMESTAMP = Free(
+    name="timestamp",
+    doc=f"the time of a record: `{WALL_CLOCK}`, when it is read, or a field of its value; default: "
+    "the record's timestamp",
+    of={"anyOf": [{"const": WALL_CLOCK}, _TIME.schema()]},
+    says=f"`{WALL_CLOCK}` or map",
+    parts=_TIME.keys,
+)
+_KEY = serde_key("key", "how keys are written; default: as the processor says")
+_VALUE = serde_key("value", "how values are written; default: as the processor says")
+_RESET: Choice[OffsetReset] = Choice(
+    name="auto_offset_reset",
+    doc="where a task begins that has not committed yet",
+    choices=get_args(OffsetReset),
+    default="earliest",
+)
+SOURCE_KEYS = (TOPIC, _KEY, _VALUE, TIMESTAMP, _RESET)
+
+
+def read_source(value: Map, problems: Problems) -> SourceSpec:
+    """Return how a source is read; each mistake goes to `problems`, but for those in the topic."""
+    fields = Fields(value.pairs, problems, at=value, known=[key.name for key in SOURCE_KEYS])
+    given = fields.get(TIMESTAMP.name)
+    spec = SourceSpec(
+        key=fields.choice(_KEY) if fields.get(_KEY.name) is not None else None,
+        value=fields.choice(_VALUE) if fields.get(_VALUE.name) is not None else None,
+        timestamp=_read_time(fields, problems),
+        auto_offset_reset=fields.choice(_RESET),
+    )
+    is_wrong = isinstance(given, Map) and spec.value not in (None, "json")
+    if is_wrong and not problems.found_at(fields.at(_VALUE.name)):
+        problems.add(fields.at(TIMESTAMP.name), NEEDS_JSON)
+    return spec
+
+
+def extractor_of(source: SourceSpec) -> TimestampExtractor:
+    """Return the extractor of the time of a source's records."""
+    if source.timestamp is None:
+        return record_timestamp
+    if isinstance(source.timestamp, FieldTime):
+        return FieldTimestampExtractor(
+            source.timestamp.field,
+            unit=source.timestamp.unit,
+            on_invalid=_ON_INVALID[source.timestamp.on_invalid],
+        )
+    return WallclockTimestampExtractor()
+
+
+def _read_time(fields: Fields, problems: Problems) -> Literal["wall_clock"] | FieldTime | None:
+    given = fields.get(TIMESTAMP.name)
+    if given is None:
+        return None
+    if isinstance(given, Scalar) and given.value == WALL_CLOCK:
+        return WALL_CLOCK
+    if not isinstance(given, Map):
+        problems.add(given, f"timestamp must be {WALL_CLOCK} or a map, got {describe(given)}")
+        return None
+    time = fields.submap(_TIME)
+    return FieldTime(
+        field=time.text(_FIELD), unit=time.choice(_UNIT), on_invalid=time.choice(_INVALID)
+    )

@@ -1,0 +1,218 @@
+"""Processors that are users' classes: `type: package.module:Class`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Literal
+
+from common.errors import ConfigError
+from common.fields import Fields
+from common.keys import Free, Number, Section
+from common.specs import BYTES, AsyncSettings, ClassSpec, FieldTime, Serdes, SourceSpec
+from common.yaml_positions import Problems, Scalar, describe
+from streams.engine.nodes import Supplier
+from streams.engine.user_code import UserCode, form_problem, is_dotted
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.kind import (
+    ARGUMENTS,
+    BUFFERED_RECORDS,
+    CODE_PATTERN,
+    MAX_PROCESS_TIME,
+    MAX_TASK_IDLE,
+    NO_LIMIT,
+    TYPE,
+    Kind,
+    Means,
+    read_arguments,
+    require_allowed,
+)
+from streams.pipeline.kinds.sources import NEEDS_JSON
+from streams.pipeline.kinds.stores import STORES, read_stores, serde_key, store_of
+from streams.processor import AsyncProcessor, BatchProcessor, Processor
+from streams.sql.spec import Queries
+from streams.stores import StoreBuilder
+
+_KEY = serde_key("key", "of keys that come in", default=BYTES)
+_VALUE = serde_key("value", "of values that come in", default=BYTES)
+_OUT_KEY = serde_key("out_key", "of keys that go out; default: `key`")
+_OUT_VALUE = serde_key("out_value", "of values that go out; default: `value`")
+_SERDES = Section(
+    name="serdes",
+    doc="how keys and values are written in bytes",
+    keys=(_KEY, _VALUE, _OUT_KEY, _OUT_VALUE),
+)
+_MAX_IN_FLIGHT = Number(
+    name="max_in_flight",
+    doc="how many calls an `AsyncProcessor` makes at a time; default: what the class says",
+    low=1,
+    high=NO_LIMIT,
+)
+_TIMEOUT = Number(
+    name="timeout_ms",
+    doc="how long a call of an `AsyncProcessor` may take; default: what the class says",
+    low=1,
+    high=NO_LIMIT,
+)
+_ORDERED = Free(
+    name="ordered",
+    doc="the order of an `AsyncProcessor`'s results: that of its input, or that of each key; "
+    "default: what the class says",
+    of={"enum": [True, "key"]},
+    says="`true` or `key`",
+)
+
+
+class UserClass(Kind[ClassSpec]):
+    """`type: package.module:Class`."""
+
+    spec = ClassSpec
+    doc = "a class of yours"
+    type_pattern = CODE_PATTERN
+    type_form = "package.module:Class"
+    runs_user_processors = True
+    config = ARGUMENTS
+    own_keys = (
+        STORES,
+        _SERDES,
+        _MAX_IN_FLIGHT,
+        _TIMEOUT,
+        _ORDERED,
+        MAX_TASK_IDLE,
+        BUFFERED_RECORDS,
+        MAX_PROCESS_TIME,
+    )
+
+    def is_named(self, text: str) -> bool:
+        """See `Kind`."""
+        return ":" in text or is_dotted(text)
+
+    def read(self, fields: Fields, problems: Problems) -> ClassSpec:
+        """See `Kind`."""
+        code = fields.text(TYPE)
+        wrong = form_problem(code)
+        if wrong:
+            problems.add(fields.at(TYPE.name), wrong)
+        return ClassSpec(
+            code="" if wrong else code,
+            config=read_arguments(fields.pairs(ARGUMENTS), problems),
+            max_process_time_ms=fields.number(MAX_PROCESS_TIME),
+            max_task_idle_ms=fields.number(MAX_TASK_IDLE),
+            buffered_records=fields.number(BUFFERED_RECORDS),
+            asynchronous=_read_async(fields, problems),
+            stores=read_stores(fields.get(STORES.name), problems),
+            serdes=_read_serdes(fields),
+        )
+
+    def check(self, entry: Entry, spec: ClassSpec, file: PipelineFile, problems: Problems) -> None:
+        """Report sources whose time is in a field, if the class reads values without fields."""
+        for source in entry.sources:
+            found = file.source_specs.get(source.id, SourceSpec())
+            in_field = isinstance(found.timestamp, FieldTime)
+            if in_field and found.value is None and spec.serdes.value != "json":
+                problems.add(
+                    source.at, f'source "{source.id}": {NEEDS_JSON}, not {spec.serdes.value}'
+                )
+
+    def check_code(self, entry: Entry, spec: ClassSpec, means: Means, problems: Problems) -> None:
+        """See `Kind`."""
+        if not spec.code:
+            return
+        if not means.imports_classes:
+            require_allowed(spec.code, entry, means.config, problems)
+            return
+        try:
+            class_supplier(UserCode.of(means.config), spec)
+        except ConfigError as error:
+            problems.add(entry.at, f'"{entry.id}": {error}')
+
+    def stores(self, spec: ClassSpec) -> Sequence[StoreBuilder[Any, Any]]:
+        """See `Kind`."""
+        return [store_of(store) for store in spec.stores]
+
+    def serdes(self, spec: ClassSpec) -> Serdes:
+        """See `Kind`."""
+        return spec.serdes
+
+    def supplier(self, spec: ClassSpec, code: UserCode, queries: Queries | None) -> Supplier:
+        """See `Kind`."""
+        return class_supplier(code, spec)
+
+
+def class_supplier(code: UserCode, spec: ClassSpec) -> Supplier:
+    """Return a supplier of a class's processors; the class takes the config as keyword arguments.
+
+    Raises ConfigError if the class is not found, is not a processor, does not accept the config, or
+    is not an `AsyncProcessor` but has settings for one.
+    """
+    found = code.load(spec.code)
+    kinds = Processor | BatchProcessor | AsyncProcessor
+    if not (isinstance(found, type) and issubclass(found, kinds)):
+        raise ConfigError(
+            f"{spec.code} is no subclass of Processor, BatchProcessor or AsyncProcessor"
+        )
+    given = _given(spec.asynchronous)
+    if given and not issubclass(found, AsyncProcessor):
+        keys = ", ".join(given)
+        raise ConfigError(f"{spec.code} is no AsyncProcessor, and only one can have {keys}")
+    _check_config(found, spec.code, spec.config)
+    return partial(_make, found, spec.config, spec.asynchronous)
+
+
+def _given(settings: AsyncSettings) -> dict[str, Any]:
+    return {name: value for name, value in asdict(settings).items() if value is not None}
+
+
+def _read_serdes(fields: Fields) -> Serdes:
+    given = fields.submap(_SERDES)
+    key, value = given.choice(_KEY), given.choice(_VALUE)
+    has_key = given.get(_OUT_KEY.name) is not None
+    has_value = given.get(_OUT_VALUE.name) is not None
+    return Serdes(
+        key=key,
+        value=value,
+        out_key=given.choice(_OUT_KEY) if has_key else key,
+        out_value=given.choice(_OUT_VALUE) if has_value else value,
+    )
+
+
+def _read_async(fields: Fields, problems: Problems) -> AsyncSettings:
+    ordered: Literal[True, "key"] | None = None
+    given = fields.get(_ORDERED.name)
+    if given is not None:
+        value = given.value if isinstance(given, Scalar) else None
+        if value is True:
+            ordered = True
+        elif value == "key":
+            ordered = "key"
+        else:
+            problems.add(given, f"ordered must be true or key, got {describe(given)}")
+    return AsyncSettings(
+        max_in_flight=fields.number_or_none(_MAX_IN_FLIGHT),
+        timeout_ms=fields.number_or_none(_TIMEOUT),
+        ordered=ordered,
+    )
+
+
+def _make(
+    made: type[Processor | BatchProcessor | AsyncProcessor],
+    config: Mapping[str, Any],
+    settings: AsyncSettings,
+) -> Processor | BatchProcessor | AsyncProcessor:
+    processor = made(**config)
+    for name, value in _given(settings).items():
+        setattr(processor, name, value)
+    return processor
+
+
+def _check_config(found: type, reference: str, config: Mapping[str, Any]) -> None:
+    try:
+        signature = inspect.signature(found)
+    except ValueError:
+        return  # it inherits from a class in C, whose arguments are unknown
+    try:
+        signature.bind(**config)
+    except TypeError as error:
+        raise ConfigError(f"{reference} does not take this config: {error}") from None

@@ -1,0 +1,219 @@
+"""Topologies that a user's function builds: `type: topology`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from common.config import Config
+from common.errors import ConfigError
+from common.fields import Fields
+from common.keys import Key, Text
+from common.names import name_problem
+from common.processors import SINK, SOURCE, PipelineProcessor
+from common.specs import PatternSpec, TopologySpec
+from common.yaml_positions import Problems
+from streams.builder import TopologyBuilder
+from streams.dsl.streams_builder import StreamsBuilder
+from streams.engine.node_group import GlobalStore, NodeGroup
+from streams.engine.nodes import Node, ProcessorNode, Sink, Source
+from streams.engine.user_code import UserCode
+from streams.engine.user_frames import described
+from streams.errors import StreamsError, TopologyError
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.kind import (
+    ARGUMENTS,
+    BUFFERED_RECORDS,
+    CODE_PATTERN,
+    ID,
+    MAX_PROCESS_TIME,
+    MAX_TASK_IDLE,
+    ON_ERROR,
+    TYPE,
+    Kind,
+    Unit,
+    logged,
+    read_arguments,
+    read_reference,
+)
+from streams.sql.spec import Queries
+from streams.topology import Topology
+
+_BUILDER = Text(
+    name="builder",
+    doc=(
+        "a function that returns a `StreamsBuilder` or a `TopologyBuilder`, "
+        "as `package.module:function`"
+    ),
+    about="package.module:function",
+    required=True,
+    pattern=CODE_PATTERN,
+)
+
+
+class UserTopology(Kind[TopologySpec]):
+    """`type: topology`."""
+
+    spec = TopologySpec
+    doc = "a topology that a Python function builds"
+    names_topics = True
+    runs_user_processors = True
+    config = ARGUMENTS
+    own_keys = (MAX_TASK_IDLE, BUFFERED_RECORDS, MAX_PROCESS_TIME)
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """See `Kind`."""
+        return (ID, TYPE, _BUILDER, ON_ERROR, self.config, *self.own_keys)
+
+    def read(self, fields: Fields, problems: Problems) -> TopologySpec:
+        """See `Kind`."""
+        return TopologySpec(
+            code=read_reference(fields, _BUILDER, problems),
+            config=read_arguments(fields.pairs(ARGUMENTS), problems),
+            max_process_time_ms=fields.number(MAX_PROCESS_TIME),
+            max_task_idle_ms=fields.number(MAX_TASK_IDLE),
+            buffered_records=fields.number(BUFFERED_RECORDS),
+        )
+
+    def processors(
+        self,
+        entry: Entry,
+        spec: TopologySpec,
+        file: PipelineFile,
+        config: Config,
+        problems: Problems,
+    ) -> list[PipelineProcessor]:
+        """Return a processor for each node group; imports and calls the user's function."""
+        if not spec.code:
+            return []
+        try:
+            topology = build_topology(UserCode.of(config), spec)
+            own = _internal_topics(topology, file)
+            names = config.topic_names
+            topics = {
+                topic: names.internal(entry.id, topic)
+                if topic in own
+                else file.topics.get(topic, topic)
+                for group in topology.groups
+                for topic in (*group.in_topics, *group.out_topics)
+            }
+            known = {SOURCE: names.source, SINK: names.sink, **file.topics}
+            topics |= {
+                store.topic: known.get(store.topic, store.topic) for store in topology.global_stores
+            }
+            return [_group_processor(entry, spec, group, topics, own) for group in topology.groups]
+        except (ConfigError, StreamsError) as error:
+            for line in str(error).splitlines() or [type(error).__name__]:
+                problems.add(entry.at, f'"{entry.id}": {line}')
+            return []
+
+    def group(
+        self, unit: Unit, spec: TopologySpec, code: UserCode, queries: Queries | None
+    ) -> NodeGroup:
+        """See `Kind`."""
+        for group in build_topology(code, spec).groups:
+            if group.name == spec.group:
+                topics = {
+                    **dict(zip(unit.from_, unit.in_topics, strict=True)),
+                    **dict(zip(unit.to, unit.out_topics, strict=True)),
+                }
+                return replace(
+                    group,
+                    nodes=tuple(_moved(node, topics) for node in group.nodes),
+                    global_stores=tuple(_followed(store, spec) for store in group.global_stores),
+                )
+        raise TopologyError(
+            f'{spec.code} builds no node group with the first source "{spec.group}" any more: the '
+            "code here is not that of the JobManager"
+        )
+
+
+def build_topology(code: UserCode, spec: TopologySpec) -> Topology:
+    """Call the function with the config as keyword arguments; it returns a builder or topology.
+
+    Raises ConfigError if the function is not found, fails, or returns something else, and
+    TopologyError if the topology is invalid.
+    """
+    function = code.load(spec.code)
+    try:
+        built = function(**spec.config)
+    except StreamsError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{spec.code} fails: {described(error)}") from error
+    if isinstance(built, TopologyBuilder | StreamsBuilder):
+        built = built.build()
+    if not isinstance(built, Topology):
+        raise ConfigError(
+            f"{spec.code} returns a {type(built).__name__}: it must return a StreamsBuilder, a "
+            "TopologyBuilder, or what its build() returns"
+        )
+    return built
+
+
+def _internal_topics(topology: Topology, file: PipelineFile) -> dict[str, int | None]:
+    """Return the internal topics with their partition counts. Raises StreamsError."""
+    own = {topic.name: topic.partitions for topic in topology.internal_topics}
+    for topic in sorted(own.keys() & {SOURCE, SINK}):
+        raise StreamsError(f'internal topic "{topic}" has a reserved name: choose another one')
+    for source in sorted({t for g in topology.groups for t in g.in_topics}):
+        if source in file.source_specs:
+            raise StreamsError(
+                f'source "{source}" has options, and a topology says itself how it reads its '
+                "sources: give them to add_source, or name the topic once more without options"
+            )
+    return own
+
+
+def _group_processor(
+    entry: Entry,
+    spec: TopologySpec,
+    group: NodeGroup,
+    topics: Mapping[str, str],
+    own: Mapping[str, int | None],
+) -> PipelineProcessor:
+    id_ = f"{entry.id}-{group.name}"
+    wrong = name_problem(id_)
+    if wrong:
+        raise StreamsError(f'the id "{id_}" of a node group {wrong}')
+    used = (*group.in_topics, *group.out_topics)
+    followed = {store.store.name: topics[store.topic] for store in group.global_stores}
+    for topic in (*used, *followed.values()):
+        wrong = name_problem(topic)
+        if wrong:
+            raise StreamsError(f'the topic "{topic}" {wrong}')
+    return PipelineProcessor(
+        id=id_,
+        spec=replace(
+            spec,
+            group=group.name,
+            internal={topic: own[topic] for topic in group.in_topics if topic in own},
+            followed=followed,
+            patterns=tuple(
+                PatternSpec(pattern=source.pattern.pattern, flags=source.pattern.flags)
+                for source in group.sources
+                if source.pattern is not None
+            ),
+        ),
+        to=group.out_topics,
+        from_=group.in_topics,
+        on_error=entry.on_error,
+        topics={topic: topics[topic] for topic in used},
+        stores=logged(group.stores),
+    )
+
+
+def _followed(store: GlobalStore, spec: TopologySpec) -> GlobalStore:
+    """Return a global store with its topic in Kafka."""
+    topic = spec.followed[store.store.name]
+    return replace(store, source=replace(store.source, topics=(topic,)))
+
+
+def _moved(node: Node, topics: Mapping[str, str]) -> Node:
+    """Return a node with the topics in Kafka instead of the builder's topics."""
+    match node:
+        case Source() | Sink():
+            return replace(node, topics=tuple(topics.get(topic, topic) for topic in node.topics))
+        case ProcessorNode():
+            return node

@@ -1,0 +1,117 @@
+"""Opens RocksDB directories: one process at a time, and never the same damage twice."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+from rocksdict import Options, Rdict
+
+from common.errors import EngineError
+
+_LOCKED = ("While lock file", "lock hold by current process")
+# Parts of RocksDB's errors that do not blame the content of the directory.
+_SHORTAGES = tuple(
+    map(
+        os.strerror,
+        (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EFBIG,
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOMEM,
+            errno.EACCES,
+            errno.EROFS,
+        ),
+    )
+)
+
+logger = structlog.get_logger()
+
+
+class StoreLockedError(EngineError):
+    """Another process has the store open. The caller waits and tries again."""
+
+
+class StoreCorruptedError(EngineError):
+    """The local copy was damaged and is gone. The caller opens a new one and restores all of it."""
+
+
+class StoreUnavailableError(EngineError):
+    """The host is short of something, such as disk space. The caller opens it again later."""
+
+
+def open_directory(directory: Path, options: Callable[[], Options]) -> Rdict:
+    """Open RocksDB in `directory`, which is made if missing, and wiped if it cannot be read.
+
+    `options` makes RocksDB's options for each attempt. Raises `StoreLockedError` while another
+    process has the store open, `StoreUnavailableError`, and `OSError` if the directory cannot be
+    written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with _claim(directory) as is_left:
+        if is_left:
+            logger.warning(
+                "state wiped: a process ended while it opened it", directory=str(directory)
+            )
+        else:
+            try:
+                return Rdict(str(directory), options())
+            except Exception as error:  # rocksdict raises bare Exceptions
+                if any(text in str(error) for text in _LOCKED):
+                    raise StoreLockedError(f"{directory} is in use") from error
+                if is_shortage(error):
+                    raise StoreUnavailableError(f"{directory}: {error}") from error
+                logger.warning("state wiped: RocksDB cannot open it", reason=str(error))
+        shutil.rmtree(directory)
+        directory.mkdir(parents=True)
+        return Rdict(str(directory), options())
+
+
+def is_shortage(error: Exception) -> bool:
+    """Whether the host is to blame, and not the content of the directory."""
+    return any(text in str(error) for text in _SHORTAGES)
+
+
+@contextmanager
+def _claim(directory: Path) -> Iterator[bool]:
+    """Claim a directory while RocksDB opens it; yields whether an earlier claim was not released.
+
+    On some damaged files, RocksDB loops forever and keeps the interpreter's lock
+    (facebook/rocksdb#13333). A process that ends in this loop leaves its claim, so that the next
+    process does not enter the loop too. Raises `StoreLockedError` while somebody else has a claim
+    or the store.
+    """
+    descriptor = os.open(directory / "OPENING", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreLockedError(f"{directory} is in use") from error
+        # The size of the file marks the claim: that needs no space, even on a full disk.
+        is_left = os.fstat(descriptor).st_size > 0
+        if is_left:
+            _require_unlocked(directory)
+        os.ftruncate(descriptor, 1)
+        try:
+            yield is_left
+        finally:
+            os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _require_unlocked(directory: Path) -> None:
+    """Raise `StoreLockedError` if another process holds RocksDB's lock of a directory."""
+    with (directory / "LOCK").open("a") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise StoreLockedError(f"{directory} is in use") from error

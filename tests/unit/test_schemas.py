@@ -1,0 +1,357 @@
+"""The JSON Schemas and the reference tables: they are up to date and agree with the loaders."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from common.config import load_config
+from common.config_keys import CONFIG_KEYS
+from common.config_schema import config_schema
+from common.errors import ConfigError
+from common.keys import Key, Section, names
+from scripts.reference import ROOT, written_files
+from streams.pipeline.file import pipeline_schema
+from streams.pipeline.kinds.kind import Kind
+from streams.pipeline.kinds.registry import KINDS
+from streams.pipeline.kinds.sources import SOURCE_KEYS
+from streams.pipeline.load import check_pipeline_file
+from tests.docs.pages import blocks
+from tests.docs.story import is_pipeline
+
+CONFIG_CHECK = Draft7Validator(config_schema())
+PIPELINE_CHECK = Draft7Validator(pipeline_schema())
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+CONFIG: Mapping[str, Any] = {
+    "server_ip": "kafka",
+    "server_port": 9092,
+    "tm_number": 3,
+    "parallelism": 2,
+    "replication_factor": 1,
+    "source_topic": "in",
+    "sink_topic": "out",
+    "job_name": "job",
+    "heartbeat_interval_ms": 1000,
+    "commit_interval_ms": 100,
+    "transaction_timeout_ms": 15000,
+    "max_batch_records": 10,
+    "num_standby_replicas": 1,
+    "state_dir": "state",
+    "log_format": "json",
+    "log_level": "info",
+    "modules": ["shop.stock"],
+    "python_path": ["src"],
+    "spark": {"master": "local[2]", "conf": {"spark.executor.memory": "2g"}},
+    "tables": {
+        "formats": ["csv"],
+        "jdbc": {
+            "urls": ["jdbc:postgresql://host:5432/shop"],
+            "drivers": ["org.postgresql.Driver"],
+        },
+    },
+    "kafka": {"bootstrap.servers": "kafka:9092", "producer.linger.ms": 5, "debug": "broker"},
+}
+ENDS = {"from": ["source"], "to": ["sink"], "on_error": "skip"}
+LIMITS = {
+    "max_process_time_ms": 1000,
+    "max_task_idle_ms": -1,
+    "buffered_records_per_partition": 10,
+}
+QUERY = {
+    "format": "json",
+    "schema": "name STRING",
+    "tables": {
+        "stock": {
+            "format": "csv",
+            "path": "stock.csv",
+            "schema": "name STRING",
+            "options": {"header": True},
+            "refresh_interval": "10 min",
+        }
+    },
+    "max_process_time_ms": 1000,
+}
+STORE = {"key": "string", "value": "json", "persistent": False, "logged": True}
+PROCESSORS: Mapping[str, Mapping[str, Any]] = {
+    "forward": {"id": "A", "type": "forward", **ENDS, "config": {}},
+    "sum": {"id": "A", "type": "sum", **ENDS, "config": {"constant": -3}},
+    "count": {"id": "A", "type": "count", **ENDS, "config": {}},
+    "sql": {
+        "id": "A",
+        "type": "sql",
+        **ENDS,
+        "config": {},
+        "query": "SELECT value FROM input",
+        **QUERY,
+    },
+    "dataframe": {
+        "id": "A",
+        "type": "dataframe",
+        **ENDS,
+        "config": {"limit": 1},
+        "function": "shop.stock:low",
+        **QUERY,
+    },
+    "topology": {
+        "id": "A",
+        "type": "topology",
+        "on_error": "skip",
+        "config": {"limit": [1]},
+        "builder": "shop.stock:build",
+        **LIMITS,
+    },
+    "class": {
+        "id": "A",
+        "type": "shop.stock:Low",
+        **ENDS,
+        "config": {"limit": None},
+        "serdes": {"key": "string", "value": "json", "out_key": "int64", "out_value": "bytes"},
+        "stores": [
+            {"name": "plain", **STORE, "type": "key_value"},
+            {"name": "timed", "type": "timestamped_key_value"},
+            {"name": "windows", "type": "window", "retention_ms": 100, "window_size_ms": 10},
+            {"name": "sessions", "type": "session", "retention_ms": 100},
+            {"name": "old", "type": "versioned_key_value", "history_retention_ms": 5},
+        ],
+        "max_in_flight": 3,
+        "timeout_ms": 1000,
+        "ordered": "key",
+        **LIMITS,
+    },
+}
+SOURCE = {
+    "topic": "orders",
+    "key": "string",
+    "value": "json",
+    "timestamp": {"field": "time", "unit": "s", "on_invalid": "skip"},
+    "auto_offset_reset": "latest",
+}
+SOURCES: Mapping[str, Any] = {
+    "sources": {"plain": "clicks", "whole": SOURCE, "now": {**SOURCE, "timestamp": "wall_clock"}},
+    "sinks": {"totals": "totals_topic"},
+    "processors": [{"id": "A", "type": "forward", "from": ["plain"], "to": ["totals"]}],
+}
+VALUES: tuple[Any, ...] = (
+    *(None, "", " ", "two words", "a:b", "a.b", "..", "json", "key", "source", "sink", "input"),
+    *(-2, 0, 1, 10**12, 1.5, True, False, [], {}, [""], ["x", "x"], [1], [[]]),
+    *({"a": 1}, {"a": None}, {"topic": "t"}, {"id": "A"}),
+)
+KEYS = ("unknown", "", "source", "sink", "input", "two words", "1", "a.b", "topic")
+ONLY_THE_LOADER_SEES = re.compile(
+    "unknown target|unknown source|cannot be a target|must be below"
+    "|store .* has a (retention|window_size)_ms of"
+)
+
+
+def loader_problem(load: Callable[[Path], object], content: object, folder: Path) -> str:
+    """Return what the loader says about a file with this content, "" if it is right."""
+    path = folder / "file.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    try:
+        load(path)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to each value inside of a value, the value itself included."""
+    yield path
+    inside = value.items() if isinstance(value, dict) else ()
+    for key, each in enumerate(value) if isinstance(value, list) else inside:
+        yield from places(each, (*path, key))
+
+
+def changed(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield contents that differ from this one in one place, and how."""
+
+    def change(path: tuple[Any, ...], do: Callable[[Any], None]) -> Any:
+        whole = copy.deepcopy(content)
+        inner = whole
+        for key in path:
+            inner = inner[key]
+        do(inner)
+        return whole
+
+    for path in places(content):
+        if path:
+            *outer, last = path
+            for value in VALUES:
+                new = change(tuple(outer), lambda o, k=last, v=value: o.__setitem__(k, v))  # type: ignore[misc]
+                yield f"{path} = {value!r}", new
+            yield f"no {path}", change(tuple(outer), lambda o, k=last: o.__delitem__(k))  # type: ignore[misc]
+        target = content
+        for key in path:
+            target = target[key]
+        if isinstance(target, dict):
+            for key in KEYS:
+                yield f"{path} with {key!r}", change(path, lambda o, k=key: o.update({k: "x"}))  # type: ignore[misc]
+
+
+def disagreements(
+    load: Callable[[Path], object], check: Draft7Validator, content: Any, folder: Path
+) -> list[str]:
+    found = []
+    for what, each in [("as it is", content), *changed(content)]:
+        problem = loader_problem(load, each, folder)
+        if check.is_valid(each):
+            seen = [line for line in problem.splitlines() if not ONLY_THE_LOADER_SEES.search(line)]
+            found += [f"{what}: the schema allows it; {line}" for line in seen]
+        elif not problem:
+            found.append(f"{what}: the loader allows it")
+    return found
+
+
+# --- what is written ---
+
+
+@pytest.mark.parametrize("path", written_files())
+def test_files_are_what_the_keys_make(path: str) -> None:
+    shown = (ROOT / path).read_text(encoding="utf-8")
+    assert shown == written_files()[path], f"{path} is out of date: run python -m scripts.reference"
+
+
+@pytest.mark.parametrize("check", [CONFIG_CHECK, PIPELINE_CHECK])
+def test_the_schemas_are_schemas(check: Draft7Validator) -> None:
+    Draft7Validator.check_schema(check.schema)
+
+
+# --- the samples of this file have all keys, so that a new key is tested too ---
+
+
+def missing(keys: tuple[Key, ...] | list[Key], content: Mapping[str, Any]) -> list[str]:
+    lacking = [name for name in names(keys) if name not in content]
+    for key in keys:
+        if isinstance(key, Section) and key.name in content:
+            lacking += missing([*key.keys], content[key.name])
+    return lacking
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.spec.type)
+def test_the_sample_of_a_type_has_all_its_keys(kind: Kind[Any]) -> None:
+    assert missing([*kind.keys], PROCESSORS[kind.spec.type]) == []
+
+
+def test_the_samples_of_config_yaml_and_of_a_source_have_all_keys() -> None:
+    assert missing(CONFIG_KEYS, CONFIG) == []
+    assert missing(SOURCE_KEYS, SOURCE) == []
+
+
+# --- schema and loader agree ---
+
+
+@pytest.mark.parametrize("type_", PROCESSORS)
+def test_schema_and_loader_agree_on_processors(type_: str, tmp_path: Path) -> None:
+    content = [dict(PROCESSORS[type_])]
+    assert disagreements(check_pipeline_file, PIPELINE_CHECK, content, tmp_path) == []
+
+
+def test_schema_and_loader_agree_on_sources_and_sinks(tmp_path: Path) -> None:
+    assert disagreements(check_pipeline_file, PIPELINE_CHECK, dict(SOURCES), tmp_path) == []
+
+
+def test_schema_and_loader_agree_on_config_yaml(tmp_path: Path) -> None:
+    assert disagreements(load_config, CONFIG_CHECK, dict(CONFIG), tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [[], {}, 1, "x", [{}], [{"id": "A"}], {"processors": []}])
+def test_both_refuse_what_is_no_file_of_theirs(content: object, tmp_path: Path) -> None:
+    assert loader_problem(check_pipeline_file, content, tmp_path)
+    assert not PIPELINE_CHECK.is_valid(content)
+    assert loader_problem(load_config, content, tmp_path)
+    assert not CONFIG_CHECK.is_valid(content)
+
+
+REQUIRED = {key.name: CONFIG[key.name] for key in CONFIG_KEYS if key.required}
+
+
+@pytest.mark.parametrize(
+    ("content", "is_right"),
+    [
+        ([{name: value} for name, value in REQUIRED.items()], True),
+        ([{name: value} for name, value in REQUIRED.items() if name != "tm_number"], False),
+        ([REQUIRED], False),
+        ([{name: value} for name, value in REQUIRED.items()] + [{"server_prot": 1}], False),
+        ({**REQUIRED, "server_port": "${PORT:-9092}", "kafka": {"debug": "${DEBUG:-all}"}}, True),
+        ({**REQUIRED, "server_port": "9092"}, False),
+        ({**REQUIRED, "server_port": "${PORT"}, False),
+        ({**REQUIRED, "source_topic": "${TOPIC:-in}", "log_level": "${LEVEL:-info}"}, True),
+        ({**REQUIRED, "kafka": {"acks": "1"}}, False),
+        ({**REQUIRED, "kafka": {"producer.acks": "1"}}, False),
+        ({**REQUIRED, "kafka": {"admin.bootstrap.servers": "kafka:9092"}}, False),
+        ({**REQUIRED, "spark": {"conf": {"spark.master": "local"}}}, False),
+        ({**REQUIRED, "modules": "shop", "python_path": "src"}, True),
+    ],
+)
+def test_both_know_lists_and_variables_in_config_yaml(
+    content: Any, is_right: bool, tmp_path: Path
+) -> None:
+    assert (loader_problem(load_config, content, tmp_path) == "") is is_right
+    assert CONFIG_CHECK.is_valid(content) is is_right
+
+
+@pytest.mark.parametrize(
+    ("processor", "is_right"),
+    [
+        ({"type": "forward"}, True),
+        ({"type": "Forward"}, False),
+        ({"type": "shop.Low"}, False),
+        ({"type": "sum", "config": {"constant": 2**63}}, False),
+        ({"type": "count", "config": {"constant": 1}}, False),
+        ({"type": "count", "stores": []}, False),
+        ({"type": "sql"}, False),
+        ({"type": "sql", "query": "SELECT 1", "format": "json"}, False),
+        ({"type": "sql", "query": "SELECT 1", "schema": "a INT"}, False),
+        ({"type": "sql", "query": "SELECT 1", "tables": {"Input": {"format": "csv"}}}, False),
+        ({"type": "dataframe", "function": "low"}, False),
+        ({"type": "topology", "builder": "shop:build"}, False),
+        ({"type": "shop:Low", "stores": [{"name": "a", "retention_ms": 5}]}, False),
+        ({"type": "shop:Low", "stores": [{"name": "a", "type": "window"}]}, False),
+        ({"type": "shop:Low", "ordered": False}, False),
+        ({"type": "shop:Low", "on_error": "dead-letter"}, False),
+        ({"type": "shop:Low", "to": "sink"}, False),
+        ({"type": "shop:Low", "id": "sink"}, False),
+    ],
+)
+def test_both_know_the_keys_of_each_type(
+    processor: Mapping[str, Any], is_right: bool, tmp_path: Path
+) -> None:
+    content = [{"id": "A", "to": ["sink"], **processor}]
+    assert (loader_problem(check_pipeline_file, content, tmp_path) == "") is is_right
+    assert PIPELINE_CHECK.is_valid(content) is is_right
+
+
+def test_the_schemas_allow_all_examples_of_the_documentation() -> None:
+    sample = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
+    checked, wrong = 0, []
+    for page in PAGES:
+        for block in blocks(page):
+            content = yaml.safe_load(block.text) if block.language == "yaml" else {"tests": []}
+            if block.excuse or (isinstance(content, dict) and "tests" in content):
+                continue
+            checked += 1
+            if is_pipeline(content):
+                errors = PIPELINE_CHECK.iter_errors(content)
+            else:
+                errors = CONFIG_CHECK.iter_errors({**sample, **content})
+            wrong += [f"{block}: {error.message}" for error in errors]
+    assert wrong == []
+    assert checked > 10
+
+
+@pytest.mark.parametrize("name", ["config", "pipeline"])
+def test_the_samples_name_their_schema(name: str) -> None:
+    path = ROOT / f"{name}.yaml"
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first == f"# yaml-language-server: $schema=schemas/{name}.schema.json"
+    assert (path.parent / first.partition("=")[2]).is_file()
+    check = CONFIG_CHECK if name == "config" else PIPELINE_CHECK
+    assert check.is_valid(yaml.safe_load(path.read_text(encoding="utf-8")))
