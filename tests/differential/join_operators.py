@@ -91,7 +91,10 @@ def table_join(draw: Drawing) -> Node:
 
 
 def foreign_key_join(draw: Drawing) -> Node:
-    """One input leads to one change on either side, or stale answers hang on the order."""
+    """Add a join whose sides send one change per input, or stale answers hang on the order.
+
+    The answers of the right side are never empty strings: Kafka Streams takes those for null.
+    """
     left = draw.table(lambda node: node.has_plain_keys and not node.is_multiple)
     foreign_key = str(draw.one_of("letter", "letter", "letter_or_null", "key_number"))
     key = RESULT_OF[foreign_key]
@@ -104,6 +107,8 @@ def foreign_key_join(draw: Drawing) -> Node:
     f, value = _joiner(draw)
     args = {"kind": draw.one_of("inner", "left"), "f": f, "foreign_key": foreign_key}
     left, right = draw.with_old_values(left), draw.with_old_values(right)
+    if right.step.value == "string":
+        right = draw.add("map_values", [right], {"f": "decorate"}, "table")
     return draw.add(
         "foreign_key_join",
         [left, right],
