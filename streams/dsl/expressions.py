@@ -19,7 +19,7 @@ from streams.errors import InvalidArgumentError
 _SCALARS = (bool, int, float, str, bytes)
 
 
-class Expression(Functions):
+class Expression(Functions["Expression"]):
     """A function of a record that `col`, `key`, `timestamp`, `value`, `lit` and `when` begin.
 
     Operators and methods make new expressions; an expression never changes. The rules:
