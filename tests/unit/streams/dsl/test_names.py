@@ -142,6 +142,29 @@ def test_steps_without_state_are_fused() -> None:
     assert [node.name for node in built.build().nodes] == ["In", "A+B+C", "Out"]
 
 
+def test_batches_stay_whole_unless_branches_meet_again() -> None:
+    """Where they meet, records must come in the order in which they would come one by one."""
+
+    def order(*, meet: bool) -> list[str]:
+        seen: list[str] = []
+        built = builder()
+        branches = built.stream("in").split(
+            {"a": lambda key, value: key == "a"}, default="rest", name="Split"
+        )
+        streams = [branches["a"], branches["rest"]]
+        if meet:
+            streams = [streams[0].merge(streams[1])]
+        for stream in streams:
+            stream.for_each(lambda key, value: seen.append(value))
+        with TopologyTestDriver(built) as driver:
+            topic = driver.create_input_topic("in", serdes.string, serdes.string)
+            topic.pipe_batch([Record(key, value, 0) for key, value in ("a1", "b2", "a3")])
+        return seen
+
+    assert order(meet=False) == ["1", "3", "2"]
+    assert order(meet=True) == ["1", "2", "3"]
+
+
 def test_the_topology_is_shown() -> None:
     built = builder()
     built.stream("in", name="In").group_by_key().count(name="Counts").to_stream().to("out")
@@ -356,6 +379,22 @@ def test_a_serde_that_does_not_fit_is_named_with_its_step() -> None:
     assert 'This is for the store of reduce "Sums": give it key_serde or value_serde' in str(
         raised.value
     )
+
+
+@pytest.mark.parametrize("step", ["group_by", "repartition", "to"])
+def test_a_serde_that_does_not_fit_a_topic_is_named_with_its_step(step: str) -> None:
+    built = named()
+    numbers = built.stream("in", name="In").map_values(len, name="Lengths")
+    if step == "group_by":
+        numbers.group_by(lambda key, value: key, name="Odd").count(name="Counts")
+    elif step == "repartition":
+        numbers.repartition(name="Odd").to("out")
+    else:
+        numbers.to("out", name="Odd-sink")
+    with pytest.raises(SerializationError) as raised:
+        run(built, inputs("A:abc@1"))
+    assert 'This is the value for sink "Odd-sink": give it another serde, by' in str(raised.value)
+    assert "value_serde in the call that adds the sink" in str(raised.value)
 
 
 @pytest.mark.parametrize("emit", Emit)
