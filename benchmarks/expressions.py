@@ -25,8 +25,9 @@ from streams.engine.task_environment import TaskEnvironment
 BATCH_RECORDS = 10_000
 WORKLOADS: dict[str, tuple[Callable[[Stream], Stream], Callable[[Stream], Stream]]] = {
     "filter + map": (
-        lambda s: s.filter(lambda key, value: value["delay"] is not None and value["delay"] > 15)
-        .map_values(
+        lambda s: s.filter(
+            lambda key, value: value["delay"] is not None and value["delay"] > 15
+        ).map_values(
             lambda value: {
                 "carrier": value["carrier"],
                 "route": value["origin"].lower() + "-" + value["dest"].lower(),

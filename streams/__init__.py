@@ -6,7 +6,8 @@ from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes,
 from common.processors import OnError
 from streams import serdes, stores
 from streams.builder import TopologyBuilder
-from streams.dsl import windows
+from streams.dsl import agg, windows
+from streams.dsl.async_values import AsyncSettings
 from streams.dsl.emit import Emit
 from streams.dsl.expressions import (
     Expression,
@@ -60,6 +61,7 @@ from streams.topology import Topology
 __all__ = [
     "AsyncProcessor",
     "AsyncProcessorContext",
+    "AsyncSettings",
     "Batch",
     "BatchProcessor",
     "Cancellable",
@@ -97,6 +99,7 @@ __all__ = [
     "UnknownTopicError",
     "UsePartitionTimeOnInvalidTimestamp",
     "WallclockTimestampExtractor",
+    "agg",
     "coalesce",
     "col",
     "key",

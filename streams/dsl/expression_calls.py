@@ -16,6 +16,13 @@ OF_VALUE = "a function of the value, or a column expression,"
 KeyValueFunction = Callable[[Any, Any], Any]
 
 
+def function_of_both(given: object, verb: str, name: str | None) -> KeyValueFunction:
+    """Return a function of key and value, or an expression as one. Raises `TopologyError`."""
+    if isinstance(given, Expression):
+        return _function(given, row_function(given), verb, name)
+    return call(given, verb, OF_BOTH, name)  # type: ignore[no-any-return]
+
+
 def condition_of_both(
     given: object, verb: str, name: str | None, is_negated: bool = False
 ) -> KeyValueFunction:

@@ -105,9 +105,7 @@ def _compute(expression: Expression, batch: BatchColumns) -> Column:
                 found = _choose(holds, _compute(then, batch), found)
             return found
         case Struct(fields):
-            return StructColumn(
-                {name: _compute(each, batch) for name, each in fields}, len(batch)
-            )
+            return StructColumn({name: _compute(each, batch) for name, each in fields}, len(batch))
     raise AssertionError(f"a kind of expression that is not known: {expression!r}")
 
 

@@ -8,13 +8,15 @@ gives exactly what Python does. None of them raises for a record: `None` leaves 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Operand = pa.Array | pa.Scalar
-Kernel = Callable[..., pa.Array | None]
+Operand: TypeAlias = Any
+"""An array or a scalar of Arrow."""
+
+Kernel: TypeAlias = Callable[..., Any]
 
 _INT, _FLOAT, _STRING, _BINARY = pa.int64(), pa.float64(), pa.string(), pa.binary()
 _NUMBERS = (_INT, _FLOAT)
@@ -43,7 +45,7 @@ def _is_exact(operand: Operand) -> bool:
     if operand.type == _FLOAT:
         return True
     least, most = _extremes(operand)
-    return bool(-_EXACT <= least and most <= _EXACT)
+    return bool(least >= -_EXACT and most <= _EXACT)
 
 
 def _is_numeric(a: Operand, b: Operand) -> bool:
@@ -100,9 +102,7 @@ def _quotient(a: Operand, b: Operand) -> tuple[pa.Array, pa.Array] | None:
     quotient = pc.divide(a, b)
     rest = pc.subtract(a, pc.multiply(quotient, b))
     zero = pa.scalar(0, _INT)
-    is_off = pc.and_(
-        pc.not_equal(rest, zero), pc.xor(pc.less(rest, zero), pc.less(b, zero))
-    )
+    is_off = pc.and_(pc.not_equal(rest, zero), pc.xor(pc.less(rest, zero), pc.less(b, zero)))
     down = pc.if_else(is_off, pc.subtract(quotient, pa.scalar(1, _INT)), quotient)
     return down, pc.if_else(is_off, pc.add(rest, b), rest)
 

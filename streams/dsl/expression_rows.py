@@ -248,7 +248,7 @@ def _of(takes: str, kinds: frozenset[type], function: Callable[..., Any]) -> Cal
 
 _of_text = partial(_of, "a string", frozenset((str,)))
 _of_number = partial(_of, "a number", _NUMBERS)
-_of_time = partial(_of, "a time, a whole number of milliseconds,", frozenset((int,)))
+_of_time = partial(_of, "a time in whole milliseconds", frozenset((int,)))
 _of_bool = partial(_of, "a bool", frozenset((bool,)))
 _of_number_or_text = partial(_of, "a number or a string", frozenset((int, float, str)))
 

@@ -19,7 +19,7 @@ from streams.errors import InvalidArgumentError
 _SCALARS = (bool, int, float, str, bytes)
 
 
-class Expression(Functions):
+class Expression(Functions["Expression"]):
     """A function of a record that `col`, `key`, `timestamp`, `value`, `lit` and `when` begin.
 
     Operators and methods make new expressions; an expression never changes. The rules:
@@ -209,7 +209,7 @@ class Field(Expression):
         return None if above is None else (*above, self.name)
 
 
-_OPERATORS = frozenset("+ - * / // % == != < <= > >=".split())
+_OPERATORS = frozenset(["+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">="])
 _PREFIXES = {"negate": "-", "not": "~"}
 
 

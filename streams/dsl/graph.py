@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -214,7 +215,12 @@ class Graph:
 
 def call(function: object, verb: str, what: str, name: str | None = None) -> Any:
     """Return `function`; raise `TopologyError` if it cannot be called."""
+    step = f'{verb} "{name}"' if name else verb
+    if inspect.iscoroutinefunction(function):
+        raise TopologyError(
+            f"{step} takes {what}, not an async one: only map_values of a stream takes async "
+            "functions"
+        )
     if callable(function):
         return function
-    step = f'{verb} "{name}"' if name else verb
     raise TopologyError(f"{step} takes {what}, not {function!r}")

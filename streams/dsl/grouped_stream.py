@@ -7,12 +7,15 @@ from typing import Any, Generic, TypeVar
 
 from streams import serdes
 from streams.dsl.aggregates import AggregateFunctions, AggregateStream, counting, reducing
+from streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
 from streams.dsl.cogrouped_stream import CogroupedStream
 from streams.dsl.emit import Emit
+from streams.dsl.expressions import Expression
 from streams.dsl.graph import call
 from streams.dsl.grouped import Grouped, TableMaker, add_stateful
 from streams.dsl.stream_steps import StreamSteps
 from streams.dsl.table_values import StoredValues
+from streams.dsl.top_n import TopN
 from streams.dsl.window_aggregates import Windows
 from streams.dsl.windowed_stream import WindowedStream, check_windows
 from streams.serdes import Serde
@@ -70,24 +73,56 @@ class GroupedStream(Grouped, Generic[T]):
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
-        adder: Callable[[Any, Any, Any], Any],
+        initializer: Callable[[], Any] | None = None,
+        adder: Callable[[Any, Any, Any], Any] | None = None,
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
         history_retention_ms: int | None = None,
+        **fields: Aggregation,
     ) -> T:
         """Return the table of `adder(key, value, aggregate)` per key.
 
         The first aggregate of a key is what `initializer()` returns. The adder may change the
         aggregate and return it. If it returns `None`, the key has no aggregate any more. With
         `history_retention_ms`, the table is versioned (KIP-914).
+
+        Instead of functions, `fields` are aggregations of `streams.agg`, as in
+        `aggregate(n=agg.count(), total=agg.sum(col("delay")), name="Delays")`. The table then has
+        dicts with these fields; `value_serde` writes them where they are written. The store has
+        what the aggregations need.
         """
+        if fields:
+            found = field_aggregates(fields, name, initializer=initializer, adder=adder)
+            return self._derived("aggregate", found, name, value_serde, history_retention_ms)
         call(initializer, "aggregate", "a function without arguments to begin with", name)
         call(adder, "aggregate", "a function of key, value and aggregate", name)
         serde = value_serde or self.graph.value_serde
+        assert initializer is not None
+        assert adder is not None
         functions = AggregateFunctions(initializer, adder)
         return self._aggregate("aggregate", functions, name, serde, history_retention_ms)
+
+    def top_n(
+        self,
+        n: int,
+        *,
+        by: Callable[[Any, Any], Any] | Expression,
+        name: str | None = None,
+        ascending: bool = False,
+        value_serde: Serde[Any] | None = None,
+    ) -> T:
+        """Return the table of the `n` values per key for which `by` is largest, as lists.
+
+        `by` is a function of key and value, or a column expression; its results are numbers or
+        strings. The largest comes first, or the smallest with `ascending`. Of values with the same
+        rank, the one that came first wins. Values for which `by` is `None` or NaN do not take part.
+        Each record is a candidate of its own, as in a Top-N query of Flink over a stream of
+        inserts. `value_serde` writes the lists; by default, that is the builder's. Raises
+        `TopologyError`.
+        """
+        top = TopN(n, by, ascending, self.value_serde, name)
+        return self._derived("top_n", top, name, value_serde, None)
 
     def windowed_by(
         self,
@@ -112,6 +147,20 @@ class GroupedStream(Grouped, Generic[T]):
         `adder(key, value, aggregate)` adds the records of this stream.
         """
         return CogroupedStream(self.table, [(self, adder)])
+
+    def _derived(
+        self,
+        verb: str,
+        aggregate: DerivedAggregate,
+        name: str | None,
+        value_serde: Serde[Any] | None,
+        history_retention_ms: int | None,
+    ) -> T:
+        """Return the table of what an aggregate gives, which is not what is in its store."""
+        table: Any = self._aggregate(
+            verb, aggregate.functions, name, aggregate.serde, history_retention_ms
+        )
+        return table.map_values(aggregate.result, value_serde=value_serde)  # type: ignore[no-any-return]
 
     def _aggregate(
         self,

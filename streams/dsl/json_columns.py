@@ -1,8 +1,8 @@
 """Reads fields of JSON as columns, without making a dict of each record.
 
 Arrow's reader takes a schema, so the types are guessed from a few records first. What it reads must
-be exactly what `serdes.json` reads. Where that is not sure, the records are decoded in Python, which
-also finds the ones that are not JSON:
+be exactly what `serdes.json` reads. Where that is not sure, the records are decoded in Python,
+which also finds the ones that are not JSON:
 
 - Arrow reads a stream of objects. Each record must be one of them, neither more nor less.
 - Arrow reads NaN and infinities, nests without a limit, and does not check UTF-8.
@@ -229,5 +229,5 @@ def _may_have_ints(columns: Mapping[str, pa.Array], path: Path, joined: bytes) -
         return False
     if b"\\" in joined:
         return True  # the name of the field may be written in another way
-    name = re.escape(path[-1].encode())
-    return re.search(rb'"%s"[ \t\r]*:[ \t\r]*-?[0-9]+[ \t\r]*[,}]' % name, joined) is not None
+    quoted = re.escape(path[-1].encode())
+    return re.search(rb'"%s"\s*:\s*-?[0-9]+\s*[,}]' % quoted, joined) is not None

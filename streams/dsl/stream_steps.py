@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from streams.dsl import stateless
+from streams.dsl.async_values import AsyncSettings, is_async, map_values_async
 from streams.dsl.branches import Predicate, Split, branch
 from streams.dsl.expression_calls import OF_BOTH, OF_VALUE, KeyValueFunction, condition_of_both
 from streams.dsl.expression_parts import BY_EXPRESSION
@@ -22,6 +23,7 @@ from streams.stores import StoreBuilder
 
 ValueFunction = Callable[[Any], Any]
 
+_DEFAULT_SETTINGS = AsyncSettings()
 _OF_BOTH = "a function of key and value"
 _OF_VALUE = "a function of the value"
 
@@ -80,12 +82,21 @@ class StreamSteps:
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
+        asynchronous: AsyncSettings = _DEFAULT_SETTINGS,
     ) -> Self:
         """Replace the value by what `mapper(value)`, or an expression, gives.
 
         An expression for several fields is `struct(name=expression, …)`.
+
+        The mapper may be an `async` function, for work that is mostly waiting. It then runs for
+        many records at a time, as `asynchronous` says; results come in input order. See
+        `AsyncProcessor`. Such a step comes directly after a stream of topics or a repartition that
+        feeds nothing else; another place raises `TopologyError`.
         """
         serde = value_serde or self.graph.value_serde
+        if is_async(mapper):
+            operation = map_values_async(mapper, asynchronous, self.step, name)
+            return self.next(operation, name, value_serde=serde)
         return self.link("map_values", stateless.MapValuesPart, mapper, OF_VALUE, name, None, serde)
 
     def flat_map(

@@ -12,6 +12,7 @@ from streams.dsl.graph import Graph, call
 from streams.dsl.grouped import add_stateful
 from streams.dsl.grouped_stream import GroupedStream
 from streams.dsl.grouped_table import GroupedTable
+from streams.dsl.ready_steps import ReadySteps
 from streams.dsl.stateless import SelectKeyPart, Stateless
 from streams.dsl.stream_join_steps import StreamJoins
 from streams.dsl.suppress import Suppress, close_delay_ms
@@ -23,7 +24,7 @@ from streams.errors import TopologyError
 from streams.serdes import Serde
 
 
-class Stream(StreamJoins):
+class Stream(StreamJoins, ReadySteps):
     """An unbounded sequence of records; `StreamsBuilder.stream` makes the first one.
 
     Every method adds a step and returns what comes of it; the stream itself stays as it is, and may

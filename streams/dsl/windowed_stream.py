@@ -9,13 +9,16 @@ from typing import Any, Generic, TypeVar
 
 from streams import serdes
 from streams.dsl.aggregates import AggregateFunctions, counting, reducing
+from streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
 from streams.dsl.emit import Emit
+from streams.dsl.expressions import Expression
 from streams.dsl.graph import Graph, Step, call
 from streams.dsl.grouped import Grouped
 from streams.dsl.session_windows import SessionAggregator, SessionValues
 from streams.dsl.sliding_windows import SlidingWindowAggregator
 from streams.dsl.table_values import TableValues
 from streams.dsl.time_windows import TimeWindowAggregator, WindowValues
+from streams.dsl.top_n import TopN
 from streams.dsl.window_aggregates import AggregateWindows, WindowedAggregate, Windows
 from streams.dsl.window_time import times_store
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
@@ -137,24 +140,61 @@ class WindowedStream(Generic[T]):
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
-        adder: Callable[[Any, Any, Any], Any],
+        initializer: Callable[[], Any] | None = None,
+        adder: Callable[[Any, Any, Any], Any] | None = None,
         *,
         merger: Callable[[Any, Any, Any], Any] | None = None,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
+        **fields: Aggregation,
     ) -> T:
         """Return the table of `adder(key, value, aggregate)` per key and window.
 
         The first aggregate is what `initializer()` returns. Sessions need `merger(key, a, b)`,
         which makes one aggregate of those of two sessions that a record connects. The adder and the
         merger may change an aggregate and return it.
+
+        Instead of functions, `fields` are aggregations of `streams.agg`, for sessions as well; see
+        `GroupedStream.aggregate`.
         """
+        if fields:
+            given = {"initializer": initializer, "adder": adder, "merger": merger}
+            found = field_aggregates(fields, name, **given)
+            return self._derived("aggregate", found, name, value_serde)
         call(initializer, "aggregate", "a function without arguments to begin with", name)
         call(adder, "aggregate", "a function of key, value and aggregate", name)
         check_merger(self._windows, merger, name)
+        assert initializer is not None
+        assert adder is not None
         functions = AggregateFunctions(initializer, adder, None, merger)
         return self._aggregate("aggregate", functions, name, value_serde or self._graph.value_serde)
+
+    def top_n(
+        self,
+        n: int,
+        *,
+        by: Callable[[Any, Any], Any] | Expression,
+        name: str | None = None,
+        ascending: bool = False,
+        value_serde: Serde[Any] | None = None,
+    ) -> T:
+        """Return the table of the `n` values per key and window for which `by` is largest.
+
+        See `GroupedStream.top_n`.
+        """
+        top = TopN(n, by, ascending, self._grouped.value_serde, name)
+        return self._derived("top_n", top, name, value_serde)
+
+    def _derived(
+        self,
+        verb: str,
+        aggregate: DerivedAggregate,
+        name: str | None,
+        value_serde: Serde[Any] | None,
+    ) -> T:
+        """Return the table of what an aggregate gives, which is not what is in its store."""
+        table: Any = self._aggregate(verb, aggregate.functions, name, aggregate.serde)
+        return table.map_values(aggregate.result, value_serde=value_serde)  # type: ignore[no-any-return]
 
     def _aggregate(
         self,

@@ -295,7 +295,6 @@ class RunningSource:
         columns.given = part
         return columns
 
-
     def _values(self, values: Column) -> Column:
         if self._lazily is not None:
             return self._lazily(values)

@@ -10,9 +10,9 @@ from streams import Expression, coalesce, col, key, lit, struct, timestamp, valu
 
 Strategy = st.SearchStrategy[Any]
 
-TEXT = st.text(st.sampled_from("aBz ß\u0130é\u1e9e\u2003\x1c\n\"\\\U0001f600'0"), max_size=5) | st.text(
-    max_size=5
-)
+TEXT = st.text(
+    st.sampled_from("aBz ß\u0130é\u1e9e\u2003\x1c\n\"\\\U0001f600'0"), max_size=5
+) | st.text(max_size=5)
 SMALL = st.integers(-3, 3)
 INT = SMALL | st.integers(-(2**63), 2**63 - 1) | st.sampled_from([2**53, 2**53 + 1, -(2**63)])
 HUGE = st.integers(-(2**70), 2**70)

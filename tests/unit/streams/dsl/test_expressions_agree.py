@@ -83,7 +83,9 @@ def test_columns_of_dicts_become_the_same_json(
         except StreamsError as error:
             return str(error)
 
-    items = by_row(row_function(expression), [r for r, each in zip(rows, kept, strict=True) if each])
+    items = by_row(
+        row_function(expression), [r for r, each in zip(rows, kept, strict=True) if each]
+    )
     assert items is not None
     serialize = serdes.json.serialize
     assert write(lambda: found.converted(serialize)) == write(lambda: list(map(serialize, items)))

@@ -1,0 +1,116 @@
+"""Steps with state that are ready to use: `deduplicate`, `distinct` and `lag`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+from streams import serdes
+from streams.dsl.expression_calls import KeyValueFunction, function_of_both
+from streams.dsl.expressions import Expression
+from streams.dsl.graph import Operation
+from streams.dsl.repeats import Deduplicator, DistinctFilter, Lagger, StatefulStep, identities, lags
+from streams.dsl.stream_steps import StreamSteps
+from streams.dsl.window_time import times_store
+from streams.errors import TopologyError
+from streams.serdes import Serde
+from streams.stores import StoreBuilder, key_value, window
+
+By = KeyValueFunction | Expression
+
+
+class ReadySteps(StreamSteps):
+    """The ready steps of a stream. Records without a key are dropped, and counted.
+
+    `name` is that of the step, of its store and of its state topic. If the key was changed
+    upstream, a repartition topic `<name>-by-key-repartition` comes first.
+    """
+
+    def deduplicate(self, *, within_ms: int, name: str | None = None, by: By | None = None) -> Self:
+        """Drop records that repeat one that was passed on less than `within_ms` before or after.
+
+        A record repeats another if it has the same key and, with `by`, the same result of the
+        function of key and value, or of the column expression; `None` is a result like others.
+        Times are those of the records. The first record that comes is passed on, and begins the
+        time; those that are dropped do not prolong it. A record that is `within_ms` or more behind
+        the largest time so far is dropped and counted as "expired", as what came before it may be
+        forgotten. The state keeps one entry per record that was passed on, for twice the time.
+        """
+        if type(within_ms) is not int or within_ms < 1:
+            raise TopologyError(
+                f"deduplicate has within_ms={within_ms!r}: give a whole number of milliseconds, 1 "
+                "or more"
+            )
+
+        def operation(store: str, key_serde: Serde[Any]) -> Operation:
+            seen = window(
+                store,
+                identities(key_serde),
+                serdes.bytes,
+                retention_ms=2 * within_ms + 1,
+                window_size_ms=within_ms,
+            )
+            make = partial(Deduplicator, store, within_ms, self._identity(by, "deduplicate", name))
+            return StatefulStep("deduplicate", (seen, times_store(store)), make)
+
+        return self._stateful("deduplicate", name, operation)
+
+    def distinct(self, *, name: str | None = None, by: By | None = None) -> Self:
+        """Drop records that repeat any earlier one; see `deduplicate` for what that means.
+
+        This is SELECT DISTINCT: the first record that comes counts, whatever its time. The state
+        keeps one entry for each different record, forever; if repeats come within a known time,
+        use `deduplicate`.
+        """
+
+        def operation(store: str, key_serde: Serde[Any]) -> Operation:
+            seen = key_value(store, identities(key_serde), serdes.bytes)
+            make = partial(DistinctFilter, store, self._identity(by, "distinct", name))
+            return StatefulStep("distinct", (seen,), make)
+
+        return self._stateful("distinct", name, operation)
+
+    def lag(
+        self, n: int = 1, *, name: str | None = None, value_serde: Serde[Any] | None = None
+    ) -> Self:
+        """Replace each value by `{"current": value, "previous": …}`.
+
+        The previous value is the one `n` records before with the same key, in the order in which
+        the records come, or `None` for the first `n`. Values of `None` count. As in LAG of SQL,
+        with the order of the stream. The state keeps the last `n` values of each key, forever;
+        they are written as the stream's values are. `value_serde` writes the results; by default,
+        that is the builder's.
+        """
+        if type(n) is not int or n < 1:
+            raise TopologyError(f"lag goes back by 1 record or more, not {n!r}")
+        values = lags(self.step.value_serde)
+
+        def operation(store: str, key_serde: Serde[Any]) -> Operation:
+            last: StoreBuilder[Any, Any] = key_value(store, key_serde, values)
+            return StatefulStep("lag", (last,), partial(Lagger, store, n))
+
+        return self._stateful("lag", name, operation, value_serde or self.graph.value_serde)
+
+    @staticmethod
+    def _identity(by: By | None, verb: str, name: str | None) -> KeyValueFunction:
+        return _nothing if by is None else function_of_both(by, verb, name)
+
+    def _stateful(
+        self,
+        verb: str,
+        name: str | None,
+        operation: Callable[[str, Serde[Any]], Operation],
+        value_serde: Serde[Any] | None = None,
+    ) -> Self:
+        graph = self.graph
+        name = graph.required_name(verb, name, self.step, "its store")
+        parent = self.keyed(None if name is None else f"{name}-by-key")
+        store = name or graph.generated_name(verb, parent)
+        return self.next(
+            operation(store, parent.key_serde), store, parents=[parent], value_serde=value_serde
+        )
+
+
+def _nothing(key: Any, value: Any) -> None:
+    return None

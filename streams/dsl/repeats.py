@@ -1,0 +1,174 @@
+"""Processors that compare a record with those before it: repeats, and the values before."""
+
+from __future__ import annotations
+
+import json
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streams.dsl.graph import Compiling, Operation, Step
+from streams.dsl.window_time import WindowTime, times_store_name
+from streams.engine.nodes import NamedPart
+from streams.errors import SerializationError
+from streams.processor import Processor, ProcessorContext
+from streams.record import Record
+from streams.serdes import Serde
+from streams.stores import KeyValueStore, StoreBuilder, WindowStore
+
+EXPIRED = "expired"
+NULL_KEY = "null key"
+_LENGTH = struct.Struct(">I")
+
+Identity = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulStep(Operation):
+    """Runs a processor of the DSL's own with its stores."""
+
+    method: str
+    used: tuple[StoreBuilder[Any, Any], ...]
+    make: Callable[[], Processor]
+
+    @property
+    def verb(self) -> str:
+        return self.method
+
+    def stores(self) -> tuple[str, ...]:
+        """Return the names of the stores."""
+        return tuple(store.name for store in self.used)
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the stores and the processor."""
+        for store in self.used:
+            compiler.add_store(store)
+        compiler.builder.add_processor(
+            step.name, self.make, compiler.parents(step), stores=self.stores()
+        )
+        compiler.produces(step, step.name)
+
+
+class Identifier(NamedPart):
+    """Finds what a record is recognised by: its key, and the result of a function."""
+
+    def __init__(self, name: str, function: Identity) -> None:
+        self.name = name
+        self._function = function
+
+    def of(self, record: Record) -> tuple[Any, Any]:
+        """Return the key and the result."""
+        return record.key, self._function(record.key, record.value)
+
+
+class Deduplicator(Processor):
+    """Drops records that repeat one within a time."""
+
+    def __init__(self, store: str, within_ms: int, identity: Identity) -> None:
+        self._name = store
+        self._within_ms = within_ms
+        self._identifier = Identifier(store, identity)
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store: WindowStore[Any, bytes] = context.get_state_store(self._name, WindowStore)
+        self._time = WindowTime(context.get_state_store(times_store_name(self._name)))
+
+    def process(self, record: Record) -> None:
+        if record.key is None:
+            self.context.drop(NULL_KEY)
+            return
+        timestamp, within_ms = record.timestamp, self._within_ms
+        if timestamp <= self._time.see(timestamp) - within_ms:
+            self.context.drop(EXPIRED)
+            return
+        identity = self._identifier.of(record)
+        first = max(0, timestamp - within_ms + 1)
+        with self._store.fetch(identity, first, timestamp + within_ms - 1) as found:
+            is_repeated = next(found, None) is not None
+        if not is_repeated:
+            self._store.put(identity, b"", timestamp)
+            self.context.forward(record)
+
+
+class DistinctFilter(Processor):
+    """Drops records that repeat any earlier one."""
+
+    def __init__(self, store: str, identity: Identity) -> None:
+        self._name = store
+        self._identifier = Identifier(store, identity)
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store: KeyValueStore[Any, bytes] = context.get_state_store(self._name, KeyValueStore)
+
+    def process(self, record: Record) -> None:
+        if record.key is None:
+            self.context.drop(NULL_KEY)
+        elif self._store.put_if_absent(self._identifier.of(record), b"") is None:
+            self.context.forward(record)
+
+
+class Lagger(Processor):
+    """Forwards each value with the one `n` records before."""
+
+    def __init__(self, store: str, n: int) -> None:
+        self._name = store
+        self._n = n
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store: KeyValueStore[Any, list[Any]] = context.get_state_store(
+            self._name, KeyValueStore
+        )
+
+    def process(self, record: Record) -> None:
+        key, value = record.key, record.value
+        if key is None:
+            self.context.drop(NULL_KEY)
+            return
+        values = self._store.get(key) or []
+        previous = values.pop(0) if len(values) == self._n else None
+        self._store.put(key, [*values, value])
+        self.context.forward(record.with_value({"current": value, "previous": previous}))
+
+
+def identities(key_serde: Serde[Any]) -> Serde[tuple[Any, Any]]:
+    """Return the serde of a key and the result of a function, which JSON can hold."""
+    write_key, read_key = key_serde.serialize, key_serde.deserialize
+
+    def write(identity: tuple[Any, Any]) -> bytes:
+        key, result = identity
+        data = write_key(key)
+        try:
+            text = json.dumps(result, sort_keys=True, separators=(",", ":"))
+        except (TypeError, ValueError, RecursionError):
+            raise SerializationError(
+                f"by gives a {type(result).__name__}, which cannot be compared: return what JSON "
+                "can hold"
+            ) from None
+        return _LENGTH.pack(len(data)) + data + text.encode()
+
+    def read(data: bytes) -> tuple[Any, Any]:
+        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        return read_key(data[_LENGTH.size : end]), json.loads(data[end:])
+
+    return Serde(f"{key_serde.name} and more", write, read)
+
+
+def lags(value_serde: Serde[Any]) -> Serde[list[Any]]:
+    """Return the serde of a list of values that another serde writes."""
+    write_value, read_value = value_serde.serialize, value_serde.deserialize
+
+    def write(values: list[Any]) -> bytes:
+        written = [
+            None if each is None else b64encode(write_value(each)).decode() for each in values
+        ]
+        return json.dumps(written, separators=(",", ":")).encode()
+
+    def read(data: bytes) -> list[Any]:
+        return [None if e is None else read_value(b64decode(e)) for e in json.loads(data)]
+
+    return Serde(f"list of {value_serde.name}", write, read)

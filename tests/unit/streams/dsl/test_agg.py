@@ -1,0 +1,264 @@
+"""Aggregations of column expressions, with and without windows; top_n."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams import (
+    Emit,
+    StreamsBuilder,
+    StreamsError,
+    TopologyError,
+    TopologyTestDriver,
+    agg,
+    col,
+    serdes,
+    timestamp,
+    value,
+    windows,
+)
+from streams.dsl.aggregations import STATES
+from streams.dsl.distinct_count import EXACT, DistinctCount
+from tests.unit.streams.dsl.running import outputs
+
+FIELDS = {
+    "n": agg.count(),
+    "known": agg.count(col("d")),
+    "total": agg.sum(col("d")),
+    "mean": agg.avg(col("d")),
+    "least": agg.min(col("d")),
+    "most": agg.max(col("d")),
+    "first": agg.first(col("d")),
+    "last": agg.last(col("d")),
+    "kinds": agg.approx_distinct(col("d")),
+}
+NAN = float("nan")
+
+
+def builder() -> StreamsBuilder:
+    return StreamsBuilder(key_serde=serdes.string, value_serde=serdes.json)
+
+
+def results(built: StreamsBuilder, values: list[Any], key_serde: Any = serdes.string) -> list[Any]:
+    with TopologyTestDriver(built) as driver:
+        topic = driver.create_input_topic("in", serdes.string, serdes.json)
+        for time, each in values:
+            topic.pipe_input("k", each, timestamp=time)
+        return [found for _, found, _ in outputs(driver, "out", key_serde, serdes.json)]
+
+
+def test_each_aggregation() -> None:
+    built = builder()
+    built.stream("in").group_by_key().aggregate(**FIELDS, name="A").to_stream().to("out")
+    found = results(built, [(0, {"d": None}), (1, {"d": 3}), (2, {"d": 1.5}), (3, {"d": 3})])
+    nothing = dict.fromkeys(("total", "mean", "least", "most", "first", "last"))
+    assert found[0] == {"n": 1, "known": 0, **nothing, "kinds": 0}
+    assert found[-1] == {
+        "n": 4,
+        "known": 3,
+        "total": 7.5,
+        "mean": 2.5,
+        "least": 1.5,
+        "most": 3,
+        "first": 3,
+        "last": 3,
+        "kinds": 2,
+    }
+
+
+def test_sums_of_integers_are_exact() -> None:
+    built = builder()
+    grouped = built.stream("in").group_by_key()
+    grouped.aggregate(total=agg.sum(col("d")), name="A").to_stream().to("out")
+    assert results(built, [(0, {"d": 2**63}), (1, {"d": 1})])[-1] == {"total": 2**63 + 1}
+
+
+def test_windows_have_aggregations_too() -> None:
+    built = builder()
+    windowed = (
+        built.stream("in")
+        .group_by_key()
+        .windowed_by(windows.tumbling(10, grace_ms=0), emit=Emit.ON_WINDOW_CLOSE)
+    )
+    table = windowed.aggregate(mean=agg.avg(col("d")), n=agg.count(), name="A")
+    table.to_stream().to("out")
+    key_serde = serdes.time_windowed(serdes.string, size_ms=10)
+    values = [(0, {"d": 1}), (5, {"d": 2}), (10, {"d": 7}), (20, {"d": 1})]
+    assert results(built, values, key_serde) == [{"mean": 1.5, "n": 2}, {"mean": 7.0, "n": 1}]
+
+
+def test_sessions_merge_aggregations() -> None:
+    built = builder()
+    sessions = built.stream("in").group_by_key().windowed_by(windows.session(10, grace_ms=99))
+    sessions.aggregate(**FIELDS, name="A").to_stream().to("out")
+    values = [(0, {"d": 1}), (20, {"d": 5.5}), (10, {"d": None})]
+    found = results(built, values, serdes.session_windowed(serdes.string))
+    assert found[-1] == {
+        "n": 3,
+        "known": 2,
+        "total": 6.5,
+        "mean": 3.25,
+        "least": 1,
+        "most": 5.5,
+        "first": 1,
+        "last": 5.5,
+        "kinds": 2,
+    }
+
+
+def test_values_of_any_shape_can_be_first_and_last() -> None:
+    built = builder()
+    grouped = built.stream("in").group_by_key()
+    grouped.aggregate(a=agg.first(value()), b=agg.last(value()), name="A").to_stream().to("out")
+    one, two = {"bytes": "x", "d": [1, {"e": None}]}, {"bytes": "eA=="}
+    assert results(built, [(0, one), (0, two)])[-1] == {"a": one, "b": two}
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "values", "message"),
+    [
+        (agg.sum(col("d")), ["x"], r'x=agg.sum\(col\("d"\)\): this takes numbers, not a str'),
+        (agg.sum(col("d")), [True], "this takes numbers, not a bool"),
+        (agg.max(col("d")), [1, "x"], "no order between an int and a str"),
+        (agg.min(col("d")), [[1]], "have an order, not a list"),
+        (agg.sum(col("d") / 0), [1], "division by zero"),
+        (agg.sum(col("d.e")), [1], "is an int, not a dict"),
+        (agg.sum(col("d")), [2**2000, 0.5], "too large for a float"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(aggregation: Any, values: list[Any], message: str) -> None:
+    built = builder()
+    grouped = built.stream("in").group_by_key()
+    grouped.aggregate(x=aggregation, name="Delays").to_stream().to("out")
+    with pytest.raises(StreamsError, match=f'aggregate "Delays", x=.*{message[-20:]}') as raised:
+        results(built, [(0, {"d": each}) for each in values])
+    raised.match(message)
+
+
+def test_bad_calls_are_refused() -> None:
+    grouped = builder().stream("in").group_by_key()
+    with pytest.raises(TopologyError, match=r'aggregate "A" has n=7: give an aggregation of agg'):
+        grouped.aggregate(n=7, name="A")  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="has initializer and n=…: give either"):
+        grouped.aggregate(list, n=agg.count(), name="A")
+    with pytest.raises(TopologyError, match="there is no timestamp here"):
+        grouped.aggregate(n=agg.max(timestamp()), name="A")
+    sessions = grouped.windowed_by(windows.session(1, grace_ms=0))
+    with pytest.raises(TopologyError, match="has merger and n=…: give either"):
+        sessions.aggregate(merger=lambda key, a, b: a, n=agg.count(), name="A")
+
+
+STATE = st.none() | st.integers() | st.floats() | st.text() | st.binary()
+
+
+@given(st.lists(STATE | st.lists(STATE, max_size=2), max_size=4))
+def test_states_come_back_exactly(states: list[Any]) -> None:
+    assert repr(STATES.deserialize(STATES.serialize(states))) == repr(states)
+
+
+@given(st.lists(st.integers(-5, 5) | st.floats(-2, 2), max_size=8), st.integers(0, 8))
+def test_merged_states_give_what_all_values_give(values: list[Any], cut: int) -> None:
+    for each in (agg.count, agg.min, agg.max, agg.first, agg.last, agg.approx_distinct):
+        kind = each(col("d")).kind
+        states: list[Any] = [None, None, None]
+        for index, item in enumerate(values):
+            states[2] = kind.add(states[2], item)
+            side = int(index >= cut)
+            states[side] = kind.add(states[side], item)
+        if states[0] is None or states[1] is None:
+            continue
+        assert kind.result(kind.merge(states[0], states[1])) == kind.result(states[2])
+
+
+def test_nan_is_an_extreme_only_alone() -> None:
+    kind = agg.max(col("d")).kind
+    assert kind.add(kind.add(None, NAN), 1.0) == 1.0
+    assert kind.add(kind.add(None, 1.0), NAN) == 1.0
+
+
+# approx_distinct
+
+
+@pytest.mark.parametrize("count", [1, EXACT])
+def test_few_values_are_counted_exactly(count: int) -> None:
+    sketch = DistinctCount()
+    for number in [*range(count), *range(count)]:
+        sketch.add(number)
+    assert sketch.estimate() == count
+
+
+@pytest.mark.parametrize("count", [EXACT + 1, 2_000, 11_000, 40_000])
+def test_many_values_are_counted_within_four_standard_errors(count: int) -> None:
+    sketch, half, other = DistinctCount(), DistinctCount(), DistinctCount()
+    for number in range(count):
+        sketch.add(f"plane {number}")
+        (half if number % 2 else other).add(f"plane {number}")
+    assert abs(sketch.estimate() / count - 1) < 4 * 0.01625
+    half.merge(other)
+    assert half.state == sketch.state
+
+
+def test_the_state_does_not_depend_on_the_order() -> None:
+    numbers = list(range(1_000))
+    states = set()
+    for seed in range(3):
+        random.Random(seed).shuffle(numbers)
+        sketch = DistinctCount()
+        for number in numbers:
+            sketch.add(number)
+        states.add(sketch.state)
+    assert len(states) == 1
+
+
+def test_what_is_the_same_value() -> None:
+    sketch = DistinctCount()
+    for each in (1, 1.0, True, "1", b"1", 0.0, -0.0, NAN, [1], {"a": 1, "b": 2}, {"b": 2, "a": 1}):
+        sketch.add(each)
+    assert sketch.estimate() == 8
+    with pytest.raises(StreamsError, match="not a set"):
+        sketch.add({1})
+
+
+# top_n
+
+
+def test_top_n_keeps_the_largest_and_the_first_of_equals() -> None:
+    built = builder()
+    grouped = built.stream("in").group_by_key()
+    grouped.top_n(2, by=col("d"), name="Top").to_stream().to("out")
+    values = [("a", 1), ("b", 3), ("c", None), ("d", 3), ("e", 7)]
+    found = results(built, [(0, {"id": name, "d": d}) for name, d in values])
+    assert [[each["id"] for each in top] for top in found] == [
+        ["a"],
+        ["b", "a"],
+        ["b", "a"],
+        ["b", "d"],
+        ["e", "b"],
+    ]
+
+
+def test_top_n_of_sessions_ascending_by_a_function() -> None:
+    built = builder()
+    sessions = built.stream("in").group_by_key().windowed_by(windows.session(10, grace_ms=99))
+    table = sessions.top_n(2, by=lambda key, value: value["d"], ascending=True, name="Top")
+    table.to_stream().to("out")
+    values = [(0, {"d": 4}), (20, {"d": 2}), (10, {"d": 3})]
+    found = results(built, values, serdes.session_windowed(serdes.string))
+    assert found[-1] == [{"d": 2}, {"d": 3}]
+
+
+def test_top_n_refuses() -> None:
+    built = builder()
+    grouped = built.stream("in").group_by_key()
+    with pytest.raises(TopologyError, match='top_n "T" keeps 1 value or more, not 0'):
+        grouped.top_n(0, by=col("d"), name="T")
+    grouped.top_n(2, by=col("d"), name="T").to_stream().to("out")
+    with pytest.raises(StreamsError, match='top_n "T": by gives numbers or strings, not a list'):
+        results(built, [(0, {"d": [1]})])
+    with pytest.raises(StreamsError, match='top_n "T": by gives int and str, which have no order'):
+        results(built, [(0, {"d": 1}), (0, {"d": "x"})])
