@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
 from admin.daemons import Daemon, command_path, session_members
@@ -86,11 +84,9 @@ class Engine:
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write records to the source topic, and wait until Kafka has them."""
-        if self._writer is None:
-            # Kept: a new idempotent producer takes half a second to get its id.
-            self._writer = BulkWriter(self.config, self.config.source_topic)
-        self._writer.write(rows)
-        self._writer.flush(timeout_s=30)
+        writer = self._source_writer()
+        writer.write(rows)
+        writer.flush(timeout_s=30)
 
     def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Return the committed records of a topic, partition by partition."""
@@ -100,10 +96,9 @@ class Engine:
 
     def write_at(self, rows: Iterable[tuple[bytes, bytes, int]]) -> None:
         """Write records with timestamps to the source topic, and wait until Kafka has them."""
-        producer = Producer({"bootstrap.servers": self.config.bootstrap_servers})
-        for key, value, timestamp in rows:
-            producer.produce(self.config.source_topic, value, key, timestamp=timestamp)
-        assert producer.flush(30) == 0
+        writer = self._source_writer()
+        writer.write_at(rows)
+        writer.flush(timeout_s=30)
 
     def read_with_times(self, topic: str) -> list[tuple[bytes | None, bytes | None, int]]:
         """Return the committed records of a topic as `read` does, with their timestamps."""
@@ -158,6 +153,12 @@ class Engine:
         for daemon in self._daemons:
             daemon.wait(END_TIMEOUT_S)
             daemon.end()
+
+    def _source_writer(self) -> BulkWriter:
+        if self._writer is None:
+            # Kept: a new idempotent producer takes half a second to get its id.
+            self._writer = BulkWriter(self.config, self.config.source_topic)
+        return self._writer
 
     def _start(
         self, command: str, arguments: list[str], environment: Mapping[str, str] | None

@@ -1,4 +1,4 @@
-"""Feeds the flights to the running pipeline, and watches the results come out."""
+"""Feeds records to the running pipeline, and watches the results come out."""
 
 from __future__ import annotations
 
@@ -22,32 +22,51 @@ _POLL_S = 0.05
 _PAUSE_S = 0.01
 
 
+class PacedLoader:
+    """Loads the source topic over `LOAD_S` seconds."""
+
+    def __init__(self, config: Config, records: Sequence[tuple[bytes, bytes]]) -> None:
+        self._records = records
+        self._writer = BulkWriter(config, config.source_topic)
+        self._loaded = 0
+
+    def load(self, elapsed_s: float) -> int:
+        """Write the records that are due by now; return how many there are so far."""
+        total = len(self._records)
+        if self._loaded < total:
+            due = min(int(total * elapsed_s / LOAD_S), total)
+            self._writer.write(self._records[self._loaded : due])
+            self._loaded = due
+            if due == total:
+                self._writer.flush(_FLUSH_TIMEOUT_S)
+        return self._loaded
+
+
 class Flow:
-    """Loads the source topic at a bounded pace and follows the sink topic at the same time."""
+    """Has records loaded, and follows the results at the same time."""
 
     def __init__(
         self,
-        config: Config,
-        records: Sequence[tuple[bytes, bytes]],
+        load: Callable[[float], int],
+        to_load: int,
+        follower: SinkFollower,
         to_arrive: int,
         watcher: ClusterWatcher,
         display: Display,
     ) -> None:
-        """Prepare to load `records` and to wait for `to_arrive` results."""
-        self._records = records
+        """Prepare to wait for `to_arrive` results of `to_load` records.
+
+        `load` is called with the seconds since the start, and returns how many records are loaded.
+        """
+        self._load = load
+        self._to_load = to_load
+        self._follower = follower
         self._to_arrive = to_arrive
         self._watcher = watcher
         self._display = display
-        self._writer = BulkWriter(config, config.source_topic)
-        self._follower = SinkFollower(config)
         self._loaded = 0
         self._rate = Rate()
         self._task_rates = TaskRates()
-
-    @property
-    def arrivals_s(self) -> Sequence[Sequence[float]]:
-        """When results arrived, for each partition of the sink topic, by `time.monotonic`."""
-        return list(self._follower.arrivals_s.values())
 
     def run(self, check: Callable[[], None], half_way: Callable[[ClusterStatus], None]) -> bool:
         """Return True once all results have arrived, False if none arrived for a minute.
@@ -59,7 +78,7 @@ class Flow:
         while True:
             check()
             arrived = self._follower.records
-            self._load(time.monotonic() - started_s)
+            self._loaded = self._load(time.monotonic() - started_s)
             self._follower.read(_POLL_S)
             self._watcher.read(0)
             now_s = time.monotonic()
@@ -69,33 +88,18 @@ class Flow:
                 half_way(self._watcher.status())
             if self._follower.records > arrived:
                 moved_s = now_s
-            if self._loaded == len(self._records) and self._follower.records >= self._to_arrive:
+            if self._loaded == self._to_load and self._follower.records >= self._to_arrive:
                 return True
             if now_s - moved_s > _STALL_TIMEOUT_S:
                 return False
             # Results trickle in; without a pause, this loop would use a whole core.
             time.sleep(_PAUSE_S)
 
-    def close(self) -> None:
-        """Disconnect from the brokers."""
-        self._follower.close()
-
-    def _load(self, elapsed_s: float) -> None:
-        """Write the records that are due by now."""
-        total = len(self._records)
-        if self._loaded == total:
-            return
-        due = min(int(total * elapsed_s / LOAD_S), total)
-        self._writer.write(self._records[self._loaded : due])
-        self._loaded = due
-        if due == total:
-            self._writer.flush(_FLUSH_TIMEOUT_S)
-
     def _progress(self, now_s: float) -> Progress:
         status = self._watcher.status()
         return Progress(
             loaded=self._loaded,
-            to_load=len(self._records),
+            to_load=self._to_load,
             arrived=self._follower.records,
             to_arrive=self._to_arrive,
             rate=self._rate.update(now_s, self._follower.records),

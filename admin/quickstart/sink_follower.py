@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from common.config import Config
 from common.errors import UnavailableError
+from common.kafka.clients import Partition
 from common.kafka.data import PartitionReader
 
 _FETCH_RECORDS = 20_000
 
 
 class SinkFollower:
-    """Counts the committed records of the sink topic and notes when they arrived."""
+    """Counts the committed records of topics and notes when they arrived."""
 
-    def __init__(self, config: Config) -> None:
-        """Begin with the first record of the topic, which is still empty."""
+    def __init__(self, config: Config, topics: Mapping[str, int]) -> None:
+        """Begin with the first records of topics; each is given its number of partitions."""
+        partitions = [(topic, number) for topic, size in topics.items() for number in range(size)]
         self.records = 0
-        self.arrivals_s: dict[int, list[float]] = {p: [] for p in range(config.parallelism)}
+        self.arrivals_s: dict[Partition, list[float]] = {place: [] for place in partitions}
         """Times by `time.monotonic`, for each partition, ascending; one for each batch."""
         self._reader = PartitionReader(config, "quickstart")
-        self._reader.assign({(config.sink_topic, p): 0 for p in range(config.parallelism)})
+        self._reader.assign(dict.fromkeys(partitions, 0))
 
     def read(self, wait_s: float) -> None:
         """Count the records that have arrived, waiting up to `wait_s` for them."""
@@ -29,7 +32,7 @@ class SinkFollower:
             raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
         for batch in fetched.batches:
             self.records += len(batch)
-            self.arrivals_s[batch.partition].append(time.monotonic())
+            self.arrivals_s[batch.topic, batch.partition].append(time.monotonic())
 
     def close(self) -> None:
         """Disconnect from the brokers."""

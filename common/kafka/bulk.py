@@ -29,7 +29,11 @@ _FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2
 _READ_GROUP = "bulk"
 
+_NOW = 0
+"""Instead of a timestamp: the client takes the current time."""
+
 Row = tuple[bytes | None, bytes | None]
+TimedRow = tuple[bytes | None, bytes | None, int]
 
 
 class BulkWriter:
@@ -54,10 +58,14 @@ class BulkWriter:
 
     def write(self, rows: Iterable[Row]) -> None:
         """Hand records over; blocks while the send queue is full. Raises as `flush`."""
-        for key, value in rows:
+        self.write_at((key, value, _NOW) for key, value in rows)
+
+    def write_at(self, rows: Iterable[TimedRow]) -> None:
+        """Hand records over with timestamps in ms, 1 or more; blocks and raises as `write`."""
+        for key, value, timestamp in rows:
             while True:
                 try:
-                    self._producer.produce(self._topic, value, key)
+                    self._producer.produce(self._topic, value, key, timestamp=timestamp)
                     break
                 except BufferError:
                     self._producer.poll(0.01)

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from admin.quickstart import local_run
 from admin.quickstart import run as quickstart
-from admin.quickstart.run import Options
+from admin.quickstart.local_job import LocalJob
+from admin.quickstart.run import Arrivals, Options
 from admin.signals import Interrupted, Signals
 from common.errors import PipelineError
 
@@ -83,20 +85,20 @@ class FakeDisplay:
 def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Steps]:
     steps = Steps()
 
-    def flow(*_: object) -> tuple[None, list[list[float]]]:
+    def flow(*_: object) -> Arrivals:
         steps.at("records flow")
-        return None, []
+        return Arrivals(None, [])
 
     def judge(*_: object) -> SimpleNamespace:
         steps.at("results are read")
         return SimpleNamespace(is_right=True)
 
-    cluster = SimpleNamespace(daemons=[FakeDaemon(steps)])
+    job = LocalJob(None, None, FakeDaemon(steps), [])  # type: ignore[arg-type]
     monkeypatch.setattr(FakeBroker, "steps", steps, raising=False)
-    monkeypatch.setattr(quickstart, "LocalCluster", FakeBroker)
+    monkeypatch.setattr(local_run, "LocalCluster", FakeBroker)
     monkeypatch.setattr(quickstart, "fetch_flights", lambda: tmp_path / "archive")
     monkeypatch.setattr(quickstart, "read_flights", lambda _archive: None)
-    monkeypatch.setattr(quickstart, "_prepare", lambda *_: cluster)
+    monkeypatch.setattr(quickstart, "_prepare", lambda *_: job)
     monkeypatch.setattr(quickstart, "_flow", flow)
     monkeypatch.setattr(quickstart, "_judge", judge)
     monkeypatch.setattr(quickstart, "report", lambda *_: "")
