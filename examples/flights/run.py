@@ -105,12 +105,13 @@ def _run(
         lambda: _follow(options, display, job, len(entries["flights"]), to_arrive),
     )
     display.event("reading all results back, read_committed")
+    found = delays_of(_read(job.config, "delays"))
     comparisons = [
-        compare("delays", delays_of(_read(job.config, "delays")), delays),
+        compare("delays", found, delays),
         compare("enriched flights", enriched_of(_read(job.config, "enriched_flights")), enriched),
         none_of("late flights", _read(job.config, "late_flights")),
     ]
-    display.text(report(comparisons, lost, problems))
+    display.text(report(found, comparisons, lost, problems))
     return not problems and not any(comparison.problems for comparison in comparisons)
 
 

@@ -16,6 +16,8 @@ _START_BYTES = 8
 Row = tuple[bytes | None, bytes | None, int]
 """Key, value and timestamp of a record of a topic."""
 Result = tuple[tuple[object, ...], tuple[object, ...]]
+HourlyDelays = tuple[tuple[str, int], tuple[int, int, int]]
+"""Airline and start of the hour in ms; flights, flights that arrived, sum of their delays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,12 @@ class Comparison:
     problems: tuple[str, ...]
 
 
-def delays_of(rows: Iterable[Row]) -> list[Result]:
+def delays_of(rows: Iterable[Row]) -> list[HourlyDelays]:
     """Return the results of topic `delays` in the form of `answers.delays`.
 
     A windowed key is the key, then the start of the window in ms as a 64-bit number.
     """
-    results: list[Result] = []
+    results: list[HourlyDelays] = []
     for key, value, _ in rows:
         assert key is not None
         assert value is not None

@@ -16,10 +16,12 @@ from tests.docs.story import Story
 
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "README.md"
+COMPARISON = ROOT / "docs" / "explanation" / "kafka_streams.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MOST_README_LINES = 150
 MOST_EXCUSES = 20
 
+KAFKA_TEST_CLASS = re.compile(r"\b[A-Z]\w+Test\b")
 REFERENCE = re.compile(r'docs/(?P<page>[\w/-]+\.md)(?:, "(?P<heading>[^"]+)")?')
 FOLDERS = ("admin", "benchmarks", "common", "examples", "jobmanager", "streams", "taskmanager")
 OTHER_FILES = ("*.yaml", "*.sh", "deploy/*", "scripts/*", "admin/templates/*", "tests/**/*.py")
@@ -62,6 +64,14 @@ def test_the_index_has_every_page() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_examples_work(page: Path, run_page: Callable[[Path], None]) -> None:
     run_page(page)
+
+
+def test_the_comparison_has_each_test_class_of_kafka_streams_that_tests_of_the_dsl_name() -> None:
+    tests = (ROOT / "tests" / "unit" / "streams" / "dsl").glob("test_*.py")
+    texts = [path.read_text(encoding="utf-8") for path in tests]
+    classes = {each for text in texts for each in KAFKA_TEST_CLASS.findall(text)}
+    assert "KStreamFilterTest" in classes
+    assert classes - set(KAFKA_TEST_CLASS.findall(COMPARISON.read_text(encoding="utf-8"))) == set()
 
 
 def test_few_examples_are_excused() -> None:
