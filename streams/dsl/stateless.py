@@ -313,6 +313,8 @@ def _fields_read_first(parts: Iterable[Part]) -> Fields:
 class Stateless(Operation):
     """A step that treats each record by itself: a link of a chain."""
 
+    keeps_batches = True
+
     method: str
     part: type[Part]
     function: Any
