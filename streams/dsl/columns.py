@@ -46,11 +46,11 @@ class Column(LazyColumn):
         return self._size
 
     def to_pylist(self) -> list[Any]:
-        if self._items is None:
+        items = self._items
+        if items is None:
             assert self._array is not None
-            self._items = self._array.to_pylist()
-        elif not isinstance(self._items, list):
-            self._items = list(self._items)
+            items = self._array.to_pylist()
+        self._items = items if isinstance(items, list) else list(items)
         return self._items
 
     @property

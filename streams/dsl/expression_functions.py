@@ -16,7 +16,7 @@ class Functions(Generic[E]):
 
     They give null for null, except where they say otherwise.
 
-    A function of another type than it takes rejects the record.
+    A value of a type that the function does not take rejects the record.
     """
 
     __slots__ = ()

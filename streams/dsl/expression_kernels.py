@@ -8,13 +8,15 @@ gives exactly what Python does. None of them raises for a record: `None` leaves 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Operand = pa.Array | pa.Scalar
-Kernel = Callable[..., pa.Array | None]
+Operand: TypeAlias = Any
+"""An array or a scalar of Arrow."""
+
+Kernel: TypeAlias = Callable[..., Any]
 
 _INT, _FLOAT, _STRING, _BINARY = pa.int64(), pa.float64(), pa.string(), pa.binary()
 _NUMBERS = (_INT, _FLOAT)

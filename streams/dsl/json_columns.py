@@ -229,5 +229,5 @@ def _may_have_ints(columns: Mapping[str, pa.Array], path: Path, joined: bytes) -
         return False
     if b"\\" in joined:
         return True  # the name of the field may be written in another way
-    name = re.escape(path[-1].encode())
-    return re.search(rb'"%s"[ \t\r]*:[ \t\r]*-?[0-9]+[ \t\r]*[,}]' % name, joined) is not None
+    quoted = re.escape(path[-1].encode())
+    return re.search(rb'"%s"\s*:\s*-?[0-9]+\s*[,}]' % quoted, joined) is not None

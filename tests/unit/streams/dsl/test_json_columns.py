@@ -9,7 +9,15 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from streams import SerializationError, StreamsBuilder, TopologyTestDriver, col, serdes, struct
+from streams import (
+    Record,
+    SerializationError,
+    StreamsBuilder,
+    TopologyTestDriver,
+    col,
+    serdes,
+    struct,
+)
 from streams.dsl import expression_parts, json_columns
 from streams.dsl.json_columns import JsonReader
 
@@ -52,7 +60,7 @@ def test_fields_of_fields_are_read_by_column() -> None:
 
 ODD = {
     "whole numbers among floats": [b'{"a":1.5}', b'{"a":1}'],
-    "whole numbers among floats, with white space": [b'{"a":1.5}', b'{"a": 7 }'],
+    "whole numbers among floats, with white space": [b'{"a":1.5}', b'{"a"\n:\t7\n}'],
     "a name that is written otherwise": [b'{"a":1.5}', b'{"\\u0061":1}'],
     "floats among whole numbers": [b'{"a":1}', b'{"a":1.0}'],
     "an int of more than 64 bits": [b'{"a":9223372036854775808}'],
@@ -180,9 +188,7 @@ def _guess_int(reader: JsonReader, raw: Any, fields: Any) -> bool:
     return True
 
 
-def _record(value: bytes) -> Any:
-    from streams import Record
-
+def _record(value: bytes) -> Record:
     return Record("k", value, 0)
 
 
@@ -197,3 +203,29 @@ def test_one_bad_record_is_found_among_good_ones() -> None:
             topic.pipe_batch([_record(value) for value in values])
         found = driver.create_output_topic("late", serdes.string, serdes.json).read_records()
     assert [record.value for record in found] == [{"delay": 40}]
+
+
+def test_the_branches_of_a_source_get_the_same_values() -> None:
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.json)
+    stream = builder.stream("in")
+    stream.filter(col("delay") > 15).map_values(struct(d=col("delay"))).to("columns")
+    stream.filter(col("late") == True).map_values(col("delay")).to("others")  # noqa: E712
+    stream.filter(lambda key, value: value["delay"] > 15).to("functions")
+    with TopologyTestDriver(builder) as driver:
+        topic = driver.create_input_topic("in", serdes.string, serdes.bytes)
+        values = [
+            b'{"delay":%d,"late":%s}' % (n, b"true" if n > 17 else b"false") for n in range(20)
+        ]
+        topic.pipe_batch([_record(value) for value in values])
+        found = {
+            name: [
+                record.value
+                for record in driver.create_output_topic(
+                    name, serdes.string, serdes.json
+                ).read_records()
+            ]
+            for name in ("columns", "others", "functions")
+        }
+    assert found["columns"] == [{"d": n} for n in range(16, 20)]
+    assert found["others"] == [18, 19]
+    assert found["functions"] == [{"delay": n, "late": n > 17} for n in range(16, 20)]
