@@ -105,7 +105,8 @@ class _Campaign:
             self._records += sum(map(len, case.theirs.outputs.values()))
             self._failed += case.theirs.error is not None
             if case.kind:
-                print(f"{shrink(case, self._compared)}\n\nreplay: {self._command(seed, each)}\n")
+                small = shrink(case, self._compared)
+                print(f"{small}\n\nreplay: {self._command(seed, each)}\n", flush=True)
                 return False
         return True
 
