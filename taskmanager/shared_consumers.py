@@ -82,9 +82,6 @@ class _SharedConsumer:
         """Start giving a task the records of a partition."""
         feed.tasks[task_id] = task
         task.readers[feed.partition] = self.reader
-        if feed.is_at_its_end:
-            for _, _, deliver in _end(feed, [task_id]):
-                deliver()
 
     def leave(self, feed: _Feed, task_id: TaskId) -> None:
         """Stop giving a task a partition's records; close the feed if no other task reads it."""
@@ -131,6 +128,8 @@ class SharedConsumers:
         self._consumers: list[_SharedConsumer] = []
         self._full: dict[tuple[TaskId, Partition], RunningTask] = {}
         """Tasks that get no more of a partition until they have processed the waiting records."""
+        self._at_end: list[tuple[_Feed, TaskId]] = []
+        """Tasks that have come to a feed at its end, which is not reported a second time."""
 
     @property
     def have_room(self) -> bool:
@@ -156,6 +155,10 @@ class SharedConsumers:
     def fetch(self, wait_s: float) -> Iterator[Delivery]:
         """Yield what was fetched, in order for each partition; wait if there is nothing yet."""
         self._rearrange()
+        at_end, self._at_end = self._at_end, []
+        for feed, task_id in at_end:
+            if task_id in feed.tasks:
+                yield from _end(feed, [task_id])
         to_fetch = [consumer for consumer in self._consumers if consumer.has_room]
         for consumer in to_fetch:
             fetched = consumer.reader.fetch(self._most_records, wait_s / len(to_fetch))
@@ -220,7 +223,7 @@ class SharedConsumers:
             elif feed.next < taker.read:
                 taker = other.rewind(taker, feed.read)
             for task_id, task in feed.tasks.items():
-                other.join(taker, task_id, task)
+                self._join(other, taker, task_id, task)
             return
 
     def _attach(self, task_id: TaskId, task: RunningTask, partition: Partition) -> None:
@@ -229,10 +232,18 @@ class SharedConsumers:
         for consumer in self._consumers:
             feed = consumer.feeds.get(partition)
             if feed is not None and feed.read <= offset <= feed.next:
-                consumer.join(feed, task_id, task)
+                self._join(consumer, feed, task_id, task)
                 return
         consumer = self._consumer_without(partition)
-        consumer.join(consumer.open(partition, offset), task_id, task)
+        self._join(consumer, consumer.open(partition, offset), task_id, task)
+
+    def _join(
+        self, consumer: _SharedConsumer, feed: _Feed, task_id: TaskId, task: RunningTask
+    ) -> None:
+        consumer.join(feed, task_id, task)
+        if feed.is_at_its_end:
+            # The caller of `fetch` must know: records of another input may wait for this end.
+            self._at_end.append((feed, task_id))
 
     def _consumer_without(self, partition: Partition) -> _SharedConsumer:
         for consumer in self._consumers:

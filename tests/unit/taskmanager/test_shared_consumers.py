@@ -299,8 +299,25 @@ def test_a_task_that_comes_to_the_end_where_others_wait_learns_of_it(rig: Rig) -
 
     second = rig.task("second", p=4)
 
+    assert rig.fetch() == 1
     assert second.ends == [(P, 6)]
     assert len(rig.readers) == 1
+
+
+def test_a_task_that_is_brought_to_the_end_where_others_wait_learns_of_it_by_a_fetch(
+    rig: Rig,
+) -> None:
+    """Only what comes by a fetch wakes a task: records of another input may wait for this end."""
+    rig.topic.write(P, 4)
+    first = rig.task("first", p=0)
+    rig.fetch_all(first)
+    second = rig.task("second", p=0)
+    rig.fetch()
+    assert second.got[P] == [0, 1, 2, 3]
+    assert (second.ends, rig.in_use) == ([], 2)
+
+    assert rig.fetch() == 1
+    assert (second.ends, rig.in_use) == ([(P, 4)], 1)
 
 
 def test_a_wrong_offset_of_one_task_is_not_that_of_another(rig: Rig) -> None:
