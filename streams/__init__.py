@@ -9,17 +9,8 @@ from streams.builder import TopologyBuilder
 from streams.dsl import agg, windows
 from streams.dsl.async_values import AsyncSettings
 from streams.dsl.emit import Emit
-from streams.dsl.expressions import (
-    Expression,
-    coalesce,
-    col,
-    key,
-    lit,
-    struct,
-    timestamp,
-    value,
-    when,
-)
+from streams.dsl.expression_makers import coalesce, col, key, struct, timestamp, value, when
+from streams.dsl.expressions import Expression, lit
 from streams.dsl.streams_builder import StreamsBuilder
 from streams.dsl.suppress import Suppress
 from streams.engine.node_group import NodeGroup

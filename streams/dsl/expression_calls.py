@@ -10,8 +10,8 @@ from streams.dsl.expressions import Expression, reads_timestamp
 from streams.dsl.graph import call
 from streams.errors import StreamsError, TopologyError
 
-OF_BOTH = "a function of key and value, or a column expression,"
-OF_VALUE = "a function of the value, or a column expression,"
+OF_BOTH = "a function of key and value, or a column expression"
+OF_VALUE = "a function of the value, or a column expression"
 
 KeyValueFunction = Callable[[Any, Any], Any]
 

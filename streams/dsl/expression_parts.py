@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from streams.dsl.chains import Fields, Part
 from streams.dsl.expression_rows import RowFunction, predicate, row_function
 from streams.dsl.expressions import Expression, Field, fields_of
 from streams.dsl.stateless import (
-    Fields,
     FilterNotPart,
     FilterPart,
     MapValuesPart,
-    Part,
     SelectKeyPart,
     selected,
 )
 from streams.errors import StreamsError
-from streams.record import Batch, LazyColumn, Record, items_of
+from streams.record import Batch, Record, items_of
 
 FEWEST_RECORDS = 16
 """For fewer records, the kernels of Arrow are not worth it."""
@@ -34,8 +33,9 @@ class Evaluation:
 
     def __init__(self, step: str, expression: Expression, row: RowFunction) -> None:
         # Arrow takes a while to load and some memory, so only tasks with expressions load it.
-        from streams.dsl import expression_columns
+        from streams.dsl import columns, expression_columns
 
+        self._unsuitable = columns.UnsuitableError
         self._columns = expression_columns
         self._step = step
         self._expression = expression
@@ -50,19 +50,19 @@ class Evaluation:
         except StreamsError as error:
             raise StreamsError(f'step "{self._step}": {error}') from error
 
-    def column(self, batch: Batch) -> LazyColumn | list[Any]:
+    def column(self, batch: Batch) -> Sequence[Any]:
         """Return what the expression is for each record. Raises `StreamsError`."""
         return self._all(batch, self._columns.compute)
 
-    def condition(self, batch: Batch) -> LazyColumn | list[Any]:
+    def condition(self, batch: Batch) -> Sequence[Any]:
         """Return what the expression, a condition, is for each record. Raises `StreamsError`."""
         return self._all(batch, self._columns.compute_condition)
 
-    def _all(self, batch: Batch, compute: Callable[..., Any]) -> Any:
+    def _all(self, batch: Batch, compute: Callable[..., Sequence[Any]]) -> Sequence[Any]:
         if len(batch) >= FEWEST_RECORDS and self._skipped >= self._to_skip:
             try:
                 found = compute(self._expression, self._columns.BatchColumns(batch))
-            except self._columns.UnsuitableError:
+            except self._unsuitable:
                 self._skipped, self._to_skip = 0, min(2 * self._to_skip + 1, _MOST_SKIPPED)
             else:
                 self._to_skip = 0
@@ -75,7 +75,7 @@ class Evaluation:
 class ExpressionPart(Part):
     """A part with an expression in the place of a function."""
 
-    row = staticmethod(row_function)
+    row: Callable[[Expression], RowFunction] = staticmethod(row_function)
 
     def __init__(self, name: str, function: Expression) -> None:
         super().__init__(name, function)

@@ -263,7 +263,7 @@ class Case(Expression):
 
     def when(self, condition: object) -> Then:
         """Add a condition for records for which none of those before is true."""
-        return Then(self.branches, _condition(condition))
+        return Then(self.branches, condition_of(condition))
 
     def otherwise(self, result: object) -> Case:
         """Give the result for records for which no condition is true; it is null without this."""
@@ -296,35 +296,6 @@ class Struct(Expression):
         return f"struct({', '.join(f'{name}={field!r}' for name, field in self.fields)})"
 
 
-def col(name: str) -> Expression:
-    """Return a field of a value that is a dict; `col("plane.model")` is a field of a field.
-
-    It is null if the value does not have the field, or is null. For names with dots in them, use
-    `value()["a.b"]`.
-    """
-    if not isinstance(name, str) or not all(name.split(".")):
-        raise InvalidArgumentError(f'col takes the name of a field, as "a" or "a.b", not {name!r}')
-    found: Expression = Value()
-    for part in name.split("."):
-        found = Field(found, part)
-    return found
-
-
-def key() -> Expression:
-    """Return the key of the record."""
-    return Key()
-
-
-def value() -> Expression:
-    """Return the value of the record."""
-    return Value()
-
-
-def timestamp() -> Expression:
-    """Return the timestamp of the record, in ms since the epoch. Tables do not have it."""
-    return Timestamp()
-
-
 def lit(constant: bool | int | float | str | bytes | None) -> Expression:
     """Return an expression that is the same for all records."""
     if constant is not None and type(constant) not in _SCALARS:
@@ -335,32 +306,16 @@ def lit(constant: bool | int | float | str | bytes | None) -> Expression:
     return Literal(constant)
 
 
-def when(condition: object) -> Then:
-    """Begin a choice: `when(col("delay") > 15).then("late").otherwise("on time")`.
-
-    The first condition that is true decides; a condition that is null is not true. Only the result
-    that is chosen is computed.
-    """
-    return Then((), _condition(condition))
-
-
-def coalesce(*choices: object) -> Expression:
-    """Return the first of several expressions that is not null."""
-    if not choices:
-        raise InvalidArgumentError("coalesce takes one expression or more")
-    return Coalesce(tuple(map(expression_of, choices)))
-
-
-def struct(**fields: object) -> Expression:
-    """Return a dict with these fields, for `map_values`."""
-    if not fields:
-        raise InvalidArgumentError("struct takes fields: struct(name=expression, …)")
-    return Struct(tuple((name, expression_of(each)) for name, each in fields.items()))
-
-
 def expression_of(given: object) -> Expression:
     """Return an expression as it is, and a constant as a literal."""
     return given if isinstance(given, Expression) else lit(given)  # type: ignore[arg-type]
+
+
+def condition_of(given: object) -> Expression:
+    """Return a condition; refuse what is not an expression."""
+    if not isinstance(given, Expression):
+        raise InvalidArgumentError(f"when takes an expression, not {given!r}")
+    return given
 
 
 def fields_of(expression: Expression) -> Iterable[Field | Value]:
@@ -408,12 +363,6 @@ def _operand(operator: str, given: object) -> Expression:
             f"{operator} with None is null for every record: use is_null() or is_not_null()"
         )
     return expression_of(given)
-
-
-def _condition(given: object) -> Expression:
-    if not isinstance(given, Expression):
-        raise InvalidArgumentError(f"when takes an expression, not {given!r}")
-    return given
 
 
 def _bracketed(expression: Expression) -> str:

@@ -8,11 +8,12 @@ from typing import Any, Self
 from streams.dsl import stateless
 from streams.dsl.async_values import AsyncSettings, is_async, map_values_async
 from streams.dsl.branches import Predicate, Split, branch
+from streams.dsl.chains import Part
 from streams.dsl.expression_calls import OF_BOTH, OF_VALUE, KeyValueFunction, condition_of_both
 from streams.dsl.expression_parts import BY_EXPRESSION
 from streams.dsl.expressions import Expression
 from streams.dsl.graph import Graph, Operation, Step, call
-from streams.dsl.stateless import Part, Stateless, drop_null_keys
+from streams.dsl.stateless import Stateless, drop_null_keys
 from streams.dsl.topics import Repartition, WriteTopic
 from streams.dsl.user_processors import Process, ProcessValues
 from streams.engine.nodes import Supplier, TopicChooser

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from streams.dsl.chains import Part
 from streams.dsl.change import Change
 from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.stateless import Part, Stateless, unused
+from streams.dsl.stateless import Stateless, unused
 from streams.dsl.table_values import open_table_store, table_store
 from streams.engine.nodes import NamedPart
 from streams.errors import StreamsError

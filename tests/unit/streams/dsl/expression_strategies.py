@@ -57,8 +57,11 @@ def expressions(draw: st.DrawFn, kind: str = "any", depth: int = 3) -> Expressio
     if kind == "any":
         kind = draw(st.sampled_from(["number", "string", "bool", "other"]))
     if depth == 0 or draw(st.integers(0, 4)) == 0:
-        return draw(_leaf(kind))
-    return draw(_MAKERS[kind](depth - 1))
+        kind_of: Strategy = _leaf(kind)
+    else:
+        kind_of = _MAKERS[kind](depth - 1)
+    found: Expression = draw(kind_of)
+    return found
 
 
 def _leaf(kind: str) -> Strategy:

@@ -26,7 +26,7 @@ from streams.dsl.aggregations import STATES
 from streams.dsl.distinct_count import EXACT, DistinctCount
 from tests.unit.streams.dsl.running import outputs
 
-FIELDS = {
+FIELDS: dict[str, Any] = {
     "n": agg.count(),
     "known": agg.count(col("d")),
     "total": agg.sum(col("d")),

@@ -187,7 +187,7 @@ def test_async_functions_elsewhere_are_refused() -> None:
     with pytest.raises(TopologyError, match=r'directly after a stream.*not after filter "Late"'):
         stream.filter(col("late"), name="Late").map_values(enrich)
     with pytest.raises(TopologyError, match=r"filter takes .* not an async one: only map_values"):
-        stream.filter(enrich)
+        stream.filter(enrich)  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match='map_values "E" has max_in_flight=0'):
         stream.map_values(enrich, name="E", asynchronous=AsyncSettings(max_in_flight=0))
     with pytest.raises(TopologyError, match="not an async one"):

@@ -93,7 +93,7 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
     ),
     "not a function": (
         lambda b, s: s.filter(7, name="Filter"),  # type: ignore[arg-type]
-        'filter "Filter" takes a function of key and value, not 7',
+        'filter "Filter" takes a function of key and value, or a column expression, not 7',
     ),
     "not a serde": (
         lambda b, s: s.map_values(str, name="Text", value_serde="string"),  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
     "split without branches": (lambda b, s: s.split({}), "split takes branches"),
     "split with a branch that is no function": (
         lambda b, s: s.split({"a": 7}),  # type: ignore[dict-item]
-        'the branch "a" of split takes a function of key and value, not 7',
+        'the branch "a" of split takes a function of key and value, or a column expression, not 7',
     ),
     "split with a default of the same name": (
         lambda b, s: s.split({"a": by_value}, default="a"),
