@@ -66,6 +66,7 @@ class Split(Operation):
     """Gives each record to the first branch whose predicate holds, in order."""
 
     verb = "split"
+    keeps_batches = True
 
     predicates: Mapping[str, Predicate]
     default: str | None

@@ -61,7 +61,9 @@ class Compiler:
         return step in self._sends_old
 
     def is_columnar(self, step: Step) -> bool:
-        return step not in self._record_by_record
+        return step not in self._record_by_record and all(
+            self._forwards_batches(parent) for parent in step.parents
+        )
 
     def add_store(self, store: StoreBuilder[Any, Any]) -> None:
         if self._stores.get(store.name) is not store:
@@ -70,6 +72,17 @@ class Compiler:
             self.builder.add_state_store(store)
 
     # Which steps take records one by one
+
+    def _forwards_batches(self, step: Step) -> bool:
+        """Return whether a step's children get batches.
+
+        A source gives its records one by one to all children if one of them wants them so.
+        """
+        if not step.operation.keeps_batches:
+            return False
+        if step.parents and not step.operation.begins_group:
+            return self.is_columnar(step)
+        return all(child.operation.keeps_batches for child in self._children[step])
 
     def _found_record_by_record(self) -> Iterator[Step]:
         """Yield the steps in whose group the order of records across branches matters.

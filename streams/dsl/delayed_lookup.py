@@ -17,7 +17,6 @@ from streams.processor import ProcessorContext
 from streams.record import Record
 from streams.serdes import Serde
 
-_PART = "0"
 _SIDE = 0
 
 
@@ -85,7 +84,7 @@ class DelayedLookup(TableLookup):
         super().init(context)
         self._waiting = Waiting(context.get_state_store(self._delay.waiting))
         times = context.get_state_store(times_store_name(self._delay.name))
-        self._time = WindowTime(times, _PART, self._forget)
+        self._time = WindowTime(times, on_undo=self._forget)
 
     def _forget(self) -> None:
         self._first: int | None = 0

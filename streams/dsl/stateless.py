@@ -250,6 +250,8 @@ class ChainOfColumns(BatchProcessor):
 class Stateless(Operation):
     """A step that treats each record by itself: a link of a chain."""
 
+    keeps_batches = True
+
     method: str
     part: type[Part]
     function: Function

@@ -22,7 +22,6 @@ from streams.record import Headers, Record
 from streams.serdes import Serde
 from streams.stores import KeyValueStore, ValueAndTimestamp, key_value
 
-_PART = "0"
 _NUMBERS = struct.Struct(">qqq")
 _OWN_BYTES = 28
 """What Kafka Streams counts for a record in addition to its key, values, topic and headers."""
@@ -111,7 +110,7 @@ class Suppressor(Processor):
         super().init(context)
         self._store: KeyValueStore[bytes, Waiting] = context.get_state_store(self._name)
         times = context.get_state_store(times_store_name(self._name))
-        self._time = WindowTime(times, _PART)
+        self._time = WindowTime(times)
         self._generation: int | None = None
 
     def process(self, record: Record) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any, Self
 
+from streams.dsl.foreign_key_join import RightTable, add_foreign_key_join
+from streams.dsl.foreign_key_left import ForeignKeyJoin
 from streams.dsl.graph import call
 from streams.dsl.joining import Joiner, JoinFunction, JoinKind, called, check_builder
 from streams.dsl.table_joins import JoinedValues, JoinTables, TableSide
@@ -22,6 +26,12 @@ class TableJoins(TableSteps):
     its time is the larger one of the two. `value_serde` says how results are written; by default,
     as the builder says. A join with a `name` keeps its results in a store of that name; one without
     computes them when they are looked up.
+
+    A foreign-key join takes `foreign_key=f`, a function of a left value, or of a left key and its
+    value, that returns a key of the right table. Such a join has a `name`, which its results, its
+    subscriptions and its two topics get their names from. The time of a result is that of the
+    change that led to it, or that of the right value if the left one changed and it is larger. It
+    may forward `None` for keys that had no result (KIP-213).
     """
 
     def join(
@@ -29,22 +39,37 @@ class TableJoins(TableSteps):
         other: TableJoins,
         joiner: JoinFunction,
         *,
+        foreign_key: Callable[..., Any] | None = None,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
     ) -> Self:
-        """Return the table of the keys that both tables have."""
-        return self._join(JoinKind.INNER, other, joiner, name, value_serde)
+        """Return the table of the keys that both tables have.
+
+        With `foreign_key`, the key in the other table comes from the values of this one.
+        """
+        kind = JoinKind.INNER
+        if foreign_key is not None:
+            return self._join_foreign(kind, other, joiner, foreign_key, name, value_serde)
+        return self._join(kind, other, joiner, name, value_serde)
 
     def left_join(
         self,
         other: TableJoins,
         joiner: JoinFunction,
         *,
+        foreign_key: Callable[..., Any] | None = None,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
     ) -> Self:
-        """Return the table of the keys of the left table; a missing right value is `None`."""
-        return self._join(JoinKind.LEFT, other, joiner, name, value_serde)
+        """Return the table of the keys of this table; a missing right value is `None`.
+
+        With `foreign_key`, the key in the other table comes from the values of this one; if that
+        key is `None`, so is the right value.
+        """
+        kind = JoinKind.LEFT
+        if foreign_key is not None:
+            return self._join_foreign(kind, other, joiner, foreign_key, name, value_serde)
+        return self._join(kind, other, joiner, name, value_serde)
 
     def outer_join(
         self,
@@ -65,11 +90,8 @@ class TableJoins(TableSteps):
         name: str | None,
         value_serde: Serde[Any] | None,
     ) -> Self:
-        graph, verb, where = self.graph, kind.value, called(kind, name)
-        call(joiner, verb, _JOINER, name)
-        if not isinstance(other, TableJoins):
-            raise TopologyError(f"{where} takes a table, not {other!r}")
-        check_builder(graph, other.graph, where)
+        graph, verb = self.graph, kind.value
+        self._check(kind, other, joiner, name)
         sides = (
             TableSide(self.values, self.is_versioned),
             TableSide(other.values, other.is_versioned),
@@ -87,3 +109,55 @@ class TableJoins(TableSteps):
             else StoredValues(name, verb)
         )
         return type(self)(graph, step, values)
+
+    def _join_foreign(
+        self,
+        kind: JoinKind,
+        other: TableJoins,
+        joiner: JoinFunction,
+        foreign_key: Callable[..., Any],
+        name: str | None,
+        value_serde: Serde[Any] | None,
+    ) -> Self:
+        graph, verb = self.graph, kind.value
+        self._check(kind, other, joiner, name)
+        call(foreign_key, verb, "a foreign_key, a function of the left value", name)
+        name = graph.required_name(verb, name, self.step, "its stores and topics")
+        name = name or graph.generated_name(verb, self.step)
+        join = ForeignKeyJoin(
+            name,
+            kind,
+            joiner,
+            _of_both(foreign_key),
+            self.values,
+            self.is_versioned,
+            other.step.key_serde,
+            self.step.value_serde,
+        )
+        right = RightTable(other.step, other.values, other.is_versioned)
+        step = add_foreign_key_join(graph, self.step, right, join, value_serde)
+        return type(self)(graph, step, StoredValues(name, verb))
+
+    def _check(
+        self, kind: JoinKind, other: TableJoins, joiner: JoinFunction, name: str | None
+    ) -> None:
+        where = called(kind, name)
+        call(joiner, kind.value, _JOINER, name)
+        if not isinstance(other, TableJoins):
+            raise TopologyError(f"{where} takes a table, not {other!r}")
+        check_builder(self.graph, other.graph, where)
+
+
+def _of_both(foreign_key: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """Return a function of key and value: the given one, or one that leaves the key out."""
+    try:
+        parameters = inspect.signature(foreign_key).parameters.values()
+    except (TypeError, ValueError):
+        parameters = {}.values()
+    required = [
+        each
+        for each in parameters
+        if each.default is each.empty
+        and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    return foreign_key if len(required) > 1 else lambda key, value: foreign_key(value)

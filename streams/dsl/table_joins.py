@@ -152,14 +152,13 @@ class _Joined(TableReader):
         if left is None and not self._keeps[RIGHT]:
             return None
         right = self._right.get(key)
-        if right is None:
-            if left is None or not self._keeps[LEFT]:
-                return None
-            return ValueAndTimestamp(self._joiner.join(left.value, None), left.timestamp)
-        if left is None:
-            return ValueAndTimestamp(self._joiner.join(None, right.value), right.timestamp)
-        joined = self._joiner.join(left.value, right.value)
-        return ValueAndTimestamp(joined, max(left.timestamp, right.timestamp))
+        if right is None and (left is None or not self._keeps[LEFT]):
+            return None
+        values = [None if found is None else found.value for found in (left, right)]
+        joined = self._joiner.join(*values)
+        if joined is None:
+            return None
+        return ValueAndTimestamp(joined, max(f.timestamp for f in (left, right) if f is not None))
 
 
 def _stores_of(*values: TableValues) -> tuple[str, ...]:

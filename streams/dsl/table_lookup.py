@@ -83,7 +83,7 @@ class TableLookup(Processor):
             self.context.drop(NULL_KEY_OR_VALUE)
             return
         wanted = key if self._key is None else self._key(key, value)
-        if wanted is None and not (self._is_left and key is None):
+        if wanted is None and not self._is_left:
             self.context.drop(NULL_KEY_OR_VALUE)
             return
         self.join(record, wanted)

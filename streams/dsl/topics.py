@@ -20,6 +20,7 @@ class ReadTopics(Operation):
     """Reads topics, or all topics that match a pattern."""
 
     verb = "stream"
+    keeps_batches = True
 
     topics: tuple[str, ...] | re.Pattern[str]
     timestamp_extractor: TimestampExtractor | ExtractorFunction
@@ -45,6 +46,7 @@ class WriteTopic(Operation):
     """Writes a stream to a topic."""
 
     verb = "to"
+    keeps_batches = True
 
     topic: str | TopicChooser
     partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None
@@ -71,6 +73,7 @@ class Repartition(Operation):
     """
 
     verb = "repartition"
+    keeps_batches = True
     begins_group = True
 
     partitions: int | None = None

@@ -197,7 +197,8 @@ class RunningSink(RunningNode):
     def _unwritable(self, what: str, error: SerializationError) -> SerializationError:
         return SerializationError(
             f"{error}. This is the {what} for {self._where}: give it another serde, by "
-            f"`out_{what}` under serdes: in pipeline.yaml, or {what}_serde in add_sink"
+            f"`out_{what}` under serdes: in pipeline.yaml, or {what}_serde in the call that adds "
+            "the sink"
         )
 
     def _chosen(self, record: Record) -> str:

@@ -114,7 +114,7 @@ def test_a_value_that_a_serde_cannot_write_rejects_the_record(
     (rejection,) = nodes.process(batch([b"1"]))
     assert str(rejection.error) == (
         f'{message}. This is the value for sink "sink": give it another serde, by `out_value` '
-        "under serdes: in pipeline.yaml, or value_serde in add_sink"
+        "under serdes: in pipeline.yaml, or value_serde in the call that adds the sink"
     )
     assert nodes.sent == []
 

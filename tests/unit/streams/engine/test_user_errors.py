@@ -474,7 +474,7 @@ def test_a_column_that_a_sink_cannot_write_is_named_with_its_serde(
     assert said.startswith(
         "record in[0]@0: the serde bytes cannot write this: it is a dict. This is the "
         f'{column} for sink "prices": give it another serde, by `out_{column}` under serdes: in '
-        f"pipeline.yaml, or {column}_serde in add_sink "
+        f"pipeline.yaml, or {column}_serde in the call that adds the sink "
         "(tests/unit/streams/engine/test_user_errors.py:"
     )
     assert said.endswith(' in send, processor "Enrich")')

@@ -1,0 +1,91 @@
+"""The steps of a foreign-key join of two tables, and the topics between them (KIP-213).
+
+    left table -> subscribe -> topic -> keep  -> topic -> resolve -> results
+                             right table -> answer -^
+
+The rows of the left table subscribe to their foreign keys, in the task of the right table that has
+the key. That one keeps the subscriptions and answers them, at once and whenever the value changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streams.dsl.foreign_key_left import ForeignKeyJoin, ResolveAnswers, Subscribe
+from streams.dsl.foreign_key_messages import Answer, Subscription, answer_serde, subscription_serde
+from streams.dsl.foreign_key_right import AnswerChanges, KeepSubscriptions, Subscriptions
+from streams.dsl.graph import Graph, Step
+from streams.dsl.table_values import TableValues
+from streams.dsl.tables import FillTable
+from streams.dsl.topics import Repartition
+from streams.serdes import Serde
+
+
+@dataclass(frozen=True, slots=True)
+class RightTable:
+    """The right table of a join."""
+
+    step: Step
+    values: TableValues
+    is_versioned: bool
+
+
+def add_foreign_key_join(
+    graph: Graph,
+    left: Step,
+    right: RightTable,
+    join: ForeignKeyJoin,
+    value_serde: Serde[Any] | None,
+) -> Step:
+    """Add the steps of a join; return the last one, which keeps the results under its name."""
+    name = join.name
+    sent = graph.add(
+        Subscribe(join),
+        [left],
+        f"{name}-subscribe",
+        key_serde=right.step.key_serde,
+        value_serde=subscription_serde(left.key_serde),
+    )
+    subscribed = graph.add(
+        Repartition(partitioner=_subscription_partition), [sent], f"{name}-subscriptions"
+    )
+    store = f"{name}-subscriptions"
+    subscriptions = Subscriptions(join.where, store, right.step.key_serde, left.key_serde)
+    answers = answer_serde(right.step.value_serde)
+    kept = graph.add(
+        KeepSubscriptions(subscriptions, right.values),
+        [subscribed],
+        f"{name}-keep",
+        key_serde=left.key_serde,
+        value_serde=answers,
+    )
+    changed = graph.add(
+        AnswerChanges(subscriptions, right.is_versioned),
+        [right.step],
+        f"{name}-answer",
+        key_serde=left.key_serde,
+        value_serde=answers,
+    )
+    answered = graph.add(
+        Repartition(partitioner=_answer_partition), [kept, changed], f"{name}-answers"
+    )
+    resolved = graph.add(
+        ResolveAnswers(join),
+        [answered],
+        f"{name}-resolve",
+        value_serde=value_serde or graph.value_serde,
+    )
+    return graph.add(FillTable(join.kind.value, name), [resolved], name)
+
+
+def _subscription_partition(
+    topic: str, key: Any, subscription: Subscription, partitions: int
+) -> set[int] | None:
+    """Return a partition for a row without a foreign key, which any task can answer."""
+    return {subscription.partition % partitions} if key is None else None
+
+
+def _answer_partition(topic: str, key: Any, answer: Answer, partitions: int) -> set[int]:
+    """Return the partition of the row, which need not be that of the default partitioner."""
+    return {answer.partition}
