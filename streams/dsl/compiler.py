@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from streams.builder import TopologyBuilder
-from streams.dsl.graph import Graph, Step
+from streams.dsl.graph import ANY_TOPIC, Graph, Step
 from streams.errors import TopologyError
 from streams.stores import StoreBuilder
 from streams.topology import Topology
@@ -90,8 +90,9 @@ class Compiler:
         """Yield the steps in whose group the order of records across branches matters.
 
         A batch goes through one branch as a whole before it goes through the next one. Where two
-        branches of a source meet again, in a step or in a store, records would come in another
-        order than one by one. A user's processor may look at each record's place in its topic.
+        branches of a source meet again, in a step, a store or a topic, records would come in
+        another order than one by one. A user's processor may look at each record's place in its
+        topic.
         """
         for root in self._steps:
             if root.parents and not root.operation.begins_group:
@@ -99,12 +100,18 @@ class Compiler:
             reached = self._in_group(root)
             paths: Counter[Step] = Counter({root: 1})
             stores: Counter[str] = Counter()
+            topics: Counter[str] = Counter()
             for step in reached:
                 if step is not root:
                     paths[step] = sum(paths[parent] for parent in step.parents)
                 stores.update(step.operation.stores())
+                if step.operation.writes_topic is not None:
+                    topics[step.operation.writes_topic] += 1
+            any_topic = topics[ANY_TOPIC] > 0 and topics.total() > 1
+            meets = max(paths.values()) > 1 or any_topic
+            meets = meets or max((*stores.values(), *topics.values()), default=0) > 1
             user = any(step.operation.runs_user_processor for step in reached)
-            if user or max(paths.values()) > 1 or max(stores.values(), default=0) > 1:
+            if user or meets:
                 yield from reached
 
     def _in_group(self, root: Step) -> list[Step]:

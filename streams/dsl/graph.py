@@ -15,6 +15,8 @@ from streams.errors import TopologyError
 from streams.serdes import Serde
 from streams.stores import StoreBuilder
 
+ANY_TOPIC = "*"
+
 
 class Operation(ABC):
     """What a step does. Each kind of step is a frozen dataclass that extends this class.
@@ -56,6 +58,11 @@ class Operation(ABC):
     def stores(self) -> tuple[str, ...]:
         """Return the names of the stores that the step's processors use."""
         return ()
+
+    @property
+    def writes_topic(self) -> str | None:
+        """The topic that the step writes, `ANY_TOPIC` if a function chooses it, else `None`."""
+        return None
 
     def needs_old_values(self, sends_old_values: bool) -> bool:
         """Return whether parents must send the old value of a change with the new one.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.specs import OffsetReset
-from streams.dsl.graph import Compiling, Operation, Step
+from streams.dsl.graph import ANY_TOPIC, Compiling, Operation, Step
 from streams.engine.nodes import TopicChooser
 from streams.partitioning import PartitionFunction, StreamPartitioner
 from streams.serdes import Serde
@@ -50,6 +50,11 @@ class WriteTopic(Operation):
 
     topic: str | TopicChooser
     partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None
+
+    @property
+    def writes_topic(self) -> str:
+        """The topic, if it is known."""
+        return self.topic if isinstance(self.topic, str) else ANY_TOPIC
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add a sink."""

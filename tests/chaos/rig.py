@@ -34,7 +34,7 @@ T = TypeVar("T")
 TASK_MANAGERS = 3
 PARTITIONS = 3
 RECORDS_PER_S = 1000
-DSL_RECORDS_PER_S = 400
+DSL_RECORDS_PER_S = 200
 """Each record of these passes some ten node groups and topics more."""
 HEARTBEAT_S = 1.0
 TRANSACTION_TIMEOUT_S = 10.0
