@@ -18,6 +18,7 @@ import typer
 
 import admin.cli
 import admin.quickstart.__main__
+import examples.flights.__main__
 import jobmanager.command
 import taskmanager.command
 
@@ -28,6 +29,7 @@ TYPER_APPS = {
     "jobmanager": jobmanager.command.app,
     "taskmanager": taskmanager.command.app,
     "./quickstart.sh": admin.quickstart.__main__.app,
+    "./examples/flights/run.sh": examples.flights.__main__.app,
 }
 # Programs that are not ours. An example with any other program is a mistake.
 OTHERS = {

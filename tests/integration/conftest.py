@@ -10,6 +10,7 @@ import pytest
 from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.sql.spec import Queries
+from tests.command_run import CommandRun
 from tests.queries import FUNCTIONS, ROOT
 from tests.tasks import Job
 
@@ -21,6 +22,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="at how many moments of its start a daemon is stopped",
     )
+
+
+@pytest.fixture
+def runs() -> Iterator[list[CommandRun]]:
+    """A list of runs to add to; nothing of them is left after the test."""
+    started: list[CommandRun] = []
+    yield started
+    for run in started:
+        run.kill()
 
 
 @pytest.fixture

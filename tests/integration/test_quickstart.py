@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import signal
-import subprocess
-import sys
-import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas
@@ -18,69 +12,18 @@ import pytest
 
 from admin.quickstart.flights import fetch_flights, read_flights
 from admin.quickstart.verdict import expect
-
-ROOT = Path(__file__).parents[2]
+from tests.command_run import CommandRun
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-class QuickstartRun:
-    """A quickstart with a mark in its environment, which everything that it starts inherits."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self._mark = f"QUICKSTART_TEST={uuid.uuid4().hex}"
-        name, _, value = self._mark.partition("=")
-        self.output_file = folder / "output.txt"
-        self.temp_dir = folder / "temp"
-        self.temp_dir.mkdir()
-        with self.output_file.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "admin.quickstart", *options],
-                cwd=ROOT,
-                env={**os.environ, "TMPDIR": str(self.temp_dir), name: value},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    @property
-    def output(self) -> str:
-        return self.output_file.read_text()
-
-    def wait_for(self, text: str, timeout_s: float = 120) -> None:
-        deadline_s = time.monotonic() + timeout_s
-        while text not in self.output:
-            assert self.process.poll() is None, self.output
-            assert time.monotonic() < deadline_s, self.output
-            time.sleep(0.05)
-
-    def processes(self) -> list[int]:
-        """Return everything of this run that has not ended."""
-        found = []
-        for environ in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                # A process that ended but was not collected has no environment any more.
-                if self._mark.encode() in environ.read_bytes().split(b"\0"):
-                    found.append(int(environ.parent.name))
-            except OSError:
-                continue
-        return found
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> Iterator[list[QuickstartRun]]:
-    started: list[QuickstartRun] = []
-    yield started
-    for run in started:
-        for pid in run.processes():
-            os.kill(pid, signal.SIGKILL)
-        run.process.wait()
+MODULE = "admin.quickstart"
 
 
 def test_every_record_is_right_although_a_task_manager_is_killed(
-    tmp_path: Path, runs: list[QuickstartRun]
+    tmp_path: Path, runs: list[CommandRun]
 ) -> None:
-    run = QuickstartRun(tmp_path)
+    run = CommandRun(tmp_path, MODULE)
     runs.append(run)
     assert run.process.wait(timeout=240) == 0, run.output
     assert "$ kill -9 " in run.output
@@ -118,9 +61,9 @@ def test_the_answer_that_is_worked_out_is_that_of_pandas() -> None:
     ],
 )
 def test_an_interrupted_run_leaves_nothing(
-    tmp_path: Path, runs: list[QuickstartRun], moment: str, number: signal.Signals
+    tmp_path: Path, runs: list[CommandRun], moment: str, number: signal.Signals
 ) -> None:
-    run = QuickstartRun(tmp_path)
+    run = CommandRun(tmp_path, MODULE)
     runs.append(run)
     run.wait_for(moment)
     # To its own process only, as `kill` does; the daemons have sessions of their own anyway.

@@ -17,7 +17,11 @@ from tests.docs.story import Story
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "README.md"
 COMPARISON = ROOT / "docs" / "explanation" / "kafka_streams.md"
-PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(README, ROOT / "CHANGELOG.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
 MOST_README_LINES = 150
 MOST_EXCUSES = 20
 
@@ -139,6 +143,7 @@ def test_links_in_code_are_no_links(tmp_path: Path) -> None:
         "pytest tests/nowhere",
         "pytest --no-such-option",
         "./quickstart.sh --keeep",
+        "./examples/flights/run.sh --days many",
         "./nothing.sh",
         "unheard-of",
     ],
