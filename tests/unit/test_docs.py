@@ -71,8 +71,8 @@ def test_examples_work(page: Path, run_page: Callable[[Path], None]) -> None:
 
 
 def test_the_comparison_has_each_test_class_of_kafka_streams_that_tests_of_the_dsl_name() -> None:
-    tests = (ROOT / "tests" / "unit" / "streams" / "dsl").glob("test_*.py")
-    texts = [path.read_text(encoding="utf-8") for path in tests]
+    files = (ROOT / "tests" / "unit" / "streams" / "dsl").rglob("*.*")
+    texts = [path.read_text(encoding="utf-8") for path in files if path.suffix in {".py", ".txt"}]
     classes = {each for text in texts for each in KAFKA_TEST_CLASS.findall(text)}
     assert "KStreamFilterTest" in classes
     assert classes - set(KAFKA_TEST_CLASS.findall(COMPARISON.read_text(encoding="utf-8"))) == set()
