@@ -261,7 +261,8 @@ class SelfJoiner(_Joining):
     """Joins a stream with itself: the results and their order are those of a join of two streams.
 
     That is: each record as the left one with all before it, then as the right one, with itself
-    among the others by time.
+    among the others by time. A second store would have the record by then, so its time counts for
+    what has expired.
     """
 
     def init(self, context: ProcessorContext) -> None:

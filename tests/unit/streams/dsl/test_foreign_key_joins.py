@@ -1,0 +1,175 @@
+"""Foreign-key joins: the cases of KTableKTableForeignKeyJoinIntegrationTest as data."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from streams import TopologyTestDriver
+from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
+from tests.unit.streams.dsl.running import builder
+
+
+def foreign_key(value: str) -> str | None:
+    """Return what comes after the bar of `lhs1|rhs1`."""
+    return value.partition("|")[2] or None
+
+
+def joined(left: str, right: str | None) -> str:
+    return f"({left},{'null' if right is None else right})"
+
+
+def _of(shared: tuple[str, ...], left: dict[int, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the lines of an inner join, and of a left one with other results at some lines."""
+    other = [
+        line.partition("->")[0] + f"-> {left[number]}" if number in left else line
+        for number, line in enumerate(shared)
+    ]
+    return shared, tuple(other)
+
+
+CASES = {
+    "doJoinFromLeftThenDeleteLeftEntity": _of(
+        (
+            "right rhs1:rhsValue1@1 rhs2:rhsValue2@2 rhs3:rhsValue3@3 ->",
+            "left lhs1:lhsValue1|rhs1@4 lhs2:lhsValue2|rhs2@5 -> "
+            "lhs1=(lhsValue1|rhs1,rhsValue1)@4 lhs2=(lhsValue2|rhs2,rhsValue2)@5",
+            "left lhs3:lhsValue3|rhs1@6 -> lhs3=(lhsValue3|rhs1,rhsValue1)@6",
+            "left lhs1:null@7 -> lhs1=null@7",
+            "left lhs1:null@8 ->",
+        ),
+        {},
+    ),
+    "doJoinFromRightThenDeleteRightEntity": _of(
+        (
+            "left lhs1:lhsValue1|rhs1@1 lhs2:lhsValue2|rhs2@2 lhs3:lhsValue3|rhs1@3 ->",
+            "right rhs1:rhsValue1@4 -> "
+            "lhs1=(lhsValue1|rhs1,rhsValue1)@4 lhs3=(lhsValue3|rhs1,rhsValue1)@4",
+            "right rhs2:rhsValue2@5 -> lhs2=(lhsValue2|rhs2,rhsValue2)@5",
+            "right rhs3:rhsValue3@6 ->",
+            "right rhs1:null@7 -> lhs1=null@7 lhs3=null@7",
+        ),
+        {
+            0: "lhs1=(lhsValue1|rhs1,null)@1 lhs2=(lhsValue2|rhs2,null)@2 "
+            "lhs3=(lhsValue3|rhs1,null)@3",
+            4: "lhs1=(lhsValue1|rhs1,null)@7 lhs3=(lhsValue3|rhs1,null)@7",
+        },
+    ),
+    "shouldEmitTombstoneWhenDeletingNonJoiningRecords": _of(
+        ("left lhs1:lhsValue1|rhs1@1 ->", "left lhs1:null@2 -> lhs1=null@2", "left lhs1:null@3 ->"),
+        {0: "lhs1=(lhsValue1|rhs1,null)@1"},
+    ),
+    "shouldNotEmitTombstonesWhenDeletingNonExistingRecords": _of(("left lhs1:null@1 ->",), {}),
+    "joinShouldProduceNullsWhenValueHasNonMatchingForeignKey": _of(
+        (
+            "left lhs1:lhsValue1|rhs1@1 ->",
+            "left lhs1:lhsValue1|rhs2@2 -> lhs1=null@2",
+            "left lhs1:lhsValue1|rhs3@3 -> lhs1=null@3",
+            "right rhs1:rhsValue1@4 ->",
+            "right rhs3:rhsValue3@5 -> lhs1=(lhsValue1|rhs3,rhsValue3)@5",
+            "left lhs1:lhsValue1|rhs1@6 -> lhs1=(lhsValue1|rhs1,rhsValue1)@6",
+        ),
+        {
+            0: "lhs1=(lhsValue1|rhs1,null)@1",
+            1: "lhs1=(lhsValue1|rhs2,null)@2",
+            2: "lhs1=(lhsValue1|rhs3,null)@3",
+        },
+    ),
+    "shouldUnsubscribeOldForeignKeyIfLeftSideIsUpdated": _of(
+        (
+            "right rhs1:rhsValue1@1 rhs2:rhsValue2@2 ->",
+            "left lhs1:lhsValue1|rhs1@3 -> lhs1=(lhsValue1|rhs1,rhsValue1)@3",
+            "left lhs1:lhsValue1|rhs2@5 -> lhs1=(lhsValue1|rhs2,rhsValue2)@5",
+            "right rhs1:rhsValue1Delta@6 ->",
+            "right rhs2:rhsValue2Delta@7 -> lhs1=(lhsValue1|rhs2,rhsValue2Delta)@7",
+        ),
+        {},
+    ),
+    "shouldEmitRecordOnNullForeignKeyForLeftJoins, KAFKA-16394": _of(
+        (
+            "left lhs1:lhsValue1@1 ->",
+            "right rhs1:rhsValue1@2 ->",
+            "left lhs1:lhsValue1|rhs1@3 -> lhs1=(lhsValue1|rhs1,rhsValue1)@3",
+            "left lhs1:lhsValue2@4 -> lhs1=null@4",
+            "left lhs1:null@5 ->",
+        ),
+        {0: "lhs1=(lhsValue1,null)@1", 3: "lhs1=(lhsValue2,null)@4", 4: "lhs1=null@5"},
+    ),
+    "KAFKA-16407: from a key without a value to none and back": _of(
+        (
+            "left lhs1:lhsValue1|rhs9@1 ->",
+            "left lhs1:lhsValue1@2 -> lhs1=null@2",
+            "left lhs1:lhsValue1|rhs9@3 ->",
+            "right rhs9:rhsValue9@4 -> lhs1=(lhsValue1|rhs9,rhsValue9)@4",
+        ),
+        {
+            0: "lhs1=(lhsValue1|rhs9,null)@1",
+            1: "lhs1=(lhsValue1,null)@2",
+            2: "lhs1=(lhsValue1|rhs9,null)@3",
+        },
+    ),
+    "a result has the later time of both if the left value changes": _of(
+        (
+            "right rhs1:rhsValue1@10 ->",
+            "left lhs1:lhsValue1|rhs1@3 -> lhs1=(lhsValue1|rhs1,rhsValue1)@10",
+            "right rhs1:rhsValue2@2 -> lhs1=(lhsValue1|rhs1,rhsValue2)@2",
+        ),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("is_left", [False, True], ids=["join", "left_join"])
+def test_cases_of_kafka_streams(
+    case: tuple[tuple[str, ...], tuple[str, ...]], is_left: bool
+) -> None:
+    built, results = builder(), list[str]()
+    left, right = built.table("left", name="Left"), built.table("right", name="Right")
+    join = left.left_join if is_left else left.join
+    table = join(right, joined, foreign_key=foreign_key, name="Joined")
+    table.to_stream().process(partial(Watching, results))
+    with TopologyTestDriver(built) as driver:
+        check(driver, JoinCase("", "", {}, frozenset(), case[is_left]), results)
+
+
+def test_changes_of_versioned_tables_out_of_order_change_nothing() -> None:
+    built, results = builder(), list[str]()
+    left = built.table("left", name="Left", history_retention_ms=100)
+    right = built.table("right", name="Right", history_retention_ms=100)
+    table = left.join(right, joined, foreign_key=foreign_key, name="Joined")
+    table.to_stream().process(partial(Watching, results))
+    lines = (
+        "left l:x|r@10 ->",
+        "right r:one@20 -> l=(x|r,one)@20",
+        "left l:y|r@5 ->",
+        "right r:zero@15 ->",
+    )
+    with TopologyTestDriver(built) as driver:
+        check(driver, JoinCase("", "", {}, frozenset(), lines), results)
+
+
+def test_a_function_of_key_and_value_returns_the_foreign_key() -> None:
+    built, results = builder(), list[str]()
+    left, right = built.table("left", name="Left"), built.table("right", name="Right")
+    table = left.join(right, joined, foreign_key=lambda key, value: key[:1], name="Joined")
+    table.to_stream().process(partial(Watching, results))
+    lines = ("right r:one@1 ->", "left rx:x@2 -> rx=(x,one)@2")
+    with TopologyTestDriver(built) as driver:
+        check(driver, JoinCase("", "", {}, frozenset(), lines), results)
+
+
+def test_stores_and_topics_are_named_after_the_step() -> None:
+    built = builder()
+    left, right = built.table("left", name="Left"), built.table("right", name="Right")
+    left.join(right, joined, foreign_key=foreign_key, name="Joined")
+    topology = built.build()
+    assert {store.name for store in topology.stores} - {"Left", "Right"} == {
+        "Joined",
+        "Joined-subscriptions",
+    }
+    assert {topic.name for topic in topology.internal_topics} == {
+        "Joined-subscriptions-repartition",
+        "Joined-answers-repartition",
+    }
