@@ -156,9 +156,9 @@ class SharedConsumers:
         """Yield what was fetched, in order for each partition; wait if there is nothing yet."""
         self._rearrange()
         at_end, self._at_end = self._at_end, []
-        for feed, task_id in at_end:
-            if task_id in feed.tasks:
-                yield from _end(feed, [task_id])
+        for ended, task_id in at_end:
+            if ended.is_at_its_end and task_id in ended.tasks:
+                yield from _end(ended, [task_id])
         to_fetch = [consumer for consumer in self._consumers if consumer.has_room]
         for consumer in to_fetch:
             fetched = consumer.reader.fetch(self._most_records, wait_s / len(to_fetch))

@@ -175,7 +175,7 @@ class DslLedger:
     def tally(self, written: Mapping[bytes, int]) -> Tally:
         """Compare the results with the number of records written for each key."""
         numbered = list(self._numbered(written))
-        ordered = [
+        ordered: list[NumberedResults | _Closed | _Rated] = [
             *(results for _, _, results, _ in numbered),
             *self._sums.values(),
             *self._buckets.values(),

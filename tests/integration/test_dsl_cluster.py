@@ -207,8 +207,8 @@ class Cluster:
             assert topic is not None
             self.found[self._operators[topic]].append(
                 Output(
-                    message.key(),  # type: ignore[arg-type]
-                    message.value(),  # type: ignore[arg-type]
+                    message.key(),
+                    message.value(),
                     timestamp,
                     message.headers() or [],  # type: ignore[arg-type]
                 )

@@ -7,8 +7,9 @@ knows what must come, and in which order (`tests/chaos/dsl_ledger.py`).
 from __future__ import annotations
 
 import re
+from functools import partial
 
-from streams import Emit, StreamsBuilder, serdes, windows
+from streams import Emit, StreamsBuilder, serdes, stores, windows
 from streams.topology import Topology
 
 WINDOW_MS = 100
@@ -27,6 +28,10 @@ RATES = 4
 BUCKETS = 4
 
 _KEY = re.compile(rb"k(\d\d)")
+
+
+def _shown(what: bytes, windowed: stores.Windowed[bytes], value: int) -> tuple[bytes, bytes]:
+    return windowed.key, b"dsl %s %d %d" % (what, windowed.window.start, value)
 
 
 def rate_of(number: int) -> int:
@@ -65,12 +70,7 @@ def build(base: int) -> Topology:
         .reduce(lambda total, number: total + number, name="Buckets", value_serde=serdes.int64)
     )
     for what, table in ((b"count", counted), (b"sum", summed), (b"bucket", buckets)):
-        table.to_stream().map(
-            lambda windowed, value, what=what: (
-                windowed.key,
-                b"dsl %s %d %d" % (what, windowed.window.start, value),
-            )
-        ).to("sink")
+        table.to_stream().map(partial(_shown, what)).to("sink")
     partners = numbers.filter(lambda key, number: number % PARTNERLESS != 0).repartition(
         name="Partners"
     )
