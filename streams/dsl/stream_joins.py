@@ -277,12 +277,12 @@ class SelfJoiner(_Joining):
             return
         for time, other in self._found(self._store, record, LEFT):
             self._forward(record, joiner(value, other), max(timestamp, time))
-        now = max(timestamp, self._store.stream_time)
+        expired = max(timestamp, self._store.stream_time) - self._retention_ms
         first = timestamp - self._before_ms[RIGHT]
-        meets_itself = timestamp > now - self._retention_ms and first <= timestamp <= self._last(
-            record, RIGHT
-        )
+        meets_itself = expired < timestamp and first <= timestamp <= self._last(record, RIGHT)
         for time, other in self._found(self._store, record, RIGHT):
+            if time <= expired:
+                continue
             if meets_itself and time > timestamp:
                 self._forward(record, joiner(value, value), timestamp)
                 meets_itself = False
