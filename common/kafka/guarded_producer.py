@@ -30,6 +30,8 @@ _STIRS = 3
 _ROUND_TRIPS = 20
 _SLOW_LINK_S = 0.1
 _ABORT_TIMEOUT_S = 1.0
+# Codes of errors that only say that an earlier one has ended the transaction or the producer.
+_CONSEQUENCES = (KafkaError._STATE, KafkaError._FATAL)
 
 
 class GuardedProducer:
@@ -83,10 +85,10 @@ class GuardedProducer:
             raise self._end from exception
 
     def cause(self, exception: KafkaException) -> Exception:
-        """Translate an error. After a transaction has failed, later errors do not say why."""
-        if exception.args[0].code() == KafkaError._STATE:
+        """Translate an error. Once a transaction or producer has failed, errors do not say why."""
+        if exception.args[0].code() in _CONSEQUENCES:
             try:
-                # This changes nothing in a failed transaction, but raises why it failed.
+                # This changes nothing after a failure, but raises the reason for it.
                 self.client.begin_transaction()
             except KafkaException as cause:
                 return translate(cause)

@@ -8,6 +8,7 @@ python -m tests.differential --operator sliding          # only topologies of so
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -51,6 +52,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run what the command line asks for; 0 if nothing differs, 1 if something does."""
     arguments = _arguments()
+    # Otherwise SIGTERM, such as that of `timeout`, would leave the state in memory behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="differential_") as folder:
         try:
             runner = compile_runner(Path(folder, "classes"))

@@ -8,7 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclBindingFilter,
@@ -19,8 +24,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from common.kafka import admin, topic_watch
+from common.kafka.clients import NonRetriableError, client_config
+from common.kafka.guarded_producer import GuardedProducer
 from common.messages import ProcessorReplica
 from common.processors import OnError
+from common.spare_threads import SpareThreads
 from common.specs import CountSpec, ForwardSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
@@ -270,6 +278,30 @@ def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) 
     run_until_committed(guarded, thread, 6)
     found = [record.value for record in guarded.read(guarded.config.sink_topic)]
     assert found == [b"%d" % n for n in range(1, 7)]
+
+
+def test_record_for_a_producer_that_a_missing_right_has_ended_is_refused_with_that_reason(
+    guarded: Job,
+) -> None:
+    """librdkafka tells only that an error was fatal, when nobody has polled since."""
+    settings = client_config(guarded.config, "producer", transactional_id="ended")
+    producer = GuardedProducer(settings, 10, SpareThreads("offsets"))
+    producer.fence(10)
+    deny(guarded, (ResourceType.TRANSACTIONAL_ID, "ended", AclOperation.WRITE))
+    producer.begin()
+
+    def send_for_ever() -> None:
+        while True:
+            producer.client.produce(guarded.config.sink_topic, b"1")
+            time.sleep(0.01)
+
+    with pytest.raises(KafkaException) as refused:
+        send_for_ever()
+    assert refused.value.args[0].code() == KafkaError._FATAL
+    cause = producer.cause(refused.value)
+    assert isinstance(cause, NonRetriableError)
+    assert "a right is missing" in str(cause)
+    producer.close()
 
 
 def test_right_to_write_as_one_task_is_of_no_concern_to_others(guarded: Job) -> None:
