@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
 from typing import Any
 
 from streams.dsl.graph import Compiling, Graph, Step
+from streams.dsl.topics import Repartition
 from streams.engine.nodes import NamedPart
 from streams.errors import TopologyError
 from streams.processor import Processor
@@ -74,3 +75,29 @@ def check_builder(graph: Graph, other: Graph, where: str) -> None:
         raise TopologyError(
             f"{where}: its two sides belong to two StreamsBuilders; make both with one builder"
         )
+
+
+def check_partitions(left: Step, right: Step, where: str) -> None:
+    """Raise `TopologyError` if two sides have different numbers of partitions, as far as is known.
+
+    That is the case after `repartition(partitions=…)`. The numbers of other topics are only known
+    when the topology runs.
+    """
+    for name, count in _repartitions(left):
+        for other_name, other_count in _repartitions(right):
+            if count != other_count:
+                counts = f'"{name}" has {count} and "{other_name}" has {other_count}'
+                raise TopologyError(
+                    f"{where} reads topics with different numbers of partitions: {counts}; "
+                    "records with the same key would not meet: give both the same number"
+                )
+
+
+def _repartitions(step: Step) -> Iterator[tuple[str, int]]:
+    """Yield name and partitions of the repartitions that the records of a step come from."""
+    if isinstance(step.operation, Repartition):
+        if step.operation.partitions is not None:
+            yield step.name, step.operation.partitions
+    else:
+        for parent in step.parents:
+            yield from _repartitions(parent)

@@ -7,7 +7,7 @@ from typing import Any, Self
 from streams.dsl.delayed_lookup import Delay, JoinTableLater
 from streams.dsl.global_table import GlobalTable, GlobalValues
 from streams.dsl.graph import Graph, Operation, call
-from streams.dsl.joining import JoinFunction, JoinKind, called, check_builder
+from streams.dsl.joining import JoinFunction, JoinKind, called, check_builder, check_partitions
 from streams.dsl.stream_joins import JoinStreams, JoinWithSelf, StreamJoin
 from streams.dsl.stream_steps import StreamSteps
 from streams.dsl.table_lookup import JoinTable, KeyFunction, Lookup
@@ -151,6 +151,7 @@ class StreamJoins(StreamSteps):
             delay = Delay(name, grace, self.step.key_serde, self.step.value_serde)
             operation = JoinTableLater(lookup, delay)
         parent = self.keyed(None if name is None else f"{name}-by-key")
+        check_partitions(parent, table.step, called(kind, name))
         return self.next(
             operation,
             name,
@@ -173,6 +174,7 @@ class StreamJoins(StreamSteps):
         key_serde = self.step.key_serde
         left = self.keyed(f"{name}-left")
         right = other.keyed(f"{name}-right")
+        check_partitions(left, right, called(kind, name))
         serdes = (left.value_serde, right.value_serde)
         join = StreamJoin(name, kind, joiner, windows, key_serde, serdes)
         with_self = left is right and kind is JoinKind.INNER

@@ -9,7 +9,14 @@ from typing import Any, Self
 from streams.dsl.foreign_key_join import RightTable, add_foreign_key_join
 from streams.dsl.foreign_key_left import ForeignKeyJoin
 from streams.dsl.graph import call
-from streams.dsl.joining import Joiner, JoinFunction, JoinKind, called, check_builder
+from streams.dsl.joining import (
+    Joiner,
+    JoinFunction,
+    JoinKind,
+    called,
+    check_builder,
+    check_partitions,
+)
 from streams.dsl.table_joins import JoinedValues, JoinTables, TableSide
 from streams.dsl.table_steps import TableSteps
 from streams.dsl.table_values import StoredValues, TableValues
@@ -92,6 +99,7 @@ class TableJoins(TableSteps):
     ) -> Self:
         graph, verb = self.graph, kind.value
         self._check(kind, other, joiner, name)
+        check_partitions(self.step, other.step, called(kind, name))
         sides = (
             TableSide(self.values, self.is_versioned),
             TableSide(other.values, other.is_versioned),

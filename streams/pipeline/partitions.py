@@ -24,23 +24,37 @@ def with_counts(pipeline: Pipeline, existing: Mapping[str, int]) -> Pipeline:
 def _with_internal(pipeline: Pipeline) -> Pipeline:
     """Return the pipeline with partition counts for the internal topics that have none yet.
 
-    Such a topic has as many partitions as the largest topic that leads to it.
+    A topic that is read together with others, for a join, has as many partitions as those. Any
+    other one has as many as the largest topic that leads to it.
     """
     processors = pipeline.processors
     internal = {each.topics[topic] for each in processors for topic in each.internal_topics}
     unknown = internal - pipeline.partitions.keys()
-    counts = {**pipeline.partitions, **dict.fromkeys(unknown, 0)}
+    counts = {**pipeline.partitions, **_joined(pipeline, unknown)}
+    unknown -= counts.keys()
+    counts |= dict.fromkeys(unknown, 0)
     # Each round settles at least the next topic of a chain.
     for _ in unknown:
         for each in processors:
             inputs = pipeline.in_topics(each)
             largest = max(counts.get(topic, pipeline.parallelism) for topic in inputs)
-            for topic in unknown.intersection(pipeline.out_topics(each)):
+            for topic in unknown.intersection((*inputs, *pipeline.out_topics(each))):
                 counts[topic] = max(counts[topic], largest)
     return replace(
         pipeline,
         partitions={topic: count for topic, count in counts.items() if count},
     )
+
+
+def _joined(pipeline: Pipeline, unknown: set[str]) -> dict[str, int]:
+    """Return the counts of the unknown topics that are read together with other topics."""
+    counts: dict[str, int] = {}
+    for processor in pipeline.processors:
+        inputs = pipeline.in_topics(processor)
+        known = [pipeline.partitions_of(topic) for topic in inputs if topic not in unknown]
+        if known:
+            counts |= dict.fromkeys(unknown.intersection(inputs), max(known))
+    return counts
 
 
 def check_co_partitioning(pipeline: Pipeline) -> None:
