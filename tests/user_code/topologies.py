@@ -111,3 +111,16 @@ def counted_words(lines: str, words: str) -> StreamsBuilder:
     counts = each.group_by(lambda key, word: word, name="ByWord").count(name="Counts")
     counts.to_stream().to(words, value_serde=serdes.int64)
     return builder
+
+
+def enriched(stream: str, table: str, rows: str, out: str) -> StreamsBuilder:
+    """Join a stream by another key with a table, and that table with the rows that refer to it."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+    found = builder.table(table, name="Found")
+    events = builder.stream(stream).select_key(lambda key, value: value)
+    events.join(found, lambda left, right: left + right, name="Enriched").to(out)
+    joined = builder.table(rows, name="Rows").join(
+        found, lambda left, right: left + right, foreign_key=lambda value: value, name="Joined"
+    )
+    joined.to_stream().to(out)
+    return builder

@@ -190,6 +190,27 @@ def test_the_inputs_of_a_topologys_group_must_have_as_many_partitions(folder: Pa
     assert len(reads(in_kafka(text, {"a_topic": 3, "b_topic": 3}, folder))) == 3
 
 
+def test_internal_topics_of_joins_have_as_many_partitions_as_what_they_meet(folder: Path) -> None:
+    text = """
+processors:
+- id: W
+  type: topology
+  builder: tests.user_code.topologies:enriched
+  config: {stream: a_topic, table: b_topic, rows: d_topic, out: c_topic}
+"""
+    loaded = in_kafka(text, {"a_topic": 3, "b_topic": 6, "d_topic": 4}, folder)
+    counts = {
+        topic: loaded.partitions_of(processor.topics[topic])
+        for processor in loaded.processors
+        for topic in processor.internal_topics
+    }
+    assert counts == {
+        "Enriched-by-key-repartition": 6,
+        "Joined-subscriptions-repartition": 6,
+        "Joined-answers-repartition": 4,
+    }
+
+
 @pytest.mark.parametrize("type_", KEYED)
 def test_topics_with_as_many_partitions_meet_in_as_many_tasks(type_: str, folder: Path) -> None:
     counts = {"a_topic": 5, "b_topic": 5, "c_topic": 1}

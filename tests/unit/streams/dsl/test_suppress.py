@@ -1,0 +1,146 @@
+"""Suppression: the cases of SuppressScenarioTest and GraphGraceSearchUtilTest as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from streams import StreamsBuilder, Suppress, TopologyTestDriver, windows
+from streams.dsl.streams_and_tables import Table
+from streams.dsl.suppress import close_delay_ms
+from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
+from tests.unit.streams.dsl.running import builder
+from tests.unit.streams.dsl.test_stream_joins import joiner
+
+Make = Callable[[StreamsBuilder], Table]
+
+
+def value_counts(built: StreamsBuilder) -> Table:
+    """Count the keys of each value, as SuppressScenarioTest does."""
+    table = built.table("in", name="Table")
+    return table.group_by(lambda key, value: (value, key), name="ByValue").count(name="Counts")
+
+
+def tumbling(built: StreamsBuilder, size_ms: int = 2, grace_ms: int = 1) -> Table:
+    windowed = windows.tumbling(size_ms, grace_ms=grace_ms)
+    return built.stream("in").group_by_key().windowed_by(windowed).count(name="Tumbling")
+
+
+def sessions(built: StreamsBuilder) -> Table:
+    windowed = windows.session(5, grace_ms=2)
+    return built.stream("in").group_by_key().windowed_by(windowed).count(name="Sessions")
+
+
+def sliding(built: StreamsBuilder) -> Table:
+    windowed = windows.sliding(5, grace_ms=3)
+    return built.stream("in").group_by_key().windowed_by(windowed).count(name="Sliding")
+
+
+FIRST = "in k1:v1@0 k1:v2@1 k2:v1@2"
+CASES: dict[str, tuple[Make, Suppress, tuple[str, ...]]] = {
+    "shouldImmediatelyEmitEventsWithZeroEmitAfter": (
+        value_counts,
+        Suppress.until_time_limit(0),
+        (f"{FIRST} -> v1=1@0 v1=0@1 v2=1@1 v1=1@2", "in x:x@3 -> x=1@3"),
+    ),
+    "shouldSuppressIntermediateEventsWithTimeLimit": (
+        value_counts,
+        Suppress.until_time_limit(2),
+        (f"{FIRST} -> v1=1@2", "in tick:tick@3 -> v2=1@1", "in tick:tick@4 ->"),
+    ),
+    "shouldSuppressIntermediateEventsWithRecordLimit": (
+        value_counts,
+        Suppress.until_time_limit(2**60, max_records=1),
+        (f"{FIRST} -> v1=0@1 v2=1@1", "in x:x@3 -> v1=1@2"),
+    ),
+    "a limit in bytes that nothing fits into": (
+        value_counts,
+        Suppress.until_time_limit(2**60, max_bytes=1),
+        (f"{FIRST} -> v1=1@0 v1=0@1 v2=1@1 v1=1@2",),
+    ),
+    "an update keeps the place of the first one": (
+        lambda built: built.table("in", name="Table"),
+        Suppress.until_time_limit(10),
+        ("in a:1@0 b:1@1 a:2@9 ->", "in c:1@11 -> a=2@9 b=1@1"),
+    ),
+    "deletions go out after a time": (
+        lambda built: built.table("in", name="Table"),
+        Suppress.until_time_limit(1),
+        ("in a:1@0 a:null@1 -> a=null@1",),
+    ),
+    "shouldSupportFinalResultsForTimeWindows": (
+        tumbling,
+        Suppress.until_window_closes(),
+        (
+            "in k1:v1@0 k1:v1@1 k1:v1@2 k1:v1@1 k1:v1@0 ->",
+            "in k1:v1@5 -> k1[0,2]=4@1 k1[2,4]=1@2",
+            "in k1:v1@0 ->",
+        ),
+    ),
+    "shouldSupportFinalResultsForSessionWindows, of the gap and the grace": (
+        sessions,
+        Suppress.until_window_closes(),
+        ("in k1:v1@0 k1:v1@5 ->", "in k2:v1@11 ->", "in k2:v1@12 -> k1[0,5]=2@5"),
+    ),
+    "shouldSupportFinalResultsForSlidingWindows": (
+        sliding,
+        Suppress.until_window_closes(),
+        ("in k1:v1@10 ->", "in k2:v1@12 ->", "in k3:v1@13 -> k1[5,10]=1@10"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "suppress", "lines"), CASES.values(), ids=CASES)
+def test_cases_of_kafka_streams(make: Make, suppress: Suppress, lines: tuple[str, ...]) -> None:
+    built, results = builder(), list[str]()
+    table = make(built).suppress(suppress, name="Kept")
+    table.to_stream().process(partial(Watching, results))
+    with TopologyTestDriver(built) as driver:
+        check(driver, JoinCase("", "", {}, frozenset(), lines), results)
+
+
+def test_windows_that_were_merged_away_are_never_forwarded() -> None:
+    built, results = builder(), list[str]()
+    table = sessions(built).suppress(Suppress.until_window_closes(), name="Kept")
+    table.to_stream().process(partial(Watching, results))
+    lines = ("in a:1@0 a:1@6 a:1@4 ->", "in b:1@30 -> a[0,6]=3@6")
+    with TopologyTestDriver(built) as driver:
+        check(driver, JoinCase("", "", {}, frozenset(), lines), results)
+
+
+def test_joins_look_up_what_was_forwarded_last() -> None:
+    built, results = builder(), list[str]()
+    kept = built.table("left", name="Left").suppress(Suppress.until_time_limit(10), name="Kept")
+    built.stream("right").left_join(kept, joiner).process(partial(Watching, results))
+    lines = (
+        "left a:one@0 ->",
+        "right a:x@1 -> a=x+null@1",
+        "left b:b@10 ->",
+        "right a:x@11 -> a=x+one@11",
+        "left a:two@12 ->",
+        "right a:x@13 -> a=x+one@13",
+    )
+    with TopologyTestDriver(built) as driver:
+        check(driver, JoinCase("", "", {}, frozenset(), lines), results)
+
+
+DELAYS: dict[str, tuple[Make, int]] = {
+    "shouldExtractGraceFromKStreamWindowAggregateNode": (tumbling, 1),
+    "shouldExtractGraceFromKStreamSessionWindowAggregateNode": (sessions, 7),
+    "shouldExtractGraceFromKStreamSlidingWindowAggregate": (sliding, 3),
+    "shouldExtractGraceFromAncestorThroughStatelessParent": (
+        lambda built: tumbling(built).filter(lambda key, value: True),
+        1,
+    ),
+    "shouldUseMaxIfMultiParentsDoNotAgreeOnGrace": (
+        lambda built: tumbling(built).join(sliding(built), joiner),
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "delay_ms"), DELAYS.values(), ids=DELAYS)
+def test_when_windows_close_is_found_upstream(make: Make, delay_ms: int) -> None:
+    assert close_delay_ms(make(builder()).step, "suppress") == delay_ms
