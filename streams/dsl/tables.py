@@ -104,17 +104,26 @@ class View(NamedPart):
 class ViewProcessor(Processor):
     """Forwards the changes of a view; with a store, keeps the view there.
 
-    A filter leaves out changes from nothing to nothing, if it knows that there was nothing.
+    With `skips_nothing`, leaves out changes from nothing to nothing. Old values come from the
+    parent if `parent_sends_old`, else from the store.
     """
 
     def __init__(
-        self, view: View, store: str | None, verb: str, sends_old: bool, skips_nothing: bool
+        self,
+        view: View,
+        store: str | None,
+        verb: str,
+        *,
+        sends_old: bool,
+        parent_sends_old: bool,
+        skips_nothing: bool,
     ) -> None:
         self._view = view
         self._name = store
         self._verb = verb
         self._sends_old = sends_old
-        self._skips_nothing = skips_nothing and sends_old
+        self._parent_sends_old = parent_sends_old
+        self._skips_nothing = skips_nothing
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
@@ -126,7 +135,7 @@ class ViewProcessor(Processor):
         key, change = record.key, record.value
         value_of, store = self._view.value_of, self._store
         new, old = value_of(key, change.new), None
-        if self._sends_old and store is None:
+        if self._parent_sends_old:
             old = value_of(key, change.old)
         elif self._sends_old and store is not None:
             found = store.get(key)
@@ -164,13 +173,23 @@ class ViewTable(Operation):
         return () if self.store is None else (self.store,)
 
     def needs_old_values(self, sends_old_values: bool) -> bool:
-        """Return whether old values must come from the parent: there is no store for them."""
-        return sends_old_values and self.store is None
+        """Return whether old values must come from the parent.
+
+        They do if there is no store for them. A filter needs them as well to leave out keys that
+        have never passed it (KAFKA-10077); those of a versioned table, where the old value may be
+        that of another time, pass.
+        """
+        return self._skips_nothing or (sends_old_values and self.store is None)
+
+    @property
+    def _skips_nothing(self) -> bool:
+        return self.is_filter and not self.is_versioned
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the processor, and the store if there is one."""
         if self.store is not None:
             compiler.add_store(table_store(self.store, step.key_serde, step.value_serde, None))
+        sends_old = compiler.sends_old_values(step)
         compiler.builder.add_processor(
             step.name,
             partial(
@@ -178,8 +197,9 @@ class ViewTable(Operation):
                 partial(View, step.name, self.compute),
                 self.store,
                 self.method,
-                compiler.sends_old_values(step),
-                self.is_filter and not self.is_versioned,
+                sends_old=sends_old,
+                parent_sends_old=self.needs_old_values(sends_old),
+                skips_nothing=self._skips_nothing,
             ),
             compiler.parents(step),
             stores=self.stores(),
@@ -188,9 +208,9 @@ class ViewTable(Operation):
 
 
 def _make_view(
-    view: Callable[[], View], store: str | None, verb: str, sends_old: bool, skips_nothing: bool
+    view: Callable[[], View], store: str | None, verb: str, **flags: bool
 ) -> ViewProcessor:
-    return ViewProcessor(view(), store, verb, sends_old, skips_nothing)
+    return ViewProcessor(view(), store, verb, **flags)
 
 
 class NewValuePart(Part):
