@@ -48,10 +48,11 @@ from jobmanager.leadership import (
     WriteFenced,
     WriteSos,
 )
-from jobmanager.partitions import check_parallelism, check_state_topics, with_partitions
+from jobmanager.partitions import check_parallelism, with_partitions
 from jobmanager.patterns import with_topics_of_patterns
 from jobmanager.purge import ArcPurger
 from jobmanager.state import JobManagerState
+from jobmanager.state_topics import check_moved_state, check_state_topics
 
 POLL_S = 0.05
 
@@ -76,6 +77,7 @@ class JobManagerDaemon:
         check_parallelism(pipeline, admin)
         pipeline = with_partitions(pipeline, admin)
         check_state_topics(pipeline, admin)
+        check_moved_state(pipeline, admin)
         data_topics = pipeline.data_topics(config.replication_factor)
         created = admin.ensure_topics((*control_topics(config), *data_topics))
         logger.info("topics are ready", created=created)

@@ -45,34 +45,3 @@ def check_parallelism(pipeline: Pipeline, admin: Admin) -> None:
         f"{count}, or start a job with another job_name and other topics: "
         'docs/how-to/troubleshoot.md, "A topic has the wrong number of partitions"'
     )
-
-
-def check_state_topics(pipeline: Pipeline, admin: Admin) -> None:
-    """Raise `ConfigError` for stateful processors whose input's partition count has changed.
-
-    A state topic has one partition for each partition of the input. If the input now has more or
-    fewer, keys go to other tasks, which do not have their state.
-    """
-    existing = admin.partition_counts(
-        topic
-        for processor in pipeline.processors
-        for topic in pipeline.state_topics(processor).values()
-    )
-    inputs = pipeline.user_topics
-    for processor in pipeline.processors:
-        needed = pipeline.task_count(processor)
-        largest = [
-            topic
-            for topic in pipeline.in_topics(processor)
-            if topic in inputs and pipeline.partitions_of(topic) == needed
-        ]
-        for topic in pipeline.state_topics(processor).values():
-            has = existing.get(topic, needed)
-            if has != needed and largest:
-                raise ConfigError(
-                    f'the input {" and ".join(largest)} of "{processor.id}" has '
-                    f"{counted(needed, 'partition')}, and had {has} when its state began: keys "
-                    "have moved to other partitions than their state. Keep the topic "
-                    f"{topic}, it is the state; what to do: "
-                    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
-                )

@@ -91,7 +91,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     monkeypatch.setattr(daemon, "CommandWriter", made.command_writer)
     for name in ("with_topics_of_patterns", "with_partitions"):
         monkeypatch.setattr(daemon, name, lambda pipeline, *_: pipeline)
-    monkeypatch.setattr(daemon, "check_state_topics", lambda *_: None)
+    for name in ("check_state_topics", "check_moved_state"):
+        monkeypatch.setattr(daemon, name, lambda *_: None)
     return made
 
 

@@ -13,11 +13,7 @@ from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.messages import replicas
 from common.pipeline import Pipeline
-from jobmanager.partitions import (
-    check_parallelism,
-    check_state_topics,
-    with_partitions,
-)
+from jobmanager.partitions import check_parallelism, with_partitions
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.partitions import check_co_partitioning
 
@@ -407,36 +403,3 @@ def test_topics_that_are_only_merged_may_have_different_counts(folder: Path) -> 
     }
     with pytest.raises(ConfigError, match='"Counts" of "W-Left" reads topics with different'):
         partitions_of("merged", f"{RIGHT}, counts: true", THREE_AND_FOUR, folder)
-
-
-# --- state ---
-
-
-def check_state(text: str, counts: Mapping[str, int], folder: Path) -> None:
-    loaded = in_kafka(text, counts, folder)
-    check_state_topics(loaded, cast(Admin, FakeAdmin(counts)))
-
-
-COUNTS_A = SOURCES + "- {id: P, type: count, from: [a], to: [c]}"
-
-
-def test_input_that_has_grown_is_named_and_the_state_is_to_be_kept(folder: Path) -> None:
-    with pytest.raises(ConfigError) as error:
-        check_state(COUNTS_A, {"a_topic": 4, "state_topic_P_job": 2}, folder)
-    message = str(error.value)
-    assert 'the input a_topic of "P" has 4 partitions, and had 2' in message
-    assert "Keep the topic state_topic_P_job" in message
-    assert "When a source gets more partitions" in message
-
-
-@pytest.mark.parametrize("counts", [{"a_topic": 4, "state_topic_P_job": 4}, {"a_topic": 4}, {}])
-def test_state_that_fits_its_input_or_is_new_is_fine(
-    counts: Mapping[str, int], folder: Path
-) -> None:
-    check_state(COUNTS_A, counts, folder)
-
-
-def test_input_that_is_no_topic_of_the_user_is_not_blamed(folder: Path) -> None:
-    """Then `parallelism` has changed, and the arc does not fit either."""
-    text = SOURCES + "- {id: F, type: sum, from: [a], to: [P]}\n- {id: P, type: count, to: [c]}"
-    check_state(text, {"a_topic": 4, "state_topic_P_job": 3}, folder)

@@ -1,0 +1,76 @@
+"""Checks that the state which a job has kept so far is the state that its tasks will find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from common.errors import ConfigError
+from common.kafka.admin import Admin
+from common.pipeline import Pipeline
+from common.specs import TopologySpec
+from common.suggest import counted
+
+
+def check_state_topics(pipeline: Pipeline, admin: Admin) -> None:
+    """Raise `ConfigError` for stateful processors whose input's partition count has changed.
+
+    A state topic has one partition for each partition of the input. If the input now has more or
+    fewer, keys go to other tasks, which do not have their state.
+    """
+    existing = admin.partition_counts(
+        topic
+        for processor in pipeline.processors
+        for topic in pipeline.state_topics(processor).values()
+    )
+    inputs = pipeline.user_topics
+    for processor in pipeline.processors:
+        needed = pipeline.task_count(processor)
+        largest = [
+            topic
+            for topic in pipeline.in_topics(processor)
+            if topic in inputs and pipeline.partitions_of(topic) == needed
+        ]
+        for topic in pipeline.state_topics(processor).values():
+            has = existing.get(topic, needed)
+            if has != needed and largest:
+                raise ConfigError(
+                    f'the input {" and ".join(largest)} of "{processor.id}" has '
+                    f"{counted(needed, 'partition')}, and had {has} when its state began: keys "
+                    "have moved to other partitions than their state. Keep the topic "
+                    f"{topic}, it is the state; what to do: "
+                    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
+                )
+
+
+def check_moved_state(pipeline: Pipeline, admin: Admin) -> None:
+    """Raise `ConfigError` for stores of a topology that would begin empty in another group.
+
+    The state topic of a store has the name of its group, and the group has that of its first
+    source. A source that is put ahead of it would cost the state.
+    """
+    existing = admin.topics()
+    kept = {t for each in pipeline.processors for t in pipeline.state_topics(each).values()}
+    for processor in pipeline.processors:
+        spec = processor.spec
+        if not isinstance(spec, TopologySpec):
+            continue
+        entry = processor.id.removesuffix(f"-{spec.group}")
+        for store, topic in pipeline.state_topics(processor).items():
+            # "|" is in no name of a topic.
+            start, end = pipeline.names.state(f"{entry}-|", store).split("|")
+            former = "" if topic in existing else _between(start, end, existing.keys() - kept)
+            if former:
+                raise ConfigError(
+                    f'the store "{store}" of "{entry}" was in the group "{former}", and would '
+                    f'begin empty in the group "{spec.group}": a group has the name of its first '
+                    f'source or repartition. Call that of "{former}" first again; or delete the '
+                    f"topic {start}{former}{end} if its state may go"
+                )
+
+
+def _between(start: str, end: str, names: Iterable[str]) -> str:
+    """Return what the first of the names has between `start` and `end`; "" if none has both."""
+    for name in sorted(names):
+        if name.startswith(start) and name.endswith(end):
+            return name.removeprefix(start).removesuffix(end)
+    return ""
