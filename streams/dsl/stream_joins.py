@@ -161,8 +161,7 @@ class _Joining(Processor):
     ) -> list[tuple[int, Any]]:
         """Return times and values of the records of the other side that a record meets."""
         first = max(0, record.timestamp - self._before_ms[side])
-        with store.fetch(record.key, first, self._last(record, side)) as found:
-            return list(found)
+        return store.fetch_list(record.key, first, self._last(record, side))
 
     def _last(self, record: Record, side: int) -> int:
         """Return the last time of the other side that a record meets."""

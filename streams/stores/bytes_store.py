@@ -42,6 +42,7 @@ class StoreBytes(Protocol):
     def scan(
         self, low: bytes, high: bytes | None, reverse: bool = False
     ) -> StoreIterator[Entry]: ...
+    def range(self, low: bytes, high: bytes) -> list[Entry]: ...
     def drop_range(self, low: bytes, high: bytes | None) -> None: ...
 
 
@@ -52,9 +53,9 @@ class BytesStore(ABC):
     back the writes of one record. Only one thread uses a store.
 
     A key has two forms. `get`, `put`, `restore` and `uncommitted` take the key as it is in the
-    state topic. If a store is divided into segments (`segment_of`), `scan` and `drop_range` take
-    and return the key with the 8 bytes of its segment in front. Keys are ordered and kept in that
-    form, so segments can change their size without a change to the state topic.
+    state topic. If a store is divided into segments (`segment_of`), `scan`, `range` and
+    `drop_range` take and return the key with the 8 bytes of its segment in front. Keys are ordered
+    and kept in that form, so segments can change their size without a change to the state topic.
     """
 
     uncommitted: Changes
@@ -151,6 +152,27 @@ class BytesStore(ABC):
         self._scans.add(scan)
         return scan
 
+    def range(self, low: bytes, high: bytes) -> list[Entry]:
+        """Return the entries with `low < high` and `low <= key < high`, in byte order, at once.
+
+        That is several times as fast as `scan` for a few entries.
+        """
+        if self._closed:
+            self.require_open()
+        entries = self._committed_range(low, high)
+        if not self.uncommitted:
+            return entries
+        if self._order is None:
+            self._order = SortedKeys(map(self._local, self.uncommitted))
+        changed = self._order.range(low, high)
+        if not changed:
+            return entries
+        uncommitted, start = self.uncommitted, 0 if self._segment_of is None else SEGMENT_BYTES
+        changes = {key: uncommitted[key[start:]] for key in changed}
+        if entries:
+            changes = dict(sorted({**dict(entries), **changes}.items()))
+        return [(key, value) for key, value in changes.items() if value is not None]
+
     def mark(self) -> None:
         """Set the undo mark: forget how to undo what was written so far."""
         if self._undo:
@@ -225,6 +247,10 @@ class BytesStore(ABC):
     @abstractmethod
     def _scan_committed(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
         """Return the committed entries of a range, as they are now."""
+
+    @abstractmethod
+    def _committed_range(self, low: bytes, high: bytes) -> list[Entry]:
+        """Return the committed entries of a range."""
 
     def require_open(self) -> None:
         """Raise `StateStoreError`, or the error that closed it, unless the store is open."""

@@ -91,3 +91,7 @@ class MemoryStore(BytesStore):
     def _scan_committed(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
         committed, keys = self._committed, self._keys.between(low, high, reverse)
         return self._committed_readers.read((key, committed[key]) for key in keys)
+
+    def _committed_range(self, low: bytes, high: bytes) -> list[Entry]:
+        committed = self._committed
+        return [(key, committed[key]) for key in self._keys.range(low, high)]

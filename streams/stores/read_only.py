@@ -65,6 +65,12 @@ class ReadOnlyBytes:
             entries = self._store.scan(low, high, reverse)
         return StoreIterator(self._read(entries), (entries,))
 
+    def range(self, low: bytes, high: bytes) -> list[Entry]:
+        """Return the entries with `low <= key < high` in byte order, at once."""
+        with self._lock:
+            self._require_open()
+            return self._store.range(low, high)
+
     def put(self, key: bytes, value: bytes | None) -> None:
         """Refuse to write."""
         self._refuse()

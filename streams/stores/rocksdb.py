@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import structlog
-from rocksdict import DbClosedError, Rdict, ReadOptions, WriteBatch
+from rocksdict import DbClosedError, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from common.errors import EngineError
 from streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Changes, Entry
@@ -73,6 +73,8 @@ class RocksDBStore(BytesStore):
         self._unwritten_offset: int | None = None
         self._unwritten_bytes = self._unwritten_commits = 0
         self._written_timestamp = NO_TIMESTAMP
+        self._cursor: RdictIter | None = None
+        """An iterator over what RocksDB has, until that changes."""
         self._damage = ""
         self._directory = directory
         self._identity = {"format": FORMAT_VERSION, **identity}
@@ -192,6 +194,7 @@ class RocksDBStore(BytesStore):
         """
         self._write()
         self.require_open()
+        self._cursor = None
         try:
             self._db.delete_range(_DATA + low, _END_OF_DATA if high is None else _DATA + high)
         except Exception as error:  # rocksdict raises bare Exceptions
@@ -201,6 +204,7 @@ class RocksDBStore(BytesStore):
     def wipe(self) -> None:
         """Drop the content; the store is then like new."""
         self._close_scans()
+        self._cursor = None
         self.generation += 1
         self._db.close()
         shutil.rmtree(self._directory)
@@ -219,6 +223,7 @@ class RocksDBStore(BytesStore):
             logger.warning("the last changes of a state store were not written", reason=str(error))
         self._forget_unwritten()
         self._end()
+        self._cursor = None
         self._cache.clear()
         try:
             self._db.close()
@@ -260,6 +265,7 @@ class RocksDBStore(BytesStore):
         if is_shortage(error):
             raise StoreUnavailableError(f"{self._directory}: {error}") from error
         self._end()
+        self._cursor = None
         self._cache.clear()
         self._forget_unwritten()
         with suppress(Exception):  # it cannot write either
@@ -283,6 +289,7 @@ class RocksDBStore(BytesStore):
         batch.put(_OFFSET_KEY, b"%d" % offset)
         if timestamp != self._written_timestamp:
             batch.put(_TIMESTAMP_KEY, b"%d" % timestamp)
+        self._cursor = None
         try:
             self._db.write(batch)
         except Exception as error:  # rocksdict raises bare Exceptions
@@ -303,6 +310,31 @@ class RocksDBStore(BytesStore):
         except Exception as error:  # rocksdict raises bare Exceptions
             self._give_up(error)
         return self._read_entries(entries, _DATA + low, reverse, options)
+
+    def _committed_range(self, low: bytes, high: bytes) -> list[Entry]:
+        self._write()
+        cursor, end = self._cursor, _DATA + high
+        found: list[Entry] = []
+        try:
+            if cursor is None:
+                # Made without bounds, so that it serves for every range.
+                cursor = self._cursor = self._db.iter(ReadOptions())
+            cursor.seek(_DATA + low)
+        except Exception as error:  # rocksdict raises bare Exceptions
+            self._give_up(error)
+        valid, key_of, value_of, step = cursor.valid, cursor.key, cursor.value, cursor.next
+        while valid():
+            key = key_of()
+            if key >= end:
+                return found
+            found.append((key[1:], value_of()))
+            step()
+        problem = _problem(cursor)
+        if problem is not None:
+            # A traceback keeps its frames, and RocksDB's lock lasts as long as its iterators.
+            del cursor, valid, key_of, value_of, step
+            self._discard(problem)
+        return found
 
     def _read_entries(
         self, entries: Any, low: bytes, reverse: bool, options: ReadOptions

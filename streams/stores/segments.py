@@ -106,6 +106,17 @@ class SegmentedStore(LateCount, Generic[K, V]):
         high = key + pack_time(min(max(time_to, 0), MAX_TIME) + 1)
         return self._scans(time_from, time_to, low, high, reverse)
 
+    def _entries_of_key(self, key: bytes, time_from: int, time_to: int) -> list[Entry]:
+        """Return the entries of one key, and maybe of others, in a range of live times, at once."""
+        size_ms, store = self._segment_ms, self._store
+        first, last = time_from // size_ms, time_to // size_ms
+        low, high = key + pack_time(time_from), key + pack_time(time_to + 1)
+        if first == last:
+            segment = pack_time(first)
+            return store.range(segment + low, segment + high)
+        segments = map(pack_time, range(first, last + 1))
+        return [entry for each in segments for entry in store.range(each + low, each + high)]
+
     def _key_bounds(self, key_from: K | None, key_to: K | None) -> tuple[bytes, bytes | None]:
         low = b"" if key_from is None else self._write_key(key_from)
         high = None if key_to is None else self._write_key(key_to)

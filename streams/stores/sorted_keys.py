@@ -60,3 +60,15 @@ class SortedKeys:
             end = len(chunk) if number < last or high is None else bisect_left(chunk, high)
             keys = chunk[start:end]
             yield from reversed(keys) if reverse else keys
+
+    def range(self, low: bytes, high: bytes) -> list[bytes]:
+        """Return the keys with `low <= key < high` in order; cheaper than `between` for a few."""
+        lows = self._lows
+        first, last = bisect_right(lows, low) - 1, bisect_left(lows, high, 1) - 1
+        if first != last:
+            return list(self.between(low, high))
+        chunk = self._chunks[first]
+        start = bisect_left(chunk, low)
+        if start == len(chunk) or chunk[start] >= high:
+            return []
+        return chunk[start : bisect_left(chunk, high, start)]

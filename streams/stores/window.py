@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from streams.serdes import Serde
 from streams.stores.api import check_bounds, check_time, null_key
-from streams.stores.bytes_store import Entry, StoreBytes
+from streams.stores.bytes_store import SEGMENT_BYTES, Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
 from streams.stores.segments import SegmentedStore, read_entries
@@ -76,6 +76,23 @@ class WindowStore(SegmentedStore[K, V]):
     def fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:
         """Return starts and values of the windows of a key, the oldest first."""
         return self._fetch(key, time_from, time_to, reverse=False)
+
+    def fetch_list(self, key: K, time_from: int, time_to: int) -> list[tuple[int, V]]:
+        """Return what `fetch` returns, as a list: faster if all of it is needed."""
+        if key is None:
+            null_key(self.name)
+        check_bounds(self.name, time_from, time_to)
+        first, last = max(time_from, self._live_from), min(time_to, self._store.max_timestamp)
+        if first > last:
+            return []
+        data, read = self._write_key(key), self._read
+        key_end = len(data) + SEGMENT_BYTES
+        size = key_end + WINDOW_BYTES
+        return [
+            (int.from_bytes(stored[key_end:-4], "big"), read(value))
+            for stored, value in self._entries_of_key(data, first, last)
+            if len(stored) == size and stored[SEGMENT_BYTES:key_end] == data
+        ]
 
     def backward_fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:
         """Return starts and values of the windows of a key, the newest first."""
@@ -148,9 +165,9 @@ class WindowStore(SegmentedStore[K, V]):
 
     def _next_number(self, key: bytes, start: int) -> int:
         """Return the number of the next duplicate: one more than the last one."""
-        scans = self._scan_of_key(key, start, start, reverse=True)
-        with read_entries(scans, iter) as found:
-            for stored, _ in found:
-                if stored[:-WINDOW_BYTES] == key and window_start(stored) == start:
-                    return int.from_bytes(stored[-4:], "big") + 1
-        return 0
+        if start > self._store.max_timestamp or self._store.get(window_key(key, start)) is None:
+            return 0  # nothing is ever deleted before it expires
+        size = SEGMENT_BYTES + len(key) + WINDOW_BYTES
+        found = self._entries_of_key(key, start, start)
+        numbers = [int.from_bytes(each[-4:], "big") for each, _ in found if len(each) == size]
+        return numbers[-1] + 1

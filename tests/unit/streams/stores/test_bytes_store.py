@@ -13,12 +13,18 @@ from tests.unit.streams.stores.backends import Backend
 
 def content(store: BytesStore, reverse: bool = False) -> dict[bytes, bytes]:
     with store.scan(b"", None, reverse) as entries:
-        return dict(entries)
+        found = list(entries)
+    at_once = store.range(b"", b"\xff" * 20)
+    assert at_once == (found[::-1] if reverse else found)
+    return dict(found)
 
 
 def keys(store: BytesStore, low: bytes, high: bytes | None, reverse: bool = False) -> list[bytes]:
     with store.scan(low, high, reverse) as entries:
-        return [key for key, _ in entries]
+        found = list(entries)
+    if high is not None and low < high and not reverse:
+        assert store.range(low, high) == found
+    return [key for key, _ in found]
 
 
 def put_all(store: BytesStore, *entries: bytes) -> None:
@@ -233,6 +239,7 @@ def test_closed_store_cannot_be_used(store: BytesStore) -> None:
         lambda: store.get(b"b"),
         lambda: store.put(b"a", b"1"),
         lambda: store.scan(b"", None),
+        lambda: store.range(b"", b"1"),
         lambda: store.drop_range(b"", None),
         lambda: store.approximate_num_entries(),
     ):

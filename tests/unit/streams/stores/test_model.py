@@ -171,6 +171,7 @@ def test_window_store_behaves_as_a_dict_of_what_has_not_expired(
     wanted = [pair for pair in fetched if time_from <= pair[0] <= time_to]
     assert list(store.fetch(key, time_from, time_to)) == wanted
     assert list(store.backward_fetch(key, time_from, time_to)) == wanted[::-1]
+    assert store.fetch_list(key, time_from, time_to) == wanted
     if steps:
         with store.fetch_range(key, last_key, time_from, time_to) as entries:
             found = {(window.key, window.window.start) for window, _ in entries}

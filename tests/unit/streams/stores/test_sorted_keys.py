@@ -37,6 +37,8 @@ def test_keys_behave_as_a_sorted_set(
         wanted = [key for key in sorted(model) if key >= low and (high is None or key < high)]
         assert list(ordered.between(low, high)) == wanted
         assert list(ordered.between(low, high, reverse=True)) == wanted[::-1]
+        if high is not None and low < high:
+            assert ordered.range(low, high) == wanted
 
 
 def test_many_keys_in_any_order_come_sorted() -> None:

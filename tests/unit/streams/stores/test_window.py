@@ -86,6 +86,7 @@ def test_fetch_has_the_starts_between_its_bounds_in_either_direction(
             assert list(found) == wanted
         with filled.backward_fetch(2, START + time_from, START + time_to) as found:
             assert list(found) == wanted[::-1]
+        assert filled.fetch_list(2, START + time_from, START + time_to) == wanted
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,7 @@ def test_largest_times_and_retentions_are_no_special_case(backend: Backend) -> N
     for key, time in (("a", 0), ("aa", 0), ("a", 1), ("aa", 1), ("a", long - 1), ("a", MAX)):
         store.put(key, key, time)
     assert [start for start, _ in store.fetch("a", 0, MAX)] == [long - 1, MAX]
+    assert [start for start, _ in store.fetch_list("a", 0, MAX)] == [long - 1, MAX]
     assert store.fetch_window("a", 1) is None
 
 
@@ -223,6 +225,7 @@ def test_window_expires_a_retention_after_its_start(counts: WindowStore[int, str
     counts.put(2, "other", RETENTION)
     assert [value for _, value in counts.fetch(1, 0, MAX)] == ["second"]
     assert [value for _, value in counts.backward_fetch(1, 0, MAX)] == ["second"]
+    assert [value for _, value in counts.fetch_list(1, 0, MAX)] == ["second"]
     assert [key.window.start for key, _ in counts.all()] == [1, RETENTION - 1, RETENTION]
     assert [value for _, value in counts.fetch_range(1, 1, 0, 10)] == ["second"]
     assert (counts.fetch_window(1, 0), counts.fetch_window(1, 1)) == (None, "second")
