@@ -23,7 +23,7 @@ from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row
 from common.kafka.data import PartitionReader
 from common.record_batch import RecordBatch
-from common.topics import TopicSpec
+from common.topics import RECORDS, TopicSpec
 
 PARTITIONS = 2
 FETCH_RECORDS = 20_000
@@ -65,8 +65,8 @@ class Bench:
         return cpu_s([self._broker])
 
     def make_topic(self, name: str) -> None:
-        """Create a topic with two partitions."""
-        self.admin.ensure_topics([TopicSpec(name, PARTITIONS, 1)])
+        """Create a topic with two partitions, which keeps records of any time."""
+        self.admin.ensure_topics([TopicSpec(name, PARTITIONS, 1, RECORDS)])
 
     def write(self, topic: str, rows: Iterator[Row]) -> None:
         """Append records to a topic, and wait until the broker has them."""
