@@ -123,9 +123,8 @@ class WindowedCogroupedStream(Generic[T]):
         parts = []
         for number, (step, adder) in enumerate(steps):
             functions = AggregateFunctions(initializer, adder, None, merger)
-            # As in Kafka Streams, what is late depends on the records of its own stream.
             aggregate = WindowedAggregate(
-                name, "aggregate", functions, self._windows, time_key=f"time-{number}"
+                name, "aggregate", functions, self._windows, is_shared=True
             )
             make = kind.make(first.key_serde)
             parts.append(

@@ -13,7 +13,7 @@ from streams.dsl.change import Change
 from streams.dsl.emit import Emit
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.table_values import unwritable
-from streams.dsl.window_time import SOLE_KEY, WindowTime, times_store_name
+from streams.dsl.window_time import WindowTime, times_store_name
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import SerializationError
 from streams.processor import Processor, ProcessorContext
@@ -40,8 +40,8 @@ class WindowedAggregate:
     functions: AggregateFunctions
     windows: Windows
     emit: Emit = Emit.ON_WINDOW_UPDATE
-    time_key: str = SOLE_KEY
-    """The key of the processor's time: in a cogroup, several processors share the stores."""
+    is_shared: bool = False
+    """Whether several processors share the store and the time, in a cogroup."""
     sends_old: bool = False
     results: str | None = None
     """The child that gets the results, if another one gets late records."""
@@ -65,7 +65,7 @@ class WindowAggregator(Processor, ABC):
         self.open_store(context.get_state_store(name))
         self.time = WindowTime(
             context.get_state_store(times_store_name(name)),
-            self.aggregate.time_key,
+            is_shared=self.aggregate.is_shared,
             on_undo=self.forget,
         )
         self._seen_at_ms = context.current_system_time

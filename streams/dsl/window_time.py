@@ -15,8 +15,7 @@ _TIMES: Serde[tuple[int, int]] = Serde(
     "times", lambda times: _LAYOUT.pack(*times), lambda data: _LAYOUT.unpack(data)[:2]
 )
 NO_TIME = -1
-SOLE_KEY = "time"
-"""The key of the times of a step with one processor."""
+_KEY = "time"
 
 
 def times_store(name: str) -> StoreBuilder[Any, Any]:
@@ -48,14 +47,15 @@ class WindowTime:
     def __init__(
         self,
         store: KeyValueStore[str, tuple[int, int]],
-        key: str = SOLE_KEY,
+        *,
+        is_shared: bool = False,
         on_undo: Callable[[], None] = lambda: None,
     ) -> None:
-        """`key` is where the store has the times.
+        """`is_shared` says that other processors of the task have the same time.
 
         `on_undo` is called when the engine has undone what the processor did, and in the beginning.
         """
-        self._key = key
+        self._is_shared = is_shared
         self._on_undo = on_undo
         self._store = store
         self._generation: int | None = None
@@ -64,11 +64,11 @@ class WindowTime:
     def see(self, timestamp: int) -> int:
         """Take the timestamp of a record into account; return the time."""
         store = self._store
-        if store.generation != self._generation:
+        if self._is_shared or store.generation != self._generation:
             self._read()
         if timestamp > self._now:
             self._now = timestamp
-            store.put(self._key, (timestamp, self._closed))
+            store.put(_KEY, (timestamp, self._closed))
         return self._now
 
     @property
@@ -87,11 +87,11 @@ class WindowTime:
 
     def close(self, time: int) -> None:
         """Record that windows were emitted up to a time."""
-        self._store.put(self._key, (self.now, time))
+        self._store.put(_KEY, (self.now, time))
         self._closed = time
 
     def _read(self) -> None:
         # What the engine has undone since must be forgotten here too.
-        self._now, self._closed = self._store.get(self._key) or (NO_TIME, NO_TIME)
+        self._now, self._closed = self._store.get(_KEY) or (NO_TIME, NO_TIME)
         self._generation = self._store.generation
         self._on_undo()
