@@ -57,6 +57,8 @@ class RecordBatch:
 
         The result for the whole batch is computed only once.
         """
+        if stop - start == 1:
+            return self.timestamps[start]
         if stop - start < len(self):
             return max(self.timestamps[start:stop])
         if self._largest_timestamp is None:

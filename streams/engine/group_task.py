@@ -316,11 +316,9 @@ class GroupTask:
 
     def _process(self, span: RecordSpan, until_s: float) -> None:
         """Process a span, or only the part of it before something else must be done."""
-        start = span.start
-        while start < span.stop:
+        start, is_done = self._process_from(span, span.start, until_s)
+        while not is_done and start < span.stop and time.monotonic() < until_s:
             start, is_done = self._process_from(span, start, until_s)
-            if is_done or time.monotonic() >= until_s:
-                return
 
     def _process_from(self, span: RecordSpan, start: int, until_s: float) -> tuple[int, bool]:
         """Process up to and including the first record that is rejected, or to the end.
@@ -350,7 +348,8 @@ class GroupTask:
         return accumulator.learn(end - span.start, time.perf_counter() - started_s)
 
     def _punctuate_by_stream_time(self) -> None:
-        self._punctuate(PunctuationType.STREAM_TIME, self._time.stream_time)
+        if self._runtime.next_stream_time_punctuation is not None:
+            self._punctuate(PunctuationType.STREAM_TIME, self._time.stream_time)
 
     def _punctuate(self, type_: PunctuationType, now_ms: int) -> bool:
         try:

@@ -228,16 +228,19 @@ class RecordQueues:
         """
         if len(self._in_order) == 1:
             return self._in_order[0], _NO_LIMIT
-        filled = [queue for queue in self._in_order if queue.size]
-        if not self._is_ordered:
-            return filled[0], _NO_LIMIT
-        chosen = min(filled, key=_head_ms)
-        taken_over_ms, behind = _NO_LIMIT, 0
-        for queue in filled:
-            if queue is chosen:
-                behind = 1
-            elif queue.head_ms + behind < taken_over_ms:
-                taken_over_ms = queue.head_ms + behind
+        chosen: _Queue | None = None
+        head_ms = taken_over_ms = _NO_LIMIT
+        for queue in self._in_order:
+            if not queue.size:
+                continue
+            if not self._is_ordered:
+                return queue, _NO_LIMIT
+            if queue.head_ms < head_ms:
+                # The one that was chosen so far comes before this one, so it takes over when equal.
+                chosen, head_ms, taken_over_ms = queue, queue.head_ms, head_ms
+            elif queue.head_ms + 1 < taken_over_ms:
+                taken_over_ms = queue.head_ms + 1
+        assert chosen is not None, "records wait"
         return chosen, taken_over_ms
 
     def advance(self, partition: Partition, count: int) -> None:
@@ -278,7 +281,3 @@ class RecordQueues:
             topic, number = partition
             raise ValueError(f"{topic}-{number} is none of the task's inputs")
         return queue
-
-
-def _head_ms(queue: _Queue) -> int:
-    return queue.head_ms

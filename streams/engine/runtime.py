@@ -91,12 +91,13 @@ class GroupRuntime:
         self.nodes = RunningGroup(group, self, self.outputs, environment)
         """The nodes, with their processors and stores."""
         self._set_marks, self._undos = self.nodes.undo_marks
-        self._queues[PunctuationType.STREAM_TIME].skip(task_time.stream_time)
+        self._by_stream_time = self._queues[PunctuationType.STREAM_TIME]
+        self._by_stream_time.skip(task_time.stream_time)
 
     @property
     def next_stream_time_punctuation(self) -> int | None:
         """The stream time at which a punctuation is due; `None` if none is scheduled."""
-        return self._queues[PunctuationType.STREAM_TIME].next_ms
+        return self._by_stream_time.next_ms
 
     @property
     def next_wall_clock_punctuation(self) -> int | None:
