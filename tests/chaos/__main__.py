@@ -42,10 +42,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--kind",
         choices=tuple(Kind),
-        default=Kind.PLAIN,
         type=Kind,
-        help="sql: the auditor is a Spark SQL query; slow: one processor sleeps, one is async; "
-        "dsl: with windows, a join of streams and a join by a foreign key",
+        help="plain: none of the following; sql: the auditor is a Spark SQL query; "
+        "slow: one processor sleeps, one is async; "
+        "dsl: with windows, a join of streams and a join by a foreign key; "
+        "by default plain, or what the sabotage needs",
     )
     parser.add_argument("--list", action="store_true", help="list faults and sabotages, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
@@ -77,7 +78,8 @@ def main() -> int:
     logging.getLogger("librdkafka").setLevel(logging.CRITICAL)
     folder = Path(tempfile.mkdtemp(prefix="chaos_"))
     timeline = Timeline()
-    campaign = Campaign(folder, seed, timeline, arguments.broken or "", arguments.kind)
+    kind = sabotages()[arguments.broken].kind if arguments.broken else Kind.PLAIN
+    campaign = Campaign(folder, seed, timeline, arguments.broken or "", arguments.kind or kind)
     Signals().install()
     try:
         if arguments.soak:

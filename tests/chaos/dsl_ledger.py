@@ -104,7 +104,7 @@ class _Rated:
         if order % ORDERS_EVERY or rate % RATES_EVERY or order <= 0 or rate < 0:
             raise ValueError("no such order or rate")
         which = rate_of(order)
-        self.repeated += (order, rate) == (self.order, self.rate) and self.order > 0
+        self.repeated += (order, rate) == (self.order, self.rate)
         self.reordered += order < self.order or rate < self.highest_rates.get(which, 0)
         self.highest_rates[which] = max(rate, self.highest_rates.get(which, 0))
         self.order, self.rate = order, rate

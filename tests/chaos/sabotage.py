@@ -30,6 +30,7 @@ from streams.stores.bytes_store import BytesStore
 from taskmanager.task import Task
 from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
 from taskmanager.task_stores import TaskStores
+from tests.chaos.pipelines import Kind
 
 VARIABLE = "CHAOS_BROKEN"
 SIGN = "a sabotage acts"
@@ -48,6 +49,8 @@ class Sabotage:
     install: Callable[[], None]
     summary: str
     faults: tuple[str, ...]
+    kind: Kind = Kind.PLAIN
+    """The kind of pipeline that shows the harm."""
 
 
 _sabotages: dict[str, Sabotage] = {}
@@ -58,10 +61,12 @@ def sabotages() -> dict[str, Sabotage]:
     return dict(_sabotages)
 
 
-def _sabotage(name: str, *faults: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def _sabotage(
+    name: str, *faults: str, kind: Kind = Kind.PLAIN
+) -> Callable[[Callable[[], None]], Callable[[], None]]:
     def add(install: Callable[[], None]) -> Callable[[], None]:
         summary = (install.__doc__ or "").strip().splitlines()[0]
-        _sabotages[name] = Sabotage(name, install, summary, faults)
+        _sabotages[name] = Sabotage(name, install, summary, faults, kind)
         return install
 
     return add
@@ -181,6 +186,21 @@ def partial_state() -> None:
         if len(changes) > 1:
             _acts()
         original(self, topic, number, {key: changes[key]})
+
+
+@_sabotage("lost-windows", "kill-worker", kind=Kind.DSL)
+def lost_windows() -> None:
+    """Window stores are empty whenever a task starts."""
+
+    @_instead_of(TaskStores, "restore")
+    def restore(original: Any, self: Any, *args: Any) -> int:
+        count: int = original(self, *args)
+        for builder in self._builders:
+            if builder.family == "window":
+                if self.stores[builder.name].approximate_num_entries():
+                    _acts()
+                self.stores[builder.name].wipe()
+        return count
 
 
 @_sabotage("positions-first", "wake-before-fence")

@@ -27,6 +27,7 @@ from streams import TopologyTestDriver
 from streams.pipeline.load import load_pipeline
 from tests.tasks import KEEP, Job, Thread
 from tests.user_code.operators import OPERATORS, build
+from tests.user_code.operators.windowed import IDLE_MS
 
 pytestmark = pytest.mark.integration
 
@@ -94,7 +95,7 @@ def in_order(topics: Sequence[Sequence[Input]]) -> Iterator[Input]:
 
 
 def expected(operator: str) -> list[list[Output]]:
-    """Return what the test driver gives up to the end of each phase."""
+    """Return what the test driver gives up to the end of each phase, after which time passes."""
     with TopologyTestDriver(build(operator, "")) as driver:
         read = {topic for group in build(operator, "").groups for topic in group.in_topics}
         read |= {store.topic for store in build(operator, "").global_stores}
@@ -108,6 +109,7 @@ def expected(operator: str) -> list[list[Output]]:
                 if topic in inputs:
                     data = None if value is None else value.encode()
                     inputs[topic].pipe_input(key.encode(), data, timestamp=timestamp)
+            driver.advance_wall_clock_time(IDLE_MS)
             found += [
                 Output(record.key, record.value, record.timestamp, list(record.headers))
                 for record in output.read_records()
@@ -280,6 +282,9 @@ def test_an_operator_gives_what_the_test_driver_gives(
         ("state_topic_join_streams-A_Joined-left", ("compact,delete", WEEK_MS + 10)),
         ("state_topic_left_join_streams-A_Joined-unmatched", ("compact", WEEK_MS)),
         ("state_topic_join_versioned_table-A_B", ("compact", WEEK_MS)),
+        ("state_topic_join_versioned_table_later-A_Joined-waiting", ("compact", WEEK_MS)),
+        ("state_topic_deduplicate-A_Once", ("compact,delete", WEEK_MS + 11)),
+        ("state_topic_distinct-A_Distinct", ("compact", WEEK_MS)),
     ],
 )
 def test_a_topic_of_the_engine_is_kept_as_long_as_its_content_is_needed(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.catalog import faults
-from tests.chaos.sabotage import VARIABLE, sabotages
+from tests.chaos.sabotage import SIGN, VARIABLE, sabotages
 
 ROOT = Path(__file__).parents[3]
 INSTALL_ALL = (
@@ -17,15 +17,40 @@ INSTALL_ALL = (
 SHOW = (
     "from common.kafka.guarded_producer import GuardedProducer;"
     "from common.kafka.task_producer import TaskProducer;"
+    "from taskmanager.task_stores import TaskStores;"
     "print(hasattr({}, '__wrapped__'))"
 )
 
+START_AGAIN = """
+import sys
+from pathlib import Path
 
-def run(code: str, broken: str = "") -> subprocess.CompletedProcess[str]:
+from streams import serdes, stores
+from streams.stores.resources import StoreResources
+from taskmanager.task_stores import TaskStores
+
+text = serdes.string
+builders = [
+    stores.window("W", text, text, retention_ms=10, window_size_ms=5, logged=False),
+    stores.key_value("K", text, text, logged=False),
+]
+opened = TaskStores(builders, {}, StoreResources())
+opened.open(Path(sys.argv[1]), {}, {})
+windows, keys = map(opened.build, builders)
+windows.put("a", "in a window", 1)
+keys.put("a", "in no window")
+opened.commit({})
+opened.restore(0, None, None, None)
+print(windows.fetch_window("a", 1), keys.get("a"), sep=", ")
+"""
+"""Stores that nobody logs are not read from Kafka, so that this needs none."""
+
+
+def run(code: str, broken: str = "", *args: str) -> subprocess.CompletedProcess[str]:
     """Run code in a Python that starts as a TaskManager of the harness does."""
     path = os.pathsep.join((str(ROOT / "tests/chaos/clock"), str(ROOT)))
     environment = os.environ | {"PYTHONPATH": path, VARIABLE: broken}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", code, *args]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
 
 
@@ -46,6 +71,8 @@ def test_everything_that_a_sabotage_replaces_is_there() -> None:
         ("random-ids", "TaskProducer.__init__", True),
         ("random-ids", "GuardedProducer.send_offsets", False),
         ("no-transaction", "GuardedProducer.send_offsets", True),
+        ("lost-windows", "TaskStores.restore", True),
+        ("short-restore", "TaskStores.restore", False),
         ("", "TaskProducer.__init__", False),
     ],
 )
@@ -54,3 +81,15 @@ def test_a_process_has_the_sabotage_that_its_environment_names(
 ) -> None:
     done = run(SHOW.format(function), broken)
     assert (done.stdout.strip(), done.stderr) == (str(is_replaced), "")
+
+
+@pytest.mark.parametrize(
+    ("broken", "left", "signs"),
+    [("", "in a window, in no window", 0), ("lost-windows", "None, in no window", 1)],
+)
+def test_lost_windows_empties_the_window_stores_and_no_others(
+    broken: str, left: str, signs: int, tmp_path: Path
+) -> None:
+    done = run(START_AGAIN, broken, str(tmp_path))
+    assert (done.returncode, done.stdout.strip()) == (0, left), done.stderr
+    assert done.stderr.count(SIGN) == signs
