@@ -184,7 +184,7 @@ class Drawing:
         """Return whether a step joins a stream with itself.
 
         Optimised, Kafka Streams 4.3 loses results there: those of records without a key in left and
-        outer joins, and some of windows that are not as long before as after.
+        outer joins, and that of a record with itself just before the record is late.
         """
         sides = [parent for parent in self.nodes if parent.step.name in node.step.parents]
         return node.step.op == "stream_join" and (

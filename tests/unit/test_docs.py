@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.docs import comparison
 from tests.docs.commands import ROOT, WrongCommandError, check_command
 from tests.docs.pages import blocks, broken_links, headings, linked_pages, named_files
 from tests.docs.story import Story
@@ -26,6 +27,10 @@ MOST_README_LINES = 150
 MOST_EXCUSES = 20
 
 KAFKA_TEST_CLASS = re.compile(r"\b[A-Z]\w+Test\b")
+KAFKA_TEST_METHOD = re.compile(r"\b(?:should|test|doJoin|joinShould)[A-Z]\w*|\b\w+WindowMix\w+")
+DSL_HEADING = "## Streams, tables, windows and joins"
+DSL_TESTS = ROOT / "tests" / "unit" / "streams" / "dsl"
+LEAST_CASES_OF_THE_DSL = 150
 REFERENCE = re.compile(r'docs/(?P<page>[\w/-]+\.md)(?:, "(?P<heading>[^"]+)")?')
 FOLDERS = ("admin", "benchmarks", "common", "examples", "jobmanager", "streams", "taskmanager")
 OTHER_FILES = ("*.yaml", "*.sh", "deploy/*", "scripts/*", "admin/templates/*", "tests/**/*.py")
@@ -70,12 +75,43 @@ def test_examples_work(page: Path, run_page: Callable[[Path], None]) -> None:
     run_page(page)
 
 
-def test_the_comparison_has_each_test_class_of_kafka_streams_that_tests_of_the_dsl_name() -> None:
-    files = (ROOT / "tests" / "unit" / "streams" / "dsl").rglob("*.*")
+def test_the_comparison_has_each_test_of_kafka_streams_that_tests_of_the_dsl_name() -> None:
+    files = DSL_TESTS.rglob("*.*")
     texts = [path.read_text(encoding="utf-8") for path in files if path.suffix in {".py", ".txt"}]
-    classes = {each for text in texts for each in KAFKA_TEST_CLASS.findall(text)}
-    assert "KStreamFilterTest" in classes
-    assert classes - set(KAFKA_TEST_CLASS.findall(COMPARISON.read_text(encoding="utf-8"))) == set()
+    named = {each for text in texts for each in KAFKA_TEST_CLASS.findall(text)}
+    named |= {each for text in texts for each in KAFKA_TEST_METHOD.findall(text)}
+    assert {"KStreamFilterTest", "testFilterNot"} < named
+    page = COMPARISON.read_text(encoding="utf-8")
+    assert [each for each in sorted(named) if not re.search(rf"\b{each}\b", page)] == []
+
+
+def test_tests_of_the_dsl_that_the_comparison_names_exist() -> None:
+    found = comparison.rows(COMPARISON, DSL_HEADING)
+    differences = [row for row in found if "test here" in row.cells]
+    cases = [row for row in found if "cases" in row.cells]
+    named = {test for row in differences for test in row.named_tests("test here")}
+    named |= {test for row in cases for test in row.named_tests("here")}
+    assert ("test_tables.py", "CASES") in named
+    names = {file: comparison.names_in(DSL_TESTS / file) for file, _ in named}
+    assert [f"{file}: {name}" for file, name in sorted(named) if name not in names[file]] == []
+
+
+def test_files_of_the_dsl_name_the_methods_of_kafka_streams_that_the_comparison_says() -> None:
+    shared = "".join(path.read_text(encoding="utf-8") for path in DSL_TESTS.glob("cases/*.txt"))
+    missing = []
+    for row in comparison.rows(COMPARISON, DSL_HEADING):
+        if "cases" in row.cells:
+            files = {file for file, _ in row.named_tests("here")}
+            text = shared + "".join((DSL_TESTS / file).read_text("utf-8") for file in files)
+            missing += [f"line {row.line}: {each}" for each in row.methods() if each not in text]
+    assert missing == []
+
+
+def test_the_comparison_counts_the_cases_of_the_dsl() -> None:
+    found = comparison.rows(COMPARISON, DSL_HEADING)
+    count = sum(int(row.cells["cases"]) for row in found if "cases" in row.cells)
+    assert count >= LEAST_CASES_OF_THE_DSL
+    assert f"tables below hold {count} cases" in COMPARISON.read_text(encoding="utf-8")
 
 
 def test_few_examples_are_excused() -> None:
@@ -123,6 +159,45 @@ def test_broken_links_are_found(text: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")
     assert len(broken_links(page)) == 1
+
+
+CASES_OF_A_DSL = """## A
+
+| operator | Kafka Streams | cases | here |
+| --- | --- | --- | --- |
+| `map` | `MapTest`: `testMap` | 2 | `test_a.py`: `CASES`, `test_map`; `test_b.py`: `test_b` |
+
+### Part of A
+
+| matter | here |
+| --- | --- |
+| one | two |
+
+## B
+
+| operator | here |
+| --- | --- |
+| `other` | `test_c.py`: `test_c` |
+"""
+
+
+def test_rows_of_the_comparison_are_read_below_their_heading(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(CASES_OF_A_DSL, encoding="utf-8")
+    first, second = comparison.rows(page, "## A")
+    assert (first.line, first.cells["cases"], first.methods()) == (5, "2", ["testMap"])
+    assert [*first.named_tests("here")] == [
+        ("test_a.py", "CASES"),
+        ("test_a.py", "test_map"),
+        ("test_b.py", "test_b"),
+    ]
+    assert second.cells == {"matter": "one", "here": "two"}
+
+
+def test_a_test_without_a_file_is_found_in_the_comparison() -> None:
+    row = comparison.Row(7, {"here": "`test_map`"})
+    with pytest.raises(ValueError, match="line 7: no file is named before test_map"):
+        [*row.named_tests("here")]
 
 
 def test_links_in_code_are_no_links(tmp_path: Path) -> None:

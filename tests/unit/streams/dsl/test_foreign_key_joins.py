@@ -135,6 +135,7 @@ def test_cases_of_kafka_streams(
 
 
 def test_changes_of_versioned_tables_out_of_order_change_nothing() -> None:
+    """As shouldIgnoreOutOfOrderRecordsIffVersioned."""
     built, results = builder(), list[str]()
     left = built.table("left", name="Left", history_retention_ms=100)
     right = built.table("right", name="Right", history_retention_ms=100)

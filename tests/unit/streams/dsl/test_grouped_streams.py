@@ -67,7 +67,7 @@ ONE_STREAM = {
         "",
         "1=0+A@5 2=0+B@1 1=0+A+C@5 1=0+A+C+D@10 3=0+E@8 3=0+E+F@9",
     ),
-    "KStreamImplTest.shouldGroupByAnotherKey": Case(
+    "a stream is grouped by another key": Case(
         lambda b: b.stream("one").group_by(lambda key, value: value[0]).count(),
         "k:ab@1 k:ac@2 k:b@3",
         "",
@@ -178,7 +178,7 @@ def test_results(case: Case) -> None:
 
 @pytest.mark.parametrize("verb", ["count", "reduce"])
 def test_records_without_key_or_value_are_dropped_and_counted(verb: str) -> None:
-    """KStreamAggregate and KStreamReduce: shouldLogAndMeterWhenSkippingNull…"""
+    """As shouldLogAndMeasureSkipsInAggregate, shouldLogAndMeasureSkipsInReduce."""
     built = builder()
     grouped = built.stream("in").group_by_key()
     watched = watch(grouped.count() if verb == "count" else grouped.reduce(lambda a, v: a + v))

@@ -28,7 +28,13 @@ CHANGES = change_serde(serdes.string)
     ids=repr,
 )
 def test_changes(change: Change, data: bytes) -> None:
-    """ChangedSerdeTest (KIP-904)"""
+    """KIP-904, in ChangedSerdeTest.
+
+    shouldSerializeAndDeserializeChangeWithNonNullNewAndOldValues,
+    shouldSerializeAndDeserializeChangeWithNonNullNewValueAndNullOldValue,
+    shouldSerializeAndDeserializeChangeWithNullNewValueAndNonNullOldValue,
+    shouldDeserializeReservedVersions3Through5
+    """
     assert CHANGES.serialize(change) == data
     read = CHANGES.deserialize(data)
     assert (read.new, read.old, read.is_latest) == (change.new, change.old, change.is_latest)
@@ -40,11 +46,13 @@ def test_a_latest_change_with_the_longer_flag_is_read() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"new\x07", b"\xff\xff\x02"])
 def test_other_bytes_are_no_change(data: bytes) -> None:
+    """ChangedSerdeTest.shouldThrowErrorIfEncountersAnUnknownByteValueForOldNewFlag"""
     with pytest.raises(SerializationError, match="the serde change of string cannot read these"):
         CHANGES.deserialize(data)
 
 
 def test_a_change_without_values_is_not_written() -> None:
+    """ChangedSerdeTest.serializerShouldThrowIfGivenAChangeWithBothNewAndOldValuesAsNull"""
     with pytest.raises(SerializationError, match="it has no value at all"):
         CHANGES.serialize(Change(None))
 

@@ -35,7 +35,7 @@ def names(topology: Topology) -> tuple[list[str], list[str]]:
 
 
 def test_names_of_stores_and_topics_come_from_the_steps() -> None:
-    """RepartitionTopicNamingTest"""
+    """As RepartitionTopicNamingTest.shouldKeepRepartitionTopicNameForGroupByNoWindows."""
     built = named()
     counts = built.stream("in").group_by(by_value, name="ByValue").count(name="Counts")
     counts.group_by(lambda key, count: (key, count), name="Again").count(name="Totals")
@@ -66,7 +66,7 @@ def test_a_step_that_is_inserted_leaves_all_other_names_alone() -> None:
 
 
 def test_a_repartition_comes_only_after_a_change_of_keys_and_before_a_step_by_key() -> None:
-    """KStreamImplTest.shouldNotRequireRepartitioning…, and its opposite"""
+    """KIP-221"""
     built = builder()
     stream = built.stream("in").filter(lambda k, v: True).map_values(str).peek(lambda k, v: None)
     stream.group_by_key().count()
@@ -104,7 +104,7 @@ def test_groups_with_other_serdes_do_not() -> None:
 
 
 def test_a_topic_that_is_read_twice_has_one_source() -> None:
-    """StreamsBuilderTest.shouldAllowReadingFromSameTopic…"""
+    """StreamsBuilderTest.shouldAllowStreamsFromSameTopic"""
     built = builder()
     built.stream("in").to("out")
     built.stream("in").map_values(str.upper).to("other")

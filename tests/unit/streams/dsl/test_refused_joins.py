@@ -73,16 +73,19 @@ REFUSED: dict[str, tuple[Callable[[Shop], Any], str]] = {
         lambda s: s.left.outer_join(cast(Any, s.table), joiner, WINDOW, name="J"),
         'outer_join "J" takes a stream: a table\'s values have no results of their own',
     ),
+    # KStreamKTableJoinTest.shouldFailIfTableIsNotVersioned
     "grace with a table without versions": (
         lambda s: s.left.join(s.table, joiner, grace_ms=5, name="J"),
         'join "J" has grace_ms, but its table is not versioned: give the table '
         "history_retention_ms=5 or more",
     ),
+    # KStreamKTableJoinTest.shouldFailIfGracePeriodIsLongerThanHistoryRetention
     "grace above the history": (
         lambda s: s.left.join(s.versioned, joiner, grace_ms=11, name="J"),
         'join "J" has a grace_ms of 11, above the history_retention_ms of 10 of the table '
         '"Versioned"',
     ),
+    # KStreamKTableJoinTest.shouldFailIfGracePeriodIsLongerThanHistoryRetentionAndInheritedStore
     "grace above the history of what a view is of": (
         lambda s: s.left.join(s.versioned.filter(joiner), joiner, grace_ms=11, name="J"),
         "above the history_retention_ms of 10",

@@ -36,7 +36,7 @@ MANY = (
 )
 
 CASES = {
-    "SessionWindowedKStreamImplTest.shouldCountSessionWindowed": Case(
+    "SessionWindowedKStreamImplTest.shouldCountSessionWindowedWithCachingDisabled": Case(
         "count",
         500,
         0,
@@ -45,7 +45,7 @@ CASES = {
         "1[10,10]=1@10 1[10,10]=null@10 1[10,15]=2@15 1[600,600]=1@600 2[600,600]=1@600 "
         "2[600,600]=null@600 2[599,600]=2@600",
     ),
-    "SessionWindowedKStreamImplTest.shouldCountSessionWindowed, on close": Case(
+    "SessionWindowedKStreamImplTest.shouldCountSessionWindowedWithCachingDisabled, on close": Case(
         "count", 500, 0, CLOSE, IMPL_IN, "1[10,15]=2@15"
     ),
     "SessionWindowedKStreamImplTest.shouldReduceWindowed": Case(
@@ -147,6 +147,14 @@ CASES = {
         CLOSE,
         "1:A@10 2:Z@15 1:B@30 1:A@70 1:B@100 1:C@90 9:9@2000",
         "2[15,15]=Z@15 1[10,30]=A+B@30 1[70,100]=A+B+C@100",
+    ),
+    "a jump of time loses no session that was not emitted, and the first start comes first": Case(
+        "count",
+        10,
+        0,
+        CLOSE,
+        "b:1@1 a:1@2 c:1@0 a:1@10000000",
+        "c[0,0]=1@0 b[1,1]=1@1 a[2,2]=1@2",
     ),
     "a late record may still connect sessions": Case(
         # At 22, a session that ends at 11 may not begin any more, but that of 0 to 15 goes on.

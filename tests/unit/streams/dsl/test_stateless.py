@@ -51,7 +51,8 @@ STEPS: dict[str, tuple[Callable[[Stream], Stream], list[Output]]] = {
         lambda s: s.repartition(partitioner=lambda topic, key, value, count: {0}),
         [("a", "1 2", 5), ("b", "3", 4)],
     ),
-    "a repartition drops records without a key (KIP-962)": (
+    "RelaxedNullKeyRequirementJoinTest."
+    "testDropNullKeyRecordsForRepartitionNodesWithNoRelaxedJoinDownstream": (
         lambda s: s.repartition(name="Again"),
         [("a", "1 2", 5), ("b", "3", 4)],
     ),
@@ -111,7 +112,7 @@ def test_peek_and_for_each_see_every_record(batch: bool) -> None:
     assert seen == [("peek", "a", "1"), ("end", "a", "1")]
 
 
-# split: KStreamSplitTest
+# split: KStreamSplitTest.testKStreamSplit, and with a default KStreamSplitTest.testResultingMap
 
 
 def _split(default: str | None) -> StreamsBuilder:

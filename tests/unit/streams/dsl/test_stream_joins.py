@@ -88,7 +88,10 @@ NULL_KEYS = {
 
 @pytest.mark.parametrize(("method", "expected"), NULL_KEYS.items())
 def test_records_without_a_key_go_out_alone(method: str, expected: str) -> None:
-    """As RelaxedNullKeyRequirementJoinTest, also after a repartition (KIP-962)."""
+    """As RelaxedNullKeyRequirementJoinTest, also after a repartition (KIP-962).
+
+    Its testRelaxedLeftStreamStreamJoin and testRelaxedOuterStreamStreamJoin.
+    """
     window = windows.join(before_ms=5, after_ms=5, grace_ms=0)
     for changed in (False, True):
         built, results = builder(), list[str]()

@@ -129,10 +129,10 @@ def test_joins_look_up_what_was_forwarded_last() -> None:
 DELAYS: dict[str, tuple[Make, int]] = {
     "shouldExtractGraceFromKStreamWindowAggregateNode": (tumbling, 1),
     "shouldExtractGraceFromKStreamSessionWindowAggregateNode": (sessions, 7),
-    "shouldExtractGraceFromKStreamSlidingWindowAggregate": (sliding, 3),
-    "shouldExtractGraceFromAncestorThroughStatelessParent": (
-        lambda built: tumbling(built).filter(lambda key, value: True),
-        1,
+    "the grace of sliding windows": (sliding, 3),
+    "shouldExtractGraceFromSessionAncestorThroughStatelessParent": (
+        lambda built: sessions(built).filter(lambda key, value: True),
+        7,
     ),
     "shouldUseMaxIfMultiParentsDoNotAgreeOnGrace": (
         lambda built: tumbling(built).join(sliding(built), joiner),

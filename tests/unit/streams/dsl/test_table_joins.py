@@ -61,7 +61,10 @@ VERSIONED = {
 
 @pytest.mark.parametrize("method", VERSIONED)
 def test_changes_of_versioned_tables_out_of_order_change_nothing(method: str) -> None:
-    """As TableTableJoinIntegrationTest with versioned stores (KIP-914)."""
+    """KIP-914, as TableTableJoinIntegrationTest.
+
+    testInnerWithVersionedStores, testLeftWithVersionedStores, testOuterWithVersionedStores
+    """
     built = builder()
     left = built.table("left", name="Left", history_retention_ms=1000)
     right = built.table("right", name="Right", history_retention_ms=1000)
@@ -139,6 +142,7 @@ def test_a_versioned_table_is_looked_up_as_of_the_record() -> None:
 
 
 def test_null_keys_and_values_in_joins_with_a_table() -> None:
+    """RelaxedNullKeyRequirementJoinTest.testRelaxedLeftStreamTableJoin"""
     for method, expected in (("join", ""), ("left_join", "null=x+null@1")):
         built, results = builder(), list[str]()
         table = built.table("right", name="Table")
@@ -161,7 +165,11 @@ GLOBAL = {
 
 @pytest.mark.parametrize(("method", "expected"), GLOBAL.items())
 def test_cases_of_joins_with_a_global_table(method: str, expected: tuple[str, str]) -> None:
-    """As KStreamGlobalKTableJoinTest and KStreamGlobalKTableLeftJoinTest."""
+    """As KStreamGlobalKTableJoinTest and KStreamGlobalKTableLeftJoinTest, in one case each.
+
+    shouldNotJoinOnGlobalTableUpdates, shouldNotJoinOnNullKeyMapperValues,
+    shouldJoinOnNullKeyWithNonNullKeyMapperValues, shouldJoinRegardlessIfMatchFoundOnStreamUpdates
+    """
     built, results = builder(), list[str]()
     table = built.global_table("right", name="Global")
 

@@ -56,7 +56,7 @@ CASES = {
         "A=1@10 B=2@11 A=1@12 B=3@13 A=1@9",
     ),
     # There, a table without a store cannot tell which keys have never passed, and sends a None for
-    # those too. Here, tables have stores, as in shouldSendOldValuesWhenEnabledOnMaterialization.
+    # those too. Here, tables always have stores.
     "KTableFilterTest.shouldPassThroughWithoutMaterialization, filter": Case(
         lambda table: table.filter(even),
         KTABLE_IN,
@@ -123,12 +123,12 @@ CASES = {
         "A:x@1 A:no@2 A:x@3",
         "x=1@1 x=0@2 x=1@3",
     ),
-    "KTableFilterTest.testSkipNullOnMaterialization": Case(
+    "KTableFilterTest.shouldSkipNullToRepartitionWithoutMaterialization": Case(
         lambda table: table.filter(even).group_by(lambda k, v: (v, k)).count(),
         "A:1@1 A:3@2 A:2@3 A:5@4 A:7@5",
         "2=1@3 2=0@4",
     ),
-    "a view with a store gives the same": Case(
+    "KTableFilterTest.shouldSkipNullToRepartitionOnMaterialization": Case(
         lambda table: table.filter(even, name="Even").group_by(lambda k, v: (v, k)).count(),
         "A:1@1 A:3@2 A:2@3 A:5@4 A:7@5",
         "2=1@3 2=0@4",

@@ -176,6 +176,7 @@ def test_late_records_are_counted_once_per_window() -> None:
 
 
 def test_records_without_a_key_are_dropped_and_counted() -> None:
+    """KStreamWindowAggregateTest.shouldLogAndMeterWhenSkippingNullKey"""
     built = builder()
     built.stream("in").group_by_key().windowed_by(hopping(0)).count()
     with TopologyTestDriver(built) as driver:

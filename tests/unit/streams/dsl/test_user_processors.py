@@ -46,7 +46,7 @@ class Seen(Processor):
 
 @pytest.mark.parametrize("by_name", [True, False])
 def test_processors_use_stores(by_name: bool) -> None:
-    """KStreamImplTest.shouldProcess…"""
+    """KStreamImplTest.shouldProcessWithOldProcessorAndState, shouldBindStateWithOldProcessor"""
     built = builder()
     if by_name:
         built.add_state_store(STORE)
@@ -80,7 +80,7 @@ class OtherKey(Processor):
 
 
 def test_process_values_refuses_another_key() -> None:
-    """KStreamImplTest.shouldProcessValues… (KIP-820)"""
+    """KIP-820"""
     built = builder()
     built.stream("in").process_values(OtherKey, name="Odd").to("out")
     with pytest.raises(StreamsError, match='step "Odd": process_values forwards records with the'):
