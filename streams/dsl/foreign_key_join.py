@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from streams import serdes
 from streams.dsl.foreign_key_left import ForeignKeyJoin, ResolveAnswers, Subscribe
-from streams.dsl.foreign_key_messages import Answer, Subscription, answer_serde, subscription_serde
+from streams.dsl.foreign_key_messages import partition_of_answer, partition_of_subscription
 from streams.dsl.foreign_key_right import AnswerChanges, KeepSubscriptions, Subscriptions
 from streams.dsl.graph import Graph, Step
 from streams.dsl.table_values import TableValues
@@ -44,28 +45,20 @@ def add_foreign_key_join(
         Subscribe(join),
         [left],
         f"{name}-subscribe",
-        key_serde=right.step.key_serde,
-        value_serde=subscription_serde(left.key_serde),
+        key_serde=serdes.bytes,
+        value_serde=serdes.bytes,
     )
     subscribed = graph.add(
         Repartition(partitioner=_subscription_partition), [sent], f"{name}-subscriptions"
     )
-    store = f"{name}-subscriptions"
-    subscriptions = Subscriptions(join.where, store, right.step.key_serde, left.key_serde)
-    answers = answer_serde(right.step.value_serde)
-    kept = graph.add(
-        KeepSubscriptions(subscriptions, right.values),
-        [subscribed],
-        f"{name}-keep",
-        key_serde=left.key_serde,
-        value_serde=answers,
-    )
+    subscriptions = Subscriptions(join.where, f"{name}-subscriptions", join.right_serdes)
+    kept = graph.add(KeepSubscriptions(subscriptions, right.values), [subscribed], f"{name}-keep")
     changed = graph.add(
         AnswerChanges(subscriptions, right.is_versioned),
         [right.step],
         f"{name}-answer",
-        key_serde=left.key_serde,
-        value_serde=answers,
+        key_serde=serdes.bytes,
+        value_serde=serdes.bytes,
     )
     answered = graph.add(
         Repartition(partitioner=_answer_partition), [kept, changed], f"{name}-answers"
@@ -74,18 +67,19 @@ def add_foreign_key_join(
         ResolveAnswers(join),
         [answered],
         f"{name}-resolve",
+        key_serde=left.key_serde,
         value_serde=value_serde or graph.value_serde,
     )
     return graph.add(FillTable(join.kind.value, name), [resolved], name)
 
 
 def _subscription_partition(
-    topic: str, key: Any, subscription: Subscription, partitions: int
+    topic: str, key: bytes | None, subscription: bytes, partitions: int
 ) -> set[int] | None:
     """Return a partition for a row without a foreign key, which any task can answer."""
-    return {subscription.partition % partitions} if key is None else None
+    return {partition_of_subscription(subscription) % partitions} if key is None else None
 
 
-def _answer_partition(topic: str, key: Any, answer: Answer, partitions: int) -> set[int]:
+def _answer_partition(topic: str, key: bytes, answer: bytes, partitions: int) -> set[int]:
     """Return the partition of the row, which need not be that of the default partitioner."""
-    return {answer.partition}
+    return {partition_of_answer(answer)}

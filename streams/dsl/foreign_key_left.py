@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.foreign_key_messages import Instruction, Subscription, value_hash
+from streams.dsl.foreign_key_messages import (
+    Instruction,
+    hash_and_value,
+    subscription,
+    value_hash,
+)
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.joining import JoinFunction, JoinKind
 from streams.dsl.table_joins import OUT_OF_ORDER
@@ -21,11 +26,18 @@ NULL_FOREIGN_KEY = "null foreign key"
 
 
 @dataclass(frozen=True, slots=True)
+class Serdes:
+    """The serdes of the keys and values of a table."""
+
+    key: Serde[Any]
+    value: Serde[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignKeyJoin:
     """What the processors of a foreign-key join need to know. `name` is that of the step.
 
-    `foreign_key(key, value)` returns the key in the right table. The serdes are those of that key,
-    and of the values of the left table.
+    `foreign_key(key, value)` returns the key in the right table.
     """
 
     name: str
@@ -34,8 +46,8 @@ class ForeignKeyJoin:
     foreign_key: Callable[[Any, Any], Any]
     left: TableValues
     left_is_versioned: bool
-    foreign_key_serde: Serde[Any]
-    value_serde: Serde[Any]
+    left_serdes: Serdes
+    right_serdes: Serdes
 
     @property
     def where(self) -> str:
@@ -73,8 +85,12 @@ class Subscriber(Processor):
 
     def __init__(self, join: ForeignKeyJoin) -> None:
         self._join = join
-        self._write_foreign_key = join.foreign_key_serde.serialize
+        self._foreign_key = join.foreign_key
+        self._write_key = join.left_serdes.key.serialize
+        self._write_value = join.left_serdes.value.serialize
+        self._serialize_foreign_key = join.right_serdes.key.serialize
         self._is_left = join.kind is JoinKind.LEFT
+        self._skips_older = join.left_is_versioned
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
@@ -82,54 +98,67 @@ class Subscriber(Processor):
 
     def process(self, record: Record) -> None:
         change = record.value
-        if self._join.left_is_versioned and not change.is_latest:
+        if self._skips_older and not change.is_latest:
             self.context.drop(OUT_OF_ORDER)
             return
         old, new = change.old, change.new
         if old is None and new is None:
             return
-        foreign_key, key = self._join.foreign_key, record.key
-        before = None if old is None else foreign_key(key, old)
-        now = None if new is None else foreign_key(key, new)
-        moved = before is not None and not self._is_same(before, now)
-        digest = self._digest(new)
+        before, now = self._foreign_keys(record.key, old, new)
+        moved = before is not None and before != now
+        row = self._row(record.key, new)
         if self._is_left:
             if moved:
-                self._send(record, before, Instruction.END_SILENTLY, digest)
-            self._send(record, now, Instruction.ANSWER, digest)
+                self._send(record, before, Instruction.END_SILENTLY, row)
+            self._send(record, now, Instruction.ANSWER, row)
         elif now is not None:
             if moved:
-                self._send(record, before, Instruction.END_SILENTLY, digest)
+                self._send(record, before, Instruction.END_SILENTLY, row)
             instruction = Instruction.ANSWER if moved else Instruction.ANSWER_IF_FOUND
-            self._send(record, now, instruction, digest)
+            self._send(record, now, instruction, row)
         else:
             if new is not None:
                 self.context.drop(NULL_FOREIGN_KEY)
             if before is not None:
-                self._send(record, before, Instruction.END, digest)
+                self._send(record, before, Instruction.END, row)
 
-    def _is_same(self, before: Any, now: Any) -> bool:
-        if now is None:
-            return False
+    def _foreign_keys(self, key: Any, old: Any, new: Any) -> tuple[bytes | None, bytes | None]:
+        """Return the foreign keys of the old and the new value, as bytes."""
+        before = None if old is None else self._foreign_key(key, old)
+        now = None if new is None else self._foreign_key(key, new)
+        written = None if now is None else self._write_foreign_key(now)
+        if before is None:
+            return None, written
+        if before.__class__ is str and now.__class__ is str and before == now:
+            return written, written
+        return self._write_foreign_key(before), written
+
+    def _write_foreign_key(self, foreign_key: Any) -> bytes:
         try:
-            return self._write_foreign_key(before) == self._write_foreign_key(now)
+            return self._serialize_foreign_key(foreign_key)
         except SerializationError as error:
             raise SerializationError(
                 f"{error}. This is for what the foreign_key of {self._join.where} returned: it "
                 "must be a key as the right table has them"
             ) from error
 
-    def _digest(self, value: Any) -> bytes | None:
+    def _row(self, key: Any, value: Any) -> tuple[bytes | None, bytes]:
+        """Return the hash of a row's value, and the key of the row, as bytes."""
         try:
-            return None if value is None else value_hash(self._join.value_serde.serialize(value))
+            digest = None if value is None else value_hash(self._write_value(value))
+            return digest, self._write_key(key)
         except SerializationError as error:
             raise unwritable(self._join.where, error) from error
 
     def _send(
-        self, record: Record, foreign_key: Any, instruction: Instruction, digest: bytes | None
+        self,
+        record: Record,
+        foreign_key: bytes | None,
+        instruction: Instruction,
+        row: tuple[bytes | None, bytes],
     ) -> None:
-        subscription = Subscription(instruction, digest, record.key, self._partition)
-        self.context.forward(Record(foreign_key, subscription, record.timestamp, record.headers))
+        data = subscription(instruction, *row, self._partition)
+        self.context.forward(Record(foreign_key, data, record.timestamp, record.headers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +196,24 @@ class Resolver(Processor):
     def __init__(self, join: ForeignKeyJoin) -> None:
         self._join = join
         self._joiner = join.joiner
-        self._write_value = join.value_serde.serialize
+        self._read_key = join.left_serdes.key.deserialize
+        self._read_value = join.right_serdes.value.deserialize
         self._is_left = join.kind is JoinKind.LEFT
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._left = self._join.left.open(context)
+        serdes = self._join.left_serdes
+        self._left = self._join.left.open(context).serialized(serdes.key, serdes.value)
 
     def process(self, record: Record) -> None:
-        answer, found = record.value, self._left.get(record.key)
-        row = None if found is None else found.value
-        digest = None if row is None else value_hash(self._write_value(row))
-        if digest != answer.hash:
+        digest, value_data = hash_and_value(record.value)
+        found = self._left.get(record.key)
+        if digest != (None if found is None else value_hash(found[0])):
             return
+        row = None if found is None else self._left.value(found[0])
+        value = None if value_data is None else self._read_value(value_data)
         joined = None
-        if answer.value is not None or (self._is_left and row is not None):
-            joined = self._joiner(row, answer.value)
-        self.context.forward(Record(record.key, joined, record.timestamp, record.headers))
+        if value is not None or (self._is_left and row is not None):
+            joined = self._joiner(row, value)
+        key = self._read_key(record.key)
+        self.context.forward(Record(key, joined, record.timestamp, record.headers))

@@ -38,6 +38,52 @@ class TableReader(ABC):
         """Return the value that was valid at a time; of an unversioned table, the latest one."""
         return self.get(key)
 
+    def serialized(self, key_serde: Serde[Any], value_serde: Serde[Any]) -> SerializedReader:
+        """Return a reader of the latest values as bytes; the serdes are those of the table."""
+        return _Serializing(self, key_serde, value_serde)
+
+
+class SerializedReader(ABC):
+    """Looks up latest values of a table as bytes, under keys as bytes."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> tuple[bytes, int] | None:
+        """Return the bytes of the value of `key` and its time, or `None`."""
+
+    @abstractmethod
+    def value(self, data: bytes) -> Any:
+        """Return the value whose bytes the last call of `get` returned."""
+
+
+class _Serializing(SerializedReader):
+    def __init__(self, reader: TableReader, key_serde: Serde[Any], value_serde: Serde[Any]) -> None:
+        self._reader = reader
+        self._read_key = key_serde.deserialize
+        self._write = value_serde.serialize
+        self._value: Any = None
+
+    def get(self, key: bytes) -> tuple[bytes, int] | None:
+        found = self._reader.get(self._read_key(key))
+        if found is None:
+            return None
+        self._value = found.value
+        return self._write(found.value), found.timestamp
+
+    def value(self, data: bytes) -> Any:
+        return self._value
+
+
+class _Stored(SerializedReader):
+    def __init__(self, store: TimestampedKeyValueStore[Any, Any], value_serde: Serde[Any]) -> None:
+        self._get = store.get_serialized
+        self._read = value_serde.deserialize
+
+    def get(self, key: bytes) -> tuple[bytes, int] | None:
+        return self._get(key)
+
+    def value(self, data: bytes) -> Any:
+        return self._read(data)
+
 
 class TableValues(ABC):
     """Where the values of a table come from; the same for all tasks."""
@@ -75,9 +121,12 @@ class _Timestamped(TableStore):
     def get(self, key: Any) -> Found:
         return self._store.get(key)
 
+    def serialized(self, key_serde: Serde[Any], value_serde: Serde[Any]) -> SerializedReader:
+        return _Stored(self._store, value_serde)
+
     def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
         try:
-            self._store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
+            self._store.put_value(key, value, timestamp)
         except SerializationError as error:
             raise unwritable(self._where, error) from error
         return True

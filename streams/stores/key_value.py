@@ -177,22 +177,41 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
     ) -> None:
         """Show the bytes of `store` as keys and values with their times."""
         super().__init__(name, store, key_serde, timestamped(value_serde))
+        self._write_value = value_serde.serialize
+
+    def get_serialized(self, key: bytes) -> tuple[bytes, int] | None:
+        """Return value and time of a serialized key, the value serialized; for the engine."""
+        data = self._get(key)
+        if data is None:
+            return None
+        return data[TIME_BYTES:], int.from_bytes(data[:TIME_BYTES], "big", signed=True)
 
     def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
         """Set value and time of `key`; `None`, or a value that is `None`, deletes it.
 
         A plain pair of value and time works as well; a time of -1 means that it is unknown.
         """
+        if value is None:
+            self.put_value(key, None, 0)
+            return
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise StateStoreError(
+                f'the store "{self.name}" takes a ValueAndTimestamp, or a pair of a value and '
+                f"its time, not a {type(value).__name__}"
+            )
+        check_value_time(self.name, value[1])
+        self.put_value(key, value[0], value[1])
+
+    def put_value(self, key: K, value: V | None, timestamp: int) -> None:
+        """Do what `put` does, with value and time apart."""
+        if key is None:
+            null_key(self.name)
+        key_data = self._last_key_data if key is self._last_key else self._write_key(key)
+        data = None
         if value is not None:
-            if not isinstance(value, tuple) or len(value) != 2:
-                raise StateStoreError(
-                    f'the store "{self.name}" takes a ValueAndTimestamp, or a pair of a value and '
-                    f"its time, not a {type(value).__name__}"
-                )
-            check_value_time(self.name, value[1])
-            if value[0] is None:
-                value = None
-        super().put(key, value)
+            check_value_time(self.name, timestamp)
+            data = pack_signed_time(timestamp) + self._write_value(value)
+        self._put(key_data, data)
 
     def put_all(
         self,
