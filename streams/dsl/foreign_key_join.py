@@ -9,6 +9,7 @@ the key. That one keeps the subscriptions and answers them, at once and whenever
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from streams.dsl.graph import Graph, Step
 from streams.dsl.table_values import TableValues
 from streams.dsl.tables import FillTable
 from streams.dsl.topics import Repartition
+from streams.partitioning import ColumnPartitioner
 from streams.serdes import Serde
 
 
@@ -49,7 +51,7 @@ def add_foreign_key_join(
         value_serde=serdes.bytes,
     )
     subscribed = graph.add(
-        Repartition(partitioner=_subscription_partition), [sent], f"{name}-subscriptions"
+        Repartition(partitioner=_ToForeignKeys()), [sent], f"{name}-subscriptions"
     )
     subscriptions = Subscriptions(join.where, f"{name}-subscriptions", join.right_serdes)
     kept = graph.add(KeepSubscriptions(subscriptions, right.values), [subscribed], f"{name}-keep")
@@ -60,9 +62,7 @@ def add_foreign_key_join(
         key_serde=serdes.bytes,
         value_serde=serdes.bytes,
     )
-    answered = graph.add(
-        Repartition(partitioner=_answer_partition), [kept, changed], f"{name}-answers"
-    )
+    answered = graph.add(Repartition(partitioner=_ToRows()), [kept, changed], f"{name}-answers")
     resolved = graph.add(
         ResolveAnswers(join),
         [answered],
@@ -73,13 +73,22 @@ def add_foreign_key_join(
     return graph.add(FillTable(join.kind.value, name), [resolved], name)
 
 
-def _subscription_partition(
-    topic: str, key: bytes | None, subscription: bytes, partitions: int
-) -> set[int] | None:
-    """Return a partition for a row without a foreign key, which any task can answer."""
-    return {partition_of_subscription(subscription) % partitions} if key is None else None
+class _ToForeignKeys(ColumnPartitioner):
+    """Sends subscriptions by foreign key; a row without one goes to any task, which can answer."""
+
+    def of_columns(
+        self, keys: Sequence[Any], values: Sequence[Any], num_partitions: int
+    ) -> list[int]:
+        return [
+            partition_of_subscription(value) % num_partitions if key is None else -1
+            for key, value in zip(keys, values, strict=True)
+        ]
 
 
-def _answer_partition(topic: str, key: bytes, answer: bytes, partitions: int) -> set[int]:
-    """Return the partition of the row, which need not be that of the default partitioner."""
-    return {partition_of_answer(answer)}
+class _ToRows(ColumnPartitioner):
+    """Sends answers to the partition of the row, which need not be the default one for its key."""
+
+    def of_columns(
+        self, keys: Sequence[Any], values: Sequence[Any], num_partitions: int
+    ) -> list[int]:
+        return list(map(partition_of_answer, values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 
 from streams import serdes
 from streams.dsl.foreign_key_left import NULL_FOREIGN_KEY, Serdes
@@ -17,9 +18,12 @@ from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.table_joins import OUT_OF_ORDER
 from streams.dsl.table_values import TableValues, unwritable
 from streams.errors import SerializationError
-from streams.processor import Processor, ProcessorContext
-from streams.record import Record
+from streams.processor import BatchProcessor, Processor, ProcessorContext
+from streams.record import Batch, Headers, Record
 from streams.stores import KeyValueStore, StoreBuilder, key_value
+from streams.stores.bytes_store import Changes
+
+_ANSWERED_WITHOUT_VALUE = frozenset((Instruction.END, Instruction.ANSWER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class KeepSubscriptions(Operation):
     """Keeps subscriptions as they come, and answers them."""
 
     verb = "join"
+    keeps_batches = True
 
     subscriptions: Subscriptions
     right: TableValues
@@ -64,8 +69,8 @@ class KeepSubscriptions(Operation):
         compiler.produces(step, step.name)
 
 
-class Keeper(Processor):
-    """Keeps a subscription, and answers it with the value that the right table has.
+class Keeper(BatchProcessor):
+    """Keeps subscriptions, and answers them with the values that the right table has.
 
     The time of an answer is the larger one of subscription and value.
     """
@@ -82,27 +87,38 @@ class Keeper(Processor):
         serdes = self._subscriptions.serdes
         self._table = self._right.open(context).serialized(serdes.key, serdes.value)
 
-    def process(self, record: Record) -> None:
-        foreign_key, subscription = record.key, record.value
-        instruction, key, head = parts_of_subscription(subscription)
-        found = None
-        if foreign_key is not None:
-            ends = instruction <= Instruction.END
-            place = foreign_key_prefix(foreign_key) + key
-            self._store.put(place, None if ends else subscription)
-            found = self._table.get(foreign_key)
-        elif instruction != Instruction.ANSWER:
-            self.context.drop(NULL_FOREIGN_KEY)
-            return
-        if instruction == Instruction.END_SILENTLY:
-            return
-        if instruction == Instruction.ANSWER_IF_FOUND and found is None:
-            return
-        timestamp, value = record.timestamp, None
-        if found is not None:
-            timestamp = max(timestamp, found[1])
-            value = None if instruction == Instruction.END else found[0]
-        self.context.forward(Record(key, answer(head, value), timestamp, record.headers))
+    def process(self, batch: Batch) -> None:
+        wanted = [key for key in dict.fromkeys(batch.keys) if key is not None]
+        prefixes = {key: foreign_key_prefix(key) for key in wanted}
+        values = dict(zip(wanted, self._table.get_all(wanted), strict=True))
+        kept: Changes = {}
+        answers: list[tuple[bytes, bytes, int, Headers | None]] = []
+        headers = batch.headers or repeat(None)
+        for foreign_key, subscription, timestamp, of_one in zip(
+            batch.keys, batch.values, batch.timestamps, headers, strict=False
+        ):
+            instruction, key, head = parts_of_subscription(subscription)
+            if foreign_key is not None:
+                ends = instruction <= Instruction.END
+                kept[prefixes[foreign_key] + key] = None if ends else subscription
+                found = values[foreign_key]
+            elif instruction == Instruction.ANSWER:
+                found = None
+            else:
+                self.context.drop(NULL_FOREIGN_KEY)
+                continue
+            if found is not None:
+                if instruction == Instruction.END_SILENTLY:
+                    continue
+                value = None if instruction == Instruction.END else found[0]
+                time = timestamp if timestamp > found[1] else found[1]
+                answers.append((key, answer(head, value), time, of_one))
+            elif instruction in _ANSWERED_WITHOUT_VALUE:
+                answers.append((key, answer(head, None), timestamp, of_one))
+        self._store.put_serialized(kept)
+        if answers:
+            keys, messages, times, of_each = map(list, zip(*answers, strict=True))
+            self.context.forward(Batch(keys, messages, times, of_each if batch.headers else None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,10 @@ class SerializedReader(ABC):
     def get(self, key: bytes) -> tuple[bytes, int] | None:
         """Return the bytes of the value of `key` and its time, or `None`."""
 
+    def get_all(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        """Return what `get` returns for each of the keys."""
+        return list(map(self.get, keys))
+
     @abstractmethod
     def value(self, data: bytes) -> Any:
         """Return the value whose bytes the last call of `get` returned."""
@@ -76,10 +80,14 @@ class _Serializing(SerializedReader):
 class _Stored(SerializedReader):
     def __init__(self, store: TimestampedKeyValueStore[Any, Any], value_serde: Serde[Any]) -> None:
         self._get = store.get_serialized
+        self._get_all = store.get_all_serialized
         self._read = value_serde.deserialize
 
     def get(self, key: bytes) -> tuple[bytes, int] | None:
         return self._get(key)
+
+    def get_all(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        return self._get_all(keys)
 
     def value(self, data: bytes) -> Any:
         return self._read(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import structlog
@@ -182,9 +182,11 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
     def get_serialized(self, key: bytes) -> tuple[bytes, int] | None:
         """Return value and time of a serialized key, the value serialized; for the engine."""
         data = self._get(key)
-        if data is None:
-            return None
-        return data[TIME_BYTES:], int.from_bytes(data[:TIME_BYTES], "big", signed=True)
+        return None if data is None else _parts(data)
+
+    def get_all_serialized(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        """Return what `get_serialized` returns for each of the keys."""
+        return [None if data is None else _parts(data) for data in self._store.get_many(keys)]
 
     def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
         """Set value and time of `key`; `None`, or a value that is `None`, deletes it.
@@ -221,6 +223,10 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
         """Set several values, as `put` does."""
         for key, value in pairs_of(self.name, entries):
             self.put(key, value)
+
+
+def _parts(data: bytes) -> tuple[bytes, int]:
+    return data[TIME_BYTES:], int.from_bytes(data[:TIME_BYTES], "big", signed=True)
 
 
 def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:
