@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,11 +15,12 @@ from streams.dsl.foreign_key_messages import (
 )
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.joining import JoinFunction, JoinKind
+from streams.dsl.stateless import repeated, selected
 from streams.dsl.table_joins import OUT_OF_ORDER
 from streams.dsl.table_values import TableValues, unwritable
 from streams.errors import SerializationError
-from streams.processor import Processor, ProcessorContext
-from streams.record import Record
+from streams.processor import BatchProcessor, Processor, ProcessorContext
+from streams.record import Batch, Record, items_of
 from streams.serdes import Serde
 
 NULL_FOREIGN_KEY = "null foreign key"
@@ -59,6 +60,8 @@ class ForeignKeyJoin:
 class Subscribe(Operation):
     """Sends subscriptions for the rows of the left table."""
 
+    keeps_batches = True
+
     join: ForeignKeyJoin
 
     @property
@@ -71,20 +74,21 @@ class Subscribe(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the processor."""
-        compiler.builder.add_processor(
-            step.name, partial(Subscriber, self.join), compiler.parents(step)
-        )
+        kind = ColumnSubscriber if compiler.is_columnar(step) else Subscriber
+        compiler.builder.add_processor(step.name, partial(kind, self.join), compiler.parents(step))
         compiler.produces(step, step.name)
 
 
-class Subscriber(Processor):
-    """Sends subscriptions under the foreign keys of rows.
+class _Subscriptions:
+    """Makes the subscriptions under the foreign keys of rows.
 
     If the foreign key has changed, the former subscription ends silently: only the new one answers.
     """
 
-    def __init__(self, join: ForeignKeyJoin) -> None:
+    def __init__(self, join: ForeignKeyJoin, context: ProcessorContext) -> None:
         self._join = join
+        self._drop = context.drop
+        self._partition = int(context.task_id.rpartition("_")[2])
         self._foreign_key = join.foreign_key
         self._write_key = join.left_serdes.key.serialize
         self._write_value = join.left_serdes.value.serialize
@@ -92,35 +96,30 @@ class Subscriber(Processor):
         self._is_left = join.kind is JoinKind.LEFT
         self._skips_older = join.left_is_versioned
 
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._partition = int(context.task_id.rpartition("_")[2])
-
-    def process(self, record: Record) -> None:
-        change = record.value
+    def of(self, key: Any, change: Any) -> Sequence[tuple[bytes | None, bytes]]:
+        """Return what to send for a change of a row: serialized foreign keys and subscriptions."""
         if self._skips_older and not change.is_latest:
-            self.context.drop(OUT_OF_ORDER)
-            return
+            self._drop(OUT_OF_ORDER)
+            return ()
         old, new = change.old, change.new
         if old is None and new is None:
-            return
-        before, now = self._foreign_keys(record.key, old, new)
-        moved = before is not None and before != now
-        row = self._row(record.key, new)
-        if self._is_left:
-            if moved:
-                self._send(record, before, Instruction.END_SILENTLY, row)
-            self._send(record, now, Instruction.ANSWER, row)
-        elif now is not None:
-            if moved:
-                self._send(record, before, Instruction.END_SILENTLY, row)
-            instruction = Instruction.ANSWER if moved else Instruction.ANSWER_IF_FOUND
-            self._send(record, now, instruction, row)
-        else:
+            return ()
+        before, now = self._foreign_keys(key, old, new)
+        digest, key_data = self._row(key, new)
+        if now is None and not self._is_left:
             if new is not None:
-                self.context.drop(NULL_FOREIGN_KEY)
-            if before is not None:
-                self._send(record, before, Instruction.END, row)
+                self._drop(NULL_FOREIGN_KEY)
+            if before is None:
+                return ()
+            return ((before, subscription(Instruction.END, digest, key_data, self._partition)),)
+        moved = before is not None and before != now
+        answers = self._is_left or moved
+        instruction = Instruction.ANSWER if answers else Instruction.ANSWER_IF_FOUND
+        latest = now, subscription(instruction, digest, key_data, self._partition)
+        if not moved:
+            return (latest,)
+        end = subscription(Instruction.END_SILENTLY, digest, key_data, self._partition)
+        return (before, end), latest
 
     def _foreign_keys(self, key: Any, old: Any, new: Any) -> tuple[bytes | None, bytes | None]:
         """Return the foreign keys of the old and the new value, as bytes."""
@@ -150,20 +149,44 @@ class Subscriber(Processor):
         except SerializationError as error:
             raise unwritable(self._join.where, error) from error
 
-    def _send(
-        self,
-        record: Record,
-        foreign_key: bytes | None,
-        instruction: Instruction,
-        row: tuple[bytes | None, bytes],
-    ) -> None:
-        data = subscription(instruction, *row, self._partition)
-        self.context.forward(Record(foreign_key, data, record.timestamp, record.headers))
+
+class Subscriber(Processor):
+    """Sends subscriptions under the foreign keys of rows."""
+
+    def __init__(self, join: ForeignKeyJoin) -> None:
+        self._join = join
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._subscriptions = _Subscriptions(self._join, context)
+
+    def process(self, record: Record) -> None:
+        for foreign_key, data in self._subscriptions.of(record.key, record.value):
+            self.context.forward(Record(foreign_key, data, record.timestamp, record.headers))
+
+
+class ColumnSubscriber(BatchProcessor):
+    """Does the work of `Subscriber` for batches."""
+
+    def __init__(self, join: ForeignKeyJoin) -> None:
+        self._join = join
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._subscriptions = _Subscriptions(self._join, context)
+
+    def process(self, batch: Batch) -> None:
+        found = list(map(self._subscriptions.of, items_of(batch.keys), items_of(batch.values)))
+        pairs = [pair for each in found for pair in each]
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        self.context.forward(repeated(batch, list(map(len, found)), keys, values))
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveAnswers(Operation):
     """Makes results of the answers, with the rows of the left table."""
+
+    keeps_batches = True
 
     join: ForeignKeyJoin
 
@@ -177,43 +200,77 @@ class ResolveAnswers(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the processor."""
+        kind = ColumnResolver if compiler.is_columnar(step) else Resolver
         compiler.builder.add_processor(
             step.name,
-            partial(Resolver, self.join),
+            partial(kind, self.join),
             compiler.parents(step),
             stores=self.stores(),
         )
         compiler.produces(step, step.name)
 
 
-class Resolver(Processor):
-    """Joins an answer with the row that asked.
+class _Results:
+    """Joins answers with the rows that asked.
 
-    If the row has changed since it asked, the answer is out of date and is left out: the change has
+    If a row has changed since it asked, the answer is out of date and is left out: the change has
     asked again.
     """
 
-    def __init__(self, join: ForeignKeyJoin) -> None:
-        self._join = join
+    def __init__(self, join: ForeignKeyJoin, context: ProcessorContext) -> None:
+        serdes = join.left_serdes
+        self.rows = join.left.open(context).serialized(serdes.key, serdes.value)
         self._joiner = join.joiner
-        self._read_key = join.left_serdes.key.deserialize
         self._read_value = join.right_serdes.value.deserialize
         self._is_left = join.kind is JoinKind.LEFT
 
+    def of(self, key: bytes, answer: bytes) -> tuple[bool, Any]:
+        """Return whether an answer is up to date, and what it makes the row's result."""
+        digest, value_data = hash_and_value(answer)
+        found = self.rows.get(key)
+        if digest != (None if found is None else value_hash(found[0])):
+            return False, None
+        row = None if found is None else self.rows.value(found[0])
+        value = None if value_data is None else self._read_value(value_data)
+        if value is not None or (self._is_left and row is not None):
+            return True, self._joiner(row, value)
+        return True, None
+
+
+class Resolver(Processor):
+    """Joins an answer with the row that asked."""
+
+    def __init__(self, join: ForeignKeyJoin) -> None:
+        self._join = join
+        self._read_key = join.left_serdes.key.deserialize
+
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        serdes = self._join.left_serdes
-        self._left = self._join.left.open(context).serialized(serdes.key, serdes.value)
+        self._results = _Results(self._join, context)
 
     def process(self, record: Record) -> None:
-        digest, value_data = hash_and_value(record.value)
-        found = self._left.get(record.key)
-        if digest != (None if found is None else value_hash(found[0])):
-            return
-        row = None if found is None else self._left.value(found[0])
-        value = None if value_data is None else self._read_value(value_data)
-        joined = None
-        if value is not None or (self._is_left and row is not None):
-            joined = self._joiner(row, value)
-        key = self._read_key(record.key)
-        self.context.forward(Record(key, joined, record.timestamp, record.headers))
+        is_current, joined = self._results.of(record.key, record.value)
+        if is_current:
+            key = self._read_key(record.key)
+            self.context.forward(Record(key, joined, record.timestamp, record.headers))
+
+
+class ColumnResolver(BatchProcessor):
+    """Does the work of `Resolver` for batches."""
+
+    def __init__(self, join: ForeignKeyJoin) -> None:
+        self._join = join
+        self._read_key = join.left_serdes.key.deserialize
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._results = _Results(self._join, context)
+
+    def process(self, batch: Batch) -> None:
+        found = list(map(self._results.of, batch.keys, batch.values))
+        current = selected(batch, [is_current for is_current, _ in found])
+        keys = list(map(self._read_key, current.keys))
+        joined = [result for is_current, result in found if is_current]
+        self.context.forward(
+            Batch(keys, joined, current.timestamps, current.headers, current.offsets)
+        )

@@ -120,7 +120,9 @@ class TableStore(TableReader):
         """
 
 
-class _Timestamped(TableStore):
+class TimestampedTable(TableStore):
+    """The store of a table without versions."""
+
     def __init__(self, store: TimestampedKeyValueStore[Any, Any], where: str) -> None:
         self._store = store
         self._where = where
@@ -138,6 +140,18 @@ class _Timestamped(TableStore):
         except SerializationError as error:
             raise unwritable(self._where, error) from error
         return True
+
+    def put_all(
+        self, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int], gets_old: bool
+    ) -> Sequence[Any]:
+        """Put each value; return the ones that they have replaced, or `None` for each."""
+        try:
+            if gets_old:
+                return self._store.exchange(keys, values, times)
+            self._store.put_values(keys, values, times)
+        except SerializationError as error:
+            raise unwritable(self._where, error) from error
+        return [None] * len(keys)
 
 
 class _Versioned(TableStore):
@@ -178,7 +192,7 @@ def open_table_store(context: ProcessorContext, name: str, verb: str) -> TableSt
     where = f'{verb} "{name}"'
     if isinstance(store, VersionedKeyValueStore):
         return _Versioned(store, where)
-    return _Timestamped(store, where)
+    return TimestampedTable(store, where)
 
 
 def table_store(

@@ -177,7 +177,7 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
     ) -> None:
         """Show the bytes of `store` as keys and values with their times."""
         super().__init__(name, store, key_serde, timestamped(value_serde))
-        self._write_value = value_serde.serialize
+        self._write_value, self._read_value = value_serde.serialize, value_serde.deserialize
 
     def get_serialized(self, key: bytes) -> tuple[bytes, int] | None:
         """Return value and time of a serialized key, the value serialized; for the engine."""
@@ -214,6 +214,42 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
             check_value_time(self.name, timestamp)
             data = pack_signed_time(timestamp) + self._write_value(value)
         self._put(key_data, data)
+
+    def exchange(
+        self, keys: Sequence[K], values: Sequence[V | None], times: Sequence[int]
+    ) -> list[V | None]:
+        """Do what `put_value` does for each record; return the value that each has replaced."""
+        if None in keys:
+            null_key(self.name)
+        data = list(map(self._write_key, keys))
+        wanted = list(dict.fromkeys(data))
+        content = dict(zip(wanted, self._store.get_many(wanted), strict=True))
+        write, read, replaced = self._write_value, self._read_value, list[V | None]()
+        for key, value, time in zip(data, values, times, strict=True):
+            old = content[key]
+            replaced.append(None if old is None else read(old[TIME_BYTES:]))
+            content[key] = None
+            if value is not None:
+                check_value_time(self.name, time)
+                content[key] = pack_signed_time(time) + write(value)
+        if content:
+            self._put_many(content)
+        return replaced
+
+    def put_values(
+        self, keys: Sequence[K], values: Sequence[V | None], times: Sequence[int]
+    ) -> None:
+        """Do what `put_value` does for each record."""
+        if None in keys:
+            null_key(self.name)
+        write, content = self._write_value, dict[bytes, bytes | None]()
+        for key, value, time in zip(map(self._write_key, keys), values, times, strict=True):
+            content[key] = None
+            if value is not None:
+                check_value_time(self.name, time)
+                content[key] = pack_signed_time(time) + write(value)
+        if content:
+            self._put_many(content)
 
     def put_all(
         self,
