@@ -15,7 +15,7 @@ import struct
 from enum import IntEnum
 from hashlib import blake2b
 
-from streams.dsl.packing import pack, unpack
+from streams.dsl.packing import pack
 from streams.errors import SerializationError
 
 _NUMBERS = struct.Struct(">Bi")
@@ -30,6 +30,8 @@ _NONE = b"\xff\xff\xff\xff"
 _INSTRUCTION, _PARTITION, _HASH = 4, 5, 9
 _AFTER_HASH = _HASH + 4 + _HASH_BYTES
 _KEY_BY_SIZE_OF_HASH = {_SIZE_OF_HASH: _AFTER_HASH, _NONE: _HASH + 4}
+_VALUE_BY_SIZE_OF_HASH = {_SIZE_OF_HASH: _AFTER_HASH - 1, _NONE: _HASH + 3}
+"""Where the length of the last part is, by the length of the hash before it."""
 
 
 class Instruction(IntEnum):
@@ -102,8 +104,15 @@ def hash_and_value(data: bytes) -> tuple[bytes | None, bytes | None]:
 
     Raises `SerializationError` for other bytes.
     """
-    _, digest, value = unpack(data)
-    return digest, value
+    length = _VALUE_BY_SIZE_OF_HASH.get(data[8:12], -1)
+    value, size = data[length + 4 :], data[length : length + 4]
+    digest = data[12:length] or None
+    if data[:4] == _SIZE_OF_PARTITION:
+        if size == _LENGTH.pack(len(value)):
+            return digest, value
+        if size == _NONE and not value:
+            return digest, None
+    raise SerializationError("these bytes are not an answer, or are cut off")
 
 
 def foreign_key_prefix(foreign_key: bytes) -> bytes:
