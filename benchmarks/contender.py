@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -49,6 +49,9 @@ class Running:
 
     instances: Sequence[Sequence[Daemon]]
     others: Sequence[Daemon] = ()
+    _: KW_ONLY
+    group: str
+    """The consumer group in which the job commits its positions in the source."""
 
     @property
     def daemons(self) -> list[Daemon]:

@@ -227,7 +227,7 @@ class Bench:
                         each.values,
                         each.timestamps,
                         each.headers,
-                        each.keyless_partition,
+                        each.partitions,
                     )
 
     def _commit(self, offset: int, watch: Stopwatch) -> None:

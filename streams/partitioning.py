@@ -10,7 +10,8 @@ choose(partitioner, "sink", "k", 7, num_partitions=4)  # (0, 2)
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -42,6 +43,23 @@ class StreamPartitioner(Protocol[K_contra, V_contra]):
 
 
 PartitionFunction = Callable[[str, Any, Any, int], set[int] | None]
+
+ChooseForAll = Callable[[Sequence[Any], Sequence[Any], int], list[int]]
+
+
+class ColumnPartitioner(ABC):
+    """For the engine: a partitioner that chooses for whole columns, one partition per record."""
+
+    @abstractmethod
+    def of_columns(
+        self, keys: Sequence[Any], values: Sequence[Any], num_partitions: int
+    ) -> list[int]:
+        """Return the partition of each record; -1 means the default one for its key."""
+
+    def partitions(self, topic: str, key: Any, value: Any, num_partitions: int) -> set[int] | None:
+        """Return the partition of one record; see `StreamPartitioner`."""
+        (partition,) = self.of_columns([key], [value], num_partitions)
+        return None if partition < 0 else {partition}
 
 
 @dataclass(frozen=True, slots=True)

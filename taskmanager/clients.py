@@ -56,7 +56,7 @@ class TransactionalProducer(Protocol):
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[KafkaHeaders] | None,
-        keyless_partition: int | None,
+        partitions: Sequence[int] | None,
     ) -> None: ...
     def send_records(self, records: Sequence[OutputRecord]) -> None: ...
     def send_state(

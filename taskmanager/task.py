@@ -306,7 +306,7 @@ class Task(RunningTask):
                     columns.values,
                     columns.timestamps,
                     columns.headers,
-                    columns.keyless_partition,
+                    columns.partitions,
                 )
         self._figures += figures
         for partition in self.partitions:

@@ -32,4 +32,4 @@ class BareLoop:
             launch(job, f"{number}_bare", [*command, str(number)], {"PYTHONPATH": str(_ROOT)})
             for number in range(job.threads)
         ]
-        return Running([processes])
+        return Running([processes], group=job.name)

@@ -25,7 +25,7 @@ class KafkaStreams:
             [launch(job, f"{number}_kafka_streams", self._command(job, number))]
             for number in range(job.instances)
         ]
-        return Running(instances)
+        return Running(instances, group=job.name)
 
     def _command(self, job: Job, instance: int) -> list[str]:
         return [

@@ -37,7 +37,7 @@ class QuixStreams:
             ]
             for instance in range(job.instances)
         ]
-        return Running(instances)
+        return Running(instances, group=job.name)
 
     def _command(self, job: Job, instance: int) -> list[str]:
         return [

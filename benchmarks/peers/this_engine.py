@@ -75,4 +75,15 @@ class ThisEngine:
             engine.start_task_manager(number, threads=job.threads)
             for number in range(job.instances)
         ]
-        return Running([[daemon] for daemon in task_managers], [job_manager])
+        return Running(
+            [[daemon] for daemon in task_managers], [job_manager], group=_source_group(engine)
+        )
+
+
+def _source_group(engine: Engine) -> str:
+    """Return the group of the processor that reads the source first."""
+    pipeline = engine.pipeline
+    reader = next(
+        each for each in pipeline.processors if pipeline.names.source in pipeline.in_topics(each)
+    )
+    return pipeline.names.consumer_group(reader.id)

@@ -4,6 +4,10 @@ The source holds records for warming up, followed by those that are measured. Th
 when the sink has the outputs of the former, and ends when it has nearly all outputs. This leaves
 out starting, stopping, and the work of one partition after another has ended. Then the whole sink
 is checked.
+
+Where some records have no output, the measurement begins when the positions committed in the source
+reach the end of the warm-up, and ends when the sink has the last output of each key. The first step
+of a job may be far ahead of its last one, so positions do not tell when its work is done.
 """
 
 from __future__ import annotations
@@ -28,11 +32,11 @@ from benchmarks.records import (
 )
 from benchmarks.resources import PeakMemory, cpu_s
 from common.errors import PipelineError
+from common.kafka.clients import retry
 
 _LEFT_OUT = 0.05
 """The share of the measured records, at the end of the backlog, that is left out."""
 _POLL_S = 0.05
-_REQUEST_TIMEOUT_S = 10
 
 CHECKS: dict[str, Callable[[int], Check]] = {
     "forward": partial(EachOnce, read=unchanged),
@@ -74,18 +78,24 @@ def measure(
     total = warm_up + records
     check = CHECKS[kind](total)
     window = window_of(warm_up, records)
-    with bench.run(contender, kind, source) as run:
-        progress = _progress(run, check, total)
-        sessions = run.start().sessions
+    with bench.run(contender, kind, source) as run, run.sink(check) as sink:
+        running = run.start()
+        sessions = running.sessions
+        progress = (
+            _outputs(run, check) if isinstance(check, EachOnce) else _committed(run, running.group)
+        )
         with PeakMemory(sessions) as memory:
             began_s, first = _wait_for(run, progress, window.start)
             began_cpu_s, began_broker_s = cpu_s(sessions), bench.broker_cpu_s()
-            ended_s, last = _wait_for(run, progress, window.stop)
+            if isinstance(check, EachOnce):
+                ended_s, last = _wait_for(run, progress, window.stop)
+            else:
+                sink.read_complete()
+                ended_s, last = time.monotonic(), float(total)
             used_s = cpu_s(sessions) - began_cpu_s
             broker_s = bench.broker_cpu_s() - began_broker_s
-        with run.sink(check) as sink:
-            sink.read_complete()
-            sink.stop_and_read_rest()
+        sink.read_complete()
+        sink.stop_and_read_rest()
     millions = (last - first) / 1e6
     return {
         "records_per_s": (last - first) / (ended_s - began_s),
@@ -95,20 +105,20 @@ def measure(
     }
 
 
-def _progress(run: JobRun, check: Check, total: int) -> Callable[[], float]:
-    """Return a function that returns how many records have been processed so far.
+def _outputs(run: JobRun, check: EachOnce) -> Callable[[], float]:
+    """Return a function that returns how many records have been processed, by their outputs."""
+    per_output = check.total / check.expected
+    return lambda: run.bench.written(run.job.sink) * per_output
 
-    If each record has an output, it counts outputs. Otherwise, it uses the committed offsets, which
-    only advance once per transaction.
-    """
-    if isinstance(check, EachOnce):
-        per_output = total / check.expected
-        return lambda: run.bench.written(run.job.sink) * per_output
-    consumer = Consumer({"bootstrap.servers": run.job.servers, "group.id": run.job.name})
+
+def _committed(run: JobRun, group: str) -> Callable[[], float]:
+    """Return a function that returns the sum of the positions that a group has committed."""
+    consumer = Consumer({"bootstrap.servers": run.job.servers, "group.id": group, "log_level": 0})
     places = [TopicPartition(run.job.source, number) for number in range(PARTITIONS)]
 
     def committed() -> float:
-        found = consumer.committed(places, timeout=_REQUEST_TIMEOUT_S)
+        # On a new broker, no coordinator is known before the first group has committed.
+        found = retry(lambda left_s: consumer.committed(places, timeout=left_s), STALL_S)
         return sum(max(place.offset, 0) for place in found)
 
     return committed

@@ -151,18 +151,18 @@ class TaskProducer:
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[KafkaHeaders] | None,
-        keyless_partition: int | None,
+        partitions: Sequence[int] | None,
     ) -> None:
         """Send records, each small enough for the topic (`size_limit`). Raises as `commit`.
 
-        The key decides the partition. Records without a key go to `keyless_partition`, which is
-        `None` if there are no such records.
+        `partitions` has the partition of each record; -1, or `None` for all, means that the key
+        decides, which such a record must have.
         """
         taken = 0
-        if headers is None and keyless_partition is None:
-            no, partition = repeat(None), repeat(-1)
-            given = _sendable(timestamps)
-            taken = self._produce_all(repeat(topic), values, keys, partition, no, no, given)
+        if headers is None:
+            no, given = repeat(None), _sendable(timestamps)
+            chosen = repeat(-1) if partitions is None else partitions
+            taken = self._produce_all(repeat(topic), values, keys, chosen, no, no, given)
         for index in range(taken, len(keys)):
             self.send(
                 topic,
@@ -170,7 +170,7 @@ class TaskProducer:
                 values[index],
                 timestamps[index] or _FIRST_MS,
                 headers[index] if headers else None,
-                -1 if keyless_partition is None or keys[index] is not None else keyless_partition,
+                -1 if partitions is None else partitions[index],
             )
         # If delivery reports pile up until the commit, it takes more than twice as long.
         self._producer.poll()

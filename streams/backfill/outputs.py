@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from common.record_batch import KafkaHeaders, OutputRecord
-from streams.backfill.partitions import NO_KEY, partitions_of
+from streams.backfill.partitions import partitions_of
 from streams.backfill.sorted_runs import SCHEMA, RunWriter
 from streams.engine.outputs import OutputColumns
 from streams.sql.columns import HEADERS, header_array
@@ -93,8 +93,9 @@ class OutputWriter:
     def _write_columns(self, output: OutputColumns) -> None:
         keys = pa.array(output.keys, pa.binary())
         partitions = self._by_key(output.topic, keys)
-        if output.keyless_partition is not None:
-            partitions[partitions == NO_KEY] = output.keyless_partition
+        if output.partitions is not None:
+            chosen = np.array(output.partitions, np.int32)
+            partitions = np.where(chosen < 0, partitions, chosen)
         self._write(
             output.topic, keys, output.values, output.timestamps, output.headers, partitions
         )

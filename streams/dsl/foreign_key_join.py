@@ -9,16 +9,19 @@ the key. That one keeps the subscriptions and answers them, at once and whenever
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streams import serdes
 from streams.dsl.foreign_key_left import ForeignKeyJoin, ResolveAnswers, Subscribe
-from streams.dsl.foreign_key_messages import Answer, Subscription, answer_serde, subscription_serde
+from streams.dsl.foreign_key_messages import partition_of_answer, partition_of_subscription
 from streams.dsl.foreign_key_right import AnswerChanges, KeepSubscriptions, Subscriptions
 from streams.dsl.graph import Graph, Step
 from streams.dsl.table_values import TableValues
 from streams.dsl.tables import FillTable
 from streams.dsl.topics import Repartition
+from streams.partitioning import ColumnPartitioner
 from streams.serdes import Serde
 
 
@@ -44,48 +47,48 @@ def add_foreign_key_join(
         Subscribe(join),
         [left],
         f"{name}-subscribe",
-        key_serde=right.step.key_serde,
-        value_serde=subscription_serde(left.key_serde),
+        key_serde=serdes.bytes,
+        value_serde=serdes.bytes,
     )
     subscribed = graph.add(
-        Repartition(partitioner=_subscription_partition), [sent], f"{name}-subscriptions"
+        Repartition(partitioner=_ToForeignKeys()), [sent], f"{name}-subscriptions"
     )
-    store = f"{name}-subscriptions"
-    subscriptions = Subscriptions(join.where, store, right.step.key_serde, left.key_serde)
-    answers = answer_serde(right.step.value_serde)
-    kept = graph.add(
-        KeepSubscriptions(subscriptions, right.values),
-        [subscribed],
-        f"{name}-keep",
-        key_serde=left.key_serde,
-        value_serde=answers,
-    )
+    subscriptions = Subscriptions(join.where, f"{name}-subscriptions", join.right_serdes)
+    kept = graph.add(KeepSubscriptions(subscriptions, right.values), [subscribed], f"{name}-keep")
     changed = graph.add(
         AnswerChanges(subscriptions, right.is_versioned),
         [right.step],
         f"{name}-answer",
-        key_serde=left.key_serde,
-        value_serde=answers,
+        key_serde=serdes.bytes,
+        value_serde=serdes.bytes,
     )
-    answered = graph.add(
-        Repartition(partitioner=_answer_partition), [kept, changed], f"{name}-answers"
-    )
+    answered = graph.add(Repartition(partitioner=_ToRows()), [kept, changed], f"{name}-answers")
     resolved = graph.add(
         ResolveAnswers(join),
         [answered],
         f"{name}-resolve",
+        key_serde=left.key_serde,
         value_serde=value_serde or graph.value_serde,
     )
     return graph.add(FillTable(join.kind.value, name), [resolved], name)
 
 
-def _subscription_partition(
-    topic: str, key: Any, subscription: Subscription, partitions: int
-) -> set[int] | None:
-    """Return a partition for a row without a foreign key, which any task can answer."""
-    return {subscription.partition % partitions} if key is None else None
+class _ToForeignKeys(ColumnPartitioner):
+    """Sends subscriptions by foreign key; a row without one goes to any task, which can answer."""
+
+    def of_columns(
+        self, keys: Sequence[Any], values: Sequence[Any], num_partitions: int
+    ) -> list[int]:
+        return [
+            partition_of_subscription(value) % num_partitions if key is None else -1
+            for key, value in zip(keys, values, strict=True)
+        ]
 
 
-def _answer_partition(topic: str, key: Any, answer: Answer, partitions: int) -> set[int]:
-    """Return the partition of the row, which need not be that of the default partitioner."""
-    return {answer.partition}
+class _ToRows(ColumnPartitioner):
+    """Sends answers to the partition of the row, which need not be the default one for its key."""
+
+    def of_columns(
+        self, keys: Sequence[Any], values: Sequence[Any], num_partitions: int
+    ) -> list[int]:
+        return list(map(partition_of_answer, values))

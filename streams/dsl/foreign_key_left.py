@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.foreign_key_messages import Instruction, Subscription, value_hash
+from streams.dsl.foreign_key_messages import (
+    Instruction,
+    hash_and_value,
+    subscription,
+    value_hash,
+)
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.joining import JoinFunction, JoinKind
+from streams.dsl.stateless import repeated, selected
 from streams.dsl.table_joins import OUT_OF_ORDER
 from streams.dsl.table_values import TableValues, unwritable
 from streams.errors import SerializationError
-from streams.processor import Processor, ProcessorContext
-from streams.record import Record
+from streams.processor import BatchProcessor, Processor, ProcessorContext
+from streams.record import Batch, Record, items_of
 from streams.serdes import Serde
 
 NULL_FOREIGN_KEY = "null foreign key"
 
 
 @dataclass(frozen=True, slots=True)
+class Serdes:
+    """The serdes of the keys and values of a table."""
+
+    key: Serde[Any]
+    value: Serde[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignKeyJoin:
     """What the processors of a foreign-key join need to know. `name` is that of the step.
 
-    `foreign_key(key, value)` returns the key in the right table. The serdes are those of that key,
-    and of the values of the left table.
+    `foreign_key(key, value)` returns the key in the right table.
     """
 
     name: str
@@ -34,8 +47,8 @@ class ForeignKeyJoin:
     foreign_key: Callable[[Any, Any], Any]
     left: TableValues
     left_is_versioned: bool
-    foreign_key_serde: Serde[Any]
-    value_serde: Serde[Any]
+    left_serdes: Serdes
+    right_serdes: Serdes
 
     @property
     def where(self) -> str:
@@ -46,6 +59,8 @@ class ForeignKeyJoin:
 @dataclass(frozen=True, slots=True)
 class Subscribe(Operation):
     """Sends subscriptions for the rows of the left table."""
+
+    keeps_batches = True
 
     join: ForeignKeyJoin
 
@@ -59,82 +74,119 @@ class Subscribe(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the processor."""
-        compiler.builder.add_processor(
-            step.name, partial(Subscriber, self.join), compiler.parents(step)
-        )
+        kind = ColumnSubscriber if compiler.is_columnar(step) else Subscriber
+        compiler.builder.add_processor(step.name, partial(kind, self.join), compiler.parents(step))
         compiler.produces(step, step.name)
 
 
-class Subscriber(Processor):
-    """Sends subscriptions under the foreign keys of rows.
+class _Subscriptions:
+    """Makes the subscriptions under the foreign keys of rows.
 
     If the foreign key has changed, the former subscription ends silently: only the new one answers.
     """
 
-    def __init__(self, join: ForeignKeyJoin) -> None:
+    def __init__(self, join: ForeignKeyJoin, context: ProcessorContext) -> None:
         self._join = join
-        self._write_foreign_key = join.foreign_key_serde.serialize
-        self._is_left = join.kind is JoinKind.LEFT
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
+        self._drop = context.drop
         self._partition = int(context.task_id.rpartition("_")[2])
+        self._foreign_key = join.foreign_key
+        self._write_key = join.left_serdes.key.serialize
+        self._write_value = join.left_serdes.value.serialize
+        self._serialize_foreign_key = join.right_serdes.key.serialize
+        self._is_left = join.kind is JoinKind.LEFT
+        self._skips_older = join.left_is_versioned
 
-    def process(self, record: Record) -> None:
-        change = record.value
-        if self._join.left_is_versioned and not change.is_latest:
-            self.context.drop(OUT_OF_ORDER)
-            return
+    def of(self, key: Any, change: Any) -> Sequence[tuple[bytes | None, bytes]]:
+        """Return what to send for a change of a row: serialized foreign keys and subscriptions."""
+        if self._skips_older and not change.is_latest:
+            self._drop(OUT_OF_ORDER)
+            return ()
         old, new = change.old, change.new
         if old is None and new is None:
-            return
-        foreign_key, key = self._join.foreign_key, record.key
-        before = None if old is None else foreign_key(key, old)
-        now = None if new is None else foreign_key(key, new)
-        moved = before is not None and not self._is_same(before, now)
-        digest = self._digest(new)
-        if self._is_left:
-            if moved:
-                self._send(record, before, Instruction.END_SILENTLY, digest)
-            self._send(record, now, Instruction.ANSWER, digest)
-        elif now is not None:
-            if moved:
-                self._send(record, before, Instruction.END_SILENTLY, digest)
-            instruction = Instruction.ANSWER if moved else Instruction.ANSWER_IF_FOUND
-            self._send(record, now, instruction, digest)
-        else:
+            return ()
+        before, now = self._foreign_keys(key, old, new)
+        digest, key_data = self._row(key, new)
+        if now is None and not self._is_left:
             if new is not None:
-                self.context.drop(NULL_FOREIGN_KEY)
-            if before is not None:
-                self._send(record, before, Instruction.END, digest)
+                self._drop(NULL_FOREIGN_KEY)
+            if before is None:
+                return ()
+            return ((before, subscription(Instruction.END, digest, key_data, self._partition)),)
+        moved = before is not None and before != now
+        answers = self._is_left or moved
+        instruction = Instruction.ANSWER if answers else Instruction.ANSWER_IF_FOUND
+        latest = now, subscription(instruction, digest, key_data, self._partition)
+        if not moved:
+            return (latest,)
+        end = subscription(Instruction.END_SILENTLY, digest, key_data, self._partition)
+        return (before, end), latest
 
-    def _is_same(self, before: Any, now: Any) -> bool:
-        if now is None:
-            return False
+    def _foreign_keys(self, key: Any, old: Any, new: Any) -> tuple[bytes | None, bytes | None]:
+        """Return the foreign keys of the old and the new value, as bytes."""
+        before = None if old is None else self._foreign_key(key, old)
+        now = None if new is None else self._foreign_key(key, new)
+        written = None if now is None else self._write_foreign_key(now)
+        if before is None:
+            return None, written
+        if before.__class__ is str and now.__class__ is str and before == now:
+            return written, written
+        return self._write_foreign_key(before), written
+
+    def _write_foreign_key(self, foreign_key: Any) -> bytes:
         try:
-            return self._write_foreign_key(before) == self._write_foreign_key(now)
+            return self._serialize_foreign_key(foreign_key)
         except SerializationError as error:
             raise SerializationError(
                 f"{error}. This is for what the foreign_key of {self._join.where} returned: it "
                 "must be a key as the right table has them"
             ) from error
 
-    def _digest(self, value: Any) -> bytes | None:
+    def _row(self, key: Any, value: Any) -> tuple[bytes | None, bytes]:
+        """Return the hash of a row's value, and the key of the row, as bytes."""
         try:
-            return None if value is None else value_hash(self._join.value_serde.serialize(value))
+            digest = None if value is None else value_hash(self._write_value(value))
+            return digest, self._write_key(key)
         except SerializationError as error:
             raise unwritable(self._join.where, error) from error
 
-    def _send(
-        self, record: Record, foreign_key: Any, instruction: Instruction, digest: bytes | None
-    ) -> None:
-        subscription = Subscription(instruction, digest, record.key, self._partition)
-        self.context.forward(Record(foreign_key, subscription, record.timestamp, record.headers))
+
+class Subscriber(Processor):
+    """Sends subscriptions under the foreign keys of rows."""
+
+    def __init__(self, join: ForeignKeyJoin) -> None:
+        self._join = join
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._subscriptions = _Subscriptions(self._join, context)
+
+    def process(self, record: Record) -> None:
+        for foreign_key, data in self._subscriptions.of(record.key, record.value):
+            self.context.forward(Record(foreign_key, data, record.timestamp, record.headers))
+
+
+class ColumnSubscriber(BatchProcessor):
+    """Does the work of `Subscriber` for batches."""
+
+    def __init__(self, join: ForeignKeyJoin) -> None:
+        self._join = join
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._subscriptions = _Subscriptions(self._join, context)
+
+    def process(self, batch: Batch) -> None:
+        found = list(map(self._subscriptions.of, items_of(batch.keys), items_of(batch.values)))
+        pairs = [pair for each in found for pair in each]
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        self.context.forward(repeated(batch, list(map(len, found)), keys, values))
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveAnswers(Operation):
     """Makes results of the answers, with the rows of the left table."""
+
+    keeps_batches = True
 
     join: ForeignKeyJoin
 
@@ -148,39 +200,77 @@ class ResolveAnswers(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the processor."""
+        kind = ColumnResolver if compiler.is_columnar(step) else Resolver
         compiler.builder.add_processor(
             step.name,
-            partial(Resolver, self.join),
+            partial(kind, self.join),
             compiler.parents(step),
             stores=self.stores(),
         )
         compiler.produces(step, step.name)
 
 
-class Resolver(Processor):
-    """Joins an answer with the row that asked.
+class _Results:
+    """Joins answers with the rows that asked.
 
-    If the row has changed since it asked, the answer is out of date and is left out: the change has
+    If a row has changed since it asked, the answer is out of date and is left out: the change has
     asked again.
     """
 
+    def __init__(self, join: ForeignKeyJoin, context: ProcessorContext) -> None:
+        serdes = join.left_serdes
+        self.rows = join.left.open(context).serialized(serdes.key, serdes.value)
+        self._joiner = join.joiner
+        self._read_value = join.right_serdes.value.deserialize
+        self._is_left = join.kind is JoinKind.LEFT
+
+    def of(self, key: bytes, answer: bytes) -> tuple[bool, Any]:
+        """Return whether an answer is up to date, and what it makes the row's result."""
+        digest, value_data = hash_and_value(answer)
+        found = self.rows.get(key)
+        if digest != (None if found is None else value_hash(found[0])):
+            return False, None
+        row = None if found is None else self.rows.value(found[0])
+        value = None if value_data is None else self._read_value(value_data)
+        if value is not None or (self._is_left and row is not None):
+            return True, self._joiner(row, value)
+        return True, None
+
+
+class Resolver(Processor):
+    """Joins an answer with the row that asked."""
+
     def __init__(self, join: ForeignKeyJoin) -> None:
         self._join = join
-        self._joiner = join.joiner
-        self._write_value = join.value_serde.serialize
-        self._is_left = join.kind is JoinKind.LEFT
+        self._read_key = join.left_serdes.key.deserialize
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._left = self._join.left.open(context)
+        self._results = _Results(self._join, context)
 
     def process(self, record: Record) -> None:
-        answer, found = record.value, self._left.get(record.key)
-        row = None if found is None else found.value
-        digest = None if row is None else value_hash(self._write_value(row))
-        if digest != answer.hash:
-            return
-        joined = None
-        if answer.value is not None or (self._is_left and row is not None):
-            joined = self._joiner(row, answer.value)
-        self.context.forward(Record(record.key, joined, record.timestamp, record.headers))
+        is_current, joined = self._results.of(record.key, record.value)
+        if is_current:
+            key = self._read_key(record.key)
+            self.context.forward(Record(key, joined, record.timestamp, record.headers))
+
+
+class ColumnResolver(BatchProcessor):
+    """Does the work of `Resolver` for batches."""
+
+    def __init__(self, join: ForeignKeyJoin) -> None:
+        self._join = join
+        self._read_key = join.left_serdes.key.deserialize
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._results = _Results(self._join, context)
+
+    def process(self, batch: Batch) -> None:
+        found = list(map(self._results.of, batch.keys, batch.values))
+        current = selected(batch, [is_current for is_current, _ in found])
+        keys = list(map(self._read_key, current.keys))
+        joined = [result for is_current, result in found if is_current]
+        self.context.forward(
+            Batch(keys, joined, current.timestamps, current.headers, current.offsets)
+        )

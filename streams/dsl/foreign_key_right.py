@@ -4,47 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import repeat
 
 from streams import serdes
-from streams.dsl.foreign_key_left import NULL_FOREIGN_KEY
+from streams.dsl.foreign_key_left import NULL_FOREIGN_KEY, Serdes
 from streams.dsl.foreign_key_messages import (
-    Answer,
     Instruction,
-    Subscription,
+    answer,
     foreign_key_prefix,
-    subscription_serde,
+    parts_of_subscription,
 )
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.table_joins import OUT_OF_ORDER
 from streams.dsl.table_values import TableValues, unwritable
 from streams.errors import SerializationError
-from streams.processor import Processor, ProcessorContext
-from streams.record import Record
-from streams.serdes import Serde
+from streams.processor import BatchProcessor, Processor, ProcessorContext
+from streams.record import Batch, Headers, Record
 from streams.stores import KeyValueStore, StoreBuilder, key_value
+from streams.stores.bytes_store import Changes
+
+_ANSWERED_WITHOUT_VALUE = frozenset((Instruction.END, Instruction.ANSWER))
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """The subscriptions of a join. The serdes are those of the keys of the right and left table."""
+    """The subscriptions of a join, as bytes. The serdes are those of the right table.
+
+    A subscription is stored under the length of its foreign key, the foreign key, and the key of
+    the row.
+    """
 
     where: str
     store: str
-    foreign_key_serde: Serde[Any]
-    key_serde: Serde[Any]
+    serdes: Serdes
 
-    def definition(self) -> StoreBuilder[bytes, Subscription]:
+    def definition(self) -> StoreBuilder[bytes, bytes]:
         """Return the definition of the store."""
-        return key_value(self.store, serdes.bytes, subscription_serde(self.key_serde))
-
-    def prefix(self, foreign_key: Any) -> bytes:
-        """Return what the places of the subscriptions of a foreign key begin with."""
-        return foreign_key_prefix(self.foreign_key_serde.serialize(foreign_key))
-
-    def place(self, foreign_key: Any, key: Any) -> bytes:
-        """Return the place of the subscription of a row to a foreign key."""
-        return self.prefix(foreign_key) + self.key_serde.serialize(key)
+        return key_value(self.store, serdes.bytes, serdes.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +48,7 @@ class KeepSubscriptions(Operation):
     """Keeps subscriptions as they come, and answers them."""
 
     verb = "join"
+    keeps_batches = True
 
     subscriptions: Subscriptions
     right: TableValues
@@ -72,8 +69,8 @@ class KeepSubscriptions(Operation):
         compiler.produces(step, step.name)
 
 
-class Keeper(Processor):
-    """Keeps a subscription, and answers it with the value that the right table has.
+class Keeper(BatchProcessor):
+    """Keeps subscriptions, and answers them with the values that the right table has.
 
     The time of an answer is the larger one of subscription and value.
     """
@@ -84,39 +81,44 @@ class Keeper(Processor):
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._store: KeyValueStore[bytes, Subscription] = context.get_state_store(
+        self._store: KeyValueStore[bytes, bytes] = context.get_state_store(
             self._subscriptions.store
         )
-        self._table = self._right.open(context)
+        serdes = self._subscriptions.serdes
+        self._table = self._right.open(context).serialized(serdes.key, serdes.value)
 
-    def process(self, record: Record) -> None:
-        foreign_key, subscription = record.key, record.value
-        instruction = subscription.instruction
-        found = None
-        if foreign_key is not None:
-            self._keep(foreign_key, subscription)
-            found = self._table.get(foreign_key)
-        elif instruction is not Instruction.ANSWER:
-            self.context.drop(NULL_FOREIGN_KEY)
-            return
-        if instruction is Instruction.END_SILENTLY:
-            return
-        if instruction is Instruction.ANSWER_IF_FOUND and found is None:
-            return
-        timestamp, value = record.timestamp, None
-        if found is not None:
-            timestamp = max(timestamp, found.timestamp)
-            value = None if instruction is Instruction.END else found.value
-        answer = Answer(subscription.hash, value, subscription.partition)
-        self.context.forward(Record(subscription.key, answer, timestamp, record.headers))
-
-    def _keep(self, foreign_key: Any, subscription: Subscription) -> None:
-        ends = subscription.instruction in (Instruction.END, Instruction.END_SILENTLY)
-        try:
-            place = self._subscriptions.place(foreign_key, subscription.key)
-            self._store.put(place, None if ends else subscription)
-        except SerializationError as error:
-            raise unwritable(self._subscriptions.where, error) from error
+    def process(self, batch: Batch) -> None:
+        wanted = [key for key in dict.fromkeys(batch.keys) if key is not None]
+        prefixes = {key: foreign_key_prefix(key) for key in wanted}
+        values = dict(zip(wanted, self._table.get_all(wanted), strict=True))
+        kept: Changes = {}
+        answers: list[tuple[bytes, bytes, int, Headers | None]] = []
+        headers = batch.headers or repeat(None)
+        for foreign_key, subscription, timestamp, of_one in zip(
+            batch.keys, batch.values, batch.timestamps, headers, strict=False
+        ):
+            instruction, key, head = parts_of_subscription(subscription)
+            if foreign_key is not None:
+                ends = instruction <= Instruction.END
+                kept[prefixes[foreign_key] + key] = None if ends else subscription
+                found = values[foreign_key]
+            elif instruction == Instruction.ANSWER:
+                found = None
+            else:
+                self.context.drop(NULL_FOREIGN_KEY)
+                continue
+            if found is not None:
+                if instruction == Instruction.END_SILENTLY:
+                    continue
+                value = None if instruction == Instruction.END else found[0]
+                time = timestamp if timestamp > found[1] else found[1]
+                answers.append((key, answer(head, value), time, of_one))
+            elif instruction in _ANSWERED_WITHOUT_VALUE:
+                answers.append((key, answer(head, None), timestamp, of_one))
+        self._store.put_serialized(kept)
+        if answers:
+            keys, messages, times, of_each = map(list, zip(*answers, strict=True))
+            self.context.forward(Batch(keys, messages, times, of_each if batch.headers else None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class Answerer(Processor):
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._store: KeyValueStore[bytes, Subscription] = context.get_state_store(
+        self._store: KeyValueStore[bytes, bytes] = context.get_state_store(
             self._subscriptions.store
         )
 
@@ -165,10 +167,15 @@ class Answerer(Processor):
         if self._is_versioned and not change.is_latest:
             self.context.drop(OUT_OF_ORDER)
             return
-        prefix = self._subscriptions.prefix(record.key)
+        table = self._subscriptions.serdes
+        try:
+            prefix = foreign_key_prefix(table.key.serialize(record.key))
+            value = None if change.new is None else table.value.serialize(change.new)
+        except SerializationError as error:
+            raise unwritable(self._subscriptions.where, error) from error
         with self._store.prefix_scan(prefix, serdes.bytes) as found:
             for _, subscription in found:
-                answer = Answer(subscription.hash, change.new, subscription.partition)
+                _, key, head = parts_of_subscription(subscription)
                 self.context.forward(
-                    Record(subscription.key, answer, record.timestamp, record.headers)
+                    Record(key, answer(head, value), record.timestamp, record.headers)
                 )

@@ -32,11 +32,13 @@ class Operation(ABC):
     runs_user_processor: ClassVar[bool] = False
     """Whether the step needs its records one by one, with the context of each."""
 
-    keeps_batches: ClassVar[bool] = False
-    """Whether the step gives batches on as batches, rather than record by record."""
-
     begins_group: ClassVar[bool] = False
     """Whether a topic is between the step's parents and the step's children."""
+
+    @property
+    def keeps_batches(self) -> bool:
+        """Whether the step gives batches on as batches, rather than record by record."""
+        return False
 
     @property
     def takes_null_keys(self) -> bool:

@@ -120,7 +120,7 @@ class FlatMapPart(MapPart):
         found = [several(self.name, pairs) for pairs in map(self.function, *_items(batch))]
         pairs = [self.checked(pair) for each in found for pair in each]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-        return _repeated(batch, list(map(len, found)), keys, values)
+        return repeated(batch, list(map(len, found)), keys, values)
 
 
 class FlatMapValuesPart(Part):
@@ -134,7 +134,7 @@ class FlatMapValuesPart(Part):
         found = [several(self.name, v) for v in map(self.function, items_of(batch.values))]
         counts = list(map(len, found))
         keys = _times(items_of(batch.keys), counts)
-        return _repeated(batch, counts, keys, [value for each in found for value in each])
+        return repeated(batch, counts, keys, [value for each in found for value in each])
 
 
 class PeekPart(Part):
@@ -199,7 +199,7 @@ def _times(items: Sequence[Any], counts: Sequence[int]) -> list[Any]:
     return [item for item, count in zip(items, counts, strict=True) for _ in range(count)]
 
 
-def _repeated(
+def repeated(
     batch: Batch, counts: Sequence[int], keys: Sequence[Any], values: Sequence[Any]
 ) -> Batch:
     """Return a batch with new keys and values, and the times and headers of their origins."""

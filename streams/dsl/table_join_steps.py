@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from streams.dsl.foreign_key_join import RightTable, add_foreign_key_join
-from streams.dsl.foreign_key_left import ForeignKeyJoin
+from streams.dsl.foreign_key_left import ForeignKeyJoin, Serdes
 from streams.dsl.graph import call
 from streams.dsl.joining import Joiner, JoinFunction, JoinKind, called, check_builder
 from streams.dsl.table_joins import JoinedValues, JoinTables, TableSide
@@ -131,8 +131,8 @@ class TableJoins(TableSteps):
             _of_both(foreign_key),
             self.values,
             self.is_versioned,
-            other.step.key_serde,
-            self.step.value_serde,
+            Serdes(self.step.key_serde, self.step.value_serde),
+            Serdes(other.step.key_serde, other.step.value_serde),
         )
         right = RightTable(other.step, other.values, other.is_versioned)
         step = add_foreign_key_join(graph, self.step, right, join, value_serde)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,60 @@ class TableReader(ABC):
         """Return the value that was valid at a time; of an unversioned table, the latest one."""
         return self.get(key)
 
+    def serialized(self, key_serde: Serde[Any], value_serde: Serde[Any]) -> SerializedReader:
+        """Return a reader of the latest values as bytes; the serdes are those of the table."""
+        return _Serializing(self, key_serde, value_serde)
+
+
+class SerializedReader(ABC):
+    """Looks up latest values of a table as bytes, under keys as bytes."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> tuple[bytes, int] | None:
+        """Return the bytes of the value of `key` and its time, or `None`."""
+
+    def get_all(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        """Return what `get` returns for each of the keys."""
+        return list(map(self.get, keys))
+
+    @abstractmethod
+    def value(self, data: bytes) -> Any:
+        """Return the value whose bytes the last call of `get` returned."""
+
+
+class _Serializing(SerializedReader):
+    def __init__(self, reader: TableReader, key_serde: Serde[Any], value_serde: Serde[Any]) -> None:
+        self._reader = reader
+        self._read_key = key_serde.deserialize
+        self._write = value_serde.serialize
+        self._value: Any = None
+
+    def get(self, key: bytes) -> tuple[bytes, int] | None:
+        found = self._reader.get(self._read_key(key))
+        if found is None:
+            return None
+        self._value = found.value
+        return self._write(found.value), found.timestamp
+
+    def value(self, data: bytes) -> Any:
+        return self._value
+
+
+class _Stored(SerializedReader):
+    def __init__(self, store: TimestampedKeyValueStore[Any, Any], value_serde: Serde[Any]) -> None:
+        self._get = store.get_serialized
+        self._get_all = store.get_all_serialized
+        self._read = value_serde.deserialize
+
+    def get(self, key: bytes) -> tuple[bytes, int] | None:
+        return self._get(key)
+
+    def get_all(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        return self._get_all(keys)
+
+    def value(self, data: bytes) -> Any:
+        return self._read(data)
+
 
 class TableValues(ABC):
     """Where the values of a table come from; the same for all tasks."""
@@ -66,7 +120,9 @@ class TableStore(TableReader):
         """
 
 
-class _Timestamped(TableStore):
+class TimestampedTable(TableStore):
+    """The store of a table without versions."""
+
     def __init__(self, store: TimestampedKeyValueStore[Any, Any], where: str) -> None:
         self._store = store
         self._where = where
@@ -75,12 +131,27 @@ class _Timestamped(TableStore):
     def get(self, key: Any) -> Found:
         return self._store.get(key)
 
+    def serialized(self, key_serde: Serde[Any], value_serde: Serde[Any]) -> SerializedReader:
+        return _Stored(self._store, value_serde)
+
     def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
         try:
-            self._store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
+            self._store.put_value(key, value, timestamp)
         except SerializationError as error:
             raise unwritable(self._where, error) from error
         return True
+
+    def put_all(
+        self, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int], gets_old: bool
+    ) -> Sequence[Any]:
+        """Put each value; return the ones that they have replaced, or `None` for each."""
+        try:
+            if gets_old:
+                return self._store.exchange(keys, values, times)
+            self._store.put_values(keys, values, times)
+        except SerializationError as error:
+            raise unwritable(self._where, error) from error
+        return [None] * len(keys)
 
 
 class _Versioned(TableStore):
@@ -121,7 +192,7 @@ def open_table_store(context: ProcessorContext, name: str, verb: str) -> TableSt
     where = f'{verb} "{name}"'
     if isinstance(store, VersionedKeyValueStore):
         return _Versioned(store, where)
-    return _Timestamped(store, where)
+    return TimestampedTable(store, where)
 
 
 def table_store(

@@ -31,9 +31,10 @@ class OutputTopics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OutputColumns:
-    """Records for one topic; their keys decide their partitions.
+    """Records for one topic.
 
-    Records without a key go to `keyless_partition`, which is `None` if all records have keys.
+    `partitions` is `None` if the keys of all records decide their partitions; otherwise, it has the
+    partition of each record, or -1 where the key decides.
     """
 
     topic: str
@@ -41,7 +42,7 @@ class OutputColumns:
     values: Sequence[bytes | None]
     timestamps: Sequence[int]
     headers: Sequence[KafkaHeaders] | None
-    keyless_partition: int | None
+    partitions: Sequence[int] | None
 
 
 @dataclass(frozen=True, slots=True)

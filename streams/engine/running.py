@@ -26,7 +26,7 @@ from streams.engine.sendable import (
 )
 from streams.engine.user_frames import place_of_definition
 from streams.errors import SerializationError, StreamsError
-from streams.partitioning import choose
+from streams.partitioning import ChooseForAll, ColumnPartitioner, choose
 from streams.processor import (
     BatchProcessor,
     Processor,
@@ -117,7 +117,10 @@ class RunningSink(RunningNode):
         self._limits: dict[str, int] = {}
         self._keyless: dict[str, int] = {}
         self.receive_batch = self._receive_columns
-        if sink.chooser is not None or sink.partitioner is not None:
+        self._choose_for_all: ChooseForAll | None = None
+        if isinstance(sink.partitioner, ColumnPartitioner):
+            self._choose_for_all = sink.partitioner.of_columns
+        elif sink.chooser is not None or sink.partitioner is not None:
             self.receive_batch = self._receive_each
 
     def receive(self, record: Record) -> None:
@@ -184,8 +187,14 @@ class RunningSink(RunningNode):
         if size_bound(keys, values, headers) > self._limit(topic):
             for index, (key, value) in enumerate(zip(keys, values, strict=True)):
                 self._require_fit(topic, key, value, headers[index] if headers else None)
-        keyless = self._keyless_in(topic) if _NULL in kinds else None
-        self._outputs.append(OutputColumns(topic, keys, values, timestamps, headers, keyless))
+        partitions: Sequence[int] | None = None
+        if self._choose_for_all is not None:
+            count = self._output_topics.num_partitions(topic)
+            partitions = self._choose_for_all(batch.keys, batch.values, count)
+        elif _NULL in kinds:
+            keyless = self._keyless_in(topic)
+            partitions = [keyless if key is None else -1 for key in keys]
+        self._outputs.append(OutputColumns(topic, keys, values, timestamps, headers, partitions))
 
     def _written(
         self, what: str, column: Column, serialize: Callable[[Any], bytes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import structlog
@@ -177,22 +177,79 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
     ) -> None:
         """Show the bytes of `store` as keys and values with their times."""
         super().__init__(name, store, key_serde, timestamped(value_serde))
+        self._write_value, self._read_value = value_serde.serialize, value_serde.deserialize
+
+    def get_serialized(self, key: bytes) -> tuple[bytes, int] | None:
+        """Return value and time of a serialized key, the value serialized; for the engine."""
+        data = self._get(key)
+        return None if data is None else _parts(data)
+
+    def get_all_serialized(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        """Return what `get_serialized` returns for each of the keys."""
+        return [None if data is None else _parts(data) for data in self._store.get_many(keys)]
 
     def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
         """Set value and time of `key`; `None`, or a value that is `None`, deletes it.
 
         A plain pair of value and time works as well; a time of -1 means that it is unknown.
         """
+        if value is None:
+            self.put_value(key, None, 0)
+            return
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise StateStoreError(
+                f'the store "{self.name}" takes a ValueAndTimestamp, or a pair of a value and '
+                f"its time, not a {type(value).__name__}"
+            )
+        check_value_time(self.name, value[1])
+        self.put_value(key, value[0], value[1])
+
+    def put_value(self, key: K, value: V | None, timestamp: int) -> None:
+        """Do what `put` does, with value and time apart."""
+        if key is None:
+            null_key(self.name)
+        key_data = self._last_key_data if key is self._last_key else self._write_key(key)
+        data = None
         if value is not None:
-            if not isinstance(value, tuple) or len(value) != 2:
-                raise StateStoreError(
-                    f'the store "{self.name}" takes a ValueAndTimestamp, or a pair of a value and '
-                    f"its time, not a {type(value).__name__}"
-                )
-            check_value_time(self.name, value[1])
-            if value[0] is None:
-                value = None
-        super().put(key, value)
+            check_value_time(self.name, timestamp)
+            data = pack_signed_time(timestamp) + self._write_value(value)
+        self._put(key_data, data)
+
+    def exchange(
+        self, keys: Sequence[K], values: Sequence[V | None], times: Sequence[int]
+    ) -> list[V | None]:
+        """Do what `put_value` does for each record; return the value that each has replaced."""
+        if None in keys:
+            null_key(self.name)
+        data = list(map(self._write_key, keys))
+        wanted = list(dict.fromkeys(data))
+        content = dict(zip(wanted, self._store.get_many(wanted), strict=True))
+        write, read, replaced = self._write_value, self._read_value, list[V | None]()
+        for key, value, time in zip(data, values, times, strict=True):
+            old = content[key]
+            replaced.append(None if old is None else read(old[TIME_BYTES:]))
+            content[key] = None
+            if value is not None:
+                check_value_time(self.name, time)
+                content[key] = pack_signed_time(time) + write(value)
+        if content:
+            self._put_many(content)
+        return replaced
+
+    def put_values(
+        self, keys: Sequence[K], values: Sequence[V | None], times: Sequence[int]
+    ) -> None:
+        """Do what `put_value` does for each record."""
+        if None in keys:
+            null_key(self.name)
+        write, content = self._write_value, dict[bytes, bytes | None]()
+        for key, value, time in zip(map(self._write_key, keys), values, times, strict=True):
+            content[key] = None
+            if value is not None:
+                check_value_time(self.name, time)
+                content[key] = pack_signed_time(time) + write(value)
+        if content:
+            self._put_many(content)
 
     def put_all(
         self,
@@ -202,6 +259,10 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
         """Set several values, as `put` does."""
         for key, value in pairs_of(self.name, entries):
             self.put(key, value)
+
+
+def _parts(data: bytes) -> tuple[bytes, int]:
+    return data[TIME_BYTES:], int.from_bytes(data[:TIME_BYTES], "big", signed=True)
 
 
 def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:

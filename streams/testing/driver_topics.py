@@ -55,12 +55,12 @@ def entries_of(output: OutputRecord | OutputColumns, partitions: int) -> list[En
     if not isinstance(output, OutputColumns):
         _, key, value, partition, timestamp, of_one = output
         return [placed((key, value, timestamp, of_one or ()), partitions, partition)]
-    keyless = output.keyless_partition or 0
+    chosen = output.partitions or [-1] * len(output.keys)
     headers = output.headers or [None] * len(output.keys)
-    columns = zip(output.keys, output.values, output.timestamps, headers, strict=True)
+    columns = zip(output.keys, output.values, output.timestamps, headers, chosen, strict=True)
     return [
-        placed((key, value, timestamp, of_one or ()), partitions, keyless if key is None else -1)
-        for key, value, timestamp, of_one in columns
+        placed((key, value, timestamp, of_one or ()), partitions, partition)
+        for key, value, timestamp, of_one, partition in columns
     ]
 
 

@@ -380,7 +380,8 @@ def test_keys_decide_the_partition_and_no_time_is_zero(
     keys = [b"a", b"ab", b"abc", b"abcd", b"\xff" * 9]
     producer = connect()
     producer.begin()
-    producer.send_columns(topic, [*keys, None], [b"v"] * 6, [0, 1, 2, 3, 4, 5], None, 2)
+    partitions = [-1, -1, -1, -1, -1, 2]
+    producer.send_columns(topic, [*keys, None], [b"v"] * 6, [0, 1, 2, 3, 4, 5], None, partitions)
     producer.commit({}, metadata)
     reader.assign({(topic, number): 0 for number in range(3)})
     found: dict[bytes | None, tuple[int, int]] = {}

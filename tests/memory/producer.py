@@ -113,11 +113,11 @@ class MemoryProducer:
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[KafkaHeaders] | None,
-        keyless_partition: int | None,
+        partitions: Sequence[int] | None,
     ) -> None:
-        """Send records to the partitions that their keys determine."""
+        """Send records to the partitions that are given or that their keys determine."""
         for index, key in enumerate(keys):
-            number = -1 if key is not None or keyless_partition is None else keyless_partition
+            number = -1 if partitions is None else partitions[index]
             each = headers[index] if headers else None
             self._add(topic, key, values[index], number, timestamps[index] or _FIRST_MS, each)
         self._send_some()

@@ -87,7 +87,7 @@ def test_columns_are_sent_once_and_in_order_though_the_queue_gets_full(
 def test_records_without_a_key_go_where_the_caller_says(
     fake: FakeProducer, producer: TaskProducer
 ) -> None:
-    producer.send_columns("out", [b"a", None], [b"1", b"2"], [5, 6], None, 7)
+    producer.send_columns("out", [b"a", None], [b"1", b"2"], [5, 6], None, [-1, 7])
     assert fake.sent == [("out", b"a", b"1", -1, 5), ("out", None, b"2", 7, 6)]
 
 

@@ -284,10 +284,9 @@ def sent(outputs: Sequence[Output]) -> list[Sent]:
     records: list[Sent] = []
     for output in outputs:
         if isinstance(output, OutputColumns):
-            for key, value in zip(output.keys, output.values, strict=True):
-                keyless = output.keyless_partition
-                assert key is not None or keyless is not None
-                number = keyless if key is None and keyless is not None else -1
+            partitions = output.partitions or [-1] * len(output.keys)
+            for key, value, number in zip(output.keys, output.values, partitions, strict=True):
+                assert key is not None or number >= 0
                 records.append((output.topic, key, value, number))
         elif not isinstance(output, Dropped):
             topic, key, value, partition, *_ = output

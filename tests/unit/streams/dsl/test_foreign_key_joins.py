@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 
-from streams import TopologyTestDriver
+from streams import Record, SerializationError, StreamsBuilder, TopologyTestDriver, serdes
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
-from tests.unit.streams.dsl.running import builder
+from tests.unit.streams.dsl.notation import inputs
+from tests.unit.streams.dsl.running import builder, outputs, pipe
 
 
 def foreign_key(value: str) -> str | None:
@@ -174,3 +175,76 @@ def test_stores_and_topics_are_named_after_the_step() -> None:
         "Joined-subscriptions-repartition",
         "Joined-answers-repartition",
     }
+
+
+ROWS = "lhs1:a|rhs1@1 lhs2:b|rhs2@2 lhs3:c@3 null:d|rhs1@4 lhs4:e|rhs9@5 lhs2:f|rhs1@6 lhs1:null@7"
+LATER = "lhs3:g|rhs2@8 lhs3:h|rhs1@9 lhs4:i@10 lhs2:j@11 lhs2:k|rhs2@12 lhs5:l|rhs1@13 lhs5:null@14"
+
+
+def _tables_joined(is_left: bool, has_view: bool) -> StreamsBuilder:
+    built = builder()
+    left, right = built.table("left", name="Left"), built.table("right", name="Right")
+    if has_view:
+        left, right = left.map_values(str.lower), right.map_values(str.upper)
+    join = left.left_join if is_left else left.join
+    join(right, joined, foreign_key=foreign_key, name="Joined").to_stream().to("out")
+    return built
+
+
+def _last_results(driver: TopologyTestDriver) -> dict[str, tuple[str, int]]:
+    last = {key: (value, at) for key, value, at in outputs(driver)}
+    return {key: found for key, found in last.items() if found[0] is not None}
+
+
+@pytest.mark.parametrize("is_left", [False, True], ids=["join", "left_join"])
+@pytest.mark.parametrize("has_view", [False, True], ids=["stores", "views"])
+def test_batches_lead_to_the_same_table(is_left: bool, has_view: bool) -> None:
+    runs = [inputs(text, side) for text, side in ((ROWS, "left"), (LATER, "left"))]
+    runs.insert(1, inputs("rhs1:x@1 rhs2:y@20 rhs1:z@21", "right"))
+    with TopologyTestDriver(_tables_joined(is_left, has_view)) as driver:
+        for run in runs:
+            pipe(driver, run)
+        expected, dropped = _last_results(driver), driver.dropped_records
+    with TopologyTestDriver(_tables_joined(is_left, has_view)) as driver:
+        for run in runs:
+            topic = driver.create_input_topic(run[0][0], serdes.string, serdes.string)
+            topic.pipe_batch([Record(key, value, at) for _, key, value, at in run])
+        assert _last_results(driver) == expected
+        assert driver.dropped_records == dropped
+        store = driver.get_timestamped_key_value_store("Joined")
+        assert {key: tuple(value) for key, value in store.all()} == expected
+    assert expected["lhs2"] == (("(k|rhs2,Y)" if has_view else "(k|rhs2,y)"), 20)
+
+
+def test_answers_for_former_rows_of_a_batch_are_left_out() -> None:
+    built = _tables_joined(False, has_view=False)
+    with TopologyTestDriver(built) as driver:
+        pipe(driver, [("right", "rhs1", "x", 1)])
+        topic = driver.create_input_topic("left", serdes.string, serdes.string)
+        topic.pipe_batch([Record("lhs1", f"{number}|rhs1", number) for number in range(5)])
+        assert outputs(driver) == [("lhs1", "(4|rhs1,x)", 4)]
+
+
+@pytest.mark.parametrize("is_batch", [False, True], ids=["record", "batch"])
+def test_a_foreign_key_that_is_not_a_key_of_the_right_table_is_refused(is_batch: bool) -> None:
+    built = builder()
+    left, right = built.table("left", name="Left"), built.table("right", name="Right")
+    left.join(right, joined, foreign_key=len, name="Joined").to_stream().to("out")
+    records = [Record("a", "x", 1), Record("b", "y", 2)]
+    with TopologyTestDriver(built) as driver:
+        topic = driver.create_input_topic("left", serdes.string, serdes.string)
+        write = topic.pipe_batch if is_batch else topic.pipe_records
+        with pytest.raises(SerializationError, match='foreign_key of join "Joined" returned'):
+            write(records)
+
+
+def test_a_result_keeps_the_headers_of_the_row_in_a_batch() -> None:
+    built = _tables_joined(False, has_view=False)
+    with TopologyTestDriver(built) as driver:
+        pipe(driver, [("right", "rhs1", "x", 1)])
+        topic = driver.create_input_topic("left", serdes.string, serdes.string)
+        rows = [Record("a", "1|rhs1", 1, [("h", b"1")]), Record("b", "2|rhs9", 2)]
+        topic.pipe_batch([*rows, Record("c", "3|rhs1", 3, [("h", b"3")])])
+        reader = driver.create_output_topic("out", serdes.string, serdes.string)
+        found = {record.key: list(record.headers) for record in reader.read_records()}
+    assert found == {"a": [("h", b"1")], "c": [("h", b"3")]}
