@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams import StreamsBuilder, serdes, windows
+from streams import StreamsBuilder, serdes, value, windows
 from streams.timestamps import RecordView
 
 TABLE = "bench_table"
@@ -23,6 +23,14 @@ def filter_map(source: str, sink: str) -> StreamsBuilder:
     builder = _builder()
     kept = builder.stream(source, name="Source").filter(lambda key, value: value[-1] == "1")
     kept.map_values(lambda value: f"0{value}").to(sink)
+    return builder
+
+
+def filter_map_columns(source: str, sink: str) -> StreamsBuilder:
+    """Do the same as `filter_map`, by column expressions."""
+    builder = _builder()
+    kept = builder.stream(source, name="Source").filter(value().ends_with("1"))
+    kept.map_values("0" + value()).to(sink)
     return builder
 
 

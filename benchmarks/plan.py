@@ -41,7 +41,7 @@ _JOBS: dict[str, dict[str, Sequence[str]]] = {
     "count": {OURS: ["count"], KAFKA_STREAMS: ["count", "cached-count"], QUIX: ["count"]},
     "processor": {OURS: ["processor"], KAFKA_STREAMS: ["processor"], QUIX: ["count"]},
     "batch": {OURS: ["batch"], KAFKA_STREAMS: ["processor"], QUIX: ["count"]},
-    "filter-map": {OURS: ["filter-map"], KAFKA_STREAMS: ["filter-map"]},
+    "filter-map": {OURS: ["filter-map-columns", "filter-map"], KAFKA_STREAMS: ["filter-map"]},
     "windowed-count": {OURS: ["windowed-count"], KAFKA_STREAMS: ["windowed-count"]},
     "stream-table": {OURS: ["stream-table"], KAFKA_STREAMS: ["stream-table"]},
     "stream-stream": {OURS: ["stream-stream"], KAFKA_STREAMS: ["stream-stream"]},
@@ -61,6 +61,7 @@ _OTHERS: dict[str, dict[str, str]] = {
 WORKLOADS = (*_JOBS, *_OTHERS)
 DSL = ("filter-map", "windowed-count", "stream-table", "stream-stream", "foreign-key")
 """The workloads in the DSL, in which Quix takes no part."""
+DSL_JOBS = ("filter-map-columns", *DSL)
 COMPARED = ("forward", "count", "processor", "batch", *DSL, "latency", "restore", "failover")
 """The workloads in which peers take part."""
 

@@ -44,7 +44,7 @@ PIPELINES = {
 """,
     "processor": _CLASS.format("Counting"),
     "batch": _CLASS.format("BatchCounting"),
-    **{job: _TOPOLOGY.format(job.replace("-", "_")) for job in plan.DSL},
+    **{job: _TOPOLOGY.format(job.replace("-", "_")) for job in plan.DSL_JOBS},
 }
 
 
