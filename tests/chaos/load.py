@@ -61,6 +61,9 @@ class Load:
         """Begin the next epoch with one record of each key, while the writer is paused."""
         assert self._times is not None, "records have no event times"
         self._times.begin_epoch(self.numbers)
+        # Otherwise, some keys would be one record ahead of others, whose records would then be
+        # behind the time of the join: those go out alone before their partners come.
+        self._upcoming = []
         self._write(KEYS)
         self._writer.flush(_FLUSH_TIMEOUT_S)
 
