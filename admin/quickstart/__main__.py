@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from admin.quickstart.display import Display
+from admin.quickstart.display import run_shown
 from admin.quickstart.run import Options, run
-from admin.signals import Interrupted, Signals
 from common.cli import run_command
-
-_PIPE_WIDTH = 120
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -33,18 +30,8 @@ def quickstart(
     end. Takes about half a minute, and some more the first time. Exit codes: 0 everything is
     right, 1 it is not, 3 something needed is missing.
     """
-    signals = Signals()
-    signals.install()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPE_WIDTH)
-    try:
-        with Display(console) as display:
-            is_right = run(Options(kill=not no_kill, keep=keep), display, signals)
-    except Interrupted as interruption:
-        raise SystemExit(128 + interruption.number) from None
-    if not is_right:
-        raise typer.Exit(1)
+    options = Options(kill=not no_kill, keep=keep)
+    run_shown(partial(run, options))
 
 
 if __name__ == "__main__":

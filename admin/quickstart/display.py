@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -15,12 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from admin.cluster_status import ClusterStatus, Presence
+from admin.signals import Interrupted, Signals
 from admin.status import notes, task_managers_table, tasks_table
 from common.tasks import TaskId
 
 _LINE_INTERVAL_S = 1.0
 _LIVE_INTERVAL_S = 0.2
 _BAR_WIDTH = 50
+_PIPE_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +131,19 @@ def _live_view(progress: Progress) -> RenderableType:
         tasks_table(progress.status, progress.task_rates),
         *notes(progress.status),
     )
+
+
+def run_shown(run: Callable[[Display, Signals], bool]) -> None:
+    """Run something with a display; exit with 1 unless it returns True, and as signals ask for."""
+    signals = Signals()
+    signals.install()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPE_WIDTH)
+    try:
+        with Display(console) as display:
+            is_right = run(display, signals)
+    except Interrupted as interruption:
+        raise SystemExit(128 + interruption.number) from None
+    if not is_right:
+        raise SystemExit(1)

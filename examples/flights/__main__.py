@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from admin.quickstart.display import Display
-from admin.signals import Interrupted, Signals
+from admin.quickstart.display import run_shown
 from common.cli import run_command
 from examples.flights.run import Options, run
-
-_PIPE_WIDTH = 120
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -35,18 +32,8 @@ def flights(
     Starts a real Kafka on free ports, the TaskManagers and the JobManager, and stops them at the
     end. Exit codes: 0 everything is right, 1 it is not, 3 something needed is missing.
     """
-    signals = Signals()
-    signals.install()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPE_WIDTH)
-    try:
-        with Display(console) as display:
-            is_right = run(Options(not no_kill, keep, days), display, signals)
-    except Interrupted as interruption:
-        raise SystemExit(128 + interruption.number) from None
-    if not is_right:
-        raise typer.Exit(1)
+    options = Options(not no_kill, keep, days)
+    run_shown(partial(run, options))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ from typing import Any
 
 from streams.dsl.change import Change
 from streams.dsl.closing import Closing
-from streams.dsl.table_values import Found, TableReader, TableValues
+from streams.dsl.table_values import Found
 from streams.dsl.window_aggregates import NULL_KEY, WindowAggregator, WindowedAggregate
 from streams.dsl.windows import SessionWindows
 from streams.errors import SerializationError
-from streams.processor import ProcessorContext
 from streams.record import Record
 from streams.serdes import Serde
 from streams.stores import SessionStore, ValueAndTimestamp, Window, Windowed
@@ -105,24 +104,7 @@ class SessionAggregator(WindowAggregator):
         return None if last is None else last + self._delay_ms + 1
 
 
-class SessionValues(TableValues):
-    """The values of a table with a session store; their time is the end of the session."""
-
-    def __init__(self, store: str) -> None:
-        self._store = store
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        return (self._store,)
-
-    def open(self, context: ProcessorContext) -> TableReader:
-        return _SessionReader(context.get_state_store(self._store))
-
-
-class _SessionReader(TableReader):
-    def __init__(self, store: SessionStore[Any, Any]) -> None:
-        self._store = store
-
-    def get(self, key: Windowed[Any]) -> Found:
-        value = self._store.fetch_session(key.key, *key.window)
-        return None if value is None else ValueAndTimestamp(value, key.window.end)
+def look_up_session(store: SessionStore[Any, Any], key: Windowed[Any]) -> Found:
+    """Return the aggregate of a session and its end, or `None`."""
+    value = store.fetch_session(key.key, *key.window)
+    return None if value is None else ValueAndTimestamp(value, key.window.end)

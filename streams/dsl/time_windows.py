@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.dsl.change import Change
-from streams.dsl.table_values import Found, TableReader, TableValues
+from streams.dsl.table_values import Found
 from streams.dsl.window_aggregates import NULL_KEY, WindowAggregator, WindowedAggregate
 from streams.dsl.windows import TimeWindows
 from streams.errors import SerializationError
-from streams.processor import ProcessorContext
 from streams.record import Record
 from streams.stores import ValueAndTimestamp, Window, Windowed, WindowStore
 
@@ -83,23 +82,6 @@ def newest_start(store: WindowStore[Any, Any], first: int) -> int | None:
         return max((window.start for (_, window), _ in found), default=None)
 
 
-class WindowValues(TableValues):
-    """The values of a table with a window store."""
-
-    def __init__(self, store: str) -> None:
-        self._store = store
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        return (self._store,)
-
-    def open(self, context: ProcessorContext) -> TableReader:
-        return _WindowReader(context.get_state_store(self._store))
-
-
-class _WindowReader(TableReader):
-    def __init__(self, store: WindowStore[Any, Any]) -> None:
-        self._store = store
-
-    def get(self, key: Windowed[Any]) -> Found:
-        return self._store.fetch_window(key.key, key.window.start)
+def look_up_window(store: WindowStore[Any, Any], key: Windowed[Any]) -> Found:
+    """Return the aggregate of a window and its time, or `None`."""
+    return store.fetch_window(key.key, key.window.start)

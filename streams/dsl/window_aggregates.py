@@ -12,7 +12,7 @@ from streams.dsl.aggregates import AggregateFunctions
 from streams.dsl.change import Change
 from streams.dsl.emit import Emit
 from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.table_values import unwritable
+from streams.dsl.table_values import Found, TableReader, TableValues, unwritable
 from streams.dsl.window_time import WindowTime, times_store_name
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import SerializationError
@@ -206,3 +206,27 @@ class PassOn(Processor):
 
     def process(self, record: Record) -> None:
         self.context.forward(record)
+
+
+class WindowedValues(TableValues):
+    """The values of a table in windows, as `look_up` finds them in its store."""
+
+    def __init__(self, store: str, look_up: Callable[[Any, Windowed[Any]], Found]) -> None:
+        self._store = store
+        self._look_up = look_up
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self._store,)
+
+    def open(self, context: ProcessorContext) -> TableReader:
+        return _WindowedReader(context.get_state_store(self._store), self._look_up)
+
+
+class _WindowedReader(TableReader):
+    def __init__(self, store: Any, look_up: Callable[[Any, Windowed[Any]], Found]) -> None:
+        self._store = store
+        self._look_up = look_up
+
+    def get(self, key: Windowed[Any]) -> Found:
+        return self._look_up(self._store, key)

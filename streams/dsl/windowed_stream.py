@@ -14,12 +14,17 @@ from streams.dsl.emit import Emit
 from streams.dsl.expressions import Expression
 from streams.dsl.graph import Graph, Step, call
 from streams.dsl.grouped import Grouped
-from streams.dsl.session_windows import SessionAggregator, SessionValues
+from streams.dsl.session_windows import SessionAggregator, look_up_session
 from streams.dsl.sliding_windows import SlidingWindowAggregator
 from streams.dsl.table_values import TableValues
-from streams.dsl.time_windows import TimeWindowAggregator, WindowValues
+from streams.dsl.time_windows import TimeWindowAggregator, look_up_window
 from streams.dsl.top_n import TopN
-from streams.dsl.window_aggregates import AggregateWindows, WindowedAggregate, Windows
+from streams.dsl.window_aggregates import (
+    AggregateWindows,
+    WindowedAggregate,
+    WindowedValues,
+    Windows,
+)
 from streams.dsl.window_time import times_store
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import TopologyError
@@ -88,9 +93,8 @@ class WindowKind:
 
     def values(self, store: str) -> TableValues:
         """Return where the values of the table are looked up."""
-        if isinstance(self.windows, SessionWindows):
-            return SessionValues(store)
-        return WindowValues(store)
+        is_session = isinstance(self.windows, SessionWindows)
+        return WindowedValues(store, look_up_session if is_session else look_up_window)
 
 
 class WindowedStream(Generic[T]):
