@@ -40,7 +40,7 @@ from common.java import find_java
 
 NONE = "none"
 BACKLOG = "backlog"
-LABELS = {"cached-count": "cached"}
+LABELS = {"cached-count": "cached", "filter-map-columns": "by column expressions"}
 """The suffix that distinguishes a second row of the same contender."""
 
 
