@@ -220,6 +220,7 @@ class _Results:
     def __init__(self, join: ForeignKeyJoin, context: ProcessorContext) -> None:
         serdes = join.left_serdes
         self.rows = join.left.open(context).serialized(serdes.key, serdes.value)
+        self.read_key = serdes.key.deserialize
         self._joiner = join.joiner
         self._read_value = join.right_serdes.value.deserialize
         self._is_left = join.kind is JoinKind.LEFT
@@ -242,7 +243,6 @@ class Resolver(Processor):
 
     def __init__(self, join: ForeignKeyJoin) -> None:
         self._join = join
-        self._read_key = join.left_serdes.key.deserialize
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
@@ -251,7 +251,7 @@ class Resolver(Processor):
     def process(self, record: Record) -> None:
         is_current, joined = self._results.of(record.key, record.value)
         if is_current:
-            key = self._read_key(record.key)
+            key = self._results.read_key(record.key)
             self.context.forward(Record(key, joined, record.timestamp, record.headers))
 
 
@@ -260,7 +260,6 @@ class ColumnResolver(BatchProcessor):
 
     def __init__(self, join: ForeignKeyJoin) -> None:
         self._join = join
-        self._read_key = join.left_serdes.key.deserialize
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
@@ -269,7 +268,7 @@ class ColumnResolver(BatchProcessor):
     def process(self, batch: Batch) -> None:
         found = list(map(self._results.of, batch.keys, batch.values))
         current = selected(batch, [is_current for is_current, _ in found])
-        keys = list(map(self._read_key, current.keys))
+        keys = list(map(self._results.read_key, current.keys))
         joined = [result for is_current, result in found if is_current]
         self.context.forward(
             Batch(keys, joined, current.timestamps, current.headers, current.offsets)

@@ -84,6 +84,7 @@ class BytesStore(ABC):
         """Take functions for a key's time, for `max_timestamp`, and for its segment of 8 bytes."""
         self._timestamp_of = timestamp_of
         self._segment_of = segment_of
+        self._key_start = 0 if segment_of is None else SEGMENT_BYTES
         self._scans: WeakSet[StoreIterator[Entry]] = WeakSet()
         self._closed = False
         self.generation = 0
@@ -162,12 +163,10 @@ class BytesStore(ABC):
         entries = self._committed_range(low, high)
         if not self.uncommitted:
             return entries
-        if self._order is None:
-            self._order = SortedKeys(map(self._local, self.uncommitted))
-        changed = self._order.range(low, high)
+        changed = self._ordered().range(low, high)
         if not changed:
             return entries
-        uncommitted, start = self.uncommitted, 0 if self._segment_of is None else SEGMENT_BYTES
+        uncommitted, start = self.uncommitted, self._key_start
         changes = {key: uncommitted[key[start:]] for key in changed}
         if entries:
             changes = dict(sorted({**dict(entries), **changes}.items()))
@@ -270,11 +269,15 @@ class BytesStore(ABC):
 
     def _scan_changes(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Change]:
         """Return the writes of the open transaction in a range, as they are now."""
+        uncommitted, start = self.uncommitted, self._key_start
+        keys = self._ordered().between(low, high, reverse)
+        return self._readers.read((key, uncommitted[key[start:]]) for key in keys)
+
+    def _ordered(self) -> SortedKeys:
+        """Return the keys that the open transaction wrote, with their segments."""
         if self._order is None:
             self._order = SortedKeys(map(self._local, self.uncommitted))
-        uncommitted, start = self.uncommitted, 0 if self._segment_of is None else SEGMENT_BYTES
-        keys = self._order.between(low, high, reverse)
-        return self._readers.read((key, uncommitted[key[start:]]) for key in keys)
+        return self._order
 
     def _close_scans(self) -> None:
         for scan in list(self._scans):

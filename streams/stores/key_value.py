@@ -209,11 +209,7 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
         if key is None:
             null_key(self.name)
         key_data = self._last_key_data if key is self._last_key else self._write_key(key)
-        data = None
-        if value is not None:
-            check_value_time(self.name, timestamp)
-            data = pack_signed_time(timestamp) + self._write_value(value)
-        self._put(key_data, data)
+        self._put(key_data, self._written(value, timestamp))
 
     def exchange(
         self, keys: Sequence[K], values: Sequence[V | None], times: Sequence[int]
@@ -224,14 +220,11 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
         data = list(map(self._write_key, keys))
         wanted = list(dict.fromkeys(data))
         content = dict(zip(wanted, self._store.get_many(wanted), strict=True))
-        write, read, replaced = self._write_value, self._read_value, list[V | None]()
+        written, read, replaced = self._written, self._read_value, list[V | None]()
         for key, value, time in zip(data, values, times, strict=True):
             old = content[key]
             replaced.append(None if old is None else read(old[TIME_BYTES:]))
-            content[key] = None
-            if value is not None:
-                check_value_time(self.name, time)
-                content[key] = pack_signed_time(time) + write(value)
+            content[key] = written(value, time)
         if content:
             self._put_many(content)
         return replaced
@@ -242,14 +235,17 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
         """Do what `put_value` does for each record."""
         if None in keys:
             null_key(self.name)
-        write, content = self._write_value, dict[bytes, bytes | None]()
-        for key, value, time in zip(map(self._write_key, keys), values, times, strict=True):
-            content[key] = None
-            if value is not None:
-                check_value_time(self.name, time)
-                content[key] = pack_signed_time(time) + write(value)
+        rows = zip(map(self._write_key, keys), values, times, strict=True)
+        content = {key: self._written(value, time) for key, value, time in rows}
         if content:
             self._put_many(content)
+
+    def _written(self, value: V | None, timestamp: int) -> bytes | None:
+        """Return a value and its time as bytes; `None` for no value."""
+        if value is None:
+            return None
+        check_value_time(self.name, timestamp)
+        return pack_signed_time(timestamp) + self._write_value(value)
 
     def put_all(
         self,

@@ -108,7 +108,7 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
         "merge takes streams, not 'other'",
     ),
     "split without branches": (lambda b, s: s.split({}), "split takes branches"),
-    "split with a branch that is no function": (
+    "split with a branch that is not a function": (
         lambda b, s: s.split({"a": 7}),  # type: ignore[dict-item]
         'the branch "a" of split takes a function of key and value, or a column expression, not 7',
     ),
@@ -121,7 +121,7 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
         'topic "in" is read by stream "In" already, in another way',
     ),
     "no topics": (lambda b, s: b.stream([]), "stream reads topics: a name, several names"),
-    "stores that are no list": (
+    "stores that are not a list": (
         lambda b, s: s.process(Processor, stores=STORE),  # type: ignore[arg-type]
         "stores is a list of definitions or names of stores",
     ),
