@@ -9,8 +9,8 @@ from typing import Any
 
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.stateless import PassPart, Stateless, chain_name, selected, unused
+from streams.engine.either_way import EitherWay
 from streams.engine.nodes import NamedPart
-from streams.processor import BatchProcessor, Processor
 from streams.record import Batch, Record, items_of
 
 Predicate = Callable[[Any, Any], Any]
@@ -35,20 +35,8 @@ class Branching(NamedPart):
         return self._default
 
 
-class SplitOfRecords(Processor):
+class Splitter(EitherWay):
     """Forwards each record to the node of its branch."""
-
-    def __init__(self, branching: Branching) -> None:
-        self._branching = branching
-
-    def process(self, record: Record) -> None:
-        node = self._branching.choose(record.key, record.value)
-        if node:
-            self.context.forward(record, node)
-
-
-class SplitOfColumns(BatchProcessor):
-    """Forwards to each branch its part of a batch."""
 
     def __init__(self, branching: Branching) -> None:
         self._branching = branching
@@ -60,13 +48,17 @@ class SplitOfColumns(BatchProcessor):
             if node:
                 self.context.forward(selected(batch, [each == node for each in nodes]), node)
 
+    def process_record(self, record: Record) -> None:
+        node = self._branching.choose(record.key, record.value)
+        if node:
+            self.context.forward(record, node)
+
 
 @dataclass(frozen=True, slots=True)
 class Split(Operation):
     """Gives each record to the first branch whose predicate holds, in order."""
 
     verb = "split"
-    keeps_batches = True
 
     predicates: Mapping[str, Predicate]
     default: str | None
@@ -84,9 +76,8 @@ class Split(Operation):
             [(nodes[branch], predicate) for branch, predicate in self.predicates.items()],
             "" if self.default is None else nodes[self.default],
         )
-        kind = SplitOfColumns if compiler.is_columnar(step) else SplitOfRecords
         compiler.builder.add_processor(
-            step.name, partial(_make_split, kind, branching), compiler.parents(step)
+            step.name, partial(_make_splitter, branching), compiler.parents(step)
         )
         compiler.produces(step, step.name)
 
@@ -103,7 +94,5 @@ def branch(name: str) -> Branch:
     return Branch(f"split.{name}", PassPart, unused, branch=name)
 
 
-def _make_split(
-    kind: type[SplitOfColumns | SplitOfRecords], branching: Callable[[], Branching]
-) -> SplitOfColumns | SplitOfRecords:
-    return kind(branching())
+def _make_splitter(branching: Callable[[], Branching]) -> Splitter:
+    return Splitter(branching())

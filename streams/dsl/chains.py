@@ -8,7 +8,7 @@ from typing import Any
 from streams import serdes
 from streams.engine.lazy_values import MakeColumn, ReadsLazily
 from streams.engine.nodes import NamedPart
-from streams.processor import Processor, ProcessorContext
+from streams.processor import ProcessorContext
 from streams.record import Batch, LazyColumn, Record
 
 Receiver = Callable[[Record], None]
@@ -49,28 +49,19 @@ def _nowhere(record: Record) -> None:
     pass
 
 
-class ChainOfRecords(Processor):
-    """Runs the parts of a chain record by record."""
+class Chain(ReadsLazily):
+    """Runs the parts of a chain: each over the whole batch, or all of them for one record."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = parts
+        self._fields = _fields_read_first(parts)
+        self.process_record = parts[0].receive  # type: ignore[method-assign]
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         receivers = [*(part.receive for part in self.parts[1:]), context.forward]
         for part, receive in zip(self.parts, receivers, strict=True):
             part.forward = receive
-
-    def process(self, record: Record) -> None:
-        self.parts[0].receive(record)
-
-
-class ChainOfColumns(ReadsLazily):
-    """Runs the parts of a chain, each over the whole batch."""
-
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self.parts = parts
-        self._fields = _fields_read_first(parts)
 
     def lazy_reader(self, deserialize: Callable[[Any], Any]) -> MakeColumn | None:
         if not self._fields or deserialize is not serdes.json.deserialize:
@@ -88,6 +79,9 @@ class ChainOfColumns(ReadsLazily):
             if not len(batch):
                 return
         self.context.forward(batch)
+
+    def process_record(self, record: Record) -> None:
+        self.parts[0].receive(record)
 
 
 def _fields_read_first(parts: Iterable[Part]) -> Fields:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from streams.builder import TopologyBuilder
 from streams.dsl.graph import ANY_TOPIC, Graph, Step
+from streams.engine.nodes import Source
 from streams.errors import TopologyError
 from streams.stores import StoreBuilder
 from streams.topology import Topology
@@ -35,7 +36,6 @@ class Compiler:
                     self._sends_old.add(parent)
         for store in stores:
             self.add_store(store)
-        self._record_by_record = set(self._found_record_by_record())
 
     def compile(self) -> Topology:
         """Return the topology. Raises `TopologyError`."""
@@ -46,7 +46,15 @@ class Compiler:
         for step in self._steps:
             step.operation.compile(step, self)
         user = any(step.operation.runs_user_processor for step in self._steps)
-        return replace(self.builder.build(), meets_in_stores=not user)
+        topology = self.builder.build()
+        in_order = {root.name for root in self._steps if self._is_order_seen(root)}
+        nodes = tuple(
+            replace(node, one_by_one=True)
+            if isinstance(node, Source) and node.name in in_order
+            else node
+            for node in topology.nodes
+        )
+        return replace(topology, nodes=nodes, meets_in_stores=not user)
 
     # For operations; `Compiling` says what each method does
 
@@ -62,57 +70,40 @@ class Compiler:
     def sends_old_values(self, step: Step) -> bool:
         return step in self._sends_old
 
-    def is_columnar(self, step: Step) -> bool:
-        return step not in self._record_by_record and all(
-            self._forwards_batches(parent) for parent in step.parents
-        )
-
     def add_store(self, store: StoreBuilder[Any, Any]) -> None:
         if self._stores.get(store.name) is not store:
             # A second definition of the same name is an error, which the builder reports.
             self._stores[store.name] = store
             self.builder.add_state_store(store)
 
-    # Which steps take records one by one
+    # Which sources pass records on one by one
 
-    def _forwards_batches(self, step: Step) -> bool:
-        """Return whether a step's children get batches.
-
-        A source gives its records one by one to all children if one of them wants them so.
-        """
-        if not step.operation.keeps_batches:
-            return False
-        if step.parents and not step.operation.begins_group:
-            return self.is_columnar(step)
-        return all(child.operation.keeps_batches for child in self._children[step])
-
-    def _found_record_by_record(self) -> Iterator[Step]:
-        """Yield the steps in whose group the order of records across branches matters.
+    def _is_order_seen(self, root: Step) -> bool:
+        """Return whether the order of records across the branches after a source matters.
 
         A batch goes through one branch as a whole before it goes through the next one. Where two
         branches of a source meet again, in a step, a store or a topic, records would come in
         another order than one by one. A user's processor may look at each record's place in its
         topic.
         """
-        for root in self._steps:
-            if root.parents and not root.operation.begins_group:
-                continue
-            reached = self._in_group(root)
-            paths: Counter[Step] = Counter({root: 1})
-            stores: Counter[str] = Counter()
-            topics: Counter[str] = Counter()
-            for step in reached:
-                if step is not root:
-                    paths[step] = sum(paths[parent] for parent in step.parents)
-                stores.update(step.operation.stores())
-                if step.operation.writes_topic is not None:
-                    topics[step.operation.writes_topic] += 1
-            any_topic = topics[ANY_TOPIC] > 0 and topics.total() > 1
-            meets = max(paths.values()) > 1 or any_topic
-            meets = meets or max((*stores.values(), *topics.values()), default=0) > 1
-            user = any(step.operation.runs_user_processor for step in reached)
-            if user or meets:
-                yield from reached
+        if root.parents and not root.operation.begins_group:
+            return False
+        reached = self._in_group(root)
+        paths: Counter[Step] = Counter({root: 1})
+        stores: Counter[str] = Counter()
+        topics: Counter[str] = Counter()
+        for step in reached:
+            if step is not root:
+                paths[step] = sum(paths[parent] for parent in step.parents)
+            stores.update(step.operation.stores())
+            if step.operation.writes_topic is not None:
+                topics[step.operation.writes_topic] += 1
+        return (
+            any(step.operation.runs_user_processor for step in reached)
+            or max(paths.values()) > 1
+            or (topics[ANY_TOPIC] > 0 and topics.total() > 1)
+            or max((*stores.values(), *topics.values()), default=0) > 1
+        )
 
     def _in_group(self, root: Step) -> list[Step]:
         """Return the steps from `root` to the next topics, parents first."""

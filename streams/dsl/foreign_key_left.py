@@ -18,8 +18,9 @@ from streams.dsl.joining import JoinFunction, JoinKind
 from streams.dsl.stateless import repeated, selected
 from streams.dsl.table_joins import OUT_OF_ORDER
 from streams.dsl.table_values import TableValues, unwritable
+from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError
-from streams.processor import BatchProcessor, Processor, ProcessorContext
+from streams.processor import ProcessorContext
 from streams.record import Batch, Record, items_of
 from streams.serdes import Serde
 
@@ -60,8 +61,6 @@ class ForeignKeyJoin:
 class Subscribe(Operation):
     """Sends subscriptions for the rows of the left table."""
 
-    keeps_batches = True
-
     join: ForeignKeyJoin
 
     @property
@@ -74,8 +73,9 @@ class Subscribe(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the processor."""
-        kind = ColumnSubscriber if compiler.is_columnar(step) else Subscriber
-        compiler.builder.add_processor(step.name, partial(kind, self.join), compiler.parents(step))
+        compiler.builder.add_processor(
+            step.name, partial(Subscriber, self.join), compiler.parents(step)
+        )
         compiler.produces(step, step.name)
 
 
@@ -150,23 +150,8 @@ class _Subscriptions:
             raise unwritable(self._join.where, error) from error
 
 
-class Subscriber(Processor):
+class Subscriber(EitherWay):
     """Sends subscriptions under the foreign keys of rows."""
-
-    def __init__(self, join: ForeignKeyJoin) -> None:
-        self._join = join
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._subscriptions = _Subscriptions(self._join, context)
-
-    def process(self, record: Record) -> None:
-        for foreign_key, data in self._subscriptions.of(record.key, record.value):
-            self.context.forward(Record(foreign_key, data, record.timestamp, record.headers))
-
-
-class ColumnSubscriber(BatchProcessor):
-    """Does the work of `Subscriber` for batches."""
 
     def __init__(self, join: ForeignKeyJoin) -> None:
         self._join = join
@@ -181,12 +166,14 @@ class ColumnSubscriber(BatchProcessor):
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         self.context.forward(repeated(batch, list(map(len, found)), keys, values))
 
+    def process_record(self, record: Record) -> None:
+        for foreign_key, data in self._subscriptions.of(record.key, record.value):
+            self.context.forward(Record(foreign_key, data, record.timestamp, record.headers))
+
 
 @dataclass(frozen=True, slots=True)
 class ResolveAnswers(Operation):
     """Makes results of the answers, with the rows of the left table."""
-
-    keeps_batches = True
 
     join: ForeignKeyJoin
 
@@ -200,10 +187,9 @@ class ResolveAnswers(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the processor."""
-        kind = ColumnResolver if compiler.is_columnar(step) else Resolver
         compiler.builder.add_processor(
             step.name,
-            partial(kind, self.join),
+            partial(Resolver, self.join),
             compiler.parents(step),
             stores=self.stores(),
         )
@@ -238,25 +224,8 @@ class _Results:
         return True, None
 
 
-class Resolver(Processor):
-    """Joins an answer with the row that asked."""
-
-    def __init__(self, join: ForeignKeyJoin) -> None:
-        self._join = join
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._results = _Results(self._join, context)
-
-    def process(self, record: Record) -> None:
-        is_current, joined = self._results.of(record.key, record.value)
-        if is_current:
-            key = self._results.read_key(record.key)
-            self.context.forward(Record(key, joined, record.timestamp, record.headers))
-
-
-class ColumnResolver(BatchProcessor):
-    """Does the work of `Resolver` for batches."""
+class Resolver(EitherWay):
+    """Joins answers with the rows that asked."""
 
     def __init__(self, join: ForeignKeyJoin) -> None:
         self._join = join
@@ -273,3 +242,9 @@ class ColumnResolver(BatchProcessor):
         self.context.forward(
             Batch(keys, joined, current.timestamps, current.headers, current.offsets)
         )
+
+    def process_record(self, record: Record) -> None:
+        is_current, joined = self._results.of(record.key, record.value)
+        if is_current:
+            key = self._results.read_key(record.key)
+            self.context.forward(Record(key, joined, record.timestamp, record.headers))

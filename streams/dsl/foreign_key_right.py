@@ -48,7 +48,6 @@ class KeepSubscriptions(Operation):
     """Keeps subscriptions as they come, and answers them."""
 
     verb = "join"
-    keeps_batches = True
 
     subscriptions: Subscriptions
     right: TableValues

@@ -36,11 +36,6 @@ class Operation(ABC):
     """Whether a topic is between the step's parents and the step's children."""
 
     @property
-    def keeps_batches(self) -> bool:
-        """Whether the step gives batches on as batches, rather than record by record."""
-        return False
-
-    @property
     def takes_null_keys(self) -> bool:
         """Whether records without a key matter, so that a repartition ahead keeps them."""
         return False
@@ -110,9 +105,6 @@ class Compiling(Protocol):
 
     def sends_old_values(self, step: Step) -> bool:
         """Return whether a child needs the old values of a step's changes."""
-
-    def is_columnar(self, step: Step) -> bool:
-        """Return whether a step may take whole batches, and nothing downstream notices."""
 
     def add_store(self, store: StoreBuilder[Any, Any]) -> None:
         """Add a store unless another step has added it."""

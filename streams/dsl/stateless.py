@@ -8,7 +8,7 @@ from functools import partial
 from itertools import compress
 from typing import Any
 
-from streams.dsl.chains import ChainOfColumns, ChainOfRecords, Part
+from streams.dsl.chains import Chain, Part
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.errors import StreamsError
 from streams.record import Batch, LazyColumn, Record, items_of
@@ -215,8 +215,6 @@ def repeated(
 class Stateless(Operation):
     """A step that treats each record by itself: a link of a chain."""
 
-    keeps_batches = True
-
     method: str
     part: type[Part]
     function: Any
@@ -241,7 +239,6 @@ class Stateless(Operation):
         while (child := _only_child(chain[-1], compiler)) is not None:
             chain.append(child)
         name = chain_name(step, compiler)
-        kind = ChainOfColumns if compiler.is_columnar(step) else ChainOfRecords
         links = [
             (
                 each.operation.link(each, compiler),
@@ -251,9 +248,7 @@ class Stateless(Operation):
             for each in chain
             if isinstance(each.operation, Stateless)
         ]
-        compiler.builder.add_processor(
-            name, partial(_make_chain, kind, links), compiler.parents(step)
-        )
+        compiler.builder.add_processor(name, partial(_make_chain, links), compiler.parents(step))
         compiler.produces(chain[-1], name)
 
 
@@ -308,8 +303,5 @@ def _continues_chain(step: Step, compiler: Compiling) -> bool:
     )
 
 
-def _make_chain(
-    kind: type[ChainOfColumns | ChainOfRecords],
-    links: Sequence[tuple[type[Part], str, Any]],
-) -> ChainOfColumns | ChainOfRecords:
-    return kind([part(name, function) for part, name, function in links])
+def _make_chain(links: Sequence[tuple[type[Part], str, Any]]) -> Chain:
+    return Chain([part(name, function) for part, name, function in links])

@@ -13,6 +13,7 @@ from streams.dsl.change import Change
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.stateless import Stateless, selected, unused
 from streams.dsl.table_values import TimestampedTable, open_table_store, table_store
+from streams.engine.either_way import EitherWay
 from streams.engine.nodes import NamedPart
 from streams.errors import StreamsError
 from streams.processor import BatchProcessor, Processor, ProcessorContext
@@ -60,19 +61,12 @@ class FillTable(Materialized):
 
     __slots__ = ()
 
-    @property
-    def keeps_batches(self) -> bool:
-        """Whether the table has no versions, of which some are dropped and some are not latest."""
-        return self.history_retention_ms is None
-
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor | BatchProcessor]:
         """Return the function that makes the processor."""
-        is_columnar = self.keeps_batches and compiler.is_columnar(step)
-        kind = ColumnFiller if is_columnar else TableFiller
-        return partial(kind, self.store, self.method, compiler.sends_old_values(step))
+        return partial(TableFiller, self.store, self.method, compiler.sends_old_values(step))
 
 
-class TableFiller(Processor):
+class TableFiller(EitherWay):
     """Puts records into a table's store, and forwards the changes."""
 
     def __init__(self, store: str, verb: str, sends_old: bool) -> None:
@@ -84,7 +78,24 @@ class TableFiller(Processor):
         super().init(context)
         self._store = open_table_store(context, self._name, self._verb)
 
-    def process(self, record: Record) -> None:
+    def process(self, batch: Batch) -> None:
+        store = self._store
+        if not isinstance(store, TimestampedTable):
+            # Some versions are dropped, and some are not the latest one.
+            for record in batch.records():
+                self.process_record(record)
+            return
+        keys = items_of(batch.keys)
+        if None in keys:
+            for _ in range(keys.count(None)):
+                self.context.drop("null key")
+            batch = selected(batch, [key is not None for key in keys])
+            keys = items_of(batch.keys)
+        values = items_of(batch.values)
+        old = store.put_all(keys, values, items_of(batch.timestamps), self._sends_old)
+        self.context.forward(batch.with_values(list(map(Change, values, old))))
+
+    def process_record(self, record: Record) -> None:
         key = record.key
         if key is None:
             self.context.drop("null key")
@@ -94,32 +105,6 @@ class TableFiller(Processor):
         if is_latest is not None:
             change = Change(record.value, None if old is None else old.value, is_latest)
             self.context.forward(record.with_value(change))
-
-
-class ColumnFiller(BatchProcessor):
-    """Does the work of `TableFiller` for batches; the table has no versions."""
-
-    def __init__(self, store: str, verb: str, sends_old: bool) -> None:
-        self._name = store
-        self._verb = verb
-        self._sends_old = sends_old
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        store = open_table_store(context, self._name, self._verb)
-        assert isinstance(store, TimestampedTable), "FillTable.supplier asks for no others"
-        self._store = store
-
-    def process(self, batch: Batch) -> None:
-        keys = items_of(batch.keys)
-        if None in keys:
-            for _ in range(keys.count(None)):
-                self.context.drop("null key")
-            batch = selected(batch, [key is not None for key in keys])
-            keys = items_of(batch.keys)
-        values = items_of(batch.values)
-        old = self._store.put_all(keys, values, items_of(batch.timestamps), self._sends_old)
-        self.context.forward(batch.with_values(list(map(Change, values, old))))
 
 
 class View(NamedPart):

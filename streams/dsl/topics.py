@@ -20,7 +20,6 @@ class ReadTopics(Operation):
     """Reads topics, or all topics that match a pattern."""
 
     verb = "stream"
-    keeps_batches = True
 
     topics: tuple[str, ...] | re.Pattern[str]
     timestamp_extractor: TimestampExtractor | ExtractorFunction
@@ -46,7 +45,6 @@ class WriteTopic(Operation):
     """Writes a stream to a topic."""
 
     verb = "to"
-    keeps_batches = True
 
     topic: str | TopicChooser
     partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None
@@ -78,7 +76,6 @@ class Repartition(Operation):
     """
 
     verb = "repartition"
-    keeps_batches = True
     begins_group = True
 
     partitions: int | None = None

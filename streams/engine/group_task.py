@@ -28,6 +28,9 @@ from streams.punctuation import PunctuationType
 from streams.timestamps import INVALID_TIMESTAMP
 
 _ACCUMULATING_MS = 5
+_SHORT_SPAN = 8
+"""A span of up to so many records costs less record by record."""
+_MOST_TURNS = 500
 EXPIRED = "expired"
 """The reason under which entries that come too late for a store are counted as dropped."""
 
@@ -86,6 +89,14 @@ class GroupTask:
         is_ordered = not settings.takes_inputs_as_they_come
         self._queues = RecordQueues(partitions, idle_ms, is_ordered)
         self._accumulator = RecordAccumulator() if settings.accumulates else None
+        self._takes_turns = (
+            is_ordered
+            and self._accumulator is None
+            and len(partitions) > 1
+            and all(self._runtime.nodes.source(topic).takes_records for topic, _ in partitions)
+        )
+        """Whether records go one by one where partitions take turns so often that spans are short.
+        """
         self._figures = Figures()
         self._late: Counter[str] = Counter()
         """How many late entries the figures already include, by store."""
@@ -217,7 +228,10 @@ class GroupTask:
             span = queues.next_span(most, runtime.next_stream_time_punctuation)
             assert span is not None, "what is processable has a next span"
             if accumulator is None:
-                self._process(span, until_s)
+                if not self._takes_turns or span.stop - span.start > _SHORT_SPAN:
+                    self._process(span, until_s)
+                else:
+                    self._process_turns(span, until_s)
                 is_over = time.monotonic() >= until_s
             else:
                 is_over = self._process_accumulated(span, accumulator)
@@ -319,6 +333,23 @@ class GroupTask:
         start, is_done = self._process_from(span, span.start, until_s)
         while not is_done and start < span.stop and time.monotonic() < until_s:
             start, is_done = self._process_from(span, start, until_s)
+
+    def _process_turns(self, span: RecordSpan, until_s: float) -> None:
+        """Process the next records of all partitions, up to the first one that is rejected."""
+        due_ms = self._runtime.next_stream_time_punctuation
+        turns = self._queues.next_turns(_MOST_TURNS, due_ms)
+        if not turns:
+            self._process(span, until_s)
+            return
+        count, error = self._runtime.process_turns(turns, until_s)
+        done = turns[:count]
+        firsts = {id(batch): index for batch, index in reversed(done)}
+        for batch, last in {id(batch): (batch, last) for batch, last in done}.values():
+            self._advance(batch, firsts[id(batch)], last + 1)
+        if error is not None:
+            batch, index = turns[count]
+            self._reject(batch, Rejection(index, error))
+            self._advance(batch, index, index + 1)
 
     def _process_from(self, span: RecordSpan, start: int, until_s: float) -> tuple[int, bool]:
         """Process up to and including the first record that is rejected, or to the end.

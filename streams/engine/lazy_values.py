@@ -6,14 +6,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streams.processor import BatchProcessor
+from streams.engine.either_way import EitherWay
 from streams.record import LazyColumn
 
 MakeColumn = Callable[[Sequence[bytes | None]], LazyColumn]
 """Makes the values of a batch out of the bytes that were read."""
 
 
-class ReadsLazily(BatchProcessor):
+class ReadsLazily(EitherWay):
     """A processor of the engine's own that may take values as a `LazyColumn`.
 
     Nothing that gets batches from it, or from the same source, may look at values otherwise than

@@ -23,7 +23,11 @@ TopicChooser = Callable[[Record], str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Reads the named topics, or all topics that match a pattern."""
+    """Reads the named topics, or all topics that match a pattern.
+
+    If `one_by_one`, each record goes through all nodes before the next one does, even if all of
+    them take batches.
+    """
 
     name: str
     topics: tuple[str, ...]
@@ -32,6 +36,7 @@ class Source:
     value_serde: Serde[Any]
     timestamp_extractor: TimestampExtractor
     auto_offset_reset: OffsetReset
+    one_by_one: bool = False
 
     parents: tuple[str, ...] = ()
 

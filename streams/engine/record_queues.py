@@ -13,8 +13,10 @@ are never reordered.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Container, Sequence
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 from common.record_batch import RecordBatch
@@ -25,6 +27,10 @@ Partition = tuple[str, int]
 
 NEVER_WAIT = -1
 _NO_LIMIT = 2**63
+
+
+Turn = tuple[RecordBatch, int]
+"""One record: a batch, and an index in it."""
 
 
 class RecordSpan(NamedTuple):
@@ -220,6 +226,37 @@ class RecordQueues:
                     stop = index + 1
                     break
         return RecordSpan(batch, start, stop)
+
+    def next_turns(self, max_records: int, until_ms: int | None = None) -> list[Turn]:
+        """Return the records that come next, of all partitions; removes nothing.
+
+        They are up to `max_records` of the first batch of each partition, and no more than are
+        certain to be next whatever comes after these batches. There are none if the next record
+        cannot be processed at all: its batch has an `error`. They end as a span does by `until_ms`.
+        """
+        heads: list[tuple[int, _Queue, list[int]]] = []
+        end = _NO_LIMIT, 0
+        for number, queue in enumerate(self._in_order):
+            if queue.size:
+                window = queue.batches[0].timestamps[queue.start : queue.start + max_records]
+                # A record that is older than the one before it is next as soon as that one is done.
+                reached = list(accumulate(window, max))
+                heads.append((number, queue, reached))
+                end = min(end, (reached[-1], number))
+        entries: list[tuple[int, int, int, RecordBatch]] = []
+        for number, queue, reached in heads:
+            # At equal timestamps, earlier queues are next.
+            count = (bisect_right if number <= end[1] else bisect_left)(reached, end[0])
+            indices = range(queue.start, queue.start + count)
+            entries += zip(reached, repeat(number), indices, repeat(queue.batches[0]), strict=False)
+        entries.sort()
+        turns = [(batch, index) for *_, index, batch in entries]
+        if turns and turns[-1][0].error:
+            turns.pop()
+        if until_ms is not None:
+            due = (n for n, (batch, at) in enumerate(turns, 1) if batch.timestamps[at] >= until_ms)
+            turns = turns[: next(due, None)]
+        return turns
 
     def _next(self) -> tuple[_Queue, int]:
         """Return the queue that is next, and the timestamp at which another queue takes over.

@@ -13,6 +13,7 @@ from common.record_size import MAX_OVERHEAD, record_size, size_bound
 from common.suggest import counted
 from streams import serdes
 from streams.engine.async_calls import Entry
+from streams.engine.either_way import EitherWay
 from streams.engine.lazy_values import MakeColumn, ReadsLazily
 from streams.engine.nodes import Sink, Source
 from streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
@@ -65,8 +66,14 @@ class RunningProcessor(RunningNode):
         self.name = name
         self.processor = processor
         self.is_columnar = isinstance(processor, BatchProcessor)
+        self.takes_records = isinstance(processor, Processor | EitherWay)
+        """Whether there is a way for single records."""
         if isinstance(processor, BatchProcessor):
-            self.receive = lambda record: processor.process(Batch.of(record))
+            self.receive = (
+                processor.process_record
+                if isinstance(processor, EitherWay)
+                else lambda record: processor.process(Batch.of(record))
+            )
             self.receive_batch = processor.process
         elif isinstance(processor, Processor):
             self.receive = processor.process
@@ -256,7 +263,11 @@ class RunningSource:
         self.asynchronous = _only_async(source.name, children)
         """The only child, if it is an `AsyncProcessor`; then there are no receivers."""
         children = () if self.asynchronous else children
-        self.is_columnar = all(child.is_columnar for child in children)
+        self.is_columnar = not source.one_by_one and all(child.is_columnar for child in children)
+        self.takes_records = self.asynchronous is None and not any(
+            isinstance(child, RunningProcessor) and not child.takes_records for child in children
+        )
+        """Whether single records are no slower than batches of one record."""
         self.receivers = tuple(child.receive for child in children)
         self.batch_receivers = tuple(child.receive_batch for child in children)
         self.read_key = source.key_serde.deserialize

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from math import inf
 from time import monotonic
 from typing import TypeGuard
@@ -13,9 +15,8 @@ from streams.engine.async_calls import Entry
 from streams.engine.call_size import CallSize
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import Output
-from streams.engine.running import (
-    RunningSource,
-)
+from streams.engine.record_queues import Turn
+from streams.engine.running import RunningSource
 from streams.engine.running_async import RunningAsync
 from streams.engine.running_group import RunningGroup
 from streams.engine.task_environment import TaskEnvironment
@@ -117,12 +118,13 @@ class GroupRuntime:
         them is at fault. At least one record is processed.
         """
         source = self.nodes.source(batch.topic)
+        if not source.is_columnar:
+            turns = zip(repeat(batch), range(start, stop), strict=False)
+            count, error = self.process_turns(turns, until_s)
+            return start + count if error is None else Rejection(start + count, error)
         try:
-            if source.is_columnar:
-                self.batch = None
-                return self._process_columns(source, batch, start, stop, until_s)
-            self.batch = batch
-            return self._process_records(source, batch, start, stop, until_s)
+            self.batch = None
+            return self._process_columns(source, batch, start, stop, until_s)
         finally:
             self._call_began_s = None
 
@@ -226,20 +228,40 @@ class GroupRuntime:
         self._call_began_s = monotonic()
         callback(time)
 
-    def _process_records(
-        self, source: RunningSource, batch: RecordBatch, start: int, stop: int, until_s: float
-    ) -> Rejection | int:
-        receivers, read_key, read_value = source.receivers, source.read_key, source.read_value
+    def process_turns(
+        self, turns: Iterable[Turn], until_s: float = inf
+    ) -> tuple[int, Exception | None]:
+        """Process records one by one, up to the first rejected one; see `process`.
+
+        Returns how many were processed, and the error of the record after them if it was rejected.
+        """
+        try:
+            return self._process_turns(turns, until_s)
+        finally:
+            self._call_began_s = None
+
+    def _process_turns(self, turns: Iterable[Turn], until_s: float) -> tuple[int, Exception | None]:
         set_marks, outputs, task_time = self._set_marks, self.outputs, self.task_time
-        keys, values, timestamps, headers = (
-            batch.keys,
-            batch.values,
-            batch.timestamps,
-            batch.headers,
-        )
+        source_of = self.nodes.source
+        current: RecordBatch | None = None
         self._is_interrupted = False
+        count = 0
         now_s = monotonic()
-        for index in range(start, stop):
+        for batch, index in turns:
+            if batch is not current:
+                self.batch = current = batch
+                source = source_of(batch.topic)
+                receivers, read_key, read_value = (
+                    source.receivers,
+                    source.read_key,
+                    source.read_value,
+                )
+                keys, values, timestamps, headers = (
+                    batch.keys,
+                    batch.values,
+                    batch.timestamps,
+                    batch.headers,
+                )
             self.index = index
             self._call_began_s = now_s
             timestamp = timestamps[index]
@@ -262,11 +284,12 @@ class GroupRuntime:
                 raise
             except Exception as error:
                 self._undo(mark)
-                return Rejection(index, error)
+                return count, error
+            count += 1
             now_s = monotonic()
             if self._is_interrupted or now_s >= until_s:
-                return index + 1
-        return stop
+                break
+        return count, None
 
     def _process_columns(
         self, source: RunningSource, batch: RecordBatch, start: int, stop: int, until_s: float
