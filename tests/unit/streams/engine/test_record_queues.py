@@ -193,15 +193,63 @@ def test_order_depends_neither_on_batches_nor_on_the_length_of_runs(data: st.Dat
         queues.add(batch(partition, timestamps[cut:], first_offset=cut))
     ordered: list[tuple[str, int]] = []
     while len(queues):
-        span = queues.next_span(
-            data.draw(st.none() | st.integers(1, 4)), data.draw(st.integers(0, 9))
-        )
-        assert span is not None
-        count = data.draw(st.integers(1, span.stop - span.start))
-        queues.advance(span.partition, count)
-        ordered += [(span.partition[0], ms) for ms in times(span)[:count]]
+        until_ms = data.draw(st.none() | st.integers(0, 9))
+        if data.draw(st.booleans()):
+            turns = queues.next_turns(data.draw(st.integers(1, 8)), until_ms)
+        else:
+            span = queues.next_span(data.draw(st.none() | st.integers(1, 4)), until_ms)
+            assert span is not None
+            turns = [(span.batch, index) for index in range(span.start, span.stop)]
+        for part, index in turns[: data.draw(st.integers(1, len(turns)))]:
+            queues.advance((part.topic, part.partition), 1)
+            ordered.append((part.topic, part.timestamps[index]))
     assert ordered == one_at_a_time(columns)
     assert queues.next_span() is None
+    assert queues.next_turns(1) == []
+
+
+def turns_of(queues: RecordQueues, max_records: int, until_ms: int | None = None) -> str:
+    """Return the next turns: topics and timestamps."""
+    turns = queues.next_turns(max_records, until_ms)
+    return " ".join(f"{part.topic}{part.timestamps[index]}" for part, index in turns)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "until_ms", "expected"),
+    [
+        ([1, 3, 5], [2, 4, 6], None, "a1 b2 a3 b4 a5"),
+        ([1, 3, 5], [1, 3, 5], None, "a1 b1 a3 b3 a5"),
+        ([4, 1, 2], [3, 4, 9], None, "b3 a4 a1 a2"),
+        ([1, 2, 3], [8, 9], None, "a1 a2 a3"),
+        ([8, 9], [1, 2, 3], None, "b1 b2 b3"),
+        ([1, 3, 5], [2, 4, 6], 3, "a1 b2 a3"),
+        ([1, 3, 5], [2, 4, 6], 0, "a1"),
+    ],
+)
+def test_turns_end_where_more_records_of_a_partition_might_be_next(
+    a: list[int], b: list[int], until_ms: int | None, expected: str
+) -> None:
+    queues = filled(a, b)
+    queues.add(batch(A, [0], first_offset=len(a)))
+    assert turns_of(queues, 100, until_ms) == expected
+    assert len(queues) == len(a) + len(b) + 1
+
+
+def test_turns_have_as_many_records_of_each_partition_as_asked() -> None:
+    assert turns_of(filled([1, 2, 3, 4], [2, 4, 6, 8]), 2) == "a1 a2"
+    assert turns_of(filled([1, 2, 3, 4], [2, 4, 6, 8]), 3) == "a1 a2 b2 a3"
+
+
+def test_turns_end_in_front_of_a_record_that_cannot_be_processed() -> None:
+    queues = filled([1], [2, 4])
+    bad = batch(A, [3], first_offset=1)
+    bad.error = "no timestamp"
+    queues.add(bad)
+    assert turns_of(queues, 100) == "a1"
+    queues.advance(A, 1)
+    assert turns_of(queues, 100) == "b2"
+    queues.advance(B, 1)
+    assert turns_of(queues, 100) == ""
 
 
 # Positions
