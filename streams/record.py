@@ -101,12 +101,18 @@ class Batch:
 
     def head(self, count: int) -> Batch:
         """Return the first `count` records, or all if there are no more."""
-        if count >= len(self):
+        return self.part(0, count)
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Return the records from index `start` to `stop`, or all if these are all."""
+        if stop - start >= len(self):
             return self
-        headers = self.headers[:count] if self.headers else None
-        offsets = self.offsets[:count] if self.offsets else None
         return Batch(
-            self.keys[:count], self.values[:count], self.timestamps[:count], headers, offsets
+            self.keys[start:stop],
+            self.values[start:stop],
+            self.timestamps[start:stop],
+            self.headers[start:stop] if self.headers else None,
+            self.offsets[start:stop] if self.offsets else None,
         )
 
     def records(self) -> Iterator[Record]:

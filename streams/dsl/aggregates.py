@@ -1,9 +1,4 @@
-"""Aggregates of a stream and of a table, without windows.
-
-The functions of the user may change an aggregate and return it, instead of making a new one: each
-one that they get was read for this call. Where the old aggregate is sent on as well, it is read
-once more before they are called.
-"""
+"""Aggregates of a stream and of a table, without windows."""
 
 from __future__ import annotations
 
@@ -12,77 +7,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from streams.dsl.aggregate_functions import AggregateFunctions, counting
 from streams.dsl.change import Change
+from streams.dsl.folding import Fold
 from streams.dsl.graph import Compiling, Step
-from streams.dsl.table_values import TableReader, open_table_store
+from streams.dsl.stateless import selected
+from streams.dsl.table_values import (
+    Serdes,
+    TableReader,
+    TimestampedTable,
+    open_table_store,
+    unwritable,
+)
 from streams.dsl.tables import Materialized
+from streams.engine.either_way import EitherWay
+from streams.errors import SerializationError
 from streams.processor import Processor, ProcessorContext
-from streams.record import Record
-
-Initializer = Callable[[], Any]
-Adder = Callable[[Any, Any, Any], Any]
-Reducer = Callable[[Any, Any], Any]
+from streams.record import Batch, Record, items_of
 
 NULL_KEY_OR_VALUE = "null key or value"
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateFunctions:
-    """The functions of an aggregate: `initializer()` and `adder(key, value, aggregate)`.
-
-    `subtractor`, for tables, takes a value out of an aggregate. `merger(key, a, b)`, for sessions,
-    makes one aggregate of two; the first of them may be what `initializer` returned.
-    """
-
-    initializer: Initializer
-    adder: Adder
-    subtractor: Adder | None = None
-    merger: Adder | None = None
-
-    def first(self, key: Any, value: Any) -> Any:
-        """Return the aggregate of one value."""
-        return self.adder(key, value, self.initializer())
-
-
-def counting() -> AggregateFunctions:
-    """Return the functions that count."""
-    return AggregateFunctions(_zero, _plus_one, _minus_one, _sum)
-
-
-def reducing(reducer: Reducer, subtractor: Reducer | None = None) -> AggregateFunctions:
-    """Return the functions that combine an aggregate with a value of the same type."""
-
-    def add(key: Any, value: Any, aggregate: Any) -> Any:
-        return value if aggregate is None else reducer(aggregate, value)
-
-    def subtract(key: Any, value: Any, aggregate: Any) -> Any:
-        assert subtractor is not None
-        return subtractor(aggregate, value)
-
-    def merge(key: Any, a: Any, b: Any) -> Any:
-        return b if a is None else reducer(a, b)
-
-    return AggregateFunctions(_nothing, add, None if subtractor is None else subtract, merge)
-
-
-def _nothing() -> None:
-    return None
-
-
-def _zero() -> int:
-    return 0
-
-
-def _plus_one(key: Any, value: Any, count: int) -> int:
-    return count + 1
-
-
-def _minus_one(key: Any, value: Any, count: int) -> int:
-    return count - 1
-
-
-def _sum(key: Any, a: int, b: int) -> int:
-    return a + b
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,33 +34,60 @@ class AggregateStream(Materialized):
 
     functions: AggregateFunctions = field(default_factory=counting)
 
-    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor]:
+    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
         """Return the function that makes the processor."""
         return partial(
             StreamAggregator,
             self.store,
             self.method,
             self.functions,
+            Serdes(step.key_serde, step.value_serde),
             compiler.sends_old_values(step),
         )
 
 
-class StreamAggregator(Processor):
+class StreamAggregator(EitherWay):
     """Adds each record to the aggregate of its key. Null keys and values are dropped."""
 
     def __init__(
-        self, store: str, verb: str, functions: AggregateFunctions, sends_old: bool
+        self,
+        store: str,
+        verb: str,
+        functions: AggregateFunctions,
+        serdes: Serdes,
+        sends_old: bool,
     ) -> None:
         self._name = store
         self._verb = verb
         self._functions = functions
         self._sends_old = sends_old
+        self._write_key = serdes.key.serialize
+        self._fold = Fold(functions, serdes.value, sends_old)
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._store = open_table_store(context, self._name, self._verb)
 
-    def process(self, record: Record) -> None:
+    def process(self, batch: Batch) -> None:
+        store = self._store
+        if not isinstance(store, TimestampedTable):
+            # Some versions are dropped, and some are not the latest one.
+            for record in batch.records():
+                self.process_record(record)
+            return
+        batch = without_nulls(batch, self.context)
+        keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
+        try:
+            places = list(map(self._write_key, keys))
+            found = store.get_all_serialized(list(dict.fromkeys(places)))
+            folded = self._fold.add(places, zip(keys, values, times, strict=True), found)
+        except SerializationError as error:
+            raise unwritable(store.where, error) from error
+        store.put_serialized(folded.changes)
+        changes = list(map(Change, folded.new, folded.old))
+        self.context.forward(Batch(keys, changes, folded.times, batch.headers))
+
+    def process_record(self, record: Record) -> None:
         key, value, timestamp = record.key, record.value, record.timestamp
         if key is None or value is None:
             self.context.drop(NULL_KEY_OR_VALUE)
@@ -135,6 +105,17 @@ class StreamAggregator(Processor):
         if is_latest is not None:
             change = Change(new, old, is_latest)
             self.context.forward(Record(key, change, timestamp, record.headers))
+
+
+def without_nulls(batch: Batch, context: ProcessorContext) -> Batch:
+    """Return the records that have a key and a value; drop and count the others."""
+    usable = [
+        key is not None and value is not None
+        for key, value in zip(items_of(batch.keys), items_of(batch.values), strict=True)
+    ]
+    for _ in range(usable.count(False)):
+        context.drop(NULL_KEY_OR_VALUE)
+    return selected(batch, usable)
 
 
 def kept(store: TableReader, key: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from streams.dsl.aggregates import AggregateFunctions
+from streams.dsl.aggregate_functions import AggregateFunctions
 from streams.dsl.distinct_count import DistinctCount
 from streams.dsl.expression_rows import row_function
 from streams.dsl.expressions import Expression, reads_timestamp

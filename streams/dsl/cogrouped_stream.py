@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from streams.dsl.aggregates import AggregateFunctions, StreamAggregator
+from streams.dsl.aggregate_functions import AggregateFunctions
+from streams.dsl.aggregates import StreamAggregator
 from streams.dsl.emit import Emit
 from streams.dsl.graph import Compiling, Operation, Step, call
 from streams.dsl.grouped import Grouped, TableMaker
 from streams.dsl.stateless import PassPart, Stateless, unused
-from streams.dsl.table_values import StoredValues, table_store
+from streams.dsl.table_values import Serdes, StoredValues, table_store
 from streams.dsl.window_aggregates import AggregateWindows, WindowedAggregate, Windows
 from streams.dsl.window_time import times_store
 from streams.dsl.windowed_stream import WindowKind, check_merger, check_windows
@@ -126,10 +127,9 @@ class WindowedCogroupedStream(Generic[T]):
             aggregate = WindowedAggregate(
                 name, "aggregate", functions, self._windows, is_shared=True
             )
-            make = kind.make(first.key_serde)
             parts.append(
                 first.graph.add(
-                    AggregateWindows(aggregate, store, times, make, self._late_to),
+                    AggregateWindows(aggregate, store, times, kind.make(), self._late_to),
                     [step],
                     f"{name}-{number}",
                     key_serde=kind.key_serde(first.key_serde),
@@ -178,6 +178,7 @@ class AddToTable(Operation):
                 self.store.name,
                 "aggregate",
                 self.functions,
+                Serdes(step.key_serde, step.value_serde),
                 compiler.sends_old_values(step),
             ),
             compiler.parents(step),

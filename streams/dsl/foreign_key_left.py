@@ -17,22 +17,13 @@ from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.joining import JoinFunction, JoinKind
 from streams.dsl.stateless import repeated, selected
 from streams.dsl.table_joins import OUT_OF_ORDER
-from streams.dsl.table_values import TableValues, unwritable
+from streams.dsl.table_values import Serdes, TableValues, unwritable
 from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError
 from streams.processor import ProcessorContext
 from streams.record import Batch, Record, items_of
-from streams.serdes import Serde
 
 NULL_FOREIGN_KEY = "null foreign key"
-
-
-@dataclass(frozen=True, slots=True)
-class Serdes:
-    """The serdes of the keys and values of a table."""
-
-    key: Serde[Any]
-    value: Serde[Any]
 
 
 @dataclass(frozen=True, slots=True)

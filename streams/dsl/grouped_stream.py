@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from streams import serdes
-from streams.dsl.aggregates import AggregateFunctions, AggregateStream, counting, reducing
+from streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
+from streams.dsl.aggregates import AggregateStream
 from streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
 from streams.dsl.cogrouped_stream import CogroupedStream
 from streams.dsl.emit import Emit

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from streams import serdes
-from streams.dsl.aggregates import AggregateFunctions, AggregateTable, counting, reducing
+from streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
+from streams.dsl.aggregates import AggregateTable
 from streams.dsl.change import change_serde
 from streams.dsl.graph import Step, call
 from streams.dsl.grouped import TableMaker, add_stateful

@@ -11,27 +11,26 @@ from streams.dsl.table_values import Found
 from streams.dsl.window_aggregates import NULL_KEY, WindowAggregator, WindowedAggregate
 from streams.dsl.windows import SessionWindows
 from streams.errors import SerializationError
+from streams.processor import Processor
 from streams.record import Record
-from streams.serdes import Serde
 from streams.stores import SessionStore, ValueAndTimestamp, Window, Windowed
 
 
-class SessionAggregator(WindowAggregator):
+class SessionAggregator(WindowAggregator, Processor):
     """Adds each record to its session; merges the sessions that it connects. Null keys are dropped.
 
     Where a session was merged, its result is withdrawn: `None` is forwarded for it. Whether a
     record is late is judged by the session that it would be in.
     """
 
-    def __init__(
-        self, aggregate: WindowedAggregate, windows: SessionWindows, key_serde: Serde[Any]
-    ) -> None:
+    def __init__(self, aggregate: WindowedAggregate, windows: SessionWindows) -> None:
         super().__init__(aggregate)
+        assert aggregate.serdes is not None, "AggregateWindows sets them"
         assert aggregate.functions.merger is not None
         self._merge = aggregate.functions.merger
         self._gap_ms = windows.gap_ms
         self._delay_ms = windows.gap_ms + windows.grace_ms
-        self._closing = Closing(self._ending, key_serde, self._delay_ms // 8)
+        self._closing = Closing(self._ending, aggregate.serdes.key, self._delay_ms // 8)
 
     def open_store(self, store: SessionStore[Any, Any]) -> None:
         self._store = store

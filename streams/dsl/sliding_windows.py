@@ -12,14 +12,14 @@ from streams.dsl.time_windows import newest_start
 from streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
 from streams.dsl.windows import SlidingWindows
 from streams.errors import SerializationError
+from streams.processor import Processor
 from streams.record import Record
-from streams.serdes import Serde
 from streams.stores import ValueAndTimestamp, Window, Windowed, WindowStore
 
 Aggregate = ValueAndTimestamp[Any]
 
 
-class SlidingWindowAggregator(WindowAggregator):
+class SlidingWindowAggregator(WindowAggregator, Processor):
     """Adds each record to the windows that it is in, and makes the windows that it begins or ends.
 
     A record at time t ends the window [t - difference, t], and for each record at a time s that is
@@ -27,14 +27,13 @@ class SlidingWindowAggregator(WindowAggregator):
     would begin before 0 are one: [0, difference]. Null keys and values are dropped.
     """
 
-    def __init__(
-        self, aggregate: WindowedAggregate, windows: SlidingWindows, key_serde: Serde[Any]
-    ) -> None:
+    def __init__(self, aggregate: WindowedAggregate, windows: SlidingWindows) -> None:
         super().__init__(aggregate)
+        assert aggregate.serdes is not None, "AggregateWindows sets them"
         self._difference_ms = windows.difference_ms
         self._delay_ms = windows.grace_ms
         ahead_ms = (windows.difference_ms + windows.grace_ms) // 8
-        self._closing = Closing(self._ending, key_serde, ahead_ms)
+        self._closing = Closing(self._ending, aggregate.serdes.key, ahead_ms)
 
     def open_store(self, store: WindowStore[Any, Any]) -> None:
         self._store = store

@@ -133,7 +133,7 @@ class FlatMapValuesPart(Part):
     def columns(self, batch: Batch) -> Batch:
         found = [several(self.name, v) for v in map(self.function, items_of(batch.values))]
         counts = list(map(len, found))
-        keys = _times(items_of(batch.keys), counts)
+        keys = times_each(items_of(batch.keys), counts)
         return repeated(batch, counts, keys, [value for each in found for value in each])
 
 
@@ -195,7 +195,7 @@ def _items(batch: Batch) -> tuple[Sequence[Any], Sequence[Any]]:
     return items_of(batch.keys), items_of(batch.values)
 
 
-def _times(items: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+def times_each(items: Sequence[Any], counts: Sequence[int]) -> list[Any]:
     return [item for item, count in zip(items, counts, strict=True) for _ in range(count)]
 
 
@@ -206,8 +206,8 @@ def repeated(
     return Batch(
         keys,
         values,
-        _times(items_of(batch.timestamps), counts),
-        None if batch.headers is None else _times(batch.headers, counts),
+        times_each(items_of(batch.timestamps), counts),
+        None if batch.headers is None else times_each(batch.headers, counts),
     )
 
 

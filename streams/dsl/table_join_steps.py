@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from streams.dsl.foreign_key_join import RightTable, add_foreign_key_join
-from streams.dsl.foreign_key_left import ForeignKeyJoin, Serdes
+from streams.dsl.foreign_key_left import ForeignKeyJoin
 from streams.dsl.graph import call
 from streams.dsl.joining import Joiner, JoinFunction, JoinKind, called, check_builder
 from streams.dsl.table_joins import JoinedValues, JoinTables, TableSide
 from streams.dsl.table_steps import TableSteps
-from streams.dsl.table_values import StoredValues, TableValues
+from streams.dsl.table_values import Serdes, StoredValues, TableValues
 from streams.errors import TopologyError
 from streams.serdes import Serde
 

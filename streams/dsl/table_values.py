@@ -20,8 +20,17 @@ from streams.stores import (
     timestamped_key_value,
     versioned_key_value,
 )
+from streams.stores.bytes_store import Changes
 
 Found = ValueAndTimestamp[Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Serdes:
+    """The serdes of the keys and values of a table."""
+
+    key: Serde[Any]
+    value: Serde[Any]
 
 
 class TableReader(ABC):
@@ -125,7 +134,8 @@ class TimestampedTable(TableStore):
 
     def __init__(self, store: TimestampedKeyValueStore[Any, Any], where: str) -> None:
         self._store = store
-        self._where = where
+        self.where = where
+        """The step that made the table, for messages."""
         self.get = store.get  # type: ignore[method-assign]
 
     def get(self, key: Any) -> Found:
@@ -138,8 +148,16 @@ class TimestampedTable(TableStore):
         try:
             self._store.put_value(key, value, timestamp)
         except SerializationError as error:
-            raise unwritable(self._where, error) from error
+            raise unwritable(self.where, error) from error
         return True
+
+    def get_all_serialized(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        """Return the values under keys that are bytes, as bytes and with their times."""
+        return self._store.get_all_serialized(keys)
+
+    def put_serialized(self, changes: Changes) -> None:
+        """Set values under keys that are bytes; the caller must not use the dict afterwards."""
+        self._store.put_serialized(changes)
 
     def put_all(
         self, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int], gets_old: bool
@@ -150,7 +168,7 @@ class TimestampedTable(TableStore):
                 return self._store.exchange(keys, values, times)
             self._store.put_values(keys, values, times)
         except SerializationError as error:
-            raise unwritable(self._where, error) from error
+            raise unwritable(self.where, error) from error
         return [None] * len(keys)
 
 

@@ -2,36 +2,116 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate, chain, compress
 from typing import Any
 
 from streams.dsl.change import Change
+from streams.dsl.folding import Fold
+from streams.dsl.stateless import repeated, selected, times_each
 from streams.dsl.table_values import Found
 from streams.dsl.window_aggregates import NULL_KEY, WindowAggregator, WindowedAggregate
 from streams.dsl.windows import TimeWindows
+from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError
-from streams.record import Record
+from streams.record import Batch, Record, items_of
 from streams.stores import ValueAndTimestamp, Window, Windowed, WindowStore
+from streams.stores.key_value import value_and_time
+from streams.stores.layout import window_key
 
 
-class TimeWindowAggregator(WindowAggregator):
+class TimeWindowAggregator(WindowAggregator, EitherWay):
     """Adds each record to the windows that its time is in. Null keys are dropped."""
 
     def __init__(self, aggregate: WindowedAggregate, windows: TimeWindows) -> None:
         super().__init__(aggregate)
         self._windows = windows
         self._size_ms = windows.size_ms
-        self._grace_ms = windows.grace_ms
+        self._delay_ms = windows.size_ms + windows.grace_ms
+        """How long after its start a window closes."""
+        assert aggregate.serdes is not None, "AggregateWindows sets them"
+        self._write_key = aggregate.serdes.key.serialize
+        self._fold = Fold(self.functions, aggregate.serdes.value, self.sends_old)
 
     def open_store(self, store: WindowStore[Any, Any]) -> None:
         self._store = store
 
-    def process(self, record: Record) -> None:
+    def process(self, batch: Batch) -> None:
+        keys = items_of(batch.keys)
+        if None in keys:
+            for _ in range(keys.count(None)):
+                self.context.drop(NULL_KEY)
+            batch = selected(batch, [key is not None for key in keys])
+        nows = list(accumulate(items_of(batch.timestamps), max, initial=self.time.now))[1:]
+        start = 0
+        while start < len(nows):
+            stop = bisect_left(nows, self._next_close(), start) if self.closes else len(nows)
+            if stop > start:
+                self._add(batch.part(start, stop), nows[start:stop])
+            if stop < len(nows):
+                # Windows close ahead of this record.
+                self.process_record(next(batch.part(stop, stop + 1).records()))
+            start = stop + 1
+
+    def _add(self, batch: Batch, nows: Sequence[int]) -> None:
+        """Add records; no window closes meanwhile. `nows` has stream time at each of them."""
+        batch, starts, nows = self._expanded(batch, nows)
+        if min(starts) <= nows[-1] - self._delay_ms:
+            batch, starts = self._without_late(batch, starts, nows)
+        keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
+        windows = {start: Window(start, start + self._size_ms) for start in set(starts)}
+        ends = {start: window_key(b"", start) for start in windows}
+        try:
+            rows = zip(map(self._write_key, keys), map(ends.__getitem__, starts), strict=True)
+            places = [key + end for key, end in rows]
+            found = self._store.get_all_serialized(list(dict.fromkeys(places)))
+            records = zip(keys, values, times, strict=True)
+            folded = self._fold.add(places, records, map(value_and_time, found))
+        except SerializationError as error:
+            raise self.unwritable(error) from error
+        self._store.put_serialized(folded.changes)
+        self.see_time(nows[-1])
+        if not self.closes:
+            windowed = list(map(Windowed, keys, map(windows.__getitem__, starts)))
+            changes = list(map(Change, folded.new, folded.old))
+            results = Batch(windowed, changes, folded.times, batch.headers)
+            self.context.forward(results, self.aggregate.results)
+
+    def _expanded(
+        self, batch: Batch, nows: Sequence[int]
+    ) -> tuple[Batch, Sequence[int], Sequence[int]]:
+        """Return each record once for each window that it is in, with the window's start."""
+        times, size_ms = items_of(batch.timestamps), self._size_ms
+        if self._windows.advance_ms == size_ms:
+            return batch, [time - time % size_ms for time in times], nows
+        starts = list(map(self._windows.starts, times))
+        counts = list(map(len, starts))
+        keys, values = times_each(items_of(batch.keys), counts), items_of(batch.values)
+        expanded = repeated(batch, counts, keys, times_each(values, counts))
+        return expanded, list(chain.from_iterable(starts)), times_each(nows, counts)
+
+    def _without_late(
+        self, batch: Batch, starts: Sequence[int], nows: Sequence[int]
+    ) -> tuple[Batch, Sequence[int]]:
+        delay_ms, size_ms = self._delay_ms, self._size_ms
+        is_open = [start > now - delay_ms for start, now in zip(starts, nows, strict=True)]
+        for record, start, now, stays in zip(batch.records(), starts, nows, is_open, strict=True):
+            if not stays:
+                self.late(record, Window(start, start + size_ms), now)
+        return selected(batch, is_open), list(compress(starts, is_open))
+
+    def _next_close(self) -> int:
+        """Return the stream time at which the next window can close."""
+        first, advance_ms = self._bounds(self.time.closed, 0)[0], self._windows.advance_ms
+        return -(-first // advance_ms) * advance_ms + self._delay_ms
+
+    def process_record(self, record: Record) -> None:
         if record.key is None:
             self.context.drop(NULL_KEY)
             return
         now = self.see(record)
-        first_open = now - self._grace_ms - self._size_ms + 1
+        first_open = now - self._delay_ms + 1
         for start in self._windows.starts(record.timestamp):
             if start >= first_open:
                 self._update(record, start)
@@ -59,8 +139,7 @@ class TimeWindowAggregator(WindowAggregator):
 
     def _bounds(self, closed: int, now: int) -> tuple[int, int]:
         """Return the first and last start of windows that closed after `closed` until `now`."""
-        delay_ms = self._size_ms + self._grace_ms
-        return max(0, closed - delay_ms + 1), now - delay_ms
+        return max(0, closed - self._delay_ms + 1), now - self._delay_ms
 
     def closed_windows(self, closed: int, now: int) -> Sequence[tuple[Windowed[Any], Any, int]]:
         first, last = self._bounds(closed, now)
@@ -69,11 +148,13 @@ class TimeWindowAggregator(WindowAggregator):
         with self._store.fetch_all(first, last) as found:
             windows = [(windowed, value, timestamp) for windowed, (value, timestamp) in found]
         windows.sort(key=lambda each: each[0].window.start)
+        if not windows:
+            self.time.close(now)  # there is no need to look again
         return windows
 
     def all_closed_at(self, closed: int) -> int | None:
         last = newest_start(self._store, self._bounds(closed, closed)[0])
-        return None if last is None else last + self._size_ms + self._grace_ms
+        return None if last is None else last + self._delay_ms
 
 
 def newest_start(store: WindowStore[Any, Any], first: int) -> int | None:

@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any
 
-from streams.dsl.aggregates import AggregateFunctions
+from streams.dsl.aggregate_functions import AggregateFunctions
 from streams.dsl.expression_calls import function_of_both
 from streams.dsl.expressions import Expression
 from streams.errors import StreamsError, TopologyError

@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from streams.dsl.aggregates import AggregateFunctions
+from streams.dsl.aggregate_functions import AggregateFunctions
 from streams.dsl.change import Change
 from streams.dsl.emit import Emit
 from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.table_values import Found, TableReader, TableValues, unwritable
+from streams.dsl.table_values import Found, Serdes, TableReader, TableValues, unwritable
 from streams.dsl.window_time import WindowTime, times_store_name
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
+from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError
-from streams.processor import Processor, ProcessorContext
+from streams.processor import BatchProcessor, Processor, ProcessorContext
 from streams.punctuation import PunctuationType
-from streams.record import Headers, Record
+from streams.record import Batch, Headers, Record
 from streams.stores import StoreBuilder, Window, Windowed
 
 EXPIRED = "expired"
@@ -47,10 +48,14 @@ class WindowedAggregate:
     """The child that gets the results, if another one gets late records."""
     late: str | None = None
     """The child that gets late records."""
+    serdes: Serdes | None = None
+    """Those of the keys without their windows, and of the aggregates; set when compiled."""
 
 
-class WindowAggregator(Processor, ABC):
-    """The base of the processors of windows: their time, what is late, and what has closed."""
+class WindowAggregator(ABC):
+    """What the processors of windows have in common: time, what is late, and what has closed."""
+
+    context: ProcessorContext
 
     def __init__(self, aggregate: WindowedAggregate) -> None:
         self.aggregate = aggregate
@@ -60,7 +65,7 @@ class WindowAggregator(Processor, ABC):
         self.sends_old = aggregate.sends_old and not self.closes
 
     def init(self, context: ProcessorContext) -> None:
-        super().init(context)
+        self.context = context
         name = self.aggregate.name
         self.open_store(context.get_state_store(name))
         self.time = WindowTime(
@@ -77,7 +82,7 @@ class WindowAggregator(Processor, ABC):
     def open_store(self, store: Any) -> None:
         """Take the store of the windows."""
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027 (some have nothing to forget)
         """Forget what is known about the store: the engine has undone something."""
 
     @abstractmethod
@@ -96,12 +101,16 @@ class WindowAggregator(Processor, ABC):
 
     def see(self, record: Record) -> int:
         """Take the time of a record into account; emit what has closed; return stream time."""
-        now = self.time.see(record.timestamp)
-        if self.aggregate.windows.close_after_idle_ms is not None:
-            self._seen_at_ms = self.context.current_system_time
+        now = self.see_time(record.timestamp)
         if self.closes:
             self._close(now, record.headers)
         return now
+
+    def see_time(self, timestamp: int) -> int:
+        """Take a time into account, at which no window closes; return stream time."""
+        if self.aggregate.windows.close_after_idle_ms is not None:
+            self._seen_at_ms = self.context.current_system_time
+        return self.time.see(timestamp)
 
     def forward(self, record: Record) -> None:
         """Forward a result."""
@@ -156,12 +165,17 @@ class AggregateWindows(Operation):
     aggregate: WindowedAggregate
     store: StoreBuilder[Any, Any]
     times: StoreBuilder[Any, Any]
-    make: Callable[[WindowedAggregate], Processor]
+    make: Callable[[WindowedAggregate], Processor | BatchProcessor]
     late_to: str | None = None
 
     @property
     def verb(self) -> str:
         return self.aggregate.verb
+
+    @property
+    def writes_topic(self) -> str | None:
+        """The topic of late records."""
+        return self.late_to
 
     @property
     def close_delay_ms(self) -> int:
@@ -180,7 +194,8 @@ class AggregateWindows(Operation):
         compiler.add_store(self.times)
         name, sends_old = step.name, compiler.sends_old_values(step)
         results, late = f"{name}-results", f"{name}-late"
-        aggregate = replace(self.aggregate, sends_old=sends_old)
+        serdes = Serdes(self.store.key_serde, step.value_serde)
+        aggregate = replace(self.aggregate, sends_old=sends_old, serdes=serdes)
         if self.late_to is not None:
             aggregate = replace(aggregate, results=results, late=late)
         compiler.builder.add_processor(
@@ -201,10 +216,13 @@ class AggregateWindows(Operation):
         compiler.produces(step, results)
 
 
-class PassOn(Processor):
+class PassOn(EitherWay):
     """Passes records on."""
 
-    def process(self, record: Record) -> None:
+    def process(self, batch: Batch) -> None:
+        self.context.forward(batch)
+
+    def process_record(self, record: Record) -> None:
         self.context.forward(record)
 
 

@@ -74,7 +74,7 @@ class WindowTime:
     @property
     def now(self) -> int:
         """The time, in ms."""
-        if self._store.generation != self._generation:
+        if self._is_shared or self._store.generation != self._generation:
             self._read()
         return self._now
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from streams import serdes
-from streams.dsl.aggregates import AggregateFunctions, counting, reducing
+from streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
 from streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
 from streams.dsl.emit import Emit
 from streams.dsl.expressions import Expression
@@ -28,7 +28,7 @@ from streams.dsl.window_aggregates import (
 from streams.dsl.window_time import times_store
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import TopologyError
-from streams.processor import Processor
+from streams.processor import BatchProcessor, Processor
 from streams.serdes import Serde
 from streams.stores import StoreBuilder, session, window
 from streams.stores.key_value import timestamped
@@ -73,15 +73,15 @@ class WindowKind:
             case SessionWindows(gap_ms=gap, grace_ms=grace):
                 return session(name, key_serde, value_serde, retention_ms=gap + grace + more)
 
-    def make(self, key_serde: Serde[Any]) -> Callable[[WindowedAggregate], Processor]:
+    def make(self) -> Callable[[WindowedAggregate], Processor | BatchProcessor]:
         """Return the function that makes the processor."""
         match self.windows:
             case TimeWindows() as windows:
                 return partial(TimeWindowAggregator, windows=windows)
             case SlidingWindows() as windows:
-                return partial(SlidingWindowAggregator, windows=windows, key_serde=key_serde)
+                return partial(SlidingWindowAggregator, windows=windows)
             case SessionWindows() as windows:
-                return partial(SessionAggregator, windows=windows, key_serde=key_serde)
+                return partial(SessionAggregator, windows=windows)
 
     def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
         """Return the serde of windowed keys, as Java's."""
@@ -218,7 +218,7 @@ class WindowedStream(Generic[T]):
                 WindowedAggregate(name, verb, functions, self._windows, self._emit),
                 kind.store(name, key_serde, value_serde),
                 times_store(name),
-                kind.make(key_serde),
+                kind.make(),
                 self._late_to,
             ),
             [parent],

@@ -36,6 +36,8 @@ from streams.timestamps import UNKNOWN_TIME
 _CALL_S = 0.05
 """How long one call of a `BatchProcessor` should take; the thread's other tasks wait meanwhile."""
 _FEWEST_RECORDS = 100
+_FEW_RECORDS = 4
+"""So many records cost less one by one."""
 _MOST_RECORDS = 1_000_000
 
 
@@ -118,7 +120,7 @@ class GroupRuntime:
         them is at fault. At least one record is processed.
         """
         source = self.nodes.source(batch.topic)
-        if not source.is_columnar:
+        if not source.is_columnar or (source.takes_records and stop - start <= _FEW_RECORDS):
             turns = zip(repeat(batch), range(start, stop), strict=False)
             count, error = self.process_turns(turns, until_s)
             return start + count if error is None else Rejection(start + count, error)

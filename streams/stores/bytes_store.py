@@ -131,7 +131,7 @@ class BytesStore(ABC):
 
     def put_many(self, changes: Changes) -> None:
         """Do what `put` does for each change; the caller must not use `changes` afterwards."""
-        if self._order is not None or self._timestamp_of is not None:
+        if self._order is not None:
             for key, value in changes.items():
                 self.put(key, value)
             return
@@ -140,6 +140,9 @@ class BytesStore(ABC):
             self._readers.read_all()
         self._undo.append((changes, list(map(self.uncommitted.get, changes, repeat(_ABSENT)))))
         self.uncommitted.update(changes)
+        if self._timestamp_of is not None:
+            latest = max(map(self._timestamp_of, changes), default=NO_TIMESTAMP)
+            self.max_timestamp = max(self.max_timestamp, latest)
 
     def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:
         """Return the entries with `low <= key < high` in byte order; `None` means no upper end."""

@@ -182,11 +182,11 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
     def get_serialized(self, key: bytes) -> tuple[bytes, int] | None:
         """Return value and time of a serialized key, the value serialized; for the engine."""
         data = self._get(key)
-        return None if data is None else _parts(data)
+        return value_and_time(data)
 
     def get_all_serialized(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
         """Return what `get_serialized` returns for each of the keys."""
-        return [None if data is None else _parts(data) for data in self._store.get_many(keys)]
+        return list(map(value_and_time, self._store.get_many(keys)))
 
     def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
         """Set value and time of `key`; `None`, or a value that is `None`, deletes it.
@@ -257,8 +257,16 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
             self.put(key, value)
 
 
-def _parts(data: bytes) -> tuple[bytes, int]:
+def value_and_time(data: bytes | None) -> tuple[bytes, int] | None:
+    """Return the bytes of a value, and its time, of the bytes of both; `None` of `None`."""
+    if data is None:
+        return None
     return data[TIME_BYTES:], int.from_bytes(data[:TIME_BYTES], "big", signed=True)
+
+
+def with_time(entry: tuple[bytes, int] | None) -> bytes | None:
+    """Return the bytes that hold the bytes of a value and its time; `None` for `None`."""
+    return None if entry is None else pack_signed_time(entry[1]) + entry[0]
 
 
 def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from streams.serdes import Serde
 from streams.stores.api import check_bounds, check_time, null_key
-from streams.stores.bytes_store import SEGMENT_BYTES, Entry, StoreBytes
+from streams.stores.bytes_store import SEGMENT_BYTES, Changes, Entry, StoreBytes
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
 from streams.stores.segments import SegmentedStore, read_entries
@@ -72,6 +72,21 @@ class WindowStore(SegmentedStore[K, V]):
             return None
         data = self._store.get(window_key(self._write_key(key), window_start))
         return None if data is None else self._read(data)
+
+    def get_all_serialized(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of windows that have not expired, as bytes; for the built-in types.
+
+        Keys are those of `window_key`; there are no duplicates.
+        """
+        return self._store.get_many(keys)
+
+    def put_serialized(self, changes: Changes) -> None:
+        """Set the values of windows that have not expired, as bytes; for the built-in types.
+
+        The caller must not use the dict afterwards.
+        """
+        self.expire()
+        self._store.put_many(changes)
 
     def fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:
         """Return starts and values of the windows of a key, the oldest first."""
