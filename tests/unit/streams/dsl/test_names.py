@@ -138,11 +138,13 @@ def test_batches_stay_whole_unless_branches_meet_again() -> None:
             stream.for_each(lambda key, value: seen.append(value))
         with TopologyTestDriver(built) as driver:
             topic = driver.create_input_topic("in", serdes.string, serdes.string)
-            topic.pipe_batch([Record(key, value, 0) for key, value in ("a1", "b2", "a3")])
+            topic.pipe_batch(
+                [Record(key, value, 0) for key, value in ("a1", "b2", "a3", "b4", "a5")]
+            )
         return seen
 
-    assert order(meet=False) == ["1", "3", "2"]
-    assert order(meet=True) == ["1", "2", "3"]
+    assert order(meet=False) == ["1", "3", "5", "2", "4"]
+    assert order(meet=True) == ["1", "2", "3", "4", "5"]
 
 
 def test_the_topology_is_shown() -> None:
