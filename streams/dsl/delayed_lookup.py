@@ -14,7 +14,7 @@ from streams.dsl.waiting import Waiting, waiting_store
 from streams.dsl.window_time import WindowTime, times_store, times_store_name
 from streams.errors import SerializationError
 from streams.processor import ProcessorContext
-from streams.record import Record
+from streams.record import Batch, Record
 from streams.serdes import Serde
 
 _SIDE = 0
@@ -89,6 +89,10 @@ class DelayedLookup(TableLookup):
     def _forget(self) -> None:
         self._first: int | None = 0
         """No record with an earlier time waits; `None` if no record waits."""
+
+    def process(self, batch: Batch) -> None:
+        for record in batch.records():
+            self.process_record(record)
 
     def join(self, record: Record, wanted: Any) -> None:
         """Keep a record, or join it at once; join those whose time has come."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.joining import JoinFunction, JoinKind
+from streams.dsl.stateless import selected
 from streams.dsl.table_values import TableValues
-from streams.processor import Processor, ProcessorContext
-from streams.record import Record
+from streams.engine.either_way import EitherWay
+from streams.processor import ProcessorContext
+from streams.record import Batch, Record, items_of
 
 NULL_KEY_OR_VALUE = "null key or value"
 
@@ -58,7 +60,7 @@ class JoinTable(Operation):
         compiler.produces(step, step.name)
 
 
-class TableLookup(Processor):
+class TableLookup(EitherWay):
     """Looks up the value for each record and forwards what the joiner makes of both.
 
     In a versioned table, that is the value that was valid at the time of the record (KIP-914).
@@ -75,9 +77,33 @@ class TableLookup(Processor):
         super().init(context)
         table = self._values.open(context)
         self._is_versioned = table.is_versioned
-        self._get, self._get_as_of = table.get, table.get_as_of
+        self._get, self._get_as_of, self._get_all = table.get, table.get_as_of, table.get_all
 
-    def process(self, record: Record) -> None:
+    def process(self, batch: Batch) -> None:
+        if self._is_versioned:
+            for record in batch.records():
+                self.process_record(record)
+            return
+        values = items_of(batch.values)
+        wanted: Sequence[Any] = items_of(batch.keys)
+        if self._key is not None:
+            wanted = [
+                None if v is None else self._key(k, v) for k, v in zip(wanted, values, strict=True)
+            ]
+        found = iter(self._get_all([key for key in wanted if key is not None]))
+        joined, kept = list[Any](), list[bool]()
+        for key, value in zip(wanted, values, strict=True):
+            entry = None if key is None else next(found)
+            if value is None or (key is None and not self._is_left):
+                self.context.drop(NULL_KEY_OR_VALUE)
+            elif entry is not None or self._is_left:
+                joined.append(self._joiner(value, None if entry is None else entry[0]))
+                kept.append(True)
+                continue
+            kept.append(False)
+        self.context.forward(selected(batch, kept).with_values(joined))
+
+    def process_record(self, record: Record) -> None:
         key, value = record.key, record.value
         if value is None:
             self.context.drop(NULL_KEY_OR_VALUE)

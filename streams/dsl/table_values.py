@@ -43,6 +43,10 @@ class TableReader(ABC):
     def get(self, key: Any) -> Found:
         """Return the latest value of `key` and its time, or `None`."""
 
+    def get_all(self, keys: Sequence[Any]) -> Sequence[Found]:
+        """Return what `get` returns for each of the keys; each gets a value of its own."""
+        return list(map(self.get, keys))
+
     def get_as_of(self, key: Any, timestamp: int) -> Found:
         """Return the value that was valid at a time; of an unversioned table, the latest one."""
         return self.get(key)
@@ -140,6 +144,9 @@ class TimestampedTable(TableStore):
 
     def get(self, key: Any) -> Found:
         return self._store.get(key)
+
+    def get_all(self, keys: Sequence[Any]) -> Sequence[Found]:
+        return self._store.get_all(keys)
 
     def serialized(self, key_serde: Serde[Any], value_serde: Serde[Any]) -> SerializedReader:
         return _Stored(self._store, value_serde)
@@ -262,6 +269,9 @@ class _Computed(TableReader):
 
     def get(self, key: Any) -> Found:
         return self._of(key, self._parent.get(key))
+
+    def get_all(self, keys: Sequence[Any]) -> Sequence[Found]:
+        return list(map(self._of, keys, self._parent.get_all(keys)))
 
     def get_as_of(self, key: Any, timestamp: int) -> Found:
         return self._of(key, self._parent.get_as_of(key, timestamp))
