@@ -14,7 +14,7 @@ from tests.chaos.numbered_results import Tally
 from tests.chaos.pipelines import Kind
 from tests.chaos.report import Row, StandstillWatch, Timeline
 from tests.chaos.rig import Rig
-from tests.chaos.verify import explain, read_again, verify
+from tests.chaos.verify import explain, read_again, source_problems, verify
 
 MAX_REST_S = 1.5
 
@@ -151,6 +151,9 @@ class Campaign:
             if not found.is_clean and (again := read_again(rig)).is_clean:
                 row.failures.append(f"the reader has {found}, but the sink has all of it, once")
                 return again
+            if not found.is_clean and (problems := source_problems(rig)):
+                row.failures.append(f"the writer is to blame, not the engine: {problems[0]}")
+                return Tally()
             return found
         except Exception as error:
             row.failures.append(f"not compared: {type(error).__name__}: {error}")

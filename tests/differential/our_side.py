@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
-from streams import Emit, StreamsBuilder, Suppress, TopologyTestDriver, serdes, windows
+from streams import Emit, Record, StreamsBuilder, Suppress, TopologyTestDriver, serdes, windows
 from streams.serdes import Serde
 from streams.stores import Windowed
 from tests.differential import functions
@@ -16,14 +17,22 @@ from tests.differential.topologies import Input, Step, Topology
 _SERDES: Mapping[str, Serde[Any]] = {"string": serdes.string, "long": serdes.int64}
 
 
-def run(topology: Topology, inputs: Sequence[Input]) -> Outcome:
-    """Return what comes of a run that begins with empty state."""
+def is_one_task(topology: Topology) -> bool:
+    """Whether no topic is in between, over which batches would meet in another order."""
+    return len(_Building(topology).build().groups) == 1
+
+
+def run(topology: Topology, inputs: Sequence[Input], *, in_batches: bool = False) -> Outcome:
+    """Return what comes of a run that begins with empty state.
+
+    In batches, consecutive records of a topic are written at once, and are one input.
+    """
     outputs: dict[str, list[Any]] = {}
     done = 0
     try:
         with TopologyTestDriver(_Building(topology).build()) as driver:
             try:
-                for feed in _feeds(driver, topology, inputs):
+                for feed in _feeds(driver, topology, inputs, in_batches):
                     feed()
                     done += 1
             finally:
@@ -40,19 +49,21 @@ def run(topology: Topology, inputs: Sequence[Input]) -> Outcome:
 
 
 def _feeds(
-    driver: TopologyTestDriver, topology: Topology, inputs: Sequence[Input]
+    driver: TopologyTestDriver, topology: Topology, inputs: Sequence[Input], in_batches: bool
 ) -> Iterator[Callable[[], None]]:
     """Yield, for each input, what processes it."""
     topics = {
         topic: driver.create_input_topic(topic, _SERDES[step.key], _SERDES[step.value])
         for topic, step in topology.sources.items()
     }
-    for given in inputs:
-        if "advance_ms" in given:
-            yield partial(driver.advance_wall_clock_time, given["advance_ms"])
-        else:
-            pipe = topics[given["topic"]].pipe_input
-            yield partial(pipe, given["key"], given["value"], given["ts"])
+    for topic, together in groupby(inputs, lambda given: given.get("topic")):
+        if topic is None:
+            for given in together:
+                yield partial(driver.advance_wall_clock_time, given["advance_ms"])
+            continue
+        records = [Record(given["key"], given["value"], given["ts"]) for given in together]
+        for batch in [records] if in_batches else [[record] for record in records]:
+            yield partial(topics[topic].pipe_batch, batch)
 
 
 def _plain(key: Any) -> Any:
