@@ -72,8 +72,7 @@ class StreamAggregator(EitherWay):
         store = self._store
         if not isinstance(store, TimestampedTable):
             # Some versions are dropped, and some are not the latest one.
-            for record in batch.records():
-                self.process_record(record)
+            self.process_each(batch)
             return
         batch = without_nulls(batch, self.context)
         keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))

@@ -91,8 +91,7 @@ class DelayedLookup(TableLookup):
         """No record with an earlier time waits; `None` if no record waits."""
 
     def process(self, batch: Batch) -> None:
-        for record in batch.records():
-            self.process_record(record)
+        self.process_each(batch)
 
     def join(self, record: Record, wanted: Any) -> None:
         """Keep a record, or join it at once; join those whose time has come."""

@@ -81,8 +81,7 @@ class TableLookup(EitherWay):
 
     def process(self, batch: Batch) -> None:
         if self._is_versioned:
-            for record in batch.records():
-                self.process_record(record)
+            self.process_each(batch)
             return
         values = items_of(batch.values)
         wanted: Sequence[Any] = items_of(batch.keys)

@@ -82,8 +82,7 @@ class TableFiller(EitherWay):
         store = self._store
         if not isinstance(store, TimestampedTable):
             # Some versions are dropped, and some are not the latest one.
-            for record in batch.records():
-                self.process_record(record)
+            self.process_each(batch)
             return
         keys = items_of(batch.keys)
         if None in keys:

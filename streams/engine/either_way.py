@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from streams.processor import BatchProcessor
-from streams.record import Record
+from streams.record import Batch, Record
 
 
 class EitherWay(BatchProcessor):
@@ -17,3 +17,8 @@ class EitherWay(BatchProcessor):
     @abstractmethod
     def process_record(self, record: Record) -> None:
         """Process one record."""
+
+    def process_each(self, batch: Batch) -> None:
+        """Process the records of a batch one by one."""
+        for record in batch.records():
+            self.process_record(record)
