@@ -120,6 +120,11 @@ class Outage:
         self._seconds = time.monotonic() - self._started
 
 
+_REMEMBERS_WRITERS = {"producer.id.expiration.ms": 30 * 86_400_000}
+"""A broker that was killed forgets the last batches of idempotent producers whose records have
+timestamps older than this, and then takes a batch twice. The records of the load are days old."""
+
+
 class Rig:
     """One or three brokers, a JobManager, three TaskManagers, a writer and a reader.
 
@@ -207,7 +212,7 @@ class Rig:
     def _make_cluster(self) -> LocalCluster:
         directory = self.folder / "kafka"
         if self.brokers > 1:
-            return LocalCluster(directory, num_brokers=self.brokers)
+            return LocalCluster(directory, num_brokers=self.brokers, settings=_REMEMBERS_WRITERS)
         port, controller_port, link_port = find_free(3)
         self.link = self._stack.enter_context(Link(link_port))
         names = {"PLAINTEXT": port, "LINK": link_port}
@@ -223,6 +228,7 @@ class Rig:
             # Without rules, everybody has all rights; `denied-access` adds some rules.
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
+            **_REMEMBERS_WRITERS,
         }
         return LocalCluster(directory, port=port, settings=settings)
 

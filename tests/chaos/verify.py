@@ -79,9 +79,7 @@ def busy_tasks(rig: Rig) -> list[str]:
 def source_problems(rig: Rig) -> list[str]:
     """Return where the source itself is not what the writer should have written.
 
-    In that case the writer is to blame, and the engine must have processed what it found. It was
-    seen once: librdkafka's idempotent producer wrote four records twice when a broker was killed on
-    a busy machine and came back 55 s later.
+    In that case the writer is to blame, and the engine must have processed what it found.
     """
     config = rig.engine.config
     last = dict.fromkeys(KEYS, 0)
