@@ -61,7 +61,12 @@ class BulkWriter:
         self.write_at((key, value, _NOW) for key, value in rows)
 
     def write_at(self, rows: Iterable[TimedRow]) -> None:
-        """Hand records over with timestamps in ms, 1 or more; blocks and raises as `write`."""
+        """Hand records over with timestamps in ms, 1 or more; blocks and raises as `write`.
+
+        A broker that is killed forgets what it has of a producer whose timestamps are older than
+        its `producer.id.expiration.ms`, a day. If that happens meanwhile, records with such
+        timestamps may be there twice.
+        """
         for key, value, timestamp in rows:
             while True:
                 try:
