@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -120,7 +120,7 @@ class Outage:
         self._seconds = time.monotonic() - self._started
 
 
-_REMEMBERS_WRITERS = {"producer.id.expiration.ms": 30 * 86_400_000}
+_REMEMBERS_WRITERS: Mapping[str, str | int] = {"producer.id.expiration.ms": 30 * 86_400_000}
 """A broker that was killed forgets the last batches of idempotent producers whose records have
 timestamps older than this, and then takes a batch twice. The records of the load are days old."""
 
@@ -217,7 +217,7 @@ class Rig:
         self.link = self._stack.enter_context(Link(link_port))
         names = {"PLAINTEXT": port, "LINK": link_port}
         listeners = [f"{name}://{LOOPBACK}:{number}" for name, number in names.items()]
-        settings = {
+        settings: dict[str, str | int] = {
             "listeners": ",".join([*listeners, f"CONTROLLER://{LOOPBACK}:{controller_port}"]),
             "advertised.listeners": ",".join([listeners[0], f"LINK://{LOOPBACK}:{self.link.port}"]),
             "listener.security.protocol.map": (
