@@ -120,7 +120,7 @@ class Outage:
         self._seconds = time.monotonic() - self._started
 
 
-_REMEMBERS_WRITERS: Mapping[str, str | int] = {"producer.id.expiration.ms": 30 * 86_400_000}
+_REMEMBERS_WRITERS: Mapping[str, str | int] = {"producer.id.expiration.ms": 20 * 86_400_000}
 """A broker that was killed forgets the last batches of idempotent producers whose records have
 timestamps older than this, and then takes a batch twice. The records of the load are days old."""
 
