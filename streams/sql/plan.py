@@ -17,6 +17,9 @@ _NARROW = ("Project", "Filter", "Generate", "View", "SubqueryAlias", "ResolvedHi
 _OPAQUE = ("MapInPandas", "MapInArrow", "Expand")
 """Narrow too, but their output has none of the columns of their input."""
 
+WINDOW_MARK = "spark.timeWindow"
+"""In the metadata of a column that `window(…)` gives."""
+
 _STREAM_IS_LEFT = ("Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti")
 _STREAM_IS_RIGHT = ("Inner", "Cross", "RightOuter")
 
@@ -78,29 +81,37 @@ def kind(node: Any) -> str:
 
 def reads_input(node: Any, rdd_id: int) -> bool:
     """Whether a node is `input`, the RDD with this id, or has it below."""
-    return _is_input(node, rdd_id) or any(
+    return is_input(node, rdd_id) or any(
         reads_input(child, rdd_id) for child in items(node.children())
     )
 
 
 def require_narrow(plan: Any, rdd_id: int) -> None:
     """Raise `QueryError` unless an analyzed plan turns each input record into its own rows."""
+    require_one_input(plan, rdd_id)
+    while not is_input(plan, rdd_id):
+        if kind(plan) == "Join":
+            _require_lookup(plan, rdd_id)
+        elif kind(plan) not in (*_NARROW, *_OPAQUE):
+            raise refusal(plan)
+        step = step_to_input(plan, rdd_id)
+        assert step is not None
+        plan = step.children[step.index]
+
+
+def require_one_input(plan: Any, rdd_id: int) -> None:
+    """Raise `QueryError` unless an analyzed plan reads `input`, and not in a subquery.
+
+    TRANSFORM, which runs a program, is refused here too, wherever it is.
+    """
     for node in _all_nodes(plan):
         if kind(node) == "ScriptTransformation":
-            raise _refusal(node)
+            raise refusal(node)
     for subquery in items(plan.subqueriesAll()):
         if reads_input(subquery, rdd_id):
             raise QueryError(f"a subquery reads input, and {_BATCH}: {_ADVICE}")
     if not reads_input(plan, rdd_id):
         raise QueryError(f"only a SELECT that reads input can be run ({kind(plan)} does not)")
-    while not _is_input(plan, rdd_id):
-        if kind(plan) == "Join":
-            _require_lookup(plan, rdd_id)
-        elif kind(plan) not in (*_NARROW, *_OPAQUE):
-            raise _refusal(plan)
-        step = _step(plan, rdd_id)
-        assert step is not None
-        plan = step.children[step.index]
 
 
 def require_given(plan: Any) -> None:
@@ -118,23 +129,33 @@ def with_timestamp(plan: Any, rdd_id: int, jvm: Any) -> Any:
 
     Raises `QueryError` if that is not possible.
     """
-    if _is_input(plan, rdd_id):
+    time = input_time(plan, rdd_id)
+    if time.exprId().id() in [column.exprId().id() for column in items(plan.output())]:
         return plan
-    if kind(plan) in _OPAQUE:
+    if kind(plan) in _OPAQUE and not _gives_windows(plan):
         raise QueryError(
             f"{kind(plan)} hides which record a row stems from: let it give a column timestamp"
         )
-    step = _step(plan, rdd_id)
+    step = step_to_input(plan, rdd_id)
     assert step is not None, "a narrow plan reads input"
     carried = with_timestamp(step.children[step.index], rdd_id, jvm)
+    logical = jvm.org.apache.spark.sql.catalyst.plans.logical
     if kind(plan) == "Project":
-        time = next(a for a in items(_input(plan, rdd_id).output()) if a.name() == "timestamp")
-        columns = items(plan.projectList())
-        if time.exprId().id() not in [column.exprId().id() for column in columns]:
-            columns.append(time)
-        project = jvm.org.apache.spark.sql.catalyst.plans.logical.Project
-        return project(seq(jvm, columns), carried)
+        return logical.Project(seq(jvm, [*items(plan.projectList()), time]), carried)
+    if kind(plan) == "Expand":
+        rows = [seq(jvm, [*items(row), time]) for row in items(plan.projections())]
+        return logical.Expand(seq(jvm, rows), seq(jvm, [*items(plan.output()), time]), carried)
     return step.over(carried, jvm)
+
+
+def input_time(plan: Any, rdd_id: int) -> Any:
+    """Return the column `timestamp` of `input`, which a plan reads."""
+    return next(a for a in items(_input(plan, rdd_id).output()) if a.name() == "timestamp")
+
+
+def is_window(column: Any) -> bool:
+    """Whether a column is what `window(…)` gives."""
+    return WINDOW_MARK in str(column.metadata().json())
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +173,18 @@ class Step:
         return self.node.withNewChildren(seq(jvm, children))
 
 
-def way_to_input(plan: Any, rdd_id: int) -> tuple[list[Step], Any]:
+def way_to_input(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> tuple[list[Step], Any]:
     """Return the operators of a physical plan above `input`, from the result down, and `input`.
 
-    Raises `QueryError` if one of them does not work record by record.
+    Raises `QueryError` if one of them does not work record by record, and is not of the kinds
+    `others`.
     """
     way = []
-    while not _is_input(plan, rdd_id):
-        step = _step(plan, rdd_id)
+    while not is_input(plan, rdd_id):
+        step = step_to_input(plan, rdd_id)
         if step is None:
             raise QueryError("it gives no row, whatever the input: look at its conditions")
-        if kind(plan) not in _MAY_BE_ON_THE_WAY:
+        if kind(plan) not in (*_MAY_BE_ON_THE_WAY, *others):
             raise QueryError(
                 f"Spark plans a {plan.nodeName()}, which does not work record by record"
             )
@@ -179,11 +201,25 @@ def seq(jvm: Any, values: list[Any]) -> Any:
     return jvm.org.apache.spark.api.python.PythonUtils.toSeq(listed)
 
 
-def _is_input(node: Any, rdd_id: int) -> bool:
+def alias(value: Any, name: str, jvm: Any, id_: Any = None) -> Any:
+    """Return an expression with a name, and with an id of its own unless one is given."""
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    return expressions.Alias(
+        value,
+        name,
+        id_ or expressions.NamedExpression.newExprId(),
+        seq(jvm, []),
+        jvm.scala.Option.empty(),
+        seq(jvm, []),
+    )
+
+
+def is_input(node: Any, rdd_id: int) -> bool:
+    """Whether a node is `input`, the RDD with this id."""
     return kind(node) in ("LogicalRDD", "RDDScanExec") and node.rdd().id() == rdd_id
 
 
-def _step(node: Any, rdd_id: int) -> Step | None:
+def step_to_input(node: Any, rdd_id: int) -> Step | None:
     """Return a node as a step to its first child that leads to the input, if there is one."""
     children = items(node.children())
     for index, child in enumerate(children):
@@ -192,9 +228,14 @@ def _step(node: Any, rdd_id: int) -> Step | None:
     return None
 
 
+def _gives_windows(plan: Any) -> bool:
+    """Whether a plan puts each row into several windows that overlap."""
+    return kind(plan) == "Expand" and any(is_window(column) for column in items(plan.output()))
+
+
 def _input(node: Any, rdd_id: int) -> Any:
-    while not _is_input(node, rdd_id):
-        step = _step(node, rdd_id)
+    while not is_input(node, rdd_id):
+        step = step_to_input(node, rdd_id)
         assert step is not None
         node = step.children[step.index]
     return node
@@ -222,7 +263,8 @@ def _require_lookup(join: Any, rdd_id: int) -> None:
         )
 
 
-def _refusal(node: Any) -> QueryError:
+def refusal(node: Any) -> QueryError:
+    """Return the error that says why a node of an analyzed plan cannot run batch by batch."""
     name = kind(node)
     if name in _PYTHON_GROUPS:
         return QueryError(f"{_REFUSED['Aggregate']} ({name})")

@@ -1,0 +1,299 @@
+"""Cuts Spark's plan of an aggregation in two: what is done to records, and to buffers.
+
+Spark plans GROUP BY as a final aggregate over a partial one. The partial aggregate gives grouping
+columns and aggregation buffers, which are plain columns that a store can keep. The final one's
+functions in mode PartialMerge merge the buffers of any number of batches. Then the SELECT and
+HAVING are evaluated on the merged buffers, in the same plan. Works through py4j, on Spark 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streams.sql.plan import alias, items, kind, seq, step_to_input
+from streams.sql.spec import QueryError
+
+AGGREGATES = ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")
+"""The operators of plans with an aggregate that row-by-row plans do not have."""
+
+HAS_RESULT = "has_result"
+_BY_EXPRESSION = frozenset(
+    {
+        "Average",
+        "BitAndAgg",
+        "BitOrAgg",
+        "BitXorAgg",
+        "Corr",
+        "Count",
+        "CovPopulation",
+        "CovSample",
+        "First",
+        "Kurtosis",
+        "Last",
+        "Max",
+        "MaxBy",
+        "Min",
+        "MinBy",
+        "Skewness",
+        "StddevPop",
+        "StddevSamp",
+        "Sum",
+        "VariancePop",
+        "VarianceSamp",
+    }
+)
+"""The classes of functions whose result is an expression of their buffers.
+
+Many names in SQL become one of these: any_value, bool_and, count_if, every, some, try_sum …
+"""
+
+_BY_AGGREGATE = frozenset(
+    {"ApproximatePercentile", "CollectList", "CollectSet", "HyperLogLogPlusPlus", "Percentile"}
+)
+"""The classes of functions whose result only an aggregate operator computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateParts:
+    """The operators of an aggregation, and its columns as attributes of Spark.
+
+    `above` are the operators above the final aggregate, from the result down.
+    """
+
+    above: Sequence[Any]
+    final: Any
+    partial: Any
+    groups: Sequence[Any]
+    buffers: Sequence[Any]
+
+    @property
+    def functions(self) -> list[Any]:
+        """The aggregate functions, in the order of their buffers."""
+        return [each.aggregateFunction() for each in items(self.final.aggregateExpressions())]
+
+
+def aggregate_parts(plan: Any, rdd_id: int) -> AggregateParts:
+    """Take a physical plan apart, as Spark's planner gives it, without exchanges.
+
+    Raises `QueryError` if it is not a final aggregate over a partial one, or if a function's
+    buffers cannot be merged.
+    """
+    above = []
+    while kind(plan) not in AGGREGATES:
+        if kind(plan) not in ("ProjectExec", "FilterExec"):
+            raise _not_split(plan)
+        step = step_to_input(plan, rdd_id)
+        if step is None:
+            raise QueryError("it gives no row, whatever the input: look at its conditions")
+        above.append(plan)
+        plan = step.children[step.index]
+    partial = items(plan.children())[0]
+    if kind(partial) != kind(plan):
+        raise _not_split(partial)
+    for each in items(plan.aggregateExpressions()):
+        function = each.aggregateFunction()
+        if kind(function) not in _BY_EXPRESSION | _BY_AGGREGATE:
+            raise QueryError(
+                f"{function.prettyName()}(…) cannot keep state: use another aggregate function, or "
+                "a class with a store"
+            )
+    columns = items(partial.output())
+    count = plan.groupingExpressions().size()
+    return AggregateParts(above, plan, partial, columns[:count], columns[count:])
+
+
+def partial_plan(parts: AggregateParts, jvm: Any) -> Any:
+    """Return the physical plan that turns records into groups and buffers."""
+    node = parts.partial
+    if kind(node) != "SortAggregateExec":
+        return node
+    return _hashed(
+        jvm,
+        node.requiredChildDistributionExpressions(),
+        node.groupingExpressions(),
+        node.aggregateExpressions(),
+        node.aggregateAttributes(),
+        node.initialInputBufferOffset(),
+        node.resultExpressions(),
+        items(node.children())[0],
+    )
+
+
+def merging_plan(parts: AggregateParts, leaf: Any, time_id: int | None, jvm: Any) -> Any:
+    """Return the physical plan that merges the buffers of a leaf and gives one row a group.
+
+    Its columns are the groups, the buffers, whether HAVING keeps the group (`has_result`), and the
+    columns of the result. `time_id` is the id of the time that was added to the query.
+    """
+    return _Merging(parts, time_id, jvm).plan(leaf)
+
+
+class _Merging:
+    """Builds the plan over buffers, from the leaf up."""
+
+    def __init__(self, parts: AggregateParts, time_id: int | None, jvm: Any) -> None:
+        self._parts = parts
+        self._jvm = jvm
+        self._expressions = jvm.org.apache.spark.sql.catalyst.expressions
+        self._state = [*parts.groups, *parts.buffers]
+        # Columns that are defined for each group, whether HAVING keeps it or not.
+        self._always = {column.exprId().id() for column in parts.groups}
+        if time_id is not None:
+            self._always.add(time_id)
+        self._kept: Any = None
+
+    def plan(self, leaf: Any) -> Any:
+        node = self._evaluated(self._merged(leaf))
+        for operator in reversed(self._parts.above):
+            if kind(operator) == "FilterExec":
+                node = self._marked(operator.condition(), node)
+            else:
+                node = self._selected(items(operator.projectList()), node)
+        top = self._parts.above[0] if self._parts.above else self._parts.final
+        kept = self._kept or self._alias(self._literal(True), HAS_RESULT)
+        return self._project([*self._state, kept, *items(top.output())], node)
+
+    def _merged(self, leaf: Any) -> Any:
+        """Merge the buffers of each group; first and last follow the order of the rows."""
+        final, aggregates = self._parts.final, self._expressions.aggregate
+        mode = getattr(getattr(aggregates, "PartialMerge$"), "MODULE$")
+        merging = [
+            each.copy(each.aggregateFunction(), mode, False, self._none(), each.resultId())
+            for each in items(final.aggregateExpressions())
+        ]
+        arguments = (
+            final.groupingExpressions(),
+            seq(self._jvm, merging),
+            final.aggregateAttributes(),
+            final.initialInputBufferOffset(),
+            self._parts.partial.resultExpressions(),
+            leaf,
+        )
+        if kind(final) != "HashAggregateExec":
+            return _hashed(self._jvm, self._none(), *arguments)
+        make = self._jvm.org.apache.spark.sql.execution.aggregate.HashAggregateExec
+        return make(self._none(), False, self._none(), *arguments)
+
+    def _evaluated(self, merged: Any) -> Any:
+        """Add what the final aggregate gives to the merged buffers."""
+        results = items(self._parts.final.resultExpressions())
+        self._note_always(results)
+        functions = self._parts.functions
+        if any(kind(each) in _BY_AGGREGATE for each in functions):
+            return self._by_second_aggregate(results, merged)
+        internal = [
+            each for function in functions for each in items(function.aggBufferAttributes())
+        ]
+        renamed = [
+            self._alias(given, column.name(), column.exprId())
+            for given, column in zip(self._parts.buffers, internal, strict=True)
+        ]
+        node = self._project([*self._state, *renamed], merged)
+        values = [
+            self._alias(function.evaluateExpression(), column.name(), column.exprId())
+            for function, column in zip(
+                functions, items(self._parts.final.aggregateAttributes()), strict=True
+            )
+        ]
+        node = self._project([*self._state, *values], node)
+        return self._project(self._with_state(results), node)
+
+    def _by_second_aggregate(self, results: list[Any], merged: Any) -> Any:
+        """Evaluate functions that only an aggregate can: over the one merged row of each group.
+
+        Its buffers are passed on as the first, and only, ones of the group.
+        """
+        final, aggregates = self._parts.final, self._expressions.aggregate
+        firsts = [
+            aggregates.First(buffer, False).toAggregateExpression()
+            for buffer in self._parts.buffers
+        ]
+        passed = [
+            self._alias(first.resultAttribute(), buffer.name(), buffer.exprId())
+            for first, buffer in zip(firsts, self._parts.buffers, strict=True)
+        ]
+        own = {column.exprId().id() for column in self._state}
+        others = [column for column in results if column.exprId().id() not in own]
+        return _hashed(
+            self._jvm,
+            self._none(),
+            final.groupingExpressions(),
+            seq(self._jvm, [*items(final.aggregateExpressions()), *firsts]),
+            seq(
+                self._jvm,
+                [
+                    *items(final.aggregateAttributes()),
+                    *(first.resultAttribute() for first in firsts),
+                ],
+            ),
+            final.initialInputBufferOffset(),
+            seq(self._jvm, [*self._parts.groups, *passed, *others]),
+            merged,
+        )
+
+    def _marked(self, condition: Any, node: Any) -> Any:
+        """Mark the groups that a filter keeps, rather than drop the others."""
+        if self._kept is not None:
+            condition = self._expressions.And(self._kept, condition)
+        kept = self._alias(condition, HAS_RESULT)
+        self._kept = kept.toAttribute()
+        return self._project([*items(node.output()), kept], node)
+
+    def _selected(self, columns: list[Any], node: Any) -> Any:
+        """Compute columns, for the groups that are kept only: others may not be computable."""
+        self._note_always(columns)
+        if self._kept is not None:
+            columns = [self._guarded(column) for column in columns] + [self._kept]
+        return self._project(self._with_state(columns), node)
+
+    def _guarded(self, column: Any) -> Any:
+        if kind(column) != "Alias" or column.exprId().id() in self._always:
+            return column
+        value = column.child()
+        nothing = self._expressions.Literal.create(None, value.dataType())
+        guarded = self._expressions.If(self._kept, value, nothing)
+        return column.withNewChildren(seq(self._jvm, [guarded]))
+
+    def _note_always(self, columns: list[Any]) -> None:
+        for column in columns:
+            used = {each.exprId().id() for each in items(column.references().toSeq())}
+            if used <= self._always:
+                self._always.add(column.exprId().id())
+
+    def _with_state(self, columns: list[Any]) -> list[Any]:
+        given = {column.exprId().id() for column in columns}
+        return [each for each in self._state if each.exprId().id() not in given] + columns
+
+    def _project(self, columns: list[Any], node: Any) -> Any:
+        make = self._jvm.org.apache.spark.sql.execution.ProjectExec
+        return make(seq(self._jvm, columns), node)
+
+    def _alias(self, value: Any, name: str, id_: Any = None) -> Any:
+        return alias(value, name, self._jvm, id_)
+
+    def _literal(self, value: bool) -> Any:
+        return self._expressions.Literal.create(
+            value, self._jvm.org.apache.spark.sql.types.DataType.fromDDL("boolean")
+        )
+
+    def _none(self) -> Any:
+        return self._jvm.scala.Option.empty()
+
+
+def _hashed(jvm: Any, distribution: Any, *arguments: Any) -> Any:
+    """Return an aggregate by a hash table, whatever the types of its buffers.
+
+    Spark would sort the rows where a buffer has no fixed length, such as max of a string. The table
+    of objects takes any type, needs no sort, and keeps the order of the rows of a group.
+    """
+    make = jvm.org.apache.spark.sql.execution.aggregate.ObjectHashAggregateExec
+    return make(distribution, False, jvm.scala.Option.empty(), *arguments)
+
+
+def _not_split(node: Any) -> QueryError:
+    return QueryError(
+        f"Spark plans a {node.nodeName()} around GROUP BY, but only SELECT and HAVING can follow "
+        "it: put the rest into a processor after this one"
+    )
