@@ -185,11 +185,12 @@ class RunningAggregation:
         partial = work.kept(
             empty, work.prepared(partial_plan(parts, work.jvm)), rdd_id, work.records, AGGREGATES
         )
-        leaf, rows_id = work.scan(empty, [*parts.groups, *parts.buffers])
+        given = empty._jdf.queryExecution().sparkPlan()
+        leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
         merge = work.kept(
             work.empty(pa.schema([*shape.rows, (HAS_RESULT, pa.bool_()), *output])),
             work.prepared(merging_plan(parts, leaf, query.time_id, work.jvm)),
-            rows_id,
+            given.rdd().id(),
             shape.rows,
             AGGREGATES,
         )

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
+from streams.sql.aggregation import RunningAggregation
 from streams.sql.environment import LOOPBACK, QUIET, set_environment
 from streams.sql.queries import SparkQueries
 from streams.sql.session import start_session
@@ -40,6 +41,13 @@ class LocalQueries:
 
     def open(self, spec: QuerySpec) -> SparkQuery:
         """See `Queries.open`. Also raises `UnavailableError` without Java 17."""
+        return self._queries().open(spec)
+
+    def open_aggregation(self, spec: QuerySpec) -> RunningAggregation:
+        """See `SparkQueries.open_aggregation`. Raises as `open` does."""
+        return self._queries().open_aggregation(spec)
+
+    def _queries(self) -> SparkQueries:
         running = SparkContext._active_spark_context
         if running is None:
             set_environment([])
@@ -50,7 +58,7 @@ class LocalQueries:
         # pipeline's session does as well as one of our own.
         folders = map(str, self._code.python_path)
         session.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(folders)
-        return SparkQueries(session, self._code, self._readable).open(spec)
+        return SparkQueries(session, self._code, self._readable)
 
 
 def local_settings(conf: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """A Spark session of a query's own: its settings, its views, and plans that run on tables.
 
-A batch is a table in Spark's memory, with one partition. A physical plan is kept, and only its scan
-of rows is replaced for each batch: Spark neither parses nor plans again, and broadcast tables stay.
+A batch is a table in Spark's memory, with one partition. What a plan computes is kept as an RDD,
+and only the rows in that partition are replaced for each batch: Spark neither parses, plans nor
+generates code again, and broadcast tables stay.
 """
 
 from __future__ import annotations
@@ -75,29 +76,28 @@ _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A planned query: the operators from the result down, and the scan of the rows it reads.
+    """A planned query as an RDD of Arrow batches, which is computed again for each table.
 
     `columns` are the names of the columns that the operators use. `rows` and `output` are the
     types of the rows that go in and come out.
     """
 
     session: QuerySession
-    frame: DataFrame
-    way: Sequence[Step]
-    make_scan: Callable[[Any], Any]
     columns: tuple[str, ...]
     rows: pa.Schema
-    rows_json: str
     output: pa.Schema
+    put: Callable[[Any], Any]
+    nothing: Any
+    results: Any
 
     def run(self, table: pa.Table) -> pa.Table:
         """Return the output for these rows; columns that the plan does not use may be missing."""
         session = self.session
-        node = self.make_scan(session.rdd(_completed(table, self.rows), self.rows_json))
-        for step in reversed(self.way):
-            node = step.over(node, session.jvm)
-        rdd = self.frame._jdf.toArrowBatchRdd(node)
-        served = session.jvm.PythonRDD.collectAndServe(rdd)
+        self.put(session.batches(_completed(table, self.rows)).toSeq())
+        try:
+            served = session.serve(self.results)
+        finally:
+            self.put(self.nothing)  # or Spark would keep the batch in memory
         with _load_from_socket(served, NoOpSerializer()) as parts:
             batches = [pa.ipc.read_record_batch(pa.py_buffer(part), self.output) for part in parts]
         return pa.Table.from_batches(batches, self.output)
@@ -123,6 +123,9 @@ class QuerySession:
             self._session.conf.set(_TIME_ZONE, "UTC")
         self.jvm: Any = session._jvm
         self.java: Any = self._session._jsparkSession
+        # Looked up once: each name of a package or class is a call to the JVM.
+        self.serve: Callable[[Any], Any] = self.jvm.PythonRDD.collectAndServe
+        self._read_batches: Callable[[str], Any] = self.jvm.PythonSQLUtils.readArrowStreamFromFile
         self._forbid_programs()
         self._entered = threading.local()
         self.tag = f"query {uuid.uuid4().hex}"
@@ -197,15 +200,20 @@ class QuerySession:
         an operator on the way to it does not work row by row, and is not of the kinds `others`.
         """
         way, scan = way_to_input(plan, rdd_id, others)
+        rdd = self._rdd(rows)
+        node = self.scan(rdd, scan, items(scan.output()))
+        for step in reversed(way):
+            node = step.over(node, self.jvm)
+        (partition,) = rdd.partitions()
         return KeptPlan(
             self,
-            frame,
-            way,
-            self._maker_of(scan),
             _used(way, scan),
             rows,
-            from_arrow_schema(rows).json(),
             to_arrow_schema(frame.schema, timezone="UTC"),
+            # Each job sends the partition to where it is computed, with the batches in it.
+            getattr(partition, "values_$eq"),
+            seq(self.jvm, []),
+            frame._jdf.toArrowBatchRdd(node),
         )
 
     def prepared(self, plan: Any) -> Any:
@@ -213,33 +221,26 @@ class QuerySession:
         execution = self.jvm.org.apache.spark.sql.execution
         return execution.QueryExecution.prepareExecutedPlan(self.java, plan)
 
-    def scan(self, empty: DataFrame, columns: Sequence[Any]) -> tuple[Any, int]:
-        """Return a scan of no rows that gives these attributes, and the id of its RDD."""
-        rdd = empty._jdf.queryExecution().analyzed().rdd()
-        given = empty._jdf.queryExecution().sparkPlan()
-        scan = self.jvm.org.apache.spark.sql.execution.RDDScanExec(
-            seq(self.jvm, [*columns]),
-            rdd,
-            given.name(),
-            given.outputPartitioning(),
-            given.outputOrdering(),
-            given.stream(),
-        )
-        return scan, rdd.id()
+    def scan(self, rdd: Any, like: Any, columns: Sequence[Any]) -> Any:
+        """Return a scan of an RDD that gives these attributes, with the properties of another."""
+        make = self.jvm.org.apache.spark.sql.execution.RDDScanExec
+        others = like.outputPartitioning(), like.outputOrdering(), like.stream()
+        return make(seq(self.jvm, [*columns]), rdd, like.name(), *others)
 
-    def rdd(self, table: pa.Table, types_json: str) -> Any:
-        """Return the rows of a table as an RDD of one partition."""
+    def batches(self, table: pa.Table) -> Any:
+        """Return a table as an iterator of Arrow batches in the JVM."""
         context: SparkContext = self._session.sparkContext
         batches = table.combine_chunks().to_batches()
         if not batches:
             batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
-        rows = context._serialize_to_jvm(
-            batches,
-            ArrowStreamSerializer(),
-            self.jvm.PythonSQLUtils.readArrowStreamFromFile,
-            self.jvm.ArrowIteratorServer,
+        return context._serialize_to_jvm(
+            batches, ArrowStreamSerializer(), self._read_batches, self.jvm.ArrowIteratorServer
         )
-        frame = self.jvm.PythonSQLUtils.toDataFrame(rows, types_json, self.java)
+
+    def _rdd(self, schema: pa.Schema) -> Any:
+        """Return an RDD with one partition of no rows."""
+        batches, types = self.batches(schema.empty_table()), from_arrow_schema(schema)
+        frame = self.jvm.PythonSQLUtils.toDataFrame(batches, types.json(), self.java)
         return frame.queryExecution().analyzed().rdd()
 
     def _forbid_programs(self) -> None:
@@ -274,13 +275,6 @@ class QuerySession:
                 f"{spec.function} returns a {type(frame).__name__}: it must return a DataFrame"
             )
         return frame._jdf.queryExecution().analyzed()
-
-    def _maker_of(self, scan: Any) -> Callable[[Any], Any]:
-        """Return a function that makes a scan like this one, but of other rows."""
-        make = self.jvm.org.apache.spark.sql.execution.RDDScanExec
-        output, name = scan.output(), scan.name()
-        others = scan.outputPartitioning(), scan.outputOrdering(), scan.stream()
-        return lambda rdd: make(output, rdd, name, *others)
 
 
 @contextmanager
