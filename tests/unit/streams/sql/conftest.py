@@ -1,0 +1,20 @@
+"""Queries with GROUP BY on the Spark of this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.table_settings import TableSettings
+from streams.engine.user_code import UserCode
+from streams.sql.local import LocalQueries
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture(scope="session")
+def local() -> LocalQueries:
+    return LocalQueries(
+        UserCode(["tests.unit.streams.sql.grouped_frames"], [ROOT]), TableSettings()
+    )

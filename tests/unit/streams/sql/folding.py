@@ -1,0 +1,93 @@
+"""Records through queries with GROUP BY: batch by batch with kept state, and all at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streams.sql.aggregation import Merged, RunningAggregation
+from streams.sql.local import LocalQueries
+from streams.sql.row_codec import RowCodec
+from streams.sql.spec import QuerySpec
+
+SCHEMA = "customer STRING, amount DOUBLE, n INT, price DECIMAL(10, 2), tags ARRAY<STRING>"
+MINUTE_US = 60_000_000
+
+Row = Mapping[str, Any]
+
+
+def opened(local: LocalQueries, query: str, **others: Any) -> RunningAggregation:
+    """Open a query on JSON records."""
+    return local.open_aggregation(QuerySpec(query, format="json", schema=SCHEMA, **others))
+
+
+def records(rows: Sequence[Row], start: int = 0) -> pa.Table:
+    """Return rows as JSON records; `at` is their minute, otherwise they are a minute apart."""
+    fields = [{name: value for name, value in row.items() if name != "at"} for row in rows]
+    times = [row.get("at", start + index) * MINUTE_US for index, row in enumerate(rows)]
+    return pa.table(
+        {
+            "key": pa.nulls(len(rows), pa.string()),
+            "value": pa.array([json.dumps(each) for each in fields], pa.string()),
+            "timestamp": pa.array(times, pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+
+class Folding:
+    """A query whose state is in a dictionary, as bytes."""
+
+    def __init__(self, query: RunningAggregation) -> None:
+        self._query = query
+        self._groups = RowCodec(query.shape.groups)
+        self._buffers = RowCodec(query.shape.buffers)
+        self.state: dict[bytes, bytes] = {}
+
+    def add(self, table: pa.Table) -> Merged:
+        """Merge a batch into the state, and return the results of its groups."""
+        partial = self._query.partial(table)
+        known = [key for key in self._groups.encode(partial) if key in self.state]
+        merged = self._query.merge(pa.concat_tables([self._kept(known), partial]))
+        keys = self._groups.encode(merged.rows)
+        self.state |= zip(keys, self._buffers.encode(merged.rows), strict=True)
+        return merged
+
+    def results(self) -> list[tuple[bytes | None, Any, int]]:
+        """Return key, value and time (ms) of all groups that have a result."""
+        return results_of(self._query.merge(self._kept(list(self.state))))
+
+    def _kept(self, keys: Sequence[bytes]) -> pa.Table:
+        groups = self._groups.decode(keys)
+        buffers = self._buffers.decode([self.state[key] for key in keys])
+        return pa.Table.from_arrays(
+            [*groups.columns, *buffers.columns], schema=self._query.shape.rows
+        )
+
+
+def results_of(merged: Merged) -> list[tuple[bytes | None, Any, int]]:
+    """Return key, value and time (ms) of the groups that have a result."""
+    rows = merged.results.filter(merged.has_result).to_pylist()
+    return [(row.get("key"), json.loads(row["value"]), row["timestamp"]) for row in rows]
+
+
+def all_at_once(query: str, table: pa.Table) -> list[tuple[bytes | None, Any, int]]:
+    """Return what Spark itself gives for all records; `{last}` in the query is their last time."""
+    session = SparkSession(SparkContext._active_spark_context).newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    parsed = F.from_json("value", SCHEMA).alias("value")
+    frame: DataFrame = session.createDataFrame(table).select("key", parsed, "timestamp")
+    frame.select("key", "value.*", "timestamp").createOrReplaceTempView("input")
+    last = ", unix_millis(max(timestamp)) AS `last time`"
+    found = session.sql(query.replace("{last}", last))
+    names = [name for name in found.columns if name not in ("key", "last time")]
+    value = F.to_json(F.struct(*(F.col(name) for name in names)), {"ignoreNullFields": "false"})
+    key = F.col("key").cast("string").cast("binary")
+    rows = found.select(key, value, "last time").collect()
+    return [(key and bytes(key), json.loads(text), last) for key, text, last in rows]
