@@ -268,7 +268,10 @@ class _Merging:
 
     def _project(self, columns: list[Any], node: Any) -> Any:
         make = self._jvm.org.apache.spark.sql.execution.ProjectExec
-        return make(seq(self._jvm, columns), node)
+        made = make(seq(self._jvm, columns), node)
+        # Spark's rules ask each operator of the planner which logical one it comes from.
+        made.setLogicalLink(self._parts.final.logicalLink().get())
+        return made
 
     def _alias(self, value: Any, name: str, id_: Any = None) -> Any:
         return alias(value, name, self._jvm, id_)

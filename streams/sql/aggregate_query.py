@@ -19,6 +19,7 @@ from streams.sql.plan import (
     items,
     kind,
     refusal,
+    require_lookup,
     require_narrow,
     require_one_input,
     seq,
@@ -30,7 +31,7 @@ from streams.sql.spec import QueryError
 TIME = "timestamp"
 _AFTER_GROUPS = ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint")
 _SESSION_MARK = "spark.sessionWindow"
-_LATER = "put it into a processor after this one"
+_BEFORE_GROUPS = ("Join", "Generate", "Expand", "MapInPandas", "MapInArrow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +93,23 @@ def _way_to_aggregate(plan: Any, rdd_id: int) -> tuple[list[Step], Any]:
         step = step_to_input(plan, rdd_id)
         assert step is not None, "the query reads input"
         if kind(plan) not in _AFTER_GROUPS:
-            _require_aggregate_below(plan, rdd_id)
+            _require_follows(plan, rdd_id)
         way.append(step)
         plan = step.children[step.index]
     return way, plan
 
 
-def _require_aggregate_below(plan: Any, rdd_id: int) -> None:
-    """Raise the error for an operator that does not follow GROUP BY, if one is below it at all."""
+def _require_follows(plan: Any, rdd_id: int) -> None:
+    """Raise the error for an operator that cannot follow GROUP BY, if it does at all."""
+    if kind(plan) == "Join":
+        require_lookup(plan, rdd_id)
+    if kind(plan) not in _BEFORE_GROUPS:
+        raise refusal(plan)
     if any(kind(node) == "Aggregate" for node in _nodes_to_input(plan, rdd_id)):
-        if kind(plan) in ("Join", "Generate", "Expand", "MapInPandas", "MapInArrow"):
-            raise QueryError(f"only SELECT and HAVING can follow GROUP BY ({kind(plan)}): {_LATER}")
-        raise refusal(plan)
-    if kind(plan) not in ("Join", "Generate", "Expand", "MapInPandas", "MapInArrow"):
-        raise refusal(plan)
+        raise QueryError(
+            f"only SELECT and HAVING can follow GROUP BY ({kind(plan)}): put the rest into a "
+            "processor after this one"
+        )
 
 
 def _nodes_to_input(plan: Any, rdd_id: int) -> Iterator[Any]:

@@ -91,7 +91,7 @@ def require_narrow(plan: Any, rdd_id: int) -> None:
     require_one_input(plan, rdd_id)
     while not is_input(plan, rdd_id):
         if kind(plan) == "Join":
-            _require_lookup(plan, rdd_id)
+            require_lookup(plan, rdd_id)
         elif kind(plan) not in (*_NARROW, *_OPAQUE):
             raise refusal(plan)
         step = step_to_input(plan, rdd_id)
@@ -249,7 +249,7 @@ def _all_nodes(plan: Any) -> Iterator[Any]:
         waiting += items(node.children())
 
 
-def _require_lookup(join: Any, rdd_id: int) -> None:
+def require_lookup(join: Any, rdd_id: int) -> None:
     """Raise `QueryError` unless a join looks records up in a table."""
     sides = [reads_input(child, rdd_id) for child in items(join.children())]
     how = str(join.joinType().toString())

@@ -172,7 +172,13 @@ def _lengths(column: pa.Array, valid: np.ndarray) -> np.ndarray:
 def _items_of(column: pa.Array) -> pa.Array:
     """Return the items of all lists; those of maps are structs of key and value."""
     if pa.types.is_map(column.type):
-        column = column.cast(pa.list_(column.type.field(0).type))
+        fields = [*column.type.field(0).type]
+        entries = pa.StructArray.from_arrays([column.keys, column.items], fields=fields)
+        buffers = column.buffers()[:2]
+        type_ = pa.list_(entries.type)
+        column = pa.Array.from_buffers(
+            type_, len(column), buffers, offset=column.offset, children=[entries]
+        )
     return column.flatten()
 
 

@@ -77,7 +77,10 @@ def results_of(merged: Merged) -> list[tuple[bytes | None, Any, int]]:
 
 
 def all_at_once(query: str, table: pa.Table) -> list[tuple[bytes | None, Any, int]]:
-    """Return what Spark itself gives for all records; `{last}` in the query is their last time."""
+    """Return what Spark itself gives for all records.
+
+    `{last}` in the query adds their last time, and `{last_2}` passes it on.
+    """
     session = SparkSession(SparkContext._active_spark_context).newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.shuffle.partitions", "1")
@@ -85,9 +88,9 @@ def all_at_once(query: str, table: pa.Table) -> list[tuple[bytes | None, Any, in
     frame: DataFrame = session.createDataFrame(table).select("key", parsed, "timestamp")
     frame.select("key", "value.*", "timestamp").createOrReplaceTempView("input")
     last = ", unix_millis(max(timestamp)) AS `last time`"
-    found = session.sql(query.replace("{last}", last))
+    found = session.sql(query.replace("{last}", last).replace("{last_2}", ", `last time`"))
     names = [name for name in found.columns if name not in ("key", "last time")]
     value = F.to_json(F.struct(*(F.col(name) for name in names)), {"ignoreNullFields": "false"})
-    key = F.col("key").cast("string").cast("binary")
-    rows = found.select(key, value, "last time").collect()
+    key = F.col("key") if "key" in found.columns else F.lit(None)
+    rows = found.select(key.cast("string").cast("binary"), value, "last time").collect()
     return [(key and bytes(key), json.loads(text), last) for key, text, last in rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +142,7 @@ def test_function_that_needs_an_aggregate_does_too(values: dict[Any, Any], text:
         (
             "SELECT i.customer, c FROM input i JOIN (SELECT n, count(*) AS c FROM input GROUP BY n)"
             " g ON i.n = g.n",
-            "JOIN",
+            "JOIN of input with itself",
         ),
         (
             "SELECT count(*) AS c FROM input GROUP BY session_window(timestamp, '5 minutes')",
@@ -292,10 +291,8 @@ def test_hopping_windows_of_a_renamed_time(local: LocalQueries) -> None:
     """The time of the record is passed on through the windows, although the query drops it."""
     query = opened(
         local,
-        "SELECT w.start AS start, count(*) AS c FROM (SELECT timestamp + INTERVAL 1 HOUR AS t "
-        "FROM input) GROUP BY window(t, '1 hour', '30 minutes', '10 minutes') AS w".replace(
-            "w.start", "window.start"
-        ).replace(" AS w", ""),
+        "SELECT window.start AS start, count(*) AS c FROM (SELECT timestamp + INTERVAL 1 HOUR AS t "
+        "FROM input) GROUP BY window(t, '1 hour', '30 minutes', '10 minutes')",
     )
     window = query.shape.window
     assert window is not None
@@ -441,8 +438,4 @@ def test_state_is_bytes_that_another_process_reads(hourly: RunningAggregation) -
     )
     assert buffers.hex() == "01" + "0100000000000000" + "01" + "000000000000f83f" + "01" + (
         (61 * MINUTE_US).to_bytes(8, "little").hex()
-    )
-    assert (
-        json.loads(results_of(hourly.merge(rows))[0][1] if results_of(hourly.merge(rows)) else "0")
-        == 0
     )
