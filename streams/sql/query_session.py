@@ -121,11 +121,12 @@ class QuerySession:
             self._session.conf.set(name, value)
         if session.sparkContext.getConf().get(_TIME_ZONE) is None:
             self._session.conf.set(_TIME_ZONE, "UTC")
-        self.jvm: Any = session._jvm
+        jvm: Any = session._jvm
+        self.jvm = jvm
         self.java: Any = self._session._jsparkSession
         # Looked up once: each name of a package or class is a call to the JVM.
-        self.serve: Callable[[Any], Any] = self.jvm.PythonRDD.collectAndServe
-        self._read_batches: Callable[[str], Any] = self.jvm.PythonSQLUtils.readArrowStreamFromFile
+        self.serve: Callable[[Any], Any] = jvm.PythonRDD.collectAndServe
+        self._read_batches: Callable[[str], Any] = jvm.PythonSQLUtils.readArrowStreamFromFile
         self._forbid_programs()
         self._entered = threading.local()
         self.tag = f"query {uuid.uuid4().hex}"

@@ -258,4 +258,5 @@ class _Reader:
         if first and (lengths == first).all():
             return self._data[at[:, None] + np.arange(first)].reshape(-1)
         stops = _stops(lengths)
-        return self._data[np.arange(stops[-1]) + np.repeat(at - stops[:-1], lengths)]
+        taken: np.ndarray = self._data[np.arange(stops[-1]) + np.repeat(at - stops[:-1], lengths)]
+        return taken

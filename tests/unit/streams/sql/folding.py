@@ -81,7 +81,7 @@ def all_at_once(query: str, table: pa.Table) -> list[tuple[bytes | None, Any, in
 
     `{last}` in the query adds their last time, and `{last_2}` passes it on.
     """
-    session = SparkSession(SparkContext._active_spark_context).newSession()
+    session = SparkSession(SparkContext.getOrCreate()).newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.shuffle.partitions", "1")
     parsed = F.from_json("value", SCHEMA).alias("value")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import DoubleType
 
 
@@ -22,7 +25,8 @@ def mean_in_python(frame: DataFrame) -> DataFrame:
         return float(column.mean())
 
     mean.__annotations__ = {"column": pd.Series, "return": float}
-    function = F.pandas_udf(mean, DoubleType())
+    aggregating: Any = pandas_udf
+    function = aggregating(mean, DoubleType())
     return frame.groupBy("customer").agg(function("n").alias("mean"))
 
 

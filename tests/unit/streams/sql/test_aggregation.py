@@ -13,11 +13,19 @@ from streams.sql.local import LocalQueries
 from streams.sql.row_codec import RowCodec
 from streams.sql.spec import QueryError, QuerySpec
 from streams.sql.tables import Rows
-from tests.unit.streams.sql.folding import MINUTE_US, SCHEMA, Folding, opened, records, results_of
+from tests.unit.streams.sql.folding import (
+    MINUTE_US,
+    SCHEMA,
+    Folding,
+    Row,
+    opened,
+    records,
+    results_of,
+)
 
 pytestmark = pytest.mark.integration
 
-BATCHES = [
+BATCHES: list[list[Row]] = [
     [{"n": 1, "customer": "b"}, {"n": 5, "customer": "a"}, {"n": None, "customer": "e"}],
     [{"n": 3, "customer": None}],
     [{"n": 3, "customer": "d"}, {"n": 8, "customer": "c"}],
@@ -61,7 +69,7 @@ BY_EXPRESSION = {
     "bit_or(n)": 15,
     "bit_xor(n)": 12,
 }
-BY_AGGREGATE = {
+BY_AGGREGATE: dict[str, Any] = {
     "collect_list(n)": [1, 5, 3, 3, 8],
     "collect_list(struct(n, customer))[0]": {"n": 1, "customer": "b"},
     "array_agg(customer)": ["b", "a", "e", "d", "c"],
@@ -86,9 +94,9 @@ def hourly(local: LocalQueries) -> RunningAggregation:
 
 
 @pytest.fixture(scope="session")
-def values(local: LocalQueries) -> dict[str, Any]:
+def values(local: LocalQueries) -> dict[Any, Any]:
     """The value of each function over the three batches, by its text."""
-    found = {}
+    found: dict[Any, Any] = {}
     for functions in (BY_EXPRESSION, BY_AGGREGATE):
         columns = ", ".join(f"{text} AS `{index}`" for index, text in enumerate(functions))
         folding = Folding(opened(local, f"SELECT {columns} FROM input GROUP BY key"))
