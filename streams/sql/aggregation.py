@@ -132,7 +132,7 @@ class RunningAggregation:
         shape = self._plan.shape
         with translated():
             self._work.enter_thread()
-            merged = self._plan.merge.run(rows)
+            merged = self._plan.merge.run(rows.select(shape.rows.names))
         return Merged(
             merged.select(range(len(shape.rows))),
             merged.select(range(len(shape.rows) + 1, merged.num_columns)),

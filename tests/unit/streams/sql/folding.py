@@ -84,6 +84,9 @@ def all_at_once(query: str, table: pa.Table) -> list[tuple[bytes | None, Any, in
     session = SparkSession(SparkContext.getOrCreate()).newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.shuffle.partitions", "1")
+    # Compiling would take longer than the few rows do.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     parsed = F.from_json("value", SCHEMA).alias("value")
     frame: DataFrame = session.createDataFrame(table).select("key", parsed, "timestamp")
     frame.select("key", "value.*", "timestamp").createOrReplaceTempView("input")

@@ -276,15 +276,11 @@ def test_names_of_columns_differ(local: LocalQueries) -> None:
 @pytest.mark.parametrize(
     ("query", "is_same"),
     [
-        (HOURLY.replace("> 100", "> 50 AND count(*) > 1"), True),
+        (HOURLY.replace("GROUP BY", "WHERE n > 1 GROUP BY").replace("> 100", "> 50"), True),
         (HOURLY.replace("customer AS key", "concat(customer, 'x') AS key"), True),
-        (HOURLY.replace("GROUP BY", "WHERE n > 1 GROUP BY"), True),
         (HOURLY.replace("1 hour", "2 hours"), False),
         (HOURLY.replace("'1 hour'", "'1 hour', '30 minutes'"), False),
-        (HOURLY.replace("'1 hour'", "'1 hour', '1 hour', '5 minutes'"), False),
         (HOURLY.replace("sum(amount)", "sum(n)"), False),
-        (HOURLY.replace("sum(amount)", "avg(amount)"), False),
-        (HOURLY.replace("count(*)", "max(n)"), False),
         (HOURLY.replace("GROUP BY", "GROUP BY n,"), False),
     ],
 )

@@ -13,7 +13,7 @@ from tests.unit.streams.sql.folding import Folding, Row, all_at_once, opened, re
 
 pytestmark = pytest.mark.integration
 
-SEEDS = 2
+SEEDS = 1
 SIZE = 150
 
 # Where the other side asks for the time that the engine adds, and passes it on.
