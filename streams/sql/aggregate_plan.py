@@ -14,11 +14,11 @@ from typing import Any
 
 from streams.sql.plan import alias, items, kind, seq, step_to_input
 from streams.sql.spec import QueryError
+from streams.sql.state_shape import HAS_RESULT
 
 AGGREGATES = ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")
 """The operators of plans with an aggregate that row-by-row plans do not have."""
 
-HAS_RESULT = "has_result"
 _BY_EXPRESSION = frozenset(
     {
         "Average",

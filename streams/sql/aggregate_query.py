@@ -13,7 +13,7 @@ from typing import Any
 from streams.sql.plan import (
     Step,
     alias,
-    input_time,
+    input_column,
     is_input,
     is_window,
     items,
@@ -24,42 +24,38 @@ from streams.sql.plan import (
     require_one_input,
     seq,
     step_to_input,
-    with_timestamp,
+    with_column,
 )
 from streams.sql.spec import QueryError
+from streams.sql.state_shape import OPEN_FROM, Window
 
 TIME = "timestamp"
+LAST_TIME = "__last_time"
+"""A column with the time of the last record of a group, where `timestamp` is another time."""
+
 _AFTER_GROUPS = ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint")
 _SESSION_MARK = "spark.sessionWindow"
 _BEFORE_GROUPS = ("Join", "Generate", "Expand", "MapInPandas", "MapInArrow")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The grouping column that `window(…)` gives, a struct of `start` and `end`; µs throughout.
-
-    Windows start at `start_us + n * slide_us` since the epoch, for whole n. In tumbling windows,
-    `slide_us` equals `size_us`.
-    """
-
-    column: str
-    size_us: int
-    slide_us: int
-    start_us: int
-
-
-@dataclass(frozen=True, slots=True)
 class GroupedQuery:
     """An analyzed query with one Aggregate, whose output has a column `timestamp`.
 
-    `time_id` is the id of that column if it was added here. `window_id` is that of the grouping
-    column that `window` describes.
+    `window_id` is the id of the grouping column that `window` describes; rows of windows that start
+    before the `OPEN_FROM` of their record are left out. `time_id` is the id of the column with the
+    time of a group's last record, if that was added here, and `added` is its name unless it is the
+    `timestamp`. `record_time_id` is that of the `timestamp` of records. `has_key` says whether one
+    of the grouping columns is the key of the records.
     """
 
     plan: Any
     time_id: int | None
+    added: tuple[str, ...]
+    record_time_id: int
     window: Window | None
     window_id: int | None
+    has_key: bool
 
 
 def grouped_query(analyzed: Any, rdd_id: int, jvm: Any) -> GroupedQuery:
@@ -75,13 +71,21 @@ def grouped_query(analyzed: Any, rdd_id: int, jvm: Any) -> GroupedQuery:
     grouping = items(aggregate.groupingExpressions())
     _require_groups(grouping)
     _require_functions(items(aggregate.aggregateExpressions()))
-    window_column = next((column for column in grouping if _is_window(column)), None)
-    window = None if window_column is None else _window(window_column, child, rdd_id)
-    window_id = None if window_column is None else int(window_column.exprId().id())
-    if any(column.name().lower() == TIME for column in items(analyzed.output())):
-        return GroupedQuery(analyzed, None, window, window_id)
-    plan, time_id = _with_last_time(above, aggregate, rdd_id, jvm)
-    return GroupedQuery(plan, time_id, window, window_id)
+    key, time = (_id(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
+    has_key = any(_is_column(column, key, child, rdd_id) for column in grouping)
+    windows = [column for column in grouping if _is_window(column)]
+    window = _window(windows[0], child, time, rdd_id) if windows else None
+    has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
+    if window is not None:
+        child = _with_open_windows(windows[0], child, rdd_id, jvm)
+        aggregate = aggregate.withNewChildren(seq(jvm, [child]))
+    time_id, added = None, ()
+    if not has_time or window is not None:
+        name = LAST_TIME if has_time else TIME
+        analyzed, time_id = _with_last_time(above, aggregate, name, rdd_id, jvm)
+        added = (name,) if has_time else ()
+    window_id = _id(windows[0]) if windows else None
+    return GroupedQuery(analyzed, time_id, added, time, window, window_id, has_key)
 
 
 def _way_to_aggregate(plan: Any, rdd_id: int) -> tuple[list[Step], Any]:
@@ -183,19 +187,12 @@ def _is_window(column: Any) -> bool:
     return kind(column) == "AttributeReference" and is_window(column)
 
 
-def _window(column: Any, child: Any, rdd_id: int) -> Window:
+def _window(column: Any, child: Any, time_id: int, rdd_id: int) -> Window:
     """Return size and slide of a window, from the expression that TimeWindowing made for it."""
-    wanted, found = int(column.exprId().id()), None
-    for node in _nodes_to_input(child, rdd_id):
-        given = _given(node, wanted)
-        if given is None:
-            continue
-        if kind(given) != "AttributeReference":
-            found = given
-            break
-        wanted = int(given.exprId().id())
-    if found is None:
-        raise QueryError(f"{column.name()}: write window(…) into GROUP BY itself")
+    found = _origin(column, child, rdd_id)
+    if kind(found) != "CreateNamedStruct":
+        raise QueryError(f"{column.name()}: write window(…) into GROUP BY itself, not into a CUBE")
+    _require_record_time(found, child, time_id, rdd_id)
     end = items(found.children())[3]
     add = _first(end, "Add")
     remainder = _first(end, "Remainder")
@@ -207,16 +204,70 @@ def _window(column: Any, child: Any, rdd_id: int) -> Window:
     )
 
 
+def _require_record_time(window: Any, child: Any, time_id: int, rdd_id: int) -> None:
+    """Raise the error for a window over anything but the `timestamp` of records."""
+    for expression in _expressions([window]):
+        if kind(expression) != "PreciseTimestampConversion":
+            continue
+        time = expression.child()
+        if "timestamp" not in str(time.dataType().catalogString()):
+            continue  # from microseconds back to a time
+        if kind(time) != "AttributeReference" or not _is_column(time, time_id, child, rdd_id):
+            raise QueryError(
+                f"window(…) is over {time.sql()}: it must be over timestamp, the time of the "
+                "record, which says what comes late and when windows close. Let a sql processor "
+                f"before this one give {time.sql()} AS timestamp"
+            )
+
+
+def _with_open_windows(window: Any, child: Any, rdd_id: int, jvm: Any) -> Any:
+    """Return the rows below an Aggregate without those for windows that have closed."""
+    carried = with_column(child, OPEN_FROM, rdd_id, jvm)
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    start = expressions.GetStructField(window, 0, jvm.scala.Option.empty())
+    is_open = expressions.GreaterThanOrEqual(start, input_column(child, OPEN_FROM, rdd_id))
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(is_open, carried)
+
+
+def _id(column: Any) -> int:
+    return int(column.exprId().id())
+
+
+def _is_column(column: Any, wanted: int, child: Any, rdd_id: int) -> bool:
+    """Whether a column of `child` is the column of the records with an id, in each row."""
+    if kind(column) != "AttributeReference":
+        return False
+    found = _origin(column, child, rdd_id)
+    return kind(found) == "AttributeReference" and _id(found) == wanted
+
+
+def _origin(column: Any, child: Any, rdd_id: int) -> Any:
+    """Follow a column down to the expression that makes it, or to the column of the records."""
+    for node in _nodes_to_input(child, rdd_id):
+        given = _given(node, _id(column))
+        if given is None:
+            continue
+        if kind(given) != "AttributeReference":
+            return given
+        column = given
+    return column
+
+
 def _given(node: Any, wanted: int) -> Any | None:
-    """Return the expression by which a node gives the column with an id; `None` if it does not."""
+    """Return the expression by which a node gives the column with an id; `None` if it does not.
+
+    A node that gives several rows for each one may have several. One that is not a column of the
+    rows below is returned then, if there is one.
+    """
     if kind(node) == "Project":
         for column in items(node.projectList()):
-            if kind(column) == "Alias" and column.exprId().id() == wanted:
+            if kind(column) == "Alias" and _id(column) == wanted:
                 return column.child()
     if kind(node) == "Expand":
         for index, column in enumerate(items(node.output())):
-            if column.exprId().id() == wanted:
-                return node.projections().apply(0).apply(index)
+            if _id(column) == wanted:
+                ways = [row.apply(index) for row in items(node.projections())]
+                return next((way for way in ways if kind(way) != "AttributeReference"), ways[0])
     return None
 
 
@@ -231,12 +282,14 @@ def _first(expression: Any, name: str) -> Any:
     return None
 
 
-def _with_last_time(above: list[Step], aggregate: Any, rdd_id: int, jvm: Any) -> tuple[Any, int]:
+def _with_last_time(
+    above: list[Step], aggregate: Any, name: str, rdd_id: int, jvm: Any
+) -> tuple[Any, int]:
     """Return the plan with the time of the last record of each group, and that column's id."""
-    child = with_timestamp(items(aggregate.children())[0], rdd_id, jvm)
+    child = with_column(items(aggregate.children())[0], TIME, rdd_id, jvm)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    last = expressions.aggregate.Max(input_time(child, rdd_id)).toAggregateExpression()
-    time = alias(last, TIME, jvm)
+    last = expressions.aggregate.Max(input_column(child, TIME, rdd_id)).toAggregateExpression()
+    time = alias(last, name, jvm)
     logical = jvm.org.apache.spark.sql.catalyst.plans.logical
     plan = logical.Aggregate(
         aggregate.groupingExpressions(),
@@ -250,4 +303,4 @@ def _with_last_time(above: list[Step], aggregate: Any, rdd_id: int, jvm: Any) ->
             plan = logical.Project(seq(jvm, columns), plan)
         else:
             plan = step.over(plan, jvm)
-    return plan, int(time.exprId().id())
+    return plan, _id(time)

@@ -7,7 +7,6 @@ keeps nothing itself.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -21,56 +20,20 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_json_stri
 from streams.engine.user_code import UserCode
 from streams.sql.aggregate_plan import (
     AGGREGATES,
-    HAS_RESULT,
     AggregateParts,
     aggregate_parts,
     merging_plan,
     partial_plan,
 )
-from streams.sql.aggregate_query import GroupedQuery, Window, grouped_query
+from streams.sql.aggregate_query import GroupedQuery, grouped_query
 from streams.sql.output import shaped
-from streams.sql.plan import items
+from streams.sql.plan import items, kind
 from streams.sql.query_session import KeptPlan, QuerySession, translated
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from streams.sql.state_shape import HAS_RESULT, OPEN_FROM, StateShape, Window, difference
 from streams.sql.tables import Rows, SharedTables, Tables
 
 logger = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class StateShape:
-    """What a query keeps for each group.
-
-    `groups` are the grouping columns, and `buffers` the aggregation buffers; all names differ.
-    `output` are the columns of a result: `value`, `timestamp` (ms), and `key` and `headers` if the
-    query gives them. Two queries can use the same state if their `fingerprint` is the same: the
-    types of groups, the window, and the functions with the types of their arguments and buffers.
-    """
-
-    groups: pa.Schema
-    buffers: pa.Schema
-    output: pa.Schema
-    window: Window | None
-    fingerprint: str
-
-    @property
-    def rows(self) -> pa.Schema:
-        """The types of rows with groups and their buffers."""
-        return pa.schema([*self.groups, *self.buffers])
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What a merge gives, in three tables of one row a group, in the same order.
-
-    `rows` have groups and buffers, to be kept. `results` have the columns of a result. Where
-    `has_result` is false, HAVING leaves the group out: `value` and `headers` are null, and so is
-    `key` unless it is made of grouping columns.
-    """
-
-    rows: pa.Table
-    results: pa.Table
-    has_result: pa.ChunkedArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +45,7 @@ class _Plan:
 
 
 class RunningAggregation:
-    """A query with GROUP BY that is ready to run. One thread at a time."""
+    """See `Aggregation`."""
 
     def __init__(
         self,
@@ -97,25 +60,23 @@ class RunningAggregation:
         self._shared = shared
         # Each query has its own session, since views and settings belong to a session.
         self._session = session.newSession()
-        self._work = QuerySession(self._session, spec, code)
+        hidden = [pa.field(OPEN_FROM, pa.timestamp("us", tz="UTC"))]
+        self._work = QuerySession(self._session, spec, code, hidden)
         self._plan = self._tried_out(tables.rows)
         self._seen = self._plan.tables.version
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of records that the query needs."""
+        """See `Aggregation`."""
         return self._plan.partial.columns
 
     @property
     def shape(self) -> StateShape:
-        """What the query keeps; it stays the same when lookup tables are read again."""
+        """See `Aggregation`."""
         return self._plan.shape
 
     def partial(self, table: pa.Table) -> pa.Table:
-        """Return the groups of these records with their buffers, one row a group.
-
-        Raises `QueryError` if a record may be to blame, otherwise `SparkLostError`.
-        """
+        """See `Aggregation`."""
         with translated():
             self._work.enter_thread()
             self._use_newest_tables()
@@ -123,21 +84,13 @@ class RunningAggregation:
                 raise SparkLostError("a table has changed, and the query needs other columns now")
             return self._plan.partial.run(table)
 
-    def merge(self, rows: pa.Table) -> Merged:
-        """Merge rows with groups and buffers, any number of them a group, and give the results.
-
-        Rows that were kept come before those of a newer batch: `first`, `last` and the lists depend
-        on the order. Raises as `partial` does.
-        """
-        shape = self._plan.shape
+    def merge(self, rows: pa.Table) -> pa.Table:
+        """See `Aggregation`."""
         with translated():
             self._work.enter_thread()
-            merged = self._plan.merge.run(rows.select(shape.rows.names))
-        return Merged(
-            merged.select(range(len(shape.rows))),
-            merged.select(range(len(shape.rows) + 1, merged.num_columns)),
-            merged[HAS_RESULT].fill_null(False),
-        )
+            merged = self._plan.merge.run(rows.select(self._plan.shape.rows.names))
+        place = merged.column_names.index(HAS_RESULT)
+        return merged.set_column(place, HAS_RESULT, merged[HAS_RESULT].fill_null(False))
 
     def cancel(self) -> None:
         """End a call from another thread: it then raises `SparkLostError`."""
@@ -155,8 +108,8 @@ class RunningAggregation:
         try:
             with translated():
                 plan = self._tried_out(rows)
-            if plan.shape.fingerprint != self._plan.shape.fingerprint:
-                raise QueryError("with the new rows, the query would keep other state")
+            if changed := difference(self._plan.shape.content, plan.shape.content):
+                raise QueryError(f"with the new rows, the query would keep other state: {changed}")
             self._plan = plan
         except QueryError as error:
             logger.warning("query keeps the old rows of its tables", reason=str(error))
@@ -177,10 +130,10 @@ class RunningAggregation:
                 "random numbers and the current time would make state depend on when a batch ran: "
                 "use timestamp, or compute them in a processor before or after this one"
             )
-        frame = shaped(work.frame(query.plan), work.spec.format)
+        frame = shaped(work.frame(query.plan), work.spec.format, query.added)
         parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
         output = to_arrow_schema(frame.schema, timezone="UTC")
-        shape = _shape(parts, query, output)
+        shape = _shape(parts, query, output, str(self._session.version))
         empty = work.empty(shape.rows)
         partial = work.kept(
             empty, work.prepared(partial_plan(parts, work.jvm)), rdd_id, work.records, AGGREGATES
@@ -197,7 +150,7 @@ class RunningAggregation:
         return _Plan(tables, shape, partial, merge)
 
 
-def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema) -> StateShape:
+def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark: str) -> StateShape:
     taken = {HAS_RESULT, *output.names}
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
@@ -208,17 +161,38 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema) -> Sta
     content = {
         "groups": [str(column.dataType().catalogString()) for column in parts.groups],
         "window": [window.size_us, window.slide_us, window.start_us] if window else [],
-        "functions": [
-            [
-                str(function.prettyName()),
-                _types(function.children()),
-                _types(function.aggBufferAttributes()),
-            ]
-            for function in parts.functions
-        ],
+        "functions": [_described(function) for function in parts.functions],
+        # Buffers are no public format of Spark; only releases with the same minor version promise
+        # to change nothing but bugs.
+        "spark": ".".join(spark.split(".")[:2]),
     }
-    text = json.dumps(content, sort_keys=True)
-    return StateShape(groups, buffers, output, window, hashlib.sha256(text.encode()).hexdigest())
+    return StateShape(
+        groups,
+        buffers,
+        output,
+        window,
+        "" if window is None else buffers[_place_of_last_time(parts, query)].name,
+        query.has_key,
+        json.dumps(content, sort_keys=True),
+    )
+
+
+def _described(function: Any) -> str:
+    """Return a function with the types of its arguments and of what it keeps."""
+    arguments = ", ".join(_types(function.children()))
+    kept = ", ".join(_types(function.aggBufferAttributes()))
+    return f"{function.prettyName()}({arguments}) in ({kept})"
+
+
+def _place_of_last_time(parts: AggregateParts, query: GroupedQuery) -> int:
+    """Return the index of the buffer with the largest timestamp of a group's records."""
+    place = 0
+    for function in parts.functions:
+        if kind(function) == "Max" and kind(function.child()) == "AttributeReference":
+            if function.child().exprId().id() == query.record_time_id:
+                return place
+        place += int(function.aggBufferAttributes().size())
+    raise QueryError("Spark's plan does not keep the time of a group's last record")
 
 
 def _types(expressions: Any) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -21,14 +23,16 @@ _USER_DEFINED = '"type":"udt"'
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
-def shaped(frame: DataFrame, format_: Format) -> DataFrame:
+def shaped(frame: DataFrame, format_: Format, also: Sequence[str] = ()) -> DataFrame:
     """Return the columns `value` (binary) and `timestamp` (ms), and `key` and `headers` if given.
 
-    Raises a `QueryError` that lists the columns if they are not those of a record.
+    The last columns of `frame` may be those named by `also`; they follow as they are. Raises a
+    `QueryError` that lists the columns if they are not those of a record.
     """
-    names = {name.lower(): name for name in frame.columns}
-    given = ", ".join(frame.columns)
-    if len(names) < len(frame.columns):
+    visible = frame.columns[: len(frame.columns) - len(also)]
+    names = {name.lower(): name for name in visible}
+    given = ", ".join(visible)
+    if len(names) < len(visible):
         raise QueryError(f"the query gives two columns of one name ({given}): rename one with AS")
     others = [name for low, name in names.items() if low not in _OF_RECORDS]
     if format_ == "json":
@@ -48,7 +52,7 @@ def shaped(frame: DataFrame, format_: Format) -> DataFrame:
         columns.append(_binary(frame, names["key"]).alias("key"))
     if "headers" in names:
         columns.append(F.col(names["headers"]).cast(_HEADERS).alias("headers"))
-    return frame.select(*columns)
+    return frame.select(*columns, *also)
 
 
 def require_plain_types(frame: DataFrame) -> None:

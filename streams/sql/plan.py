@@ -129,8 +129,16 @@ def with_timestamp(plan: Any, rdd_id: int, jvm: Any) -> Any:
 
     Raises `QueryError` if that is not possible.
     """
-    time = input_time(plan, rdd_id)
-    if time.exprId().id() in [column.exprId().id() for column in items(plan.output())]:
+    return with_column(plan, "timestamp", rdd_id, jvm)
+
+
+def with_column(plan: Any, name: str, rdd_id: int, jvm: Any) -> Any:
+    """Return a narrow plan that passes a column of the records on to its output.
+
+    Raises `QueryError` if that is not possible.
+    """
+    column = input_column(plan, name, rdd_id)
+    if column.exprId().id() in [each.exprId().id() for each in items(plan.output())]:
         return plan
     if kind(plan) in _OPAQUE and not _gives_windows(plan):
         raise QueryError(
@@ -138,19 +146,19 @@ def with_timestamp(plan: Any, rdd_id: int, jvm: Any) -> Any:
         )
     step = step_to_input(plan, rdd_id)
     assert step is not None, "a narrow plan reads input"
-    carried = with_timestamp(step.children[step.index], rdd_id, jvm)
+    carried = with_column(step.children[step.index], name, rdd_id, jvm)
     logical = jvm.org.apache.spark.sql.catalyst.plans.logical
     if kind(plan) == "Project":
-        return logical.Project(seq(jvm, [*items(plan.projectList()), time]), carried)
+        return logical.Project(seq(jvm, [*items(plan.projectList()), column]), carried)
     if kind(plan) == "Expand":
-        rows = [seq(jvm, [*items(row), time]) for row in items(plan.projections())]
-        return logical.Expand(seq(jvm, rows), seq(jvm, [*items(plan.output()), time]), carried)
+        rows = [seq(jvm, [*items(row), column]) for row in items(plan.projections())]
+        return logical.Expand(seq(jvm, rows), seq(jvm, [*items(plan.output()), column]), carried)
     return step.over(carried, jvm)
 
 
-def input_time(plan: Any, rdd_id: int) -> Any:
-    """Return the column `timestamp` of `input`, which a plan reads."""
-    return next(a for a in items(_input(plan, rdd_id).output()) if a.name() == "timestamp")
+def input_column(plan: Any, name: str, rdd_id: int) -> Any:
+    """Return a column of the records that a plan reads."""
+    return next(a for a in items(_input(plan, rdd_id).output()) if a.name() == name)
 
 
 def is_window(column: Any) -> bool:

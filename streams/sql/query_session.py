@@ -109,10 +109,19 @@ class QuerySession:
     Its jobs have the tag `tag`, by which they can be cancelled from another thread.
     """
 
-    def __init__(self, session: SparkSession, spec: QuerySpec, code: UserCode) -> None:
-        """Take a session that nothing else uses: views and settings belong to a session."""
+    def __init__(
+        self,
+        session: SparkSession,
+        spec: QuerySpec,
+        code: UserCode,
+        hidden: Sequence[pa.Field] = (),
+    ) -> None:
+        """Take a session that nothing else uses: views and settings belong to a session.
+
+        The view `input` does not have the `hidden` columns of records.
+        """
         self.spec = spec
-        self.records = schema_of(spec.format)
+        self.records = pa.schema([*schema_of(spec.format), *hidden])
         """The types of all columns of records."""
         self._code = code
         self._session = session
@@ -156,7 +165,8 @@ class QuerySession:
         for name, table in rows.frames.items():
             plan = table._jdf.queryExecution().analyzed()
             F.broadcast(self.frame(plan)).createOrReplaceTempView(name)
-        records = _parsed(raw, self.spec.schema) if self.spec.schema else raw
+        records = raw.select(*COLUMNS) if len(self.records) > len(COLUMNS) else raw
+        records = _parsed(records, self.spec.schema) if self.spec.schema else records
         require_plain_types(records)
         records.createOrReplaceTempView(INPUT)
         analyzed = self._analyze(records)

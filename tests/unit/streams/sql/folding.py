@@ -11,10 +11,11 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from streams.sql.aggregation import Merged, RunningAggregation
+from streams.sql.aggregation import RunningAggregation
 from streams.sql.local import LocalQueries
 from streams.sql.row_codec import RowCodec
 from streams.sql.spec import QuerySpec
+from streams.sql.state_shape import OPEN_FROM, Merged
 
 SCHEMA = "customer STRING, amount DOUBLE, n INT, price DECIMAL(10, 2), tags ARRAY<STRING>"
 MINUTE_US = 60_000_000
@@ -36,8 +37,14 @@ def records(rows: Sequence[Row], start: int = 0) -> pa.Table:
             "key": pa.nulls(len(rows), pa.string()),
             "value": pa.array([json.dumps(each) for each in fields], pa.string()),
             "timestamp": pa.array(times, pa.timestamp("us", tz="UTC")),
+            OPEN_FROM: pa.array([-(2**50)] * len(rows), pa.timestamp("us", tz="UTC")),
         }
     )
+
+
+def merged_of(query: RunningAggregation, rows: pa.Table) -> Merged:
+    """Merge rows."""
+    return Merged.of(query.shape, query.merge(rows))
 
 
 class Folding:
@@ -53,14 +60,15 @@ class Folding:
         """Merge a batch into the state, and return the results of its groups."""
         partial = self._query.partial(table)
         known = [key for key in self._groups.encode(partial) if key in self.state]
-        merged = self._query.merge(pa.concat_tables([self._kept(known), partial]))
+        rows = pa.concat_tables([self._kept(known), partial])
+        merged = merged_of(self._query, rows)
         keys = self._groups.encode(merged.rows)
         self.state |= zip(keys, self._buffers.encode(merged.rows), strict=True)
         return merged
 
     def results(self) -> list[tuple[bytes | None, Any, int]]:
         """Return key, value and time (ms) of all groups that have a result."""
-        return results_of(self._query.merge(self._kept(list(self.state))))
+        return results_of(merged_of(self._query, self._kept(list(self.state))))
 
     def _kept(self, keys: Sequence[bytes]) -> pa.Table:
         groups = self._groups.decode(keys)

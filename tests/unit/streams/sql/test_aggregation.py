@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from streams.sql.aggregation import RunningAggregation
 from streams.sql.local import LocalQueries
 from streams.sql.row_codec import RowCodec
 from streams.sql.spec import QueryError, QuerySpec
+from streams.sql.state_shape import OPEN_FROM, Merged, StateShape, difference
 from streams.sql.tables import Rows
 from tests.unit.streams.sql.folding import (
     MINUTE_US,
     SCHEMA,
     Folding,
     Row,
+    merged_of,
     opened,
     records,
     results_of,
@@ -137,6 +140,20 @@ def test_function_that_needs_an_aggregate_does_too(values: dict[Any, Any], text:
             "a second GROUP BY or DISTINCT below the first .Distinct.",
         ),
         ("SELECT DISTINCT customer FROM input", "DISTINCT needs all rows"),
+        (
+            "SELECT count(*) AS c FROM (SELECT timestamp + INTERVAL 1 HOUR AS t FROM input) "
+            "GROUP BY window(t, '1 hour')",
+            r"window\(…\) is over .*t`?: it must be over timestamp",
+        ),
+        (
+            "SELECT count(*) AS c FROM input GROUP BY window(timestamp + INTERVAL 1 HOUR, "
+            "'2 hours', '1 hour')",
+            "it must be over timestamp, the time of the record",
+        ),
+        (
+            "SELECT count(*) AS c FROM input GROUP BY CUBE (window(timestamp, '1 hour'), n)",
+            r"write window\(…\) into GROUP BY itself",
+        ),
         ("SELECT count(DISTINCT n) AS c FROM input GROUP BY key", r"count\(DISTINCT …\)"),
         (
             "SELECT max(DISTINCT n) AS c, sum(DISTINCT n) AS d FROM input GROUP BY key",
@@ -247,7 +264,7 @@ def test_group_that_having_leaves_out_is_told_apart_and_keeps_its_state(
 
 def test_shape_says_what_is_kept(hourly: RunningAggregation) -> None:
     shape = hourly.shape
-    assert hourly.columns == ("value", "timestamp")
+    assert hourly.columns == ("value", "timestamp", OPEN_FROM)
     assert shape.groups.names == ["customer", "window"]
     assert shape.buffers.names == ["count", "sum", "max"]
     assert [str(type_) for type_ in shape.buffers.types] == [
@@ -260,6 +277,56 @@ def test_shape_says_what_is_kept(hourly: RunningAggregation) -> None:
     hour_us = 60 * MINUTE_US
     assert (shape.window.column, shape.window.size_us) == ("window", hour_us)
     assert (shape.window.slide_us, shape.window.start_us) == (hour_us, 0)
+    assert (shape.last_time, shape.has_key) == ("max", False)
+    assert StateShape.from_json(json.loads(json.dumps(shape.to_json()))) == shape
+
+
+@pytest.mark.parametrize(
+    ("query", "has_key"),
+    [
+        ("SELECT count(*) AS c FROM input GROUP BY n, key", True),
+        ("SELECT k AS key, count(*) AS c FROM (SELECT key AS k FROM input) GROUP BY 1", True),
+        ("SELECT count(*) AS c FROM (SELECT upper(key) AS key FROM input) GROUP BY key", False),
+        ("SELECT count(*) AS c FROM input GROUP BY CUBE (key, n)", False),
+        (
+            "SELECT window.end AS timestamp, max(timestamp) AS m, max(n) AS n FROM input "
+            "GROUP BY window(timestamp, '2 hours', '1 hour'), key",
+            True,
+        ),
+    ],
+)
+def test_shape_says_whether_the_records_of_a_group_have_one_key(
+    local: LocalQueries, query: str, has_key: bool
+) -> None:
+    assert opened(local, query).shape.has_key is has_key
+
+
+def test_last_time_is_kept_next_to_a_timestamp_of_the_query(local: LocalQueries) -> None:
+    query = opened(
+        local,
+        "SELECT window.end AS timestamp, max(n) AS n FROM input GROUP BY "
+        "window(timestamp, '1 hour')",
+    )
+    partial = query.partial(records([{"n": 9, "at": 7}, {"n": 1, "at": 8}, {"n": 2, "at": 100}]))
+    times = partial[query.shape.last_time].cast(pa.int64()).to_pylist()
+    assert sorted(times) == [8 * MINUTE_US, 100 * MINUTE_US]
+    results = Merged.of(query.shape, query.merge(partial)).results
+    assert sorted(results["timestamp"].to_pylist()) == [3_600_000, 7_200_000]
+
+
+@pytest.mark.parametrize("window", ["'1 hour'", "'1 hour', '30 minutes'"])
+def test_record_is_in_no_window_that_has_closed_for_it(local: LocalQueries, window: str) -> None:
+    query = opened(
+        local,
+        "SELECT date_format(window.start, 'HH:mm') AS key, count(*) AS c, "
+        f"collect_list(n) AS l FROM input GROUP BY window(timestamp, {window})",
+    )
+    table = records([{"n": 1, "at": 70}, {"n": 2, "at": 70}, {"n": 3, "at": 70}])
+    opens = pa.array([at * MINUTE_US for at in (0, 60, 61)], pa.timestamp("us", tz="UTC"))
+    partial = query.partial(table.set_column(table.column_names.index(OPEN_FROM), OPEN_FROM, opens))
+    lists = {key: value["l"] for key, value, _ in results_of(merged_of(query, partial))}
+    hopping = {b"00:30": [1]} if "30" in window else {}
+    assert lists == {b"01:00": [1, 2], **hopping}
 
 
 def test_names_of_columns_differ(local: LocalQueries) -> None:
@@ -284,19 +351,19 @@ def test_names_of_columns_differ(local: LocalQueries) -> None:
         (HOURLY.replace("GROUP BY", "GROUP BY n,"), False),
     ],
 )
-def test_fingerprint_changes_with_what_is_kept(
+def test_content_changes_with_what_is_kept(
     local: LocalQueries, hourly: RunningAggregation, query: str, is_same: bool
 ) -> None:
     changed = opened(local, query).shape
-    assert (changed.fingerprint == hourly.shape.fingerprint) is is_same
+    assert (difference(hourly.shape.content, changed.content) == "") is is_same
 
 
 def test_hopping_windows_of_a_renamed_time(local: LocalQueries) -> None:
     """The time of the record is passed on through the windows, although the query drops it."""
     query = opened(
         local,
-        "SELECT window.start AS start, count(*) AS c FROM (SELECT timestamp + INTERVAL 1 HOUR AS t "
-        "FROM input) GROUP BY window(t, '1 hour', '30 minutes', '10 minutes')",
+        "SELECT window.start AS start, count(*) AS c FROM (SELECT timestamp AS t FROM input) "
+        "GROUP BY window(t, '1 hour', '30 minutes', '10 minutes')",
     )
     window = query.shape.window
     assert window is not None
@@ -306,9 +373,9 @@ def test_hopping_windows_of_a_renamed_time(local: LocalQueries) -> None:
     folding.add(records([{"n": 1, "at": 0}]))
     folding.add(records([{"n": 1, "at": 15}]))
     assert sorted((value["start"], value["c"], last) for _, value, last in folding.results()) == [
-        ("1970-01-01T00:10:00.000Z", 1, 0),
-        ("1970-01-01T00:40:00.000Z", 2, 900_000),
-        ("1970-01-01T01:10:00.000Z", 1, 900_000),
+        ("1969-12-31T23:10:00.000Z", 1, 0),
+        ("1969-12-31T23:40:00.000Z", 2, 900_000),
+        ("1970-01-01T00:10:00.000Z", 1, 900_000),
     ]
 
 
@@ -366,13 +433,13 @@ def test_values_that_are_strings(local: LocalQueries) -> None:
     table = pa.table(
         {"key": ["k", "k"], "timestamp": pa.array([5000, 7000], pa.timestamp("us", "UTC"))}
     )
-    merged = query.merge(query.partial(table))
+    merged = merged_of(query, query.partial(table))
     assert merged.results.to_pylist() == [{"value": b"2", "timestamp": 7, "key": b"k"}]
 
 
 def test_no_records_have_no_groups(hourly: RunningAggregation) -> None:
     partial = hourly.partial(records([]))
-    merged = hourly.merge(partial)
+    merged = merged_of(hourly, partial)
     assert (len(partial), len(merged.rows), len(merged.results), len(merged.has_result)) == (0,) * 4
     assert partial.schema == merged.rows.schema == hourly.shape.rows
 
@@ -398,7 +465,7 @@ def test_result_is_not_computed_for_a_group_that_having_leaves_out(local: LocalQ
         "SELECT key, c, raise_error(concat('count is ', c)) AS x FROM "
         "(SELECT customer AS key, count(*) AS c FROM input GROUP BY customer) WHERE c > 1",
     )
-    merged = query.merge(query.partial(records([{"customer": "a"}])))
+    merged = merged_of(query, query.partial(records([{"customer": "a"}])))
     assert merged.has_result.to_pylist() == [False]
     with pytest.raises(QueryError, match="count is 2"):
         query.merge(query.partial(records([{"customer": "a"}, {"customer": "a"}])))

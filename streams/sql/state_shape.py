@@ -1,0 +1,171 @@
+"""What a query with GROUP BY keeps and gives, as values that cross processes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+HAS_RESULT = "has_result"
+"""The column of a merge that says whether HAVING keeps a group."""
+
+OPEN_FROM = "__open_from"
+"""A column of records: the start of the first window that is still open for the record."""
+
+_MEANINGS = {
+    "groups": "the types of the grouping columns",
+    "window": "the window (size, slide and first start in µs)",
+    "functions": "the aggregate functions",
+    "spark": "the version of Spark",
+    "route": "how records of a group meet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The grouping column that `window(…)` gives, a struct of `start` and `end`; µs throughout.
+
+    Windows start at `start_us + n * slide_us` since the epoch, for whole n. In tumbling windows,
+    `slide_us` equals `size_us`.
+    """
+
+    column: str
+    size_us: int
+    slide_us: int
+    start_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """What a query keeps for each group.
+
+    `groups` are the grouping columns, and `buffers` the aggregation buffers; all names differ.
+    `output` are the columns of a result: `value`, `timestamp` (ms), and `key` and `headers` if the
+    query gives them. With a window, `last_time` is the buffer that has the largest timestamp of a
+    group's records. `has_key` says whether the records of a group have the same key: it is one of
+    the grouping columns.
+
+    `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
+    with the types of their arguments and buffers, and the version of Spark. Two queries can use the
+    same state if it is the same.
+    """
+
+    groups: pa.Schema
+    buffers: pa.Schema
+    output: pa.Schema
+    window: Window | None
+    last_time: str
+    has_key: bool
+    content: str
+
+    @property
+    def rows(self) -> pa.Schema:
+        """The types of rows with groups and their buffers."""
+        return pa.schema([*self.groups, *self.buffers])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            **{name: _packed(getattr(self, name)) for name in ("groups", "buffers", "output")},
+            "window": None if self.window is None else asdict(self.window),
+            "last_time": self.last_time,
+            "has_key": self.has_key,
+            "content": self.content,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> StateShape:
+        """Read what `to_json` gave."""
+        window = values["window"]
+        return cls(
+            **{name: _unpacked(values[name]) for name in ("groups", "buffers", "output")},
+            window=None if window is None else Window(**window),
+            last_time=values["last_time"],
+            has_key=values["has_key"],
+            content=values["content"],
+        )
+
+
+def difference(kept: str, wanted: str) -> str:
+    """Return what differs between two contents of state; "" if they are the same."""
+    before, now = json.loads(kept), json.loads(wanted)
+    return "; ".join(
+        f"{meaning} {'were' if name in ('groups', 'functions') else 'was'} "
+        f"{_said(before.get(name))}, now {_said(now.get(name))}"
+        for name, meaning in _MEANINGS.items()
+        if before.get(name) != now.get(name)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge gives, in three tables of one row a group, in the same order.
+
+    `rows` have groups and buffers, to be kept. `results` have the columns of a result. Where
+    `has_result` is false, HAVING leaves the group out: `value` and `headers` are null, and so is
+    `key` unless it is made of grouping columns.
+    """
+
+    rows: pa.Table
+    results: pa.Table
+    has_result: pa.ChunkedArray
+
+    @classmethod
+    def of(cls, shape: StateShape, merged: pa.Table) -> Merged:
+        """Take the table apart that a merge gives."""
+        size = len(shape.rows)
+        return cls(
+            merged.select(range(size)),
+            merged.select(range(size + 1, merged.num_columns)),
+            merged[HAS_RESULT],
+        )
+
+
+class Aggregation(Protocol):
+    """A query with GROUP BY that is ready to run. One thread at a time."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of records that the query needs; with a window, also `OPEN_FROM`."""
+
+    @property
+    def shape(self) -> StateShape:
+        """What the query keeps; it stays the same when lookup tables are read again."""
+
+    def partial(self, table: pa.Table) -> pa.Table:
+        """Return the groups of these records with their buffers, one row a group.
+
+        With a window, a record is in no window that starts before its `OPEN_FROM`. Raises
+        `QueryError` if a record may be to blame, otherwise `SparkLostError`.
+        """
+
+    def merge(self, rows: pa.Table) -> pa.Table:
+        """Merge rows with groups and buffers, any number of them a group; see `Merged.of`.
+
+        Rows that were kept come before those of a newer batch: `first`, `last` and the lists depend
+        on the order. Raises as `partial` does.
+        """
+
+    def close(self) -> None:
+        """Release what the query holds."""
+
+
+def _packed(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _unpacked(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _said(part: Any) -> str:
+    match part:
+        case None | []:
+            return "none"
+        case list():
+            return ", ".join(map(str, part))
+    return str(part)
