@@ -80,6 +80,13 @@ class Pipeline:
             for to in processor.to
             if to != SINK and to not in processor.topics
         }
+        # What is sent to a query may go to another processor first, which makes rows of groups.
+        between |= {
+            topic: processor.id
+            for processor in self.processors
+            for topic in self.in_topics(processor)
+            if topic in between
+        }
         internal = {
             processor.topics[topic]: processor.id
             for processor in self.processors

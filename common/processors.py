@@ -72,9 +72,9 @@ class PipelineProcessor:
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:
-        """The topics that it reads and that are internal to a user's topology.
+        """The topics that it reads and that are internal to a user's topology or to a query.
 
-        The values are their partition counts, or None for those whose builder sets none.
+        The values are their partition counts, or None for those that have none set.
         """
         return self.spec.internal_topics
 

@@ -20,6 +20,9 @@ DEFAULT_MAX_PROCESS_TIME_MS = 300_000
 
 DEFAULT_BUFFERED_RECORDS = 1000
 DEFAULT_SUM = 1
+GROUPS_TOPIC = "groups-repartition"
+"""The name of the internal topic that brings the rows of a query's groups together."""
+
 BYTES = "bytes"
 """The name of the serde that leaves bytes as they are."""
 
@@ -31,6 +34,8 @@ OnInvalid = Literal["fail", "skip", "partition_time"]
 StoreType = Literal[
     "key_value", "timestamped_key_value", "window", "session", "versioned_key_value"
 ]
+EmitTime = Literal["on_update", "on_close"]
+GroupStage = Literal["whole", "rows", "groups"]
 WALL_CLOCK: Literal["wall_clock"] = "wall_clock"
 """Makes the time at which a record is read the time of the record."""
 
@@ -137,7 +142,7 @@ class ProcessorSpec:
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:
-        """The internal topics of a user's topology that it reads, with their partition counts."""
+        """The internal topics that it reads, with their partition counts."""
         return {}
 
     @property
@@ -201,6 +206,32 @@ BuiltInSpec = ForwardSpec | SumSpec | CountSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSpec:
+    """The windows of a query, which start at `start_ms + n * slide_ms` since the epoch."""
+
+    size_ms: Annotated[int, AtLeast(1)]
+    slide_ms: Annotated[int, AtLeast(1)]
+    start_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupingSpec:
+    """How the state of a query with GROUP BY is kept.
+
+    Records for windows that closed `grace_ms` after their end are late; those go to `late_to`, one
+    of the processor's targets, if it is given. The stage is `whole` if the records of a group have
+    one key. Otherwise, one processor makes `rows` of groups and buffers from records, and sends
+    them through the internal topic `GROUPS_TOPIC` to one that keeps the `groups`.
+    """
+
+    window: WindowSpec | None = None
+    emit: EmitTime = "on_update"
+    grace_ms: Annotated[int, AtLeast(0)] = 0
+    late_to: Name | None = None
+    stage: GroupStage = "whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSpec(ProcessorSpec):
     """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`."""
 
@@ -211,10 +242,25 @@ class SparkSpec(ProcessorSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlSpec(SparkSpec):
-    """A query over the view `input`."""
+    """A query over the view `input`; one with GROUP BY has a `grouping`."""
 
     type = "sql"
     query: str
+    grouping: GroupingSpec | None = None
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What a query with GROUP BY does with its groups."""
+        if self.grouping is None:
+            return {}
+        is_first = self.grouping.stage == "rows"
+        return {"gives": "rows of groups"} if is_first else {"emits": self.grouping.emit}
+
+    @property
+    def internal_topics(self) -> Mapping[str, int | None]:
+        """See `ProcessorSpec`."""
+        of_groups = self.grouping is not None and self.grouping.stage == "groups"
+        return {GROUPS_TOPIC: None} if of_groups else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

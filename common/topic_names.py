@@ -38,7 +38,7 @@ class TopicNames:
         return self._of_job(f"{from_id}_{to_id}")
 
     def internal(self, processor_id: str, topic: str) -> str:
-        """Return the Kafka topic for an internal topic of a user's topology."""
+        """Return the Kafka topic for an internal topic of a user's topology or of a query."""
         return self._of_job(f"{processor_id}_{topic}")
 
     def state(self, processor_id: str, store: str | None = None) -> str:

@@ -5,10 +5,12 @@ channel. The driver has a thread for each connection, so heartbeats and commands
 batch. A message is a line of JSON followed by an Arrow IPC stream.
 
     worker → driver   {"open": "<QuerySpec>"}       driver → worker   {"columns": […]}
-    worker → driver   {} and records                driver → worker   {} and the output
+    worker → driver   {"do": "run"} and records     driver → worker   {} and the output
 
-Instead, an answer may be `{"rejected": reason}`, which is a `QueryError`, or `{"lost": reason}`.
-When either side hangs up, the query is closed and its running computation is cancelled.
+A query with GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and
+`do` is `partial` or `merge`. Instead, an answer may be `{"rejected": reason}`, which is a
+`QueryError`, or `{"lost": reason}`. When either side hangs up, the query is closed and its running
+computation is cancelled.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import structlog
 
 from streams.sql.columns import read, write
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
+from streams.sql.state_shape import Aggregation, StateShape
 from taskmanager.listening import ConnectionServer, connect
 
 _WATCH_S = 1.0
@@ -35,18 +38,27 @@ _LOOK_S = 0.5
 logger = structlog.get_logger()
 
 
-class ServedQuery(SparkQuery, Protocol):
+class _Cancellable(Protocol):
+    def cancel(self) -> None:
+        """End a call from another thread; the call then raises `SparkLostError`."""
+
+
+class ServedQuery(SparkQuery, _Cancellable, Protocol):
     """A query that runs in this process."""
 
-    def cancel(self) -> None:
-        """Cancel `run` from another thread; `run` then raises `SparkLostError`."""
+
+class ServedAggregation(Aggregation, _Cancellable, Protocol):
+    """A query with GROUP BY that runs in this process."""
 
 
 class ServedQueries(Protocol):
     """Opens queries that run in this process."""
 
     def open(self, spec: QuerySpec) -> ServedQuery:
-        """See `Queries.open`."""
+        """See `Queries`."""
+
+    def open_aggregation(self, spec: QuerySpec) -> ServedAggregation:
+        """See `Queries`."""
 
 
 class QueryServer:
@@ -55,7 +67,7 @@ class QueryServer:
     def __init__(self, host: str, authkey: bytes, queries: ServedQueries) -> None:
         """Listen on a free port of `host`."""
         self._queries = queries
-        self._open: dict[Connection, ServedQuery] = {}
+        self._open: dict[Connection, _Cancellable] = {}
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="query-watch", daemon=True).start()
         self._server = ConnectionServer("query", host, authkey, self._serve)
@@ -85,23 +97,32 @@ class QueryServer:
         with closing(connection):
             try:
                 request, _ = _receive(connection)
-                self._serve_query(connection, QuerySpec.from_json(request["open"]))
+                self._serve_query(connection, request)
             except (EOFError, OSError):
                 pass  # the worker hung up
 
-    def _serve_query(self, connection: Connection, spec: QuerySpec) -> None:
+    def _serve_query(self, connection: Connection, request: dict[str, Any]) -> None:
+        query: ServedQuery | ServedAggregation
+        calls: dict[str, Callable[[pa.Table], pa.Table]]
         try:
-            query = self._queries.open(spec)
+            if "groups" in request:
+                query = self._queries.open_aggregation(QuerySpec.from_json(request["groups"]))
+                answer = {"columns": query.columns, "shape": query.shape.to_json()}
+                calls = {"partial": query.partial, "merge": query.merge}
+            else:
+                query = self._queries.open(QuerySpec.from_json(request["open"]))
+                answer = {"columns": query.columns}
+                calls = {"run": query.run}
         except Exception as error:
             _send(connection, _failure(error))
             return
         with closing(query):
             self._open[connection] = query
             try:
-                _send(connection, {"columns": query.columns})
+                _send(connection, answer)
                 while True:
-                    _, data = _receive(connection)
-                    _send(connection, *_answer(query, data))
+                    request, data = _receive(connection)
+                    _send(connection, *_answer(calls[request["do"]], data))
             finally:
                 del self._open[connection]
 
@@ -127,35 +148,68 @@ class RemoteQueries:
         return RemoteQueries(self._address, self._authkey, meanwhile)
 
     def open(self, spec: QuerySpec) -> RemoteQuery:
-        """See `Queries.open`."""
+        """See `Queries`."""
+        connection, answer = self._opened({"open": spec.to_json()})
+        return RemoteQuery(connection, tuple(answer["columns"]))
+
+    def open_aggregation(self, spec: QuerySpec) -> RemoteAggregation:
+        """See `Queries`."""
+        connection, answer = self._opened({"groups": spec.to_json()})
+        shape = StateShape.from_json(answer["shape"])
+        return RemoteAggregation(connection, tuple(answer["columns"]), shape)
+
+    def _opened(self, request: dict[str, str]) -> tuple[Connection, dict[str, Any]]:
         try:
             connection = connect(self._address, self._authkey)
         except OSError as error:
             raise SparkLostError(f"the driver takes no queries: {error}") from error
         try:
             _send_at_once(connection)
-            answer, _ = _ask(connection, {"open": spec.to_json()}, meanwhile=self._meanwhile)
-            return RemoteQuery(connection, tuple(answer["columns"]))
+            answer, _ = _ask(connection, request, meanwhile=self._meanwhile)
+            return connection, answer
         except BaseException:
             connection.close()
             raise
 
 
-class RemoteQuery:
-    """A query that runs in the driver. See `SparkQuery`."""
+class _Remote:
+    """What runs in the driver, over a connection of its own."""
 
     def __init__(self, connection: Connection, columns: tuple[str, ...]) -> None:
         self._connection = connection
         self.columns = columns
 
-    def run(self, table: pa.Table) -> pa.Table:
-        """See `SparkQuery.run`."""
-        _, data = _ask(self._connection, {}, write(table))
-        return read(data)
-
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
+
+    def _call(self, name: str, table: pa.Table) -> pa.Table:
+        _, data = _ask(self._connection, {"do": name}, write(table))
+        return read(data)
+
+
+class RemoteQuery(_Remote):
+    """A query that runs in the driver. See `SparkQuery`."""
+
+    def run(self, table: pa.Table) -> pa.Table:
+        """See `SparkQuery`."""
+        return self._call("run", table)
+
+
+class RemoteAggregation(_Remote):
+    """A query with GROUP BY that runs in the driver. See `Aggregation`."""
+
+    def __init__(self, connection: Connection, columns: tuple[str, ...], shape: StateShape) -> None:
+        super().__init__(connection, columns)
+        self.shape = shape
+
+    def partial(self, table: pa.Table) -> pa.Table:
+        """See `Aggregation`."""
+        return self._call("partial", table)
+
+    def merge(self, rows: pa.Table) -> pa.Table:
+        """See `Aggregation`."""
+        return self._call("merge", rows)
 
 
 def _ask(
@@ -178,9 +232,11 @@ def _ask(
     return answer, content
 
 
-def _answer(query: SparkQuery, data: memoryview) -> tuple[dict[str, Any], memoryview | None]:
+def _answer(
+    call: Callable[[pa.Table], pa.Table], data: memoryview
+) -> tuple[dict[str, Any], memoryview | None]:
     try:
-        return {}, write(query.run(read(data)))
+        return {}, write(call(read(data)))
     except Exception as error:
         return _failure(error), None
 

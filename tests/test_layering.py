@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "streams/stores": ("streams", "common"),
     "streams/engine": ("streams", "streams/stores", "common"),
     "streams/builtin": ("streams", "streams/stores", "common"),
-    "streams/sql": ("streams", "streams/engine", "common"),
+    "streams/sql": ("streams", "streams/dsl", "streams/engine", "streams/stores", "common"),
     "streams/pipeline": (
         "streams",
         "streams/engine",

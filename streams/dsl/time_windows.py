@@ -103,7 +103,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
 
     def _next_close(self) -> int:
         """Return the stream time at which the next window can close."""
-        first, advance_ms = self._bounds(self.time.closed, 0)[0], self._windows.advance_ms
+        first, advance_ms = self._windows.closing(self.time.closed, 0)[0], self._windows.advance_ms
         return -(-first // advance_ms) * advance_ms + self._delay_ms
 
     def process_record(self, record: Record) -> None:
@@ -111,7 +111,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
             self.context.drop(NULL_KEY)
             return
         now = self.see(record)
-        first_open = now - self._delay_ms + 1
+        first_open = self._windows.first_open(now)
         for start in self._windows.starts(record.timestamp):
             if start >= first_open:
                 self._update(record, start)
@@ -137,12 +137,8 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
             windowed = Windowed(key, Window(start, start + self._size_ms))
             self.forward(Record(windowed, Change(new, old), timestamp, record.headers))
 
-    def _bounds(self, closed: int, now: int) -> tuple[int, int]:
-        """Return the first and last start of windows that closed after `closed` until `now`."""
-        return max(0, closed - self._delay_ms + 1), now - self._delay_ms
-
     def closed_windows(self, closed: int, now: int) -> Sequence[tuple[Windowed[Any], Any, int]]:
-        first, last = self._bounds(closed, now)
+        first, last = self._windows.closing(closed, now)
         if last < 0 or last // self._windows.advance_ms * self._windows.advance_ms < first:
             return ()
         with self._store.fetch_all(first, last) as found:
@@ -153,7 +149,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         return windows
 
     def all_closed_at(self, closed: int) -> int | None:
-        last = newest_start(self._store, self._bounds(closed, closed)[0])
+        last = newest_start(self._store, self._windows.closing(closed, closed)[0])
         return None if last is None else last + self._delay_ms
 
 

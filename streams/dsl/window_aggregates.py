@@ -32,6 +32,17 @@ LATE_HEADERS = "__streams.late."
 Windows = TimeWindows | SlidingWindows | SessionWindows
 
 
+def late_headers(step: str, window: Window, now: int) -> list[tuple[str, bytes]]:
+    """Return the headers that say why a record is late; `now` is stream time."""
+    return [
+        (f"{LATE_HEADERS}reason", b"the window has closed"),
+        (f"{LATE_HEADERS}step", step.encode()),
+        (f"{LATE_HEADERS}window.start", b"%d" % window.start),
+        (f"{LATE_HEADERS}window.end", b"%d" % window.end),
+        (f"{LATE_HEADERS}stream_time", b"%d" % now),
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class WindowedAggregate:
     """What a processor of windows needs to know. `name` is that of the step and the store."""
@@ -121,13 +132,7 @@ class WindowAggregator(ABC):
         if self.aggregate.late is None:
             self.context.drop(EXPIRED)
             return
-        headers = [
-            (f"{LATE_HEADERS}reason", b"the window has closed"),
-            (f"{LATE_HEADERS}step", self.aggregate.name.encode()),
-            (f"{LATE_HEADERS}window.start", b"%d" % window.start),
-            (f"{LATE_HEADERS}window.end", b"%d" % window.end),
-            (f"{LATE_HEADERS}stream_time", b"%d" % now),
-        ]
+        headers = late_headers(self.aggregate.name, window, now)
         self.context.forward(record.with_headers([*record.headers, *headers]), self.aggregate.late)
 
     def unwritable(self, error: SerializationError) -> SerializationError:

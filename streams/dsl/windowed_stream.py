@@ -53,13 +53,13 @@ class WindowKind:
         """
         more = 1 if self.closes else 0
         match self.windows:
-            case TimeWindows(size_ms=size, grace_ms=grace):
+            case TimeWindows() as windows:
                 return window(
                     name,
                     key_serde,
                     timestamped(value_serde),
-                    retention_ms=size + grace + more,
-                    window_size_ms=size,
+                    retention_ms=windows.retention_ms(closes=self.closes),
+                    window_size_ms=windows.size_ms,
                 )
             case SlidingWindows(difference_ms=difference, grace_ms=grace):
                 # A record needs the windows that begin up to twice the difference before it.

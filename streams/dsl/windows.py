@@ -42,6 +42,22 @@ class TimeWindows:
         first = max(0, timestamp - self.size_ms + advance_ms) // advance_ms * advance_ms
         return range(first, timestamp + 1, advance_ms)
 
+    def first_open(self, now: int) -> int:
+        """Return the first start of a window that has not closed by a stream time."""
+        return now - self.grace_ms - self.size_ms + 1
+
+    def closing(self, closed: int, now: int) -> tuple[int, int]:
+        """Return the first and last start of windows that close after `closed`, until `now`."""
+        return max(0, self.first_open(closed)), self.first_open(now) - 1
+
+    def retention_ms(self, *, closes: bool) -> int:
+        """Return how long after its start a window is kept: until no record can change it.
+
+        One that was not emitted yet (`closes`) is kept a moment longer, as its store refuses and
+        forgets what is exactly as old.
+        """
+        return self.size_ms + self.grace_ms + (1 if closes else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindows:

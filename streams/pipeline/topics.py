@@ -87,12 +87,10 @@ def _named_by_user(file: PipelineFile, pipeline: Pipeline, made: Sequence[Made])
                 if topic not in seen:
                     seen.add(topic)
                     yield _Use(topic, f'the global store "{store}" of "{entry.id}"', entry.at)
-            for topic in processor.internal_topics:
-                yield _Use(
-                    processor.topics[topic],
-                    f'the internal topic "{topic}" of "{entry.id}"',
-                    entry.at,
-                )
+        for topic in processor.internal_topics:
+            yield _Use(
+                processor.topics[topic], f'the internal topic "{topic}" of "{entry.id}"', entry.at
+            )
 
 
 def _named_by_entries(entries: Sequence[Entry], names: TopicNames) -> Iterator[_Use]:

@@ -37,6 +37,6 @@ def settings_of(unit: Unit) -> GroupSettings:
         dead_letter_topic=unit.dead_letter_topic,
         max_task_idle_ms=unit.spec.max_task_idle_ms,
         buffered_records=unit.spec.buffered_records,
-        takes_inputs_as_they_come=kind.takes_records_as_they_are,
+        takes_inputs_as_they_come=kind.takes_inputs_as_they_come(unit.spec),
         accumulates=kind.needs_spark,
     )

@@ -6,7 +6,7 @@ SELECT and HAVING. Anything else is refused with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ class GroupedQuery:
 
     plan: Any
     time_id: int | None
-    added: tuple[str, ...]
+    added: Sequence[str]
     record_time_id: int
     window: Window | None
     window_id: int | None
@@ -79,11 +79,11 @@ def grouped_query(analyzed: Any, rdd_id: int, jvm: Any) -> GroupedQuery:
     if window is not None:
         child = _with_open_windows(windows[0], child, rdd_id, jvm)
         aggregate = aggregate.withNewChildren(seq(jvm, [child]))
-    time_id, added = None, ()
+    time_id, added = None, list[str]()
     if not has_time or window is not None:
         name = LAST_TIME if has_time else TIME
         analyzed, time_id = _with_last_time(above, aggregate, name, rdd_id, jvm)
-        added = (name,) if has_time else ()
+        added = [name] if has_time else []
     window_id = _id(windows[0]) if windows else None
     return GroupedQuery(analyzed, time_id, added, time, window, window_id, has_key)
 

@@ -188,9 +188,12 @@ def _place_of_last_time(parts: AggregateParts, query: GroupedQuery) -> int:
     """Return the index of the buffer with the largest timestamp of a group's records."""
     place = 0
     for function in parts.functions:
-        if kind(function) == "Max" and kind(function.child()) == "AttributeReference":
-            if function.child().exprId().id() == query.record_time_id:
-                return place
+        if (
+            kind(function) == "Max"
+            and kind(function.child()) == "AttributeReference"
+            and function.child().exprId().id() == query.record_time_id
+        ):
+            return place
         place += int(function.aggBufferAttributes().size())
     raise QueryError("Spark's plan does not keep the time of a group's last record")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from common.tasks import TaskId
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from streams.record import Batch
 from streams.sql.columns import batch_of, table_of
-from streams.sql.spec import Queries, QueryError, QuerySpec, SparkLostError
+from streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
 
 
 class SparkProcessor(BatchProcessor):
@@ -19,37 +21,46 @@ class SparkProcessor(BatchProcessor):
     also fail for lack of files, processes or time.
     """
 
-    def __init__(self, spec: QuerySpec, queries: Queries) -> None:
+    def __init__(self, spec: QuerySpec, open_query: Callable[[QuerySpec], SparkQuery]) -> None:
         self._spec = spec
-        self._queries = queries
+        self._open = open_query
 
     def init(self, context: ProcessorContext) -> None:
         """Prepare the query. Raises `QueryError` if it cannot be run."""
         self.context = context
         self._partition = TaskId.parse(context.task_id).partition
-        self._query = self._queries.open(self._spec)
+        self._query = self._open(self._spec)
 
     def process(self, batch: Batch) -> None:
         """Emit the output of the query for the batch."""
         columns = self._query.columns
         table, wrong = table_of(batch, self._partition, columns, self._spec.format)
         if len(table):
-            self.context.forward(batch_of(self._run(table)))
+            found = run_carefully(self._query.run, table, is_alone=len(table) == 1)
+            self.context.forward(batch_of(found))
         if wrong:
             raise RecordRejectedError(wrong, batch, len(table))
-
-    def _run(self, table: pa.Table) -> pa.Table:
-        try:
-            return self._query.run(table)
-        except QueryError:
-            if len(table) > 1:
-                raise  # the caller halves the batch
-        try:
-            self._query.run(table.slice(0, 0))
-        except QueryError as error:
-            raise SparkLostError(f"Spark fails on no records: {error}") from error
-        return self._query.run(table)
 
     def close(self) -> None:
         """Close the query."""
         self._query.close()
+
+
+def run_carefully(
+    run: Callable[[pa.Table], pa.Table], table: pa.Table, *, is_alone: bool
+) -> pa.Table:
+    """Return what `run` gives for a table. Raises `QueryError` if a record is to blame.
+
+    With a record that `is_alone`, Spark must fail twice, but not on an empty table in between: that
+    raises `SparkLostError`. With several records, the caller halves the batch.
+    """
+    try:
+        return run(table)
+    except QueryError:
+        if not is_alone:
+            raise
+    try:
+        run(table.slice(0, 0))
+    except QueryError as error:
+        raise SparkLostError(f"Spark fails on no records: {error}") from error
+    return run(table)

@@ -14,6 +14,8 @@ from streams.errors import StreamsError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streams.sql.state_shape import Aggregation
+
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 COLUMNS = ("key", "value", "timestamp", "partition", "offset", "headers")
@@ -80,3 +82,6 @@ class Queries(Protocol):
 
         Raises `QueryError` with the reason if it cannot be run batch by batch, or `SparkLostError`.
         """
+
+    def open_aggregation(self, spec: QuerySpec) -> Aggregation:
+        """Prepare a query with GROUP BY, whose state the caller keeps. Raises as `open` does."""

@@ -15,7 +15,7 @@ from streams.builtin.forward import ForwardProcessor
 from streams.builtin.sum import SumProcessor
 from streams.engine.nodes import Supplier
 from streams.engine.user_code import UserCode
-from streams.pipeline.kinds.kind import Kind, S, refuse_config
+from streams.pipeline.kinds.kind import Kind, S, Unit, refuse_config
 from streams.sql.spec import Queries
 from streams.stores import StoreBuilder
 
@@ -40,7 +40,9 @@ class Forward(_BuiltIn[ForwardSpec]):
         refuse_config(self.spec.type, fields, problems)
         return ForwardSpec()
 
-    def supplier(self, spec: ForwardSpec, code: UserCode, queries: Queries | None) -> Supplier:
+    def supplier(
+        self, unit: Unit, spec: ForwardSpec, code: UserCode, queries: Queries | None
+    ) -> Supplier:
         """See `Kind`."""
         return ForwardProcessor
 
@@ -56,7 +58,9 @@ class Sum(_BuiltIn[SumSpec]):
         """See `Kind`."""
         return SumSpec(constant=fields.submap(self.config).number(_CONSTANT))
 
-    def supplier(self, spec: SumSpec, code: UserCode, queries: Queries | None) -> Supplier:
+    def supplier(
+        self, unit: Unit, spec: SumSpec, code: UserCode, queries: Queries | None
+    ) -> Supplier:
         """See `Kind`."""
         return partial(SumProcessor, constant=spec.constant)
 
@@ -76,6 +80,8 @@ class Count(_BuiltIn[CountSpec]):
         """See `Kind`."""
         return (COUNTS,)
 
-    def supplier(self, spec: CountSpec, code: UserCode, queries: Queries | None) -> Supplier:
+    def supplier(
+        self, unit: Unit, spec: CountSpec, code: UserCode, queries: Queries | None
+    ) -> Supplier:
         """See `Kind`."""
         return CountProcessor

@@ -169,7 +169,7 @@ class Kind(Generic[S]):
     runs_user_processors: ClassVar[bool] = False
     """Whether its tasks run processors that users wrote, with `init` and `close`."""
     takes_records_as_they_are: ClassVar[bool] = False
-    """Whether it takes bytes, one record at a time, in any order of its inputs."""
+    """Whether it takes bytes, and the timestamps of records, whatever a source says."""
     names_topics: ClassVar[bool] = False
     """Whether its code says what it reads and writes, instead of `from` and `to`."""
 
@@ -226,6 +226,10 @@ class Kind(Generic[S]):
             )
         ]
 
+    def takes_inputs_as_they_come(self, spec: S) -> bool:
+        """Return whether the order of records of different inputs does not matter."""
+        return self.takes_records_as_they_are
+
     def stores(self, spec: S) -> Sequence[StoreBuilder[Any, Any]]:
         """Return the stores of its tasks."""
         return ()
@@ -234,7 +238,7 @@ class Kind(Generic[S]):
         """Return the serdes of its records."""
         return Serdes()
 
-    def supplier(self, spec: S, code: UserCode, queries: Queries | None) -> Supplier:
+    def supplier(self, unit: Unit, spec: S, code: UserCode, queries: Queries | None) -> Supplier:
         """Return what makes its processors. Raises ConfigError if user code is not found."""
         raise NotImplementedError
 
@@ -258,7 +262,7 @@ class Kind(Generic[S]):
                 auto_offset_reset=source.auto_offset_reset,
             )
             sources.append(f"{from_} of {unit.name}")
-        builder.add_processor(unit.name, self.supplier(spec, code, queries), sources)
+        builder.add_processor(unit.name, self.supplier(unit, spec, code, queries), sources)
         for store in self.stores(spec):
             builder.add_state_store(store, [unit.name])
         for target, topic in zip(unit.to, unit.out_topics, strict=True):

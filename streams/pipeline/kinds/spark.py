@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from common.config import Config
 from common.fields import Fields
-from common.keys import Choice, Free, Key, Text, map_schema, names
+from common.keys import Choice, Free, Key, Schema, Text, map_schema, names
+from common.processors import PipelineProcessor
 from common.specs import DataFrameSpec, Format, SparkSpec, SqlSpec, TableSpec
 from common.yaml_positions import Map, Problems, Scalar, describe, plain
 from streams.engine.nodes import Supplier
 from streams.engine.user_code import UserCode
-from streams.pipeline.kinds.entry import Entry
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.groups import (
+    GROUP_KEYS,
+    GROUP_RULES,
+    check_late,
+    read_grouping,
+    with_groups,
+)
 from streams.pipeline.kinds.kind import (
     ARGUMENTS,
     CODE_PATTERN,
     MAX_PROCESS_TIME,
     Kind,
     Means,
+    Unit,
     read_arguments,
     read_reference,
     refuse_config,
@@ -27,6 +38,8 @@ from streams.pipeline.kinds.kind import (
 )
 from streams.sql.access import table_problems
 from streams.sql.spec import FORMATS, Queries, QueryError, QuerySpec, SparkLostError
+from streams.sql.state_stores import state_stores
+from streams.stores import StoreBuilder
 
 Q = TypeVar("Q", bound=SparkSpec)
 
@@ -108,7 +121,7 @@ _TABLES = Free(
 class _Spark(Kind[Q]):
     needs_spark = True
     takes_records_as_they_are = True
-    rules = (
+    rules: ClassVar[Sequence[Schema]] = (
         {
             "if": {
                 "properties": {_FORMAT.name: {"const": _JSON}},
@@ -137,17 +150,21 @@ class _Spark(Kind[Q]):
         if means.queries is None or refused:
             return
         try:
-            means.queries.open(query).close()
+            self.try_out(spec, means.queries)
         except (QueryError, SparkLostError) as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
 
-    def supplier(self, spec: Q, code: UserCode, queries: Queries | None) -> Supplier:
+    def try_out(self, spec: Q, queries: Queries) -> None:
+        """Let Spark check the query. Raises `QueryError` and `SparkLostError`."""
+        queries.open(self.query(spec)).close()
+
+    def supplier(self, unit: Unit, spec: Q, code: UserCode, queries: Queries | None) -> Supplier:
         """See `Kind`."""
         # Imported late: Arrow takes a while to import, and most tasks do not need it.
         from streams.sql.processor import SparkProcessor
 
         assert queries is not None, "whoever runs such a processor has a Spark"
-        return partial(SparkProcessor, self.query(spec), queries)
+        return partial(SparkProcessor, self.query(spec), queries.open)
 
 
 class Sql(_Spark[SqlSpec]):
@@ -155,19 +172,73 @@ class Sql(_Spark[SqlSpec]):
 
     spec = SqlSpec
     doc = "a query on Spark"
-    own_keys = (_QUERY, _FORMAT, _SCHEMA, _TABLES, MAX_PROCESS_TIME)
+    own_keys = (_QUERY, _FORMAT, _SCHEMA, _TABLES, *GROUP_KEYS, MAX_PROCESS_TIME)
+    rules = (*_Spark.rules, *GROUP_RULES)
 
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
         """See `Kind`."""
         refuse_config(self.spec.type, fields, problems)
         format_ = fields.choice(_FORMAT)
+        query = fields.text(_QUERY)
         return SqlSpec(
-            query=fields.text(_QUERY),
+            query=query,
+            grouping=read_grouping(fields, query, problems),
             format=format_,
             schema=_schema(fields, format_, problems),
             tables=_tables(fields, problems),
             max_process_time_ms=fields.number(MAX_PROCESS_TIME),
         )
+
+    def check(self, entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
+        """See `Kind`."""
+        super().check(entry, spec, file, problems)
+        check_late(entry, spec, file, problems)
+
+    def processors(
+        self, entry: Entry, spec: SqlSpec, file: PipelineFile, config: Config, problems: Problems
+    ) -> list[PipelineProcessor]:
+        """See `Kind`: two for a query whose groups have records with different keys."""
+        (found,) = super().processors(entry, spec, file, config, problems)
+        if spec.grouping is None:
+            return [found]
+        names = config.topic_names
+        return with_groups(found, spec.grouping, file, names, problems, entry)
+
+    def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
+        """See `Kind`: with windows, the order of time says what is late."""
+        return spec.grouping is None or spec.grouping.window is None
+
+    def stores(self, spec: SqlSpec) -> Sequence[StoreBuilder[Any, Any]]:
+        """See `Kind`."""
+        return () if spec.grouping is None else state_stores(spec.grouping)
+
+    def try_out(self, spec: SqlSpec, queries: Queries) -> None:
+        """See `_Spark`."""
+        if spec.grouping is None:
+            super().try_out(spec, queries)
+            return
+        from streams.sql.aggregating import require_as_planned
+
+        query = queries.open_aggregation(self.query(spec))
+        try:
+            require_as_planned(query.shape, spec.grouping)
+        finally:
+            query.close()
+
+    def supplier(
+        self, unit: Unit, spec: SqlSpec, code: UserCode, queries: Queries | None
+    ) -> Supplier:
+        """See `Kind`."""
+        grouping = spec.grouping
+        if grouping is None:
+            return super().supplier(unit, spec, code, queries)
+        from streams.sql.aggregating import MergedRows, RowsOfGroups, WholeAggregation
+
+        assert queries is not None, "whoever runs such a processor has a Spark"
+        made = {"whole": WholeAggregation, "rows": RowsOfGroups, "groups": MergedRows}
+        results = tuple(target for target in unit.to if target != grouping.late_to)
+        opened = queries.open_aggregation
+        return partial(made[grouping.stage], self.query(spec), grouping, results, opened)
 
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `_Spark`."""

@@ -26,6 +26,7 @@ from streams.pipeline.kinds.kind import (
     TYPE,
     Kind,
     Means,
+    Unit,
     read_arguments,
     require_allowed,
 )
@@ -136,7 +137,9 @@ class UserClass(Kind[ClassSpec]):
         """See `Kind`."""
         return spec.serdes
 
-    def supplier(self, spec: ClassSpec, code: UserCode, queries: Queries | None) -> Supplier:
+    def supplier(
+        self, unit: Unit, spec: ClassSpec, code: UserCode, queries: Queries | None
+    ) -> Supplier:
         """See `Kind`."""
         return class_supplier(code, spec)
 

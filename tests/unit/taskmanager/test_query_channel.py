@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from streams.sql.state_shape import StateShape, Window
 from taskmanager import query_channel
 from taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
 
@@ -48,6 +49,29 @@ class Doubling:
         self.closed.set()
 
 
+SHAPE = StateShape(
+    groups=pa.schema([("g", pa.string()), ("w", pa.timestamp("us", tz="UTC"))]),
+    buffers=pa.schema([pa.field("n", pa.int64(), nullable=False)]),
+    output=pa.schema([("value", pa.binary())]),
+    window=Window("w", 2, 1, 0),
+    last_time="n",
+    has_key=True,
+    content="{}",
+)
+
+
+class Grouping(Doubling):
+    """A query with GROUP BY that makes rows of records, and one row of rows."""
+
+    shape = SHAPE
+
+    def partial(self, table: pa.Table) -> pa.Table:
+        return self.run(table)
+
+    def merge(self, rows: pa.Table) -> pa.Table:
+        return rows.slice(0, 1)
+
+
 class FakeQueries:
     """Opens a query, or fails if its text asks for it."""
 
@@ -56,6 +80,13 @@ class FakeQueries:
         self.opened_one = threading.Event()
         self.answers = threading.Event()
         self.answers.set()
+
+    def open_aggregation(self, spec: QuerySpec) -> Grouping:
+        if spec.query == "refused":
+            raise QueryError("it sorts")
+        query = Grouping()
+        self.opened.append((spec, query))
+        return query
 
     def open(self, spec: QuerySpec) -> Doubling:
         assert self.answers.wait(TIMEOUT_S)
@@ -100,6 +131,21 @@ def test_query_runs_in_the_driver_and_its_output_comes_back(
     assert found == spec
     query.close()
     assert running.closed.wait(TIMEOUT_S)
+
+
+def test_query_with_groups_makes_rows_and_merges_them(
+    queries: FakeQueries, remote: RemoteQueries
+) -> None:
+    query = remote.open_aggregation(QuerySpec("SELECT"))
+    assert (query.columns, query.shape) == (("value",), SHAPE)
+    assert query.partial(TABLE)["value"].to_pylist() == ["a", "b", "a", "b"]
+    assert query.merge(TABLE)["value"].to_pylist() == ["a"]
+    with pytest.raises(QueryError, match=r"^no good$"):
+        query.partial(pa.table({"value": ["rejected"]}))
+    query.close()
+    assert queries.opened[0][1].closed.wait(TIMEOUT_S)
+    with pytest.raises(QueryError, match=r"^it sorts$"):
+        remote.open_aggregation(QuerySpec("refused"))
 
 
 def test_each_query_has_a_connection_of_its_own(

@@ -41,7 +41,7 @@ class Failing:
 
 
 def processed(query: Failing, *values: bytes) -> list[bytes | None]:
-    task = Tasks(chain(lambda: SparkProcessor(QuerySpec(), query)), SKIPS)
+    task = Tasks(chain(lambda: SparkProcessor(QuerySpec(), query.open)), SKIPS)
     task.task.add(batch(values))
     while task.task.step(0, task.partitions).has_more:
         pass

@@ -1,0 +1,155 @@
+"""What pipeline.yaml says about a query with GROUP BY, and the processors and stores it becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import get_args
+
+from common.fields import Fields
+from common.keys import Choice, Schema, Text
+from common.names import name_problem
+from common.processors import SINK, PipelineProcessor
+from common.specs import GROUPS_TOPIC, EmitTime, GroupingSpec, SqlSpec
+from common.suggest import did_you_mean
+from common.topic_names import TopicNames
+from common.yaml_positions import Problems
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.sql.query_text import read_groups
+from streams.sql.spec import QueryError
+
+DEFAULT_GRACE_MS = 86_400_000
+"""For results on update. They are not delayed by it, so a late record is better counted."""
+
+_TIME = re.compile(r"(0|[1-9][0-9]*)\s*(s|sec|min|h|d)")
+_MILLISECONDS = {"s": 1000, "sec": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+EMIT: Choice[EmitTime] = Choice(
+    name="emit",
+    doc="when a query with GROUP BY gives results: for each group that changed, or once for each "
+    "window, when it closes",
+    choices=get_args(EmitTime),
+    default="on_update",
+)
+GRACE = Text(
+    name="grace",
+    doc="how long after its end a window takes records, such as `10 min`; required with "
+    "`on_close`, otherwise `1 d`",
+    about='how long after its end a window takes records, such as "10 min"',
+    default="",
+    pattern=rf"^{_TIME.pattern}$",
+)
+LATE_TO = Text(
+    name="late_to",
+    doc="a name of `sinks:`, for records whose window has closed; otherwise, they are only counted",
+    about="a name of sinks",
+    default="",
+)
+GROUP_KEYS = (EMIT, GRACE, LATE_TO)
+GROUP_RULES: Sequence[Schema] = (
+    {
+        "if": {"properties": {EMIT.name: {"const": "on_close"}}, "required": [EMIT.name]},
+        "then": {"required": [GRACE.name]},
+    },
+)
+
+
+def read_grouping(fields: Fields, query: str, problems: Problems) -> GroupingSpec | None:
+    """Return how the groups of a query are kept, or None if it has none."""
+    emit, grace, late_to = fields.choice(EMIT), fields.text(GRACE), fields.text(LATE_TO)
+    grace_ms = _grace(fields, grace, problems)
+    try:
+        groups = read_groups(query)
+    except QueryError as error:
+        problems.add(fields.at("query"), str(error))
+        return None
+    missing = "GROUP BY" if groups is None else "" if groups.window else "window(…) in GROUP BY"
+    for key in GROUP_KEYS:
+        if missing and fields.get(key.name) is not None and (groups is None or _is_set(key, emit)):
+            problems.add(
+                fields.at(key.name), f"{key.name} belongs to a query with {missing}: leave it out"
+            )
+    if groups is None:
+        return None
+    if emit == "on_close" and groups.window and not grace:
+        fields.require(replace(GRACE, required=True))
+    return GroupingSpec(
+        window=groups.window,
+        emit=emit,
+        grace_ms=(DEFAULT_GRACE_MS if grace_ms is None else grace_ms) if groups.window else 0,
+        late_to=late_to or None,
+        stage="whole" if groups.has_key else "groups",
+    )
+
+
+def check_late(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
+    """Report a `late_to` that is not a sink, or that gets the results too."""
+    late_to = None if spec.grouping is None else spec.grouping.late_to
+    if late_to is None:
+        return
+    sinks = (SINK, *file.sinks)
+    if late_to not in sinks:
+        hint = did_you_mean(late_to, sinks)
+        problems.add(entry.at, f'"{entry.id}": late_to names no sink, got "{late_to}"{hint}')
+    elif late_to in {target.id for target in entry.targets}:
+        problems.add(
+            entry.at,
+            f'"{entry.id}": late_to is "{late_to}", where the results go: give late records a sink '
+            "of their own",
+        )
+
+
+def with_groups(
+    processor: PipelineProcessor,
+    grouping: GroupingSpec,
+    file: PipelineFile,
+    names: TopicNames,
+    problems: Problems,
+    entry: Entry,
+) -> list[PipelineProcessor]:
+    """Return the processors of a query: one, or two with an internal topic in between."""
+    late = () if grouping.late_to is None else (grouping.late_to,)
+    late_topics = {name: file.topics[name] for name in late if name in file.topics}
+    if grouping.stage == "whole":
+        topics = {**processor.topics, **late_topics}
+        return [replace(processor, to=(*processor.to, *late), topics=topics)]
+    assert isinstance(processor.spec, SqlSpec)
+    between = {GROUPS_TOPIC: names.internal(processor.id, GROUPS_TOPIC)}
+    id_ = f"{processor.id}-rows"
+    if wrong := name_problem(id_):
+        problems.add(entry.at, f'the id "{id_}" of the processor in front of the groups {wrong}')
+    senders = {other.id for other in file.entries}
+    arcs = {name: names.arc(name, processor.id) for name in processor.from_ if name in senders}
+    read = {name: topic for name, topic in processor.topics.items() if name in processor.from_}
+    front = replace(
+        processor,
+        id=id_,
+        spec=replace(processor.spec, grouping=replace(grouping, stage="rows")),
+        to=(GROUPS_TOPIC, *late),
+        topics={**read, **arcs, **late_topics, **between},
+        stores=(),
+        meetings=(),
+    )
+    written = {name: topic for name, topic in processor.topics.items() if name in processor.to}
+    back = replace(processor, from_=(GROUPS_TOPIC,), topics={**written, **between}, sources={})
+    return [front, back]
+
+
+def _is_set(key: object, emit: EmitTime) -> bool:
+    """Whether a key says something that needs a window."""
+    return key is not EMIT or emit == "on_close"
+
+
+def _grace(fields: Fields, grace: str, problems: Problems) -> int | None:
+    """Return the grace period in ms, or None if none is given."""
+    if not grace:
+        return None
+    found = _TIME.fullmatch(grace)
+    if found is None:
+        problems.add(
+            fields.at(GRACE.name),
+            f'grace must be a time such as "30 s", "10 min" or "1 h", got "{grace}"',
+        )
+        return 0
+    return int(found[1]) * _MILLISECONDS[found[2]]

@@ -1,0 +1,283 @@
+"""`type: sql` with GROUP BY: records become rows of groups and buffers, which are merged and kept.
+
+Where the records of a group have one key, `WholeAggregation` does both. Elsewhere,
+`RowsOfGroups` sends rows through an internal topic to `MergedRows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from common.errors import ConfigError
+from common.specs import GROUPS_TOPIC, GroupingSpec
+from common.tasks import TaskId
+from streams.dsl.window_aggregates import EXPIRED, NULL_KEY, late_headers
+from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from streams.record import Batch, Record, items_of
+from streams.sql.columns import table_of
+from streams.sql.group_codec import GroupCodec, Groups
+from streams.sql.kept_groups import KeptShape, KeptWindows, kept_groups
+from streams.sql.processor import run_carefully
+from streams.sql.spec import QueryError, QuerySpec
+from streams.sql.state_shape import OPEN_FROM, Aggregation, StateShape
+from streams.sql.state_stores import windows_of
+from streams.windowed import Window
+
+_Times = npt.NDArray[np.int64]
+
+
+def require_as_planned(shape: StateShape, grouping: GroupingSpec) -> None:
+    """Raise `QueryError` if Spark reads a query in another way than its text was read."""
+    found, wanted = shape.window, grouping.window
+    if (found is None) != (wanted is None):
+        raise QueryError("window(…) must be one of the columns of GROUP BY")
+    if found is not None and wanted is not None:
+        times = (found.size_us, found.slide_us, found.start_us)
+        if times != tuple(1000 * ms for ms in (wanted.size_ms, wanted.slide_ms, wanted.start_ms)):
+            raise QueryError(f"the times of window(…) are {times} µs for Spark: write them as text")
+    if grouping.stage == "whole" and not shape.has_key:
+        raise QueryError(
+            "GROUP BY has a column key that is not the key of the records: give it another name"
+        )
+
+
+class LateRecords:
+    """Finds the windows that have closed for records, as the DSL does, record by record."""
+
+    def __init__(self, name: str, grouping: GroupingSpec, context: ProcessorContext) -> None:
+        """Take the name of the processor, for the headers of late records."""
+        assert grouping.window is not None
+        self._name = name
+        self._late_to = grouping.late_to
+        self._windows = windows_of(grouping)
+        self._start_ms = grouping.window.start_ms
+        self._context = context
+
+    def open_from(self, batch: Batch, times: _Times, now: int) -> pa.Array:
+        """Return `OPEN_FROM` of records with these times; count or send on what is late.
+
+        `now` is stream time before the first of them. `times` has those of the records of `batch`
+        with a key, if records need one.
+        """
+        windows = self._windows
+        nows = np.maximum.accumulate(np.maximum(times, now))
+        first_open = nows + windows.first_open(0)
+        newest = (times - self._start_ms) // windows.advance_ms * windows.advance_ms
+        newest += self._start_ms
+        steps = (windows.size_ms - 1 - (times - newest)) // windows.advance_ms
+        oldest = newest - steps * windows.advance_ms
+        late = np.flatnonzero(np.maximum(oldest, 0) < np.minimum(first_open, newest + 1))
+        for index in late.tolist():
+            for start in range(int(oldest[index]), int(newest[index]) + 1, windows.advance_ms):
+                if 0 <= start < first_open[index]:
+                    self._send(batch, index, Window(start, start + windows.size_ms), nows[index])
+        # Stores have no windows that begin before 1970.
+        opens = np.maximum(first_open, 0) * 1000
+        return pa.array(opens).cast(pa.timestamp("us", tz="UTC"))
+
+    def _send(self, batch: Batch, index: int, window: Window, now: int) -> None:
+        if self._late_to is None:
+            self._context.drop(EXPIRED)
+            return
+        given = () if batch.headers is None else batch.headers[index] or ()
+        headers = [*given, *late_headers(self._name, window, int(now))]
+        record = Record(batch.keys[index], batch.values[index], batch.timestamps[index], headers)
+        self._context.forward(record, self._late_to)
+
+
+class _Aggregating(BatchProcessor):
+    """The base of the processors of a query with GROUP BY."""
+
+    def __init__(
+        self,
+        spec: QuerySpec,
+        grouping: GroupingSpec,
+        results: Sequence[str],
+        open_query: Callable[[QuerySpec], Aggregation],
+    ) -> None:
+        """`results` are the children that get results, if another one gets late records."""
+        self.spec = spec
+        self.grouping = grouping
+        self.results = results if grouping.late_to is not None else (None,)
+        self.open = open_query
+
+    def init(self, context: ProcessorContext) -> None:
+        """Prepare the query. Raises `QueryError` if it cannot be run."""
+        self.context = context
+        task = TaskId.parse(context.task_id)
+        self.partition = task.partition
+        self.query = self.open(self.spec)
+        self.shape = self.query.shape
+        require_as_planned(self.shape, self.grouping)
+        self.late = None
+        if self.grouping.window is not None:
+            self.late = LateRecords(task.processor, self.grouping, context)
+
+    def close(self) -> None:
+        """Close the query."""
+        self.query.close()
+
+    def forward(self, batches: Sequence[Batch]) -> None:
+        """Forward results."""
+        for batch in batches:
+            for child in self.results:
+                self.context.forward(batch, child)
+
+
+class _FromRecords(_Aggregating):
+    """Turns records into rows of groups and buffers."""
+
+    def process(self, batch: Batch) -> None:
+        """Do all for the records before the first that is not text, and reject that one."""
+        columns = [name for name in self.query.columns if name != OPEN_FROM]
+        table, wrong = table_of(batch, self.partition, columns, self.spec.format)
+        size = len(table)
+        if size:
+            self._process(batch.head(size), table)
+        if wrong:
+            raise RecordRejectedError(wrong, batch, size)
+
+    def _process(self, batch: Batch, table: pa.Table) -> None:
+        times = np.asarray(items_of(batch.timestamps), np.int64)
+        if self.late is not None:
+            opens = self.late.open_from(batch, times, self.now())
+            table = table.append_column(OPEN_FROM, opens)
+        rows = run_carefully(self.query.partial, table, is_alone=len(table) == 1)
+        self.take(rows, int(times.max()), is_alone=len(table) == 1)
+
+    def now(self) -> int:
+        """Return stream time before the batch."""
+        raise NotImplementedError
+
+    def take(self, rows: pa.Table, time: int, *, is_alone: bool) -> None:
+        """Take the rows of a batch whose largest timestamp is `time`."""
+        raise NotImplementedError
+
+
+class WholeAggregation(_FromRecords):
+    """Keeps the groups of records whose key is one of the grouping columns.
+
+    Records without a key are dropped: they are spread over all partitions.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._shape = KeptShape(self.shape, self.grouping, context)
+        self._kept = kept_groups(self.shape, self.grouping, context)
+
+    def process(self, batch: Batch) -> None:
+        keyed = [index for index, key in enumerate(batch.keys) if key is not None]
+        if len(keyed) == len(batch):
+            super().process(batch)
+            return
+        for _ in range(len(batch) - len(keyed)):
+            self.context.drop(NULL_KEY)
+        if not keyed:
+            return
+        try:
+            super().process(_selected(batch, keyed))
+        except RecordRejectedError as error:
+            raise RecordRejectedError(error.reason, batch, keyed[error.index]) from error
+
+    def now(self) -> int:
+        assert isinstance(self._kept, KeptWindows)
+        return self._kept.time.now
+
+    def take(self, rows: pa.Table, time: int, *, is_alone: bool) -> None:
+        def merge(table: pa.Table) -> pa.Table:
+            return run_carefully(self.query.merge, table, is_alone=is_alone)
+
+        self._shape.keep()
+        self.forward(self._kept.add(rows, self._kept.codec.encode(rows), merge, time))
+
+
+class RowsOfGroups(_FromRecords):
+    """Sends the rows of each batch to the topic where those of a group meet.
+
+    A row has the largest timestamp of its records, and the rows of a batch come in the order of
+    these. So no row is late behind the topic because of another one from here.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._codec = GroupCodec(self.shape)
+
+    def now(self) -> int:
+        # It is committed with the offsets, so no store is needed.
+        return self.context.stream_time
+
+    def take(self, rows: pa.Table, time: int, *, is_alone: bool) -> None:
+        if not len(rows):
+            return
+        times = np.full(len(rows), max(time, 0))
+        if self.shape.window is not None:
+            last = rows[self.shape.last_time].cast(pa.int64())
+            times = np.asarray(last) // 1000
+            order = np.argsort(times, kind="stable")
+            rows, times = rows.take(order), times[order]
+        groups = self._codec.encode(rows)
+        values = self._codec.values(groups)
+        self.context.forward(Batch(groups.keys, values, times.tolist()), GROUPS_TOPIC)
+
+
+class MergedRows(_Aggregating):
+    """Keeps the groups of the rows that `RowsOfGroups` sends.
+
+    A row for a window that has closed here is counted once: its records are not known any more.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._shape = KeptShape(self.shape, self.grouping, context)
+        self._kept = kept_groups(self.shape, self.grouping, context)
+
+    def process(self, batch: Batch) -> None:
+        """Merge the rows. Raises `ConfigError` if they are those of another query."""
+        try:
+            groups = self._kept.codec.of_records(batch.keys, batch.values)
+            rows = self._kept.codec.decode(groups)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                f"the topic {GROUPS_TOPIC} of the processor has other rows than those of its query "
+                f"({error}): process them with the former query, or give the processor another id"
+            ) from error
+        times = np.asarray(batch.timestamps, np.int64)
+        if isinstance(self._kept, KeptWindows):
+            is_open = self._is_open(groups, times, self._kept.time.now)
+            rows = rows.filter(pa.array(is_open))
+        is_alone = len(batch) == 1
+
+        def merge(table: pa.Table) -> pa.Table:
+            return run_carefully(self.query.merge, table, is_alone=is_alone)
+
+        self._shape.keep()
+        encoded = self._kept.codec.encode(rows)
+        self.forward(self._kept.add(rows, encoded, merge, int(times.max())))
+
+    def _is_open(self, groups: Groups, times: _Times, now: int) -> npt.NDArray[np.bool_]:
+        nows = np.maximum.accumulate(np.maximum(times, now))
+        first_open = nows + windows_of(self.grouping).first_open(0)
+        is_open: npt.NDArray[np.bool_] = np.asarray(groups.starts) >= first_open
+        for _ in range(len(times) - int(is_open.sum())):
+            self.context.drop(EXPIRED)
+        return is_open
+
+
+def _selected(batch: Batch, wanted: Sequence[int]) -> Batch:
+    """Return the records of a batch with these indexes."""
+
+    def of(column: Sequence[object]) -> list[object]:
+        return [column[index] for index in wanted]
+
+    headers, offsets = batch.headers, batch.offsets
+    return Batch(
+        of(batch.keys),
+        of(batch.values),
+        of(batch.timestamps),  # type: ignore[arg-type]
+        None if headers is None else of(headers),  # type: ignore[arg-type]
+        None if offsets is None else of(offsets),  # type: ignore[arg-type]
+    )

@@ -1,0 +1,45 @@
+"""The stores of a query with GROUP BY: those of the DSL, with groups and buffers as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.specs import GroupingSpec
+from streams import serdes
+from streams.dsl.window_time import times_store
+from streams.dsl.windows import TimeWindows
+from streams.stores import StoreBuilder, key_value, window
+
+GROUPS = "groups"
+"""The store of groups without a window."""
+
+WINDOWS = "windows"
+"""The store of groups with a window; its keys are the other grouping columns."""
+
+SHAPE = "shape"
+"""The store that says what the others keep."""
+
+
+def windows_of(grouping: GroupingSpec) -> TimeWindows:
+    """Return the windows of a grouping that has some; they are moved by its `start_ms`."""
+    assert grouping.window is not None
+    return TimeWindows(grouping.window.size_ms, grouping.window.slide_ms, grouping.grace_ms)
+
+
+def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
+    """Return the definitions of the stores."""
+    if grouping.stage == "rows":
+        return ()
+    # One record, which every start reads as a whole.
+    shape = key_value(SHAPE, serdes.string, serdes.string, persistent=False)
+    if grouping.window is None:
+        return (key_value(GROUPS, serdes.bytes, serdes.bytes), shape)
+    windows = windows_of(grouping)
+    kept = window(
+        WINDOWS,
+        serdes.bytes,
+        serdes.bytes,
+        retention_ms=windows.retention_ms(closes=grouping.emit == "on_close"),
+        window_size_ms=windows.size_ms,
+    )
+    return (kept, times_store(WINDOWS), shape)

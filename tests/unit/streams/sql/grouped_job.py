@@ -1,0 +1,188 @@
+"""Runs a pipeline.yaml task by task, with restarts, on the Spark of this process."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from common.messages import ProcessorReplica, replicas
+from common.record_batch import RecordBatch
+from streams.engine.group_task import GroupTask
+from streams.engine.outputs import OutputColumns
+from streams.engine.record_queues import Partition
+from streams.engine.task_environment import TaskEnvironment
+from streams.engine.user_code import UserCode
+from streams.partitioning import default_partition
+from streams.pipeline.units import group_of, settings_of
+from streams.sql.local import LocalQueries
+from streams.stores.bytes_store import BytesStore
+from tests.unit.streams.nodes import Clock, in_memory
+from tests.unit.streams.pipeline.loading import CONFIG, load
+
+PARTITIONS = CONFIG.parallelism
+MINUTE_MS = 60_000
+
+Row = Mapping[str, Any]
+
+
+class Result(NamedTuple):
+    """A record that the pipeline gave."""
+
+    topic: str
+    key: str | None
+    value: Any
+    timestamp: int
+    headers: dict[str, bytes | None]
+
+
+class Topics:
+    """The partitions of all topics."""
+
+    def num_partitions(self, topic: str) -> int:
+        return PARTITIONS
+
+    def size_limit(self, topic: str) -> int:
+        return 2**31 - 1
+
+    def recheck_size_limit(self, topic: str) -> None:
+        """The limit stays."""
+
+
+class Job:
+    """The tasks of a pipeline, which process what is sent to them at once, and commit it.
+
+    `stores` of an earlier job are what its tasks had committed.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        queries: LocalQueries,
+        stores: Mapping[str, Mapping[str, BytesStore]] | None = None,
+    ) -> None:
+        self.results: list[Result] = []
+        self.dropped: Counter[str] = Counter()
+        self.skipped = 0
+        self._queries = queries
+        self._units = replicas(load(text))
+        self.stores: dict[str, dict[str, BytesStore]] = {
+            name: dict(each) for name, each in (stores or {}).items()
+        }
+        self._times: dict[str, dict[Partition, int]] = {}
+        self._tasks: dict[str, GroupTask] = {}
+        self._commits = 0
+        for unit in self._units:
+            self._start(unit)
+
+    def send(self, rows: Sequence[Row], partition: int = 0, topic: str = "in") -> None:
+        """Send JSON records to the source; `at` is their minute, `key` their key."""
+        self._deliver(
+            topic,
+            partition,
+            [None if row.get("key") is None else str(row["key"]).encode() for row in rows],
+            [_value(row) for row in rows],
+            [round(row["at"] * MINUTE_MS) for row in rows],
+        )
+
+    def restart(self) -> None:
+        """Close all tasks and start them again from what they have committed."""
+        self.close()
+        for unit in self._units:
+            self._start(unit)
+
+    def close(self) -> None:
+        """Close all tasks."""
+        for task in self._tasks.values():
+            task.close()
+        self._tasks = {}
+
+    def take(self) -> list[Result]:
+        """Return the results since the last call."""
+        found, self.results = self.results, []
+        return found
+
+    def latest(self) -> dict[str | None, Any]:
+        """Return the last value of each key, without those that were deleted."""
+        table: dict[str | None, Any] = {}
+        for result in self.take():
+            table[result.key] = result.value
+        return {key: value for key, value in table.items() if value is not None}
+
+    def _start(self, unit: ProcessorReplica) -> None:
+        name = str(unit.task)
+        group = group_of(unit, UserCode(), self._queries)
+        stores = {**in_memory(group), **self.stores.get(name, {})}
+        self.stores[name] = stores
+        partitions = [(topic, unit.task.partition) for topic in unit.in_topics]
+        environment = TaskEnvironment(
+            application_id="app",
+            task_id=name,
+            number=unit.task.partition,
+            stores={builder.name: stores[builder.name] for builder in group.stores},
+            output_topics=Topics(),
+            clock_ms=Clock(),
+        )
+        self._tasks[name] = GroupTask(
+            group, partitions, settings_of(unit), environment, times=self._times.get(name, {})
+        )
+
+    def _deliver(
+        self,
+        topic: str,
+        partition: int,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        times: Sequence[int],
+    ) -> None:
+        for unit in self._units:
+            if topic in unit.in_topics and unit.task.partition == partition:
+                offsets = list(range(self._commits, self._commits + len(times)))
+                self._commits += len(times)
+                batch = RecordBatch(topic, partition, [*keys], [*values], [*times], offsets, None)
+                self._process(unit, batch)
+
+    def _process(self, unit: ProcessorReplica, batch: RecordBatch) -> None:
+        task = self._tasks[str(unit.task)]
+        partitions = [(topic, unit.task.partition) for topic in unit.in_topics]
+        task.add(batch)
+        while task.step(0, partitions).has_more:
+            pass
+        outputs, figures = task.take()
+        for store in self.stores[str(unit.task)].values():
+            store.commit(batch.offsets[-1] + 1)
+        self._times[str(unit.task)] = {each: task.partition_time(each) for each in partitions}
+        self.skipped += figures.skipped
+        for dropped, count in figures.dropped.items():
+            self.dropped[dropped.reason] += count
+        for output in outputs:
+            self._route(output)
+
+    def _route(self, output: Any) -> None:
+        if isinstance(output, OutputColumns):
+            columns = (output.keys, output.values, output.timestamps)
+            headers: Sequence[Any] = output.headers or [None] * len(output.keys)
+            topic = output.topic
+        else:
+            topic, key, value, _, timestamp, header = output
+            columns, headers = ([key], [value], [timestamp]), [header]
+        if any(topic in unit.in_topics for unit in self._units):
+            to = [0 if key is None else default_partition(key, PARTITIONS) for key in columns[0]]
+            for number in range(PARTITIONS):
+                chosen = [index for index, each in enumerate(to) if each == number]
+                if chosen:
+                    taken = ([column[index] for index in chosen] for column in columns)
+                    self._deliver(topic, number, *taken)
+            return
+        for key, value, timestamp, header in zip(*columns, headers, strict=True):
+            shown = None if value is None else json.loads(value)
+            text = None if key is None else key.decode()
+            self.results.append(Result(topic, text, shown, timestamp, dict(header or ())))
+
+
+def _value(row: Row) -> bytes:
+    if "raw" in row:
+        return bytes(row["raw"])
+    fields = {name: value for name, value in row.items() if name not in ("key", "at")}
+    return json.dumps(fields).encode()
