@@ -136,14 +136,9 @@ class KeptWindows(KeptGroups):
         touched = list(dict.fromkeys(groups.ids))
         values = zip(touched, self._store.fetch_windows(touched), strict=True)
         kept = {id_: value for id_, value in values if value is not None}
-        last_closed = -1
+        closed, now = self.time.closed, self.time.see(time)
         if self._closes:
-            closed = self.time.closed
-            now = self.time.see(time)
-            last_closed = self._windows.closing(closed, now)[1]
             kept = self._closing(closed, now, set(touched)) | kept
-        else:
-            self.time.see(time)
         former = Groups(
             [key for key, _ in kept],
             [start for _, start in kept],
@@ -156,7 +151,7 @@ class KeptWindows(KeptGroups):
         if not self._closes:
             had = [kept.get(id_, _HAS_NONE)[:1] == _HAS_RESULT for id_ in now_kept.ids]
             return self.results(merged, had, time)
-        return self._closed(merged, now_kept, last_closed)
+        return self._closed(merged, now_kept, self._windows.closing(closed, now)[1])
 
     def _closing(
         self, closed: int, now: int, touched: set[tuple[bytes, int]]
@@ -192,7 +187,7 @@ class KeptWindows(KeptGroups):
         if due:
             self.time.close(self.time.now)
         order = [index for _, _, index in sorted(due) if has_result[index]]
-        return _batches(merged.results.take(order))
+        return _batches(merged.results.take(pa.array(order, pa.int64())))
 
 
 def kept_groups(

@@ -115,7 +115,7 @@ def _tokens(query: str) -> Iterator[_Token]:
         found = _TOKEN.match(query, at)
         assert found is not None, "any character is a token"
         at = found.end()
-        match found.lastgroup:
+        match str(found.lastgroup):
             case "space":
                 continue
             case "comment":
@@ -270,6 +270,7 @@ def _aliases(block: _Block) -> Iterator[str]:
     """Yield the other names that a block gives to `input`."""
     items = [item for item in block.items if not _is(item, "as")]
     for item, after in pairwise(items):
-        is_name = isinstance(after, _Token) and after.kind == "name"
-        if _is(item, _INPUT) and is_name and after.text not in _NOT_AN_ALIAS:
+        if not _is(item, _INPUT) or not isinstance(after, _Token) or after.kind != "name":
+            continue
+        if after.text not in _NOT_AN_ALIAS:
             yield after.text

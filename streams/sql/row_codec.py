@@ -40,8 +40,8 @@ class RowCodec:
     def encode(self, table: pa.Table) -> list[bytes]:
         """Return the bytes of each row; the columns of the schema are taken by their names."""
         size = len(table)
-        if not size:
-            return []
+        if not size or not len(self.schema):
+            return [b""] * size
         parts = _Parts(size)
         ends = np.arange(size + 1)
         for field in self.schema:

@@ -89,7 +89,10 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "type": "sql",
         **ENDS,
         "config": {},
-        "query": "SELECT value FROM input",
+        "query": "SELECT count(*) AS value FROM input GROUP BY window(timestamp, '1 hour')",
+        "emit": "on_close",
+        "grace": "10 min",
+        "late_to": "sink",
         **QUERY,
     },
     "dataframe": {
@@ -147,7 +150,7 @@ VALUES: tuple[Any, ...] = (
 KEYS = ("unknown", "", "source", "sink", "input", "two words", "1", "a.b", "topic")
 ONLY_THE_LOADER_SEES = re.compile(
     "unknown target|unknown source|cannot be a target|must be below"
-    "|store .* has a (retention|window_size)_ms of"
+    "|store .* has a (retention|window_size)_ms of|belongs to a query with"
 )
 
 

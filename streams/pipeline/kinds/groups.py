@@ -78,7 +78,7 @@ def read_grouping(fields: Fields, query: str, problems: Problems) -> GroupingSpe
         window=groups.window,
         emit=emit,
         grace_ms=(DEFAULT_GRACE_MS if grace_ms is None else grace_ms) if groups.window else 0,
-        late_to=late_to or None,
+        late_to=(late_to or None) if groups.window else None,
         stage="whole" if groups.has_key else "groups",
     )
 

@@ -9,6 +9,7 @@ import pytest
 from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.sql.local import LocalQueries
+from tests.unit.streams.sql.grouped_job import OpenedOnce
 
 ROOT = Path(__file__).parents[4]
 
@@ -18,3 +19,8 @@ def local() -> LocalQueries:
     return LocalQueries(
         UserCode(["tests.unit.streams.sql.grouped_frames"], [ROOT]), TableSettings()
     )
+
+
+@pytest.fixture(scope="session")
+def shared(local: LocalQueries) -> OpenedOnce:
+    return OpenedOnce(local)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from common.messages import ProcessorReplica, replicas
@@ -17,11 +18,12 @@ from streams.engine.user_code import UserCode
 from streams.partitioning import default_partition
 from streams.pipeline.units import group_of, settings_of
 from streams.sql.local import LocalQueries
+from streams.sql.spec import Queries, QuerySpec, SparkQuery
+from streams.sql.state_shape import Aggregation
 from streams.stores.bytes_store import BytesStore
 from tests.unit.streams.nodes import Clock, in_memory
 from tests.unit.streams.pipeline.loading import CONFIG, load
 
-PARTITIONS = CONFIG.parallelism
 MINUTE_MS = 60_000
 
 Row = Mapping[str, Any]
@@ -37,11 +39,42 @@ class Result(NamedTuple):
     headers: dict[str, bytes | None]
 
 
+class OpenedOnce:
+    """Opens each query with GROUP BY once, for all tasks: they use it in turns."""
+
+    def __init__(self, queries: LocalQueries) -> None:
+        self._queries = queries
+        self._opened: dict[str, _Kept] = {}
+
+    def open(self, spec: QuerySpec) -> SparkQuery:
+        return self._queries.open(spec)
+
+    def open_aggregation(self, spec: QuerySpec) -> Aggregation:
+        name = spec.to_json()
+        if name not in self._opened:
+            self._opened[name] = _Kept(self._queries.open_aggregation(spec))
+        return self._opened[name]
+
+
+class _Kept:
+    """A query that stays open."""
+
+    def __init__(self, query: Aggregation) -> None:
+        self.columns, self.shape = query.columns, query.shape
+        self.partial, self.merge = query.partial, query.merge
+
+    def close(self) -> None:
+        """Another task may use the query."""
+
+
+@dataclass(frozen=True)
 class Topics:
     """The partitions of all topics."""
 
+    partitions: int
+
     def num_partitions(self, topic: str) -> int:
-        return PARTITIONS
+        return self.partitions
 
     def size_limit(self, topic: str) -> int:
         return 2**31 - 1
@@ -59,14 +92,16 @@ class Job:
     def __init__(
         self,
         text: str,
-        queries: LocalQueries,
+        queries: Queries,
         stores: Mapping[str, Mapping[str, BytesStore]] | None = None,
+        partitions: int = 1,
     ) -> None:
         self.results: list[Result] = []
         self.dropped: Counter[str] = Counter()
         self.skipped = 0
         self._queries = queries
-        self._units = replicas(load(text))
+        self._partitions = partitions
+        self._units = replicas(load(text, replace(CONFIG, parallelism=partitions)))
         self.stores: dict[str, dict[str, BytesStore]] = {
             name: dict(each) for name, each in (stores or {}).items()
         }
@@ -121,7 +156,7 @@ class Job:
             task_id=name,
             number=unit.task.partition,
             stores={builder.name: stores[builder.name] for builder in group.stores},
-            output_topics=Topics(),
+            output_topics=Topics(self._partitions),
             clock_ms=Clock(),
         )
         self._tasks[name] = GroupTask(
@@ -168,12 +203,18 @@ class Job:
             topic, key, value, _, timestamp, header = output
             columns, headers = ([key], [value], [timestamp]), [header]
         if any(topic in unit.in_topics for unit in self._units):
-            to = [0 if key is None else default_partition(key, PARTITIONS) for key in columns[0]]
-            for number in range(PARTITIONS):
+            keys, values, times = columns
+            to = [default_partition(key or b"", self._partitions) for key in keys]
+            for number in range(self._partitions):
                 chosen = [index for index, each in enumerate(to) if each == number]
                 if chosen:
-                    taken = ([column[index] for index in chosen] for column in columns)
-                    self._deliver(topic, number, *taken)
+                    self._deliver(
+                        topic,
+                        number,
+                        [keys[index] for index in chosen],
+                        [values[index] for index in chosen],
+                        [times[index] for index in chosen],
+                    )
             return
         for key, value, timestamp, header in zip(*columns, headers, strict=True):
             shown = None if value is None else json.loads(value)

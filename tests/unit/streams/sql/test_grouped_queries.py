@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.sql.local import LocalQueries
 from streams.sql.spec import QueryError
-from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job
+from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
 
 pytestmark = pytest.mark.integration
 
@@ -33,9 +32,9 @@ def pipeline(query: str, more: str = "") -> str:
 
 
 def test_group_is_updated_once_a_batch_and_deleted_when_having_drops_it(
-    local: LocalQueries,
+    shared: OpenedOnce,
 ) -> None:
-    job = Job(pipeline(TOTALS), local)
+    job = Job(pipeline(TOTALS), shared)
     job.send([{"key": "a", "n": 1, "at": 0}, {"key": "b", "n": 5, "at": 1}])
     assert [each[:4] for each in job.take()] == [("out", "b", {"c": 1, "s": 5}, MINUTE_MS)]
     job.send([{"key": "a", "n": 1, "at": 5}, {"key": "a", "n": 1, "at": 4}])
@@ -49,3 +48,217 @@ def test_group_is_updated_once_a_batch_and_deleted_when_having_drops_it(
     job.send([{"key": "a", "n": -3, "at": 6}])
     assert job.take() == []
     job.close()
+
+
+def test_windows_are_updated_and_late_records_are_counted(shared: OpenedOnce) -> None:
+    job = Job(pipeline(HOURLY, "grace: 10 min"), shared)
+    job.send([{"key": "a", "n": 1, "at": 30}, {"key": "a", "n": 2, "at": 69}])
+    assert sorted(each.value["hour"] for each in job.take()) == ["00:00", "01:00"]
+    # The second one moves time on, so the third one is late for its window.
+    job.send(
+        [
+            {"key": "a", "n": 3, "at": 59},
+            {"key": "a", "n": 4, "at": 71},
+            {"key": "a", "n": 5, "at": 59},
+        ]
+    )
+    assert {each.value["hour"]: each.value["l"] for each in job.take()} == {
+        "00:00": [1, 3],
+        "01:00": [2, 4],
+    }
+    assert job.dropped == {"expired": 1}
+    job.restart()
+    job.send([{"key": "a", "n": 6, "at": 59}, {"key": None, "n": 7, "at": 300}])
+    assert job.take() == []
+    assert job.dropped == {"expired": 2, "null key": 1}
+    job.close()
+
+
+def test_window_is_emitted_once_when_it_closes(shared: OpenedOnce) -> None:
+    """Also if it began in the same batch, and although others have the time of the last one."""
+    job = Job(pipeline(HOURLY, "grace: 10 min\n  emit: on_close"), shared)
+    job.send([{"key": "b", "n": 1, "at": 5}, {"key": "a", "n": 2, "at": 6}])
+    job.send([{"key": "b", "n": 3, "at": 69}])
+    assert job.take() == []
+    job.restart()
+    job.send([{"key": "a", "n": 4, "at": 59}, {"key": "c", "n": 5, "at": 400}])
+    assert [each[1:4] for each in job.take()] == [
+        ("a", {"hour": "00:00", "l": [2, 4]}, 59 * MINUTE_MS),
+        ("b", {"hour": "00:00", "l": [1]}, 5 * MINUTE_MS),
+        ("b", {"hour": "01:00", "l": [3]}, 69 * MINUTE_MS),
+    ]
+    job.send([{"key": "a", "n": 6, "at": 59}, {"key": "c", "n": 7, "at": 401}])
+    assert job.take() == []
+    assert job.dropped == {"expired": 1}
+    job.close()
+
+
+def test_hopping_windows_lose_a_record_only_where_they_have_closed(shared: OpenedOnce) -> None:
+    query = HOURLY.replace("'1 hour'", "'1 hour', '20 minutes', '5 minutes'")
+    job = Job(pipeline(query, "grace: 0 s\n  late_to: late"), shared)
+    job.send(
+        [
+            {"key": "a", "n": 1, "at": 70},
+            {"key": "a", "n": 2, "at": 90},
+            {"key": "a", "n": 3, "at": 70},
+        ]
+    )
+    found = job.take()
+    late = [each for each in found if each.topic == "late_records"]
+    assert {each.value["hour"]: each.value["l"] for each in found if each not in late} == {
+        "00:25": [1],
+        "00:45": [1, 2, 3],
+        "01:05": [1, 2, 3],
+        "01:25": [2],
+    }
+    ((_, key, value, timestamp, headers),) = late
+    assert (key, value, timestamp) == ("a", {"n": 3}, 70 * MINUTE_MS)
+    assert headers == {
+        "__streams.late.reason": b"the window has closed",
+        "__streams.late.step": b"Revenue",
+        "__streams.late.window.start": b"%d" % (25 * MINUTE_MS),
+        "__streams.late.window.end": b"%d" % (85 * MINUTE_MS),
+        "__streams.late.stream_time": b"%d" % (90 * MINUTE_MS),
+    }
+    assert job.dropped == {}
+    job.close()
+
+
+def test_windows_before_1970_are_not_kept(shared: OpenedOnce) -> None:
+    job = Job(pipeline(HOURLY.replace("'1 hour'", "'1 hour', '30 minutes'")), shared)
+    job.send([{"key": "a", "n": 1, "at": 5}])
+    assert [each.value["hour"] for each in job.take()] == ["00:00"]
+    assert job.dropped == {}
+    job.close()
+
+
+def test_window_alone_may_be_the_group(shared: OpenedOnce) -> None:
+    query = (
+        "SELECT window.start AS key, count(*) AS c FROM input GROUP BY window(timestamp, '1 hour')"
+    )
+    job = Job(pipeline(query, "emit: on_close\n  grace: 0 s"), shared, partitions=2)
+    job.send([{"key": "a", "at": 1}, {"key": None, "at": 2}, {"key": "c", "at": 61}], 0)
+    job.send([{"key": "a", "at": 30}, {"key": "a", "at": 130}], 1)
+    # The first partition is ahead when the second one begins, and its window has closed.
+    assert [(each.key, each.value) for each in job.take()] == [
+        ("1970-01-01 00:00:00", {"c": 2}),
+        ("1970-01-01 01:00:00", {"c": 1}),
+    ]
+    assert job.dropped == {"expired": 1}
+    job.close()
+
+
+def test_groups_of_records_with_different_keys_meet_behind_a_topic(shared: OpenedOnce) -> None:
+    query = "SELECT customer AS key, count(*) AS c, first(n) AS f FROM input GROUP BY customer"
+    job = Job(pipeline(query), shared, partitions=2)
+    rows = [{"key": i, "customer": "abc"[i % 3], "n": i, "at": i} for i in range(12)]
+    for partition in (0, 1):
+        job.send(rows[partition::2], partition)
+    firsts = {"a": 0, "b": 4, "c": 2}
+    assert job.latest() == {name: {"c": 4, "f": n} for name, n in firsts.items()}
+    job.restart()
+    job.send([{"key": "x", "customer": None, "n": 1, "at": 0}, *rows])
+    found = job.latest()
+    assert found.pop(None) == {"c": 1, "f": 1}
+    assert found == {name: {"c": 8, "f": n} for name, n in firsts.items()}
+    job.close()
+
+
+def test_late_records_are_found_in_front_of_the_topic_and_behind_it(shared: OpenedOnce) -> None:
+    query = HOURLY.replace("key", "customer AS key", 1).replace("BY key", "BY customer")
+    job = Job(pipeline(query, "grace: 0 s\n  late_to: late"), shared, partitions=2)
+
+    def rows(*minutes: int) -> list[dict[str, object]]:
+        return [{"key": 1, "customer": "a", "n": at, "at": at} for at in minutes]
+
+    job.send(rows(10, 70, 11), 0)
+    # In the first partition, the third record is late. In the second one, the first is not, but its
+    # window has closed behind the topic, where only its group is known.
+    job.restart()
+    job.send(rows(12, 71), 1)
+    found = job.take()
+    assert [each.value["n"] for each in found if each.topic == "late_records"] == [11]
+    results = [(each.value["hour"], each.value["l"]) for each in found if each.topic == "out"]
+    assert results == [("00:00", [10]), ("01:00", [70]), ("01:00", [70, 71])]
+    assert job.dropped == {"expired": 1}
+    job.send(rows(69, 130), 0)
+    assert sorted(each.value["hour"] for each in job.take()) == ["01:00", "02:00"]
+    job.close()
+
+
+def test_record_that_is_not_text_or_not_computable_is_rejected_alone(shared: OpenedOnce) -> None:
+    query = "SELECT key, sum(10 / n) AS s FROM input GROUP BY key"
+    job = Job(pipeline(query, "on_error: skip"), shared)
+    job.send(
+        [
+            {"key": "a", "n": 1, "at": 0},
+            {"key": None, "n": 1, "at": 0},
+            {"key": "a", "raw": b"\xff", "at": 1},
+            {"key": "a", "n": 0, "at": 2},
+            {"key": "a", "n": 5, "at": 3},
+            {"key": "a", "raw": b"{", "at": 1},
+        ]
+    )
+    assert job.latest() == {"a": {"s": 12.0}}
+    assert (job.skipped, job.dropped) == (3, {"null key": 1})
+    job.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (
+            TOTALS.replace("sum(n) AS s", "sum(n * 1.5) AS s"),
+            "the aggregate functions were .* now .*decimal",
+        ),
+        (
+            TOTALS.replace("BY key", "BY key, customer"),
+            "grouping columns were string, now string, s",
+        ),
+        (HOURLY, "the window .* was none, now 3600000000, 3600000000, 0"),
+        (
+            TOTALS.replace("BY key", "BY customer").replace("key,", "customer AS key,"),
+            "how records",
+        ),
+    ],
+)
+def test_state_of_another_query_is_refused(shared: OpenedOnce, changed: str, reason: str) -> None:
+    first = Job(pipeline(TOTALS), shared)
+    first.send([{"key": "a", "n": 5, "at": 0}])
+    first.close()
+    with pytest.raises(QueryError, match=f"the state was kept for another query: .*{reason}"):
+        Job(pipeline(changed), shared, first.stores)
+
+
+def test_state_of_a_query_with_another_condition_is_used(shared: OpenedOnce) -> None:
+    first = Job(pipeline(TOTALS), shared)
+    first.send([{"key": "a", "n": 5, "at": 0}])
+    first.close()
+    second = Job(
+        pipeline(TOTALS.replace("> 1", "> 2").replace("FROM input", "FROM input WHERE n > 0")),
+        shared,
+        first.stores,
+    )
+    second.send([{"key": "a", "n": 5, "at": 0}, {"key": "a", "n": 0, "at": 0}])
+    assert second.latest() == {"a": {"c": 2, "s": 10}}
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (
+            "SELECT count(*) AS c FROM (SELECT upper(key) AS key FROM input) GROUP BY key",
+            "a column key that is not the key of the records: give it another name",
+        ),
+        (
+            "SELECT max(window(timestamp, '1 hour').start) AS w FROM input GROUP BY key",
+            "must be one of the columns of GROUP BY",
+        ),
+    ],
+)
+def test_query_that_spark_reads_in_another_way_is_refused(
+    shared: OpenedOnce, query: str, reason: str
+) -> None:
+    with pytest.raises(QueryError, match=reason):
+        Job(pipeline(query), shared)

@@ -1,0 +1,151 @@
+"""`type: sql` with GROUP BY in pipeline.yaml: what it becomes, and mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.messages import ProcessorReplica, replicas
+from common.pipeline import Pipeline
+from common.specs import GroupingSpec, SqlSpec, WindowSpec
+from streams.pipeline.partitions import with_counts
+from streams.pipeline.units import settings_of
+from tests.unit.streams.pipeline.loading import load, problems_in
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+BY_KEY = "SELECT key, count(*) AS value FROM input GROUP BY key"
+HOURLY = "SELECT key, count(*) AS value FROM input GROUP BY key, window(timestamp, '1 hour')"
+BY_VALUE = "SELECT value AS key, count(*) AS value FROM input GROUP BY value"
+HOURLY_BY_VALUE = (
+    "SELECT value AS key, count(*) AS value FROM input GROUP BY value, window(timestamp, '1 hour')"
+)
+
+
+def one(query: str, more: str = "") -> str:
+    return f'[{{id: P, type: sql, query: "{query}", to: [sink]{more}}}]'
+
+
+def between(query: str, more: str = "") -> str:
+    """Return a pipeline with a query between two other processors, and a topic for late records."""
+    return f"""
+sources: {{other: orders}}
+sinks: {{late: late_ones}}
+processors:
+- {{id: A, type: forward, to: [P]}}
+- {{id: P, type: sql, query: "{query}", from: [other], to: [C, sink]{more}}}
+- {{id: C, type: count, to: [sink]}}
+"""
+
+
+def grouping_of(pipeline: Pipeline, id_: str = "P") -> GroupingSpec | None:
+    spec = pipeline.processor(id_).spec
+    assert isinstance(spec, SqlSpec)
+    return spec.grouping
+
+
+def test_query_without_groups_has_none() -> None:
+    assert grouping_of(load(one("SELECT value FROM input"))) is None
+
+
+def test_groups_by_key_are_a_table_in_one_processor() -> None:
+    pipeline = load(one(BY_KEY))
+    assert grouping_of(pipeline) == GroupingSpec()
+    (processor,) = pipeline.processors
+    assert pipeline.state_topics(processor) == {
+        "groups": "state_topic_P_groups",
+        "shape": "state_topic_P_shape",
+    }
+    assert {store.name: store.topic_config["cleanup.policy"] for store in processor.stores} == {
+        "groups": "compact",
+        "shape": "compact",
+    }
+
+
+def test_windows_are_kept_for_a_day_unless_grace_says_something_else() -> None:
+    pipeline = load(one(HOURLY))
+    window = WindowSpec(size_ms=HOUR_MS, slide_ms=HOUR_MS)
+    assert grouping_of(pipeline) == GroupingSpec(window=window, grace_ms=DAY_MS)
+    (processor,) = pipeline.processors
+    assert list(pipeline.state_topics(processor)) == ["windows", "windows-times", "shape"]
+    policy = processor.stores[0].topic_config
+    assert policy["retention.ms"] == str(HOUR_MS + DAY_MS + 7 * DAY_MS)
+    closing = load(one(HOURLY, ", emit: on_close, grace: 0 s"))
+    assert grouping_of(closing) == GroupingSpec(window=window, emit="on_close")
+    policy = closing.processors[0].stores[0].topic_config
+    assert policy["retention.ms"] == str(HOUR_MS + 1 + 7 * DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("grace", "grace_ms"),
+    [("90 s", 90_000), ("10 min", 600_000), ("2h", 7_200_000), ("7 d", 7 * DAY_MS)],
+)
+def test_times_of_grace(grace: str, grace_ms: int) -> None:
+    found = grouping_of(load(one(HOURLY, f", grace: {grace}")))
+    assert found is not None
+    assert found.grace_ms == grace_ms
+
+
+def test_groups_by_anything_else_meet_behind_an_internal_topic() -> None:
+    pipeline = load(between(HOURLY_BY_VALUE, ", late_to: late"))
+    assert [each.id for each in pipeline.processors] == ["A", "P-rows", "P", "C"]
+    front, back = pipeline.processor("P-rows"), pipeline.processor("P")
+    assert pipeline.in_topics(front) == ("orders", "A_P")
+    assert pipeline.out_topics(front) == ("P_groups-repartition", "late_ones")
+    assert pipeline.in_topics(back) == ("P_groups-repartition",)
+    assert pipeline.out_topics(back) == ("P_C", "out")
+    assert not front.is_stateful
+    assert list(pipeline.state_topics(back)) == ["windows", "windows-times", "shape"]
+    assert pipeline.arcs == {"A_P": "P-rows", "P_C": "C", "P_groups-repartition": "P"}
+    assert [grouping.stage for id_ in ("P-rows", "P") if (grouping := grouping_of(pipeline, id_))]
+    counted = with_counts(pipeline, {"orders": 5, "in": 3})
+    assert counted.partitions_of("P_groups-repartition") == 5
+    assert [counted.task_count(each) for each in counted.processors] == [3, 5, 5, 2]
+
+
+def test_late_records_of_groups_by_key_are_one_more_target() -> None:
+    pipeline = load(between(HOURLY, ", late_to: late"))
+    assert [each.id for each in pipeline.processors] == ["A", "P", "C"]
+    assert pipeline.out_topics(pipeline.processor("P")) == ("P_C", "out", "late_ones")
+
+
+def test_assignment_carries_what_the_text_says() -> None:
+    for unit in replicas(load(between(HOURLY_BY_VALUE, ", late_to: late, grace: 1 min"))):
+        assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit
+
+
+def test_only_windows_take_inputs_in_the_order_of_time() -> None:
+    for query, as_they_come in ((BY_KEY, True), (HOURLY, False)):
+        (unit, *_) = replicas(load(one(query)))
+        assert settings_of(unit).takes_inputs_as_they_come is as_they_come
+
+
+@pytest.mark.parametrize(
+    ("query", "more", "problem"),
+    [
+        (BY_KEY, ", emit: on_close", "1:103: emit belongs to a query with window(…) in GROUP BY"),
+        (BY_KEY, ", grace: 1 min", "grace belongs to a query with window(…) in GROUP BY: leave"),
+        (BY_KEY, ", late_to: sink", "late_to belongs to a query with window(…) in GROUP BY"),
+        ("SELECT value FROM input", ", emit: on_update", "emit belongs to a query with GROUP BY"),
+        ("SELECT value FROM input", ", grace: 1 h", "grace belongs to a query with GROUP BY: l"),
+        (HOURLY, ", emit: on_close", '1:2: missing key "grace" (how long after its end'),
+        (HOURLY, ", emit: sometimes", 'emit must be "on_update" or "on_close"'),
+        (HOURLY, ", grace: soon", 'grace must be a time such as "30 s", "10 min" or "1 h", got "s'),
+        (HOURLY, ", grace: 5", "grace must be a string"),
+        (HOURLY, ", late_to: lates", '"P": late_to names no sink, got "lates"'),
+        (HOURLY, ", late_to: sink", '"P": late_to is "sink", where the results go: give late'),
+        (HOURLY.replace("window(", "session_window("), "", "session_window(…) merges windows"),
+        (HOURLY.replace("1 hour", "1 month"), "", "1:28: the times of window(…) cannot be read"),
+    ],
+)
+def test_mistakes_are_reported(query: str, more: str, problem: str) -> None:
+    found = problems_in(one(query, more))
+    assert len(found) == 1
+    assert problem in found[0]
+
+
+def test_names_of_the_internal_topic_and_processor_may_be_taken() -> None:
+    text = between(BY_VALUE).replace("id: A", "id: P-rows")
+    assert any('two processors have the id "P-rows"' in each for each in problems_in(text))
+    sink = between(BY_VALUE).replace("late_ones", "P_groups-repartition")
+    assert any("P_groups-repartition" in each for each in problems_in(sink))
+    long = one(BY_VALUE).replace("id: P", f"id: {'p' * 247}")
+    assert any("in front of the groups" in each for each in problems_in(long))
