@@ -23,6 +23,9 @@ DEFAULT_SUM = 1
 GROUPS_TOPIC = "groups-repartition"
 """The name of the internal topic that brings the rows of a query's groups together."""
 
+SHAPE_STORE = "shape"
+"""The name of the store that says what the other stores of a query's groups keep."""
+
 BYTES = "bytes"
 """The name of the serde that leaves bytes as they are."""
 

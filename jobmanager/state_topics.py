@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.pipeline import Pipeline
-from common.specs import TopologySpec
+from common.specs import GROUPS_TOPIC, SHAPE_STORE, SqlSpec, TopologySpec
 from common.suggest import counted
 
 
@@ -66,6 +66,36 @@ def check_moved_state(pipeline: Pipeline, admin: Admin) -> None:
                     f'source or repartition. Call that of "{former}" first again; or delete the '
                     f"topic {start}{former}{end} if its state may go"
                 )
+
+
+def check_kept_groups(pipeline: Pipeline, admin: Admin) -> None:
+    """Raise `ConfigError` for queries with GROUP BY that cannot use the state they have kept.
+
+    The topics show whether the former query had a window, and how the records of a group met. The
+    rest, such as the types of groups, only Spark knows: tasks check it.
+    """
+    existing = admin.topics()
+    for processor in pipeline.processors:
+        grouping = processor.spec.grouping if isinstance(processor.spec, SqlSpec) else None
+        if grouping is None or not processor.stores:
+            continue
+        topics = pipeline.state_topics(processor)
+        if topics[SHAPE_STORE] not in existing:
+            continue  # it has kept nothing yet
+        between = pipeline.names.internal(processor.id, GROUPS_TOPIC)
+        changed = ""
+        if topics[processor.stores[0].name] not in existing:
+            changed = "had a window" if grouping.window is None else "had no window"
+        elif (between in existing) != (grouping.stage == "groups"):
+            had_key = grouping.stage == "groups"
+            changed = f"{'had' if had_key else 'did not have'} key in GROUP BY"
+        if changed:
+            raise ConfigError(
+                f'the state of "{processor.id}" was kept for another query, which {changed}. Go '
+                "back to the former query, or give the processor another id, with which it begins "
+                'without state; see docs/how-to/change_a_pipeline.md, "Change a query with GROUP '
+                'BY"'
+            )
 
 
 def _between(start: str, end: str, names: Iterable[str]) -> str:

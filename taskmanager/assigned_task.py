@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from common.errors import ConfigError
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.messages import ProcessorReplica
 from common.status import TaskState, TaskStatus
@@ -92,7 +93,7 @@ class AssignedTask:
         match error:
             case ProcessingFailedError():
                 return Failure(FailureKind.FATAL, str(error), commits=True)
-            case NonRetriableError():
+            case NonRetriableError() | ConfigError():
                 return Failure(FailureKind.FATAL, str(error))
             case FencedError():
                 # The broker itself fences a transaction that outlives its timeout.

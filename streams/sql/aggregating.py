@@ -240,7 +240,7 @@ class MergedRows(_Aggregating):
         try:
             groups = self._kept.codec.of_records(batch.keys, batch.values)
             rows = self._kept.codec.decode(groups)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise ConfigError(
                 f"the topic {GROUPS_TOPIC} of the processor has other rows than those of its query "
                 f"({error}): process them with the former query, or give the processor another id"

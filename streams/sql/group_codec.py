@@ -75,12 +75,10 @@ class GroupCodec:
 
     def of_records(self, keys: Sequence[bytes], values: Sequence[bytes]) -> Groups:
         """Return the groups of records. Raises `ValueError` if another query has made one."""
-        heads = [_HEAD.unpack_from(value) for value in values]
-        if any(mark != self._mark for mark, _ in heads):
+        if any(value[:8] != self._mark or len(value) < _HEAD.size for value in values):
             raise ValueError("these are rows of a query that kept something else")
-        return Groups(
-            keys, [start for _, start in heads], [value[_HEAD.size :] for value in values]
-        )
+        starts = [_HEAD.unpack_from(value)[1] for value in values]
+        return Groups(keys, starts, [value[_HEAD.size :] for value in values])
 
     def _starts(self, rows: pa.Table) -> list[int]:
         if self._window is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.specs import GroupingSpec
+from common.specs import SHAPE_STORE, GroupingSpec
 from streams.dsl.window_time import WindowTime, times_store_name
 from streams.processor import ProcessorContext
 from streams.record import Batch
@@ -17,7 +17,7 @@ from streams.sql.columns import batch_of
 from streams.sql.group_codec import GroupCodec, Groups
 from streams.sql.spec import QueryError
 from streams.sql.state_shape import Merged, StateShape, difference
-from streams.sql.state_stores import GROUPS, SHAPE, WINDOWS, windows_of
+from streams.sql.state_stores import GROUPS, WINDOWS, windows_of
 from streams.stores import KeyValueStore, WindowStore
 
 Merge = Callable[[pa.Table], pa.Table]
@@ -37,7 +37,7 @@ class KeptShape:
         self, shape: StateShape, grouping: GroupingSpec, context: ProcessorContext
     ) -> None:
         """Raise `QueryError` if the state was kept for a query with another shape."""
-        self._store: KeyValueStore[str, str] = context.get_state_store(SHAPE)
+        self._store: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
         content = {**json.loads(shape.content), "route": _ROUTES[grouping.stage]}
         self._content = json.dumps(content, sort_keys=True)
         kept = self._store.get(_CONTENT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.specs import GroupingSpec
+from common.specs import SHAPE_STORE, GroupingSpec
 from streams import serdes
 from streams.dsl.window_time import times_store
 from streams.dsl.windows import TimeWindows
@@ -15,9 +15,6 @@ GROUPS = "groups"
 
 WINDOWS = "windows"
 """The store of groups with a window; its keys are the other grouping columns."""
-
-SHAPE = "shape"
-"""The store that says what the others keep."""
 
 
 def windows_of(grouping: GroupingSpec) -> TimeWindows:
@@ -31,7 +28,7 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     if grouping.stage == "rows":
         return ()
     # One record, which every start reads as a whole.
-    shape = key_value(SHAPE, serdes.string, serdes.string, persistent=False)
+    shape = key_value(SHAPE_STORE, serdes.string, serdes.string, persistent=False)
     if grouping.window is None:
         return (key_value(GROUPS, serdes.bytes, serdes.bytes), shape)
     windows = windows_of(grouping)

@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import ConfigError
 from common.kafka.admin import Admin
-from jobmanager.state_topics import check_moved_state, check_state_topics
+from jobmanager.state_topics import check_kept_groups, check_moved_state, check_state_topics
 from tests.unit.jobmanager.test_partitions import SOURCES, FakeAdmin, in_kafka
 
 
@@ -26,6 +26,7 @@ def check_state(text: str, counts: Mapping[str, int], folder: Path) -> None:
     kafka = cast(Admin, FakeKafka(counts))
     check_state_topics(loaded, kafka)
     check_moved_state(loaded, kafka)
+    check_kept_groups(loaded, kafka)
 
 
 COUNTS_A = SOURCES + "- {id: P, type: count, from: [a], to: [c]}"
@@ -88,3 +89,49 @@ def test_state_in_its_place_and_that_of_others_is_fine(
     state: Mapping[str, int], tmp_path: Path
 ) -> None:
     check_state(ENRICHED, {**INPUTS, **state}, tmp_path)
+
+
+def grouped(groups: str) -> str:
+    query = f'"SELECT count(*) AS value FROM input GROUP BY {groups}"'
+    return SOURCES + f"- {{id: P, type: sql, query: {query}, from: [a], to: [c]}}"
+
+
+WINDOW = "window(timestamp, '1 hour')"
+TABLE = {"state_topic_P_shape_job": 2, "state_topic_P_groups_job": 2}
+WINDOWS = {"state_topic_P_shape_job": 2, "state_topic_P_windows_job": 2}
+BETWEEN = {"P_groups-repartition_job": 2}
+
+
+@pytest.mark.parametrize(
+    ("groups", "counts", "changed"),
+    [
+        ("key", WINDOWS, "had a window"),
+        (f"key, {WINDOW}", TABLE, "had no window"),
+        ("value", TABLE, "had key in GROUP BY"),
+        ("key", {**TABLE, **BETWEEN}, "did not have key in GROUP BY"),
+    ],
+)
+def test_state_of_a_query_with_other_groups_is_refused(
+    groups: str, counts: Mapping[str, int], changed: str, tmp_path: Path
+) -> None:
+    wanted = f'the state of "P" was kept for another query, which {changed}. Go back to the former'
+    with pytest.raises(ConfigError, match=wanted):
+        check_state(grouped(groups), {"a_topic": 2, **counts}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("groups", "counts"),
+    [
+        ("key", TABLE),
+        ("key", {}),
+        (f"{WINDOW}, key", WINDOWS),
+        ("value", {**TABLE, **BETWEEN}),
+        (WINDOW, {**WINDOWS, **BETWEEN}),
+        # The state of a former processor without GROUP BY in its query is none.
+        ("key", BETWEEN),
+    ],
+)
+def test_state_of_a_query_with_such_groups_or_new_state_is_fine(
+    groups: str, counts: Mapping[str, int], tmp_path: Path
+) -> None:
+    check_state(grouped(groups), {"a_topic": 2, **counts}, tmp_path)

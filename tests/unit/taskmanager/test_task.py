@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
+from common.errors import ConfigError
 from common.kafka import guarded_producer, task_producer
 from common.kafka.clients import Partition, TransactionFailedError
 from common.kafka.committed import Committed
@@ -490,3 +491,9 @@ def test_record_that_waits_for_another_input_has_an_age(monkeypatch: pytest.Monk
     task.reached_end(("other", 0), 0)
     task.turn(inf)
     assert watch.figures(TASK) == {"lag": 3}
+
+
+def test_task_whose_pipeline_is_wrong_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assigned = assigned_to([], 0, monkeypatch)
+    failure = assigned.failure_of(ConfigError("rows of another query"))
+    assert (failure.kind, failure.reason) == (FailureKind.FATAL, "rows of another query")

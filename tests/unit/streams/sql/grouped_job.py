@@ -113,7 +113,7 @@ class Job:
 
     def send(self, rows: Sequence[Row], partition: int = 0, topic: str = "in") -> None:
         """Send JSON records to the source; `at` is their minute, `key` their key."""
-        self._deliver(
+        self.deliver(
             topic,
             partition,
             [None if row.get("key") is None else str(row["key"]).encode() for row in rows],
@@ -163,7 +163,7 @@ class Job:
             group, partitions, settings_of(unit), environment, times=self._times.get(name, {})
         )
 
-    def _deliver(
+    def deliver(
         self,
         topic: str,
         partition: int,
@@ -171,6 +171,7 @@ class Job:
         values: Sequence[bytes | None],
         times: Sequence[int],
     ) -> None:
+        """Let the task that reads a partition of a topic process records."""
         for unit in self._units:
             if topic in unit.in_topics and unit.task.partition == partition:
                 offsets = list(range(self._commits, self._commits + len(times)))
@@ -208,7 +209,7 @@ class Job:
             for number in range(self._partitions):
                 chosen = [index for index, each in enumerate(to) if each == number]
                 if chosen:
-                    self._deliver(
+                    self.deliver(
                         topic,
                         number,
                         [keys[index] for index in chosen],

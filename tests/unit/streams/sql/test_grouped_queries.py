@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from common.errors import ConfigError
 from streams.sql.spec import QueryError
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
 
@@ -242,6 +243,17 @@ def test_state_of_a_query_with_another_condition_is_used(shared: OpenedOnce) -> 
     second.send([{"key": "a", "n": 5, "at": 0}, {"key": "a", "n": 0, "at": 0}])
     assert second.latest() == {"a": {"c": 2, "s": 10}}
     second.close()
+
+
+@pytest.mark.parametrize("value", [b"?", b"12345678" + bytes(17)])
+def test_rows_of_another_query_stop_the_task_whatever_on_error_says(
+    shared: OpenedOnce, value: bytes
+) -> None:
+    query = "SELECT customer AS key, count(*) AS c FROM input GROUP BY customer"
+    job = Job(pipeline(query, "on_error: skip"), shared)
+    with pytest.raises(ConfigError, match="has other rows than those of its query"):
+        job.deliver("Revenue_groups-repartition", 0, [b""], [value], [0])
+    job.close()
 
 
 @pytest.mark.parametrize(
