@@ -174,14 +174,18 @@ class WholeAggregation(_FromRecords):
         if len(keyed) == len(batch):
             super().process(batch)
             return
-        for _ in range(len(batch) - len(keyed)):
-            self.context.drop(NULL_KEY)
-        if not keyed:
-            return
         try:
-            super().process(_selected(batch, keyed))
+            if keyed:
+                super().process(_selected(batch, keyed))
         except RecordRejectedError as error:
+            # The records after this one come again.
+            self._drop(keyed[error.index] - error.index)
             raise RecordRejectedError(error.reason, batch, keyed[error.index]) from error
+        self._drop(len(batch) - len(keyed))
+
+    def _drop(self, count: int) -> None:
+        for _ in range(count):
+            self.context.drop(NULL_KEY)
 
     def now(self) -> int:
         assert isinstance(self._kept, KeptWindows)

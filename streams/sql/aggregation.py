@@ -88,6 +88,7 @@ class RunningAggregation:
         """See `Aggregation`."""
         with translated():
             self._work.enter_thread()
+            self._use_newest_tables()
             merged = self._plan.merge.run(rows.select(self._plan.shape.rows.names))
         place = merged.column_names.index(HAS_RESULT)
         return merged.set_column(place, HAS_RESULT, merged[HAS_RESULT].fill_null(False))

@@ -26,8 +26,9 @@ _STREAM_IS_RIGHT = ("Inner", "Cross", "RightOuter")
 _ADVICE = "use type: count, or a class with a store"
 _BATCH = "a batch holds just the records that came together"
 _REFUSED = {
-    "Aggregate": f"GROUP BY and aggregates need all rows of a key, and {_BATCH}: {_ADVICE}",
-    "Distinct": f"DISTINCT needs all rows, and {_BATCH}: {_ADVICE}",
+    "Aggregate": f"GROUP BY and aggregates need all rows of a key, and {_BATCH}: use GROUP BY in "
+    "a query of type: sql, or a class with a store",
+    "Distinct": f"DISTINCT needs all rows, and {_BATCH}: use GROUP BY, or a class with a store",
     "Deduplicate": f"dropDuplicates needs all rows, and {_BATCH}: {_ADVICE}",
     "Sort": f"ORDER BY needs all rows, and {_BATCH}: records keep the order of their partition",
     "Window": f"OVER (…) needs the rows around a row, and {_BATCH}: {_ADVICE}",

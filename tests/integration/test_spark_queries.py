@@ -136,7 +136,10 @@ def test_headers_are_there_for_queries_that_ask_for_them(queries: Queries) -> No
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("SELECT key, count(*) AS value FROM input GROUP BY key", "GROUP BY .* use type: count"),
+        (
+            "SELECT key, count(*) AS value FROM input GROUP BY key",
+            "GROUP BY .* a query of type: sql",
+        ),
         ("SELECT count(*) AS value FROM input", "Aggregate"),
         ("SELECT DISTINCT value FROM input", "DISTINCT"),
         ("SELECT value FROM input ORDER BY value", "ORDER BY"),

@@ -1,0 +1,101 @@
+"""Queries with GROUP BY in the whole engine, with a TaskManager that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from common.kafka.admin import Admin
+from tests.engine import all_run, engine
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+KEYS, VALUES = 20, 7
+RECORDS = 12_000
+PARTS = 30
+STEP_MS, WINDOW_MS = 100, 60_000
+
+PIPELINE = """
+sinks: {{totals: {totals}}}
+processors:
+- id: Minutes
+  type: sql
+  format: json
+  schema: n INT
+  query: >
+    SELECT key, unix_millis(window.start) AS start, count(*) AS c, sum(n) AS s
+    FROM input GROUP BY key, window(timestamp, '1 minute')
+  emit: on_close
+  grace: 0 s
+  to: [sink]
+- id: Totals
+  type: sql
+  format: json
+  schema: n INT
+  query: SELECT n AS key, count(*) AS c FROM input GROUP BY n
+  to: [totals]
+"""
+
+
+def test_windows_and_totals_are_exact_though_a_task_manager_is_killed(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """Each window is given once; the totals go through an internal topic."""
+    job = f"groups_{os.getpid()}"
+    # librdkafka takes a timestamp of 0 for the time of the clock.
+    rows = [(i % KEYS, i % VALUES, WINDOW_MS + i * STEP_MS) for i in range(RECORDS)]
+    counts: Counter[tuple[str, int]] = Counter()
+    sums: Counter[tuple[str, int]] = Counter()
+    for key, n, at in rows:
+        window = (f"k{key}", at // WINDOW_MS * WINDOW_MS)
+        counts[window] += 1
+        sums[window] += n
+    # Windows wait for records: these close the others, and stay open themselves.
+    end = RECORDS * STEP_MS + 2 * WINDOW_MS
+    last = [(key, 0, end) for key in range(KEYS)]
+    totals = Counter(n for _, n, _ in [*rows, *last])
+    with engine(
+        tmp_path,
+        bootstrap_servers,
+        job,
+        PIPELINE.format(totals=f"totals_{job}"),
+        tm_number=2,
+        heartbeat_interval_ms=500,
+    ) as made:
+        made.start_job_manager()
+        made.start_task_manager(0)
+        victim = made.start_task_manager(1)
+        made.wait_until(all_run([0, 1]))
+        encoded = [(b"k%d" % key, b'{"n": %d}' % n, at) for key, n, at in rows]
+        for part in range(PARTS):
+            made.write_at(encoded[part * RECORDS // PARTS : (part + 1) * RECORDS // PARTS])
+            time.sleep(0.1)
+            if part == PARTS // 2:
+                victim.kill()
+        made.write_at([(b"k%d" % key, b'{"n": %d}' % n, at) for key, n, at in last])
+        made.wait_until_done({made.config.sink_topic: len(counts)})
+        found = [
+            (key, json.loads(value or b"")) for key, value in made.read(made.config.sink_topic)
+        ]
+        windows = [((key or b"").decode(), value["start"]) for key, value in found]
+        assert Counter(windows).most_common(1)[0][1] == 1
+        assert {w: (v["c"], v["s"]) for w, (_, v) in zip(windows, found, strict=True)} == {
+            window: (counts[window], sums[window]) for window in counts
+        }
+        deadline_s = time.monotonic() + 60
+        while totals_in(made.read(f"totals_{job}")) != totals and time.monotonic() < deadline_s:
+            time.sleep(0.2)
+        assert totals_in(made.read(f"totals_{job}")) == totals
+        topics = Admin(made.config).topics()
+        assert f"Totals_groups-repartition_{job}" in topics
+        assert f"state_topic_Minutes_windows_{job}" in topics
+
+
+def totals_in(rows: list[tuple[bytes | None, bytes | None]]) -> dict[int, int]:
+    """Return the last count of each number."""
+    return {int(key or b""): json.loads(value or b"")["c"] for key, value in rows}
