@@ -74,15 +74,15 @@ def check_kept_groups(pipeline: Pipeline, admin: Admin) -> None:
     The topics show whether the former query had a window, and how the records of a group met. The
     rest, such as the types of groups, only Spark knows: tasks check it.
     """
-    existing = admin.topics()
     for processor in pipeline.processors:
         grouping = processor.spec.grouping if isinstance(processor.spec, SqlSpec) else None
         if grouping is None or not processor.stores:
             continue
         topics = pipeline.state_topics(processor)
+        between = pipeline.names.internal(processor.id, GROUPS_TOPIC)
+        existing = admin.partition_counts([*topics.values(), between])
         if topics[SHAPE_STORE] not in existing:
             continue  # it has kept nothing yet
-        between = pipeline.names.internal(processor.id, GROUPS_TOPIC)
         changed = ""
         if topics[processor.stores[0].name] not in existing:
             changed = "had a window" if grouping.window is None else "had no window"
