@@ -19,6 +19,7 @@ from streams.sql.spec import QueryError
 from streams.sql.state_shape import Merged, StateShape, difference
 from streams.sql.state_stores import GROUPS, WINDOWS, windows_of
 from streams.stores import KeyValueStore, WindowStore
+from streams.stores.layout import window_key
 
 Merge = Callable[[pa.Table], pa.Table]
 """Merges rows; see `Aggregation.merge`."""
@@ -134,24 +135,25 @@ class KeptWindows(KeptGroups):
     def add(self, rows: pa.Table, groups: Groups, merge: Merge, time: int) -> list[Batch]:
         """See `KeptGroups`; the rows are those of open windows only."""
         touched = list(dict.fromkeys(groups.ids))
-        values = zip(touched, self._store.fetch_windows(touched), strict=True)
+        places = [window_key(key, start) for key, start in touched]
+        values = zip(touched, self._store.get_all_serialized(places), strict=True)
         kept = {id_: value for id_, value in values if value is not None}
         closed, now = self.time.closed, self.time.see(time)
         if self._closes:
             kept = self._closing(closed, now, set(touched)) | kept
+        if not len(rows) and not kept:
+            return []
         former = Groups(
             [key for key, _ in kept],
             [start for _, start in kept],
             [value[1:] for value in kept.values()],
         )
-        if not len(rows) and not kept:
-            return []
-        merged, now_kept = self.merged(merge, former, rows)
-        self._put(now_kept, _values(now_kept, merged), set(touched))
+        merged, groups_now = self.merged(merge, former, rows)
+        self._put(groups_now, _values(groups_now, merged), set(touched))
         if not self._closes:
-            had = [kept.get(id_, _HAS_NONE)[:1] == _HAS_RESULT for id_ in now_kept.ids]
+            had = [kept.get(id_, _HAS_NONE)[:1] == _HAS_RESULT for id_ in groups_now.ids]
             return self.results(merged, had, time)
-        return self._closed(merged, now_kept, self._windows.closing(closed, now)[1])
+        return self._closed(merged, groups_now, self._windows.closing(closed, now)[1])
 
     def _closing(
         self, closed: int, now: int, touched: set[tuple[bytes, int]]
@@ -162,6 +164,7 @@ class KeptWindows(KeptGroups):
         newest = (last - self._start_ms) // slide_ms * slide_ms + self._start_ms
         if last < 0 or newest < first:
             return {}
+        self.time.close(now)
         with self._store.fetch_all(first, last) as found:
             windows = {(key, window.start): value for (key, window), value in found}
         return {id_: value for id_, value in windows.items() if id_ not in touched}
@@ -169,25 +172,22 @@ class KeptWindows(KeptGroups):
     def _put(
         self, groups: Groups, values: Sequence[bytes], touched: set[tuple[bytes, int]]
     ) -> None:
-        """Put the windows that changed, oldest first: a new one may let the oldest expire."""
-        changed = [
-            (start, key, value)
-            for (key, start), value in zip(groups.ids, values, strict=True)
-            if (key, start) in touched
-        ]
-        for start, key, value in sorted(changed):
-            self._store.put(key, value, start)
+        """Put the windows that changed."""
+        changed = zip(groups.ids, values, strict=True)
+        self._store.put_serialized(
+            {window_key(*id_): value for id_, value in changed if id_ in touched}
+        )
 
     def _closed(self, merged: Merged, groups: Groups, last: int) -> list[Batch]:
         """Return the results of windows that start up to `last`, in the order of start and key."""
         has_result = merged.has_result.to_pylist()
         due = [
-            (start, key, index) for index, (key, start) in enumerate(groups.ids) if start <= last
+            (start, key, index)
+            for index, (key, start) in enumerate(groups.ids)
+            if start <= last and has_result[index]
         ]
-        if due:
-            self.time.close(self.time.now)
-        order = [index for _, _, index in sorted(due) if has_result[index]]
-        return _batches(merged.results.take(pa.array(order, pa.int64())))
+        order = pa.array([index for _, _, index in sorted(due)], pa.int64())
+        return _batches(merged.results.take(order))
 
 
 def kept_groups(
