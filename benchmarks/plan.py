@@ -49,6 +49,7 @@ _JOBS: dict[str, dict[str, Sequence[str]]] = {
     "sum": {OURS: ["sum"]},
     "chain": {OURS: ["chain"]},
     "sql": {OURS: ["sql"]},
+    "sql-windowed-count": {OURS: ["sql-windowed-count"]},
 }
 """The jobs of each throughput workload."""
 _OTHERS: dict[str, dict[str, str]] = {

@@ -42,6 +42,14 @@ PIPELINES = {
   query: SELECT key, value FROM input WHERE length(value) > 0
   to: [sink]
 """,
+    "sql-windowed-count": """
+- id: Stage
+  type: sql
+  query: >
+    SELECT key, CAST(count(*) AS STRING) AS value FROM input
+    GROUP BY key, window(timestamp, '36500 days')
+  to: [sink]
+""",
     "processor": _CLASS.format("Counting"),
     "batch": _CLASS.format("BatchCounting"),
     **{job: _TOPOLOGY.format(job.replace("-", "_")) for job in plan.DSL_JOBS},

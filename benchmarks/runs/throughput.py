@@ -47,6 +47,7 @@ CHECKS: dict[str, Callable[[int], Check]] = {
     "processor": partial(EachOnce, read=counted),
     "batch": partial(EachOnce, read=counted),
     "cached-count": LastOfEachKey,
+    "sql-windowed-count": LastOfEachKey,
     "filter-map-columns": partial(EachOnce, read=unchanged, last_digit=1),
     "filter-map": partial(EachOnce, read=unchanged, last_digit=1),
     "windowed-count": partial(EachOnce, read=counted),
