@@ -39,11 +39,18 @@ def restore(
     The end is the partition's high watermark at the call. The end that read_committed shows would
     hide committed records that follow a dead writer's open transaction, so fence that writer first.
     `progress(restored, total)` reports offsets. Returns the number of records read. Blocks as long
-    as it takes. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s or delete
-    records before they are read, and `NonRetriableError` if they refuse to deliver records.
+    as it takes. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s, delete
+    records before they are read, or give an end that is before records that they have committed,
+    and `NonRetriableError` if they refuse to deliver records.
     """
     end = brokers.high_watermarks([partition])[partition]
-    begin, _ = reader.watermarks(partition, _REQUEST_TIMEOUT_S)
+    begin, stable = reader.watermarks(partition, _REQUEST_TIMEOUT_S)
+    if end < stable:
+        topic, number = partition
+        raise TransactionFailedError(
+            f"the brokers say that {topic}[{number}] ends at {end}, and that it is committed up to "
+            f"{stable}: one of them has just started"
+        )
     position = store.offset
     if position is not None:
         problem = _problem(position, begin, end, partition, brokers)

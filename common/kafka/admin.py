@@ -275,7 +275,14 @@ class Admin:
         def list_offsets(timeout_s: float) -> dict[Partition, int]:
             level = IsolationLevel.READ_UNCOMMITTED
             futures = self._request_offsets(partitions, spec, level, timeout_s)
-            return {partition: future.result().offset for partition, future in futures.items()}
+            found = {partition: future.result().offset for partition, future in futures.items()}
+            # Not an offset, and no error either: the broker has not got so far.
+            for (topic, number), offset in found.items():
+                if offset < 0:
+                    raise TransactionFailedError(
+                        f"no broker knows the offsets of {topic}[{number}] yet"
+                    )
+            return found
 
         return self._ask(list_offsets)
 
