@@ -268,17 +268,21 @@ class Admin:
     ) -> dict[Partition, int | None]:
         """Return the offset of the first record of that time or later; `None` if there is none."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
-        found = self._offsets(partitions, spec)
+        found = self._offsets(partitions, spec, may_lack=True)
         return {place: None if offset < 0 else offset for place, offset in found.items()}
 
-    def _offsets(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
+    def _offsets(
+        self, partitions: Sequence[Partition], spec: Any, *, may_lack: bool = False
+    ) -> dict[Partition, int]:
+        """Return offsets; below 0 if there is none, where partitions `may_lack` one."""
+
         def list_offsets(timeout_s: float) -> dict[Partition, int]:
             level = IsolationLevel.READ_UNCOMMITTED
             futures = self._request_offsets(partitions, spec, level, timeout_s)
             found = {partition: future.result().offset for partition, future in futures.items()}
             # Not an offset, and no error either: the broker has not got so far.
             for (topic, number), offset in found.items():
-                if offset < 0:
+                if offset < 0 and not may_lack:
                     raise TransactionFailedError(
                         f"no broker knows the offsets of {topic}[{number}] yet"
                     )
