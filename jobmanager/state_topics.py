@@ -74,13 +74,17 @@ def check_kept_groups(pipeline: Pipeline, admin: Admin) -> None:
     The topics show whether the former query had a window, and how the records of a group met. The
     rest, such as the types of groups, only Spark knows: tasks check it.
     """
+    found = []
     for processor in pipeline.processors:
         grouping = processor.spec.grouping if isinstance(processor.spec, SqlSpec) else None
-        if grouping is None or not processor.stores:
-            continue
-        topics = pipeline.state_topics(processor)
-        between = pipeline.names.internal(processor.id, GROUPS_TOPIC)
-        existing = admin.partition_counts([*topics.values(), between])
+        if grouping is not None and processor.stores:
+            between = pipeline.names.internal(processor.id, GROUPS_TOPIC)
+            found.append((processor, grouping, pipeline.state_topics(processor), between))
+    if not found:
+        return
+    wanted = [topic for *_, topics, between in found for topic in (*topics.values(), between)]
+    existing = admin.partition_counts(wanted)
+    for processor, grouping, topics, between in found:
         if topics[SHAPE_STORE] not in existing:
             continue  # it has kept nothing yet
         changed = ""

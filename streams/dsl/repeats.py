@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.dsl.graph import Compiling, Operation, Step
+from streams.dsl.stateless import NULL_KEY
 from streams.dsl.window_time import WindowTime, times_store_name
 from streams.engine.nodes import NamedPart
 from streams.errors import SerializationError
@@ -19,7 +20,6 @@ from streams.serdes import Serde
 from streams.stores import KeyValueStore, StoreBuilder, WindowStore
 
 EXPIRED = "expired"
-NULL_KEY = "null key"
 _LENGTH = struct.Struct(">I")
 
 Identity = Callable[[Any, Any], Any]

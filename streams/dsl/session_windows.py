@@ -7,8 +7,9 @@ from typing import Any
 
 from streams.dsl.change import Change
 from streams.dsl.closing import Closing
+from streams.dsl.stateless import NULL_KEY
 from streams.dsl.table_values import Found
-from streams.dsl.window_aggregates import NULL_KEY, WindowAggregator, WindowedAggregate
+from streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
 from streams.dsl.windows import SessionWindows
 from streams.errors import SerializationError
 from streams.processor import Processor

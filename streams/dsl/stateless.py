@@ -11,7 +11,11 @@ from typing import Any
 from streams.dsl.chains import Chain, Part
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.errors import StreamsError
+from streams.processor import ProcessorContext
 from streams.record import Batch, LazyColumn, Record, items_of
+
+NULL_KEY = "null key"
+"""The reason under which records without a key are counted as dropped."""
 
 
 class PassPart(Part):
@@ -171,6 +175,16 @@ def selected(batch: Batch, kept: Sequence[Any]) -> Batch:
         None if batch.headers is None else list(compress(batch.headers, kept)),
         None if batch.offsets is None else list(compress(batch.offsets, kept)),
     )
+
+
+def with_keys(batch: Batch, context: ProcessorContext) -> Batch:
+    """Return the records that have a key; drop and count the others."""
+    keys = items_of(batch.keys)
+    if None not in keys:
+        return batch
+    for _ in range(keys.count(None)):
+        context.drop(NULL_KEY)
+    return selected(batch, [key is not None for key in keys])
 
 
 def _selected_values(values: Sequence[Any], kept: Sequence[Any]) -> Sequence[Any]:

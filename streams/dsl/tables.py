@@ -11,7 +11,7 @@ from typing import Any
 from streams.dsl.chains import Part
 from streams.dsl.change import Change
 from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.stateless import Stateless, selected, unused
+from streams.dsl.stateless import NULL_KEY, Stateless, unused, with_keys
 from streams.dsl.table_values import TimestampedTable, open_table_store, table_store
 from streams.engine.either_way import EitherWay
 from streams.engine.nodes import NamedPart
@@ -84,20 +84,15 @@ class TableFiller(EitherWay):
             # Some versions are dropped, and some are not the latest one.
             self.process_each(batch)
             return
-        keys = items_of(batch.keys)
-        if None in keys:
-            for _ in range(keys.count(None)):
-                self.context.drop("null key")
-            batch = selected(batch, [key is not None for key in keys])
-            keys = items_of(batch.keys)
-        values = items_of(batch.values)
-        old = store.put_all(keys, values, items_of(batch.timestamps), self._sends_old)
+        batch = with_keys(batch, self.context)
+        keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
+        old = store.put_all(keys, values, times, self._sends_old)
         self.context.forward(batch.with_values(list(map(Change, values, old))))
 
     def process_record(self, record: Record) -> None:
         key = record.key
         if key is None:
-            self.context.drop("null key")
+            self.context.drop(NULL_KEY)
             return
         old = self._store.get(key) if self._sends_old else None
         is_latest = self._store.put(key, record.value, record.timestamp)

@@ -9,9 +9,9 @@ from typing import Any
 
 from streams.dsl.change import Change
 from streams.dsl.folding import Fold
-from streams.dsl.stateless import repeated, selected, times_each
+from streams.dsl.stateless import NULL_KEY, repeated, selected, times_each, with_keys
 from streams.dsl.table_values import Found
-from streams.dsl.window_aggregates import NULL_KEY, WindowAggregator, WindowedAggregate
+from streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
 from streams.dsl.windows import TimeWindows
 from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError
@@ -28,8 +28,6 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         super().__init__(aggregate)
         self._windows = windows
         self._size_ms = windows.size_ms
-        self._delay_ms = windows.size_ms + windows.grace_ms
-        """How long after its start a window closes."""
         assert aggregate.serdes is not None, "AggregateWindows sets them"
         self._write_key = aggregate.serdes.key.serialize
         self._fold = Fold(self.functions, aggregate.serdes.value, self.sends_old)
@@ -38,11 +36,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         self._store = store
 
     def process(self, batch: Batch) -> None:
-        keys = items_of(batch.keys)
-        if None in keys:
-            for _ in range(keys.count(None)):
-                self.context.drop(NULL_KEY)
-            batch = selected(batch, [key is not None for key in keys])
+        batch = with_keys(batch, self.context)
         nows = list(accumulate(items_of(batch.timestamps), max, initial=self.time.now))[1:]
         start = 0
         while start < len(nows):
@@ -57,7 +51,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
     def _add(self, batch: Batch, nows: Sequence[int]) -> None:
         """Add records; no window closes meanwhile. `nows` has stream time at each of them."""
         batch, starts, nows = self._expanded(batch, nows)
-        if min(starts) <= nows[-1] - self._delay_ms:
+        if min(starts) < self._windows.first_open(nows[-1]):
             batch, starts = self._without_late(batch, starts, nows)
         keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
         windows = {start: Window(start, start + self._size_ms) for start in set(starts)}
@@ -94,7 +88,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
     def _without_late(
         self, batch: Batch, starts: Sequence[int], nows: Sequence[int]
     ) -> tuple[Batch, Sequence[int]]:
-        delay_ms, size_ms = self._delay_ms, self._size_ms
+        delay_ms, size_ms = self._windows.delay_ms, self._size_ms
         is_open = [start > now - delay_ms for start, now in zip(starts, nows, strict=True)]
         for record, start, now, stays in zip(batch.records(), starts, nows, is_open, strict=True):
             if not stays:
@@ -104,7 +98,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
     def _next_close(self) -> int:
         """Return the stream time at which the next window can close."""
         first, advance_ms = self._windows.closing(self.time.closed, 0)[0], self._windows.advance_ms
-        return -(-first // advance_ms) * advance_ms + self._delay_ms
+        return -(-first // advance_ms) * advance_ms + self._windows.delay_ms
 
     def process_record(self, record: Record) -> None:
         if record.key is None:
@@ -150,7 +144,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
 
     def all_closed_at(self, closed: int) -> int | None:
         last = newest_start(self._store, self._windows.closing(closed, closed)[0])
-        return None if last is None else last + self._delay_ms
+        return None if last is None else last + self._windows.delay_ms
 
 
 def newest_start(store: WindowStore[Any, Any], first: int) -> int | None:

@@ -25,7 +25,6 @@ from streams.stores import StoreBuilder, Window, Windowed
 EXPIRED = "expired"
 """The reason under which late records are counted, as stores count late entries."""
 
-NULL_KEY = "null key"
 LATE_HEADERS = "__streams.late."
 """The names of the headers of late records begin with this."""
 

@@ -42,9 +42,14 @@ class TimeWindows:
         first = max(0, timestamp - self.size_ms + advance_ms) // advance_ms * advance_ms
         return range(first, timestamp + 1, advance_ms)
 
+    @property
+    def delay_ms(self) -> int:
+        """How long after its start a window closes."""
+        return self.size_ms + self.grace_ms
+
     def first_open(self, now: int) -> int:
         """Return the first start of a window that has not closed by a stream time."""
-        return now - self.grace_ms - self.size_ms + 1
+        return now - self.delay_ms + 1
 
     def closing(self, closed: int, now: int) -> tuple[int, int]:
         """Return the first and last start of windows that close after `closed`, until `now`."""
@@ -56,7 +61,7 @@ class TimeWindows:
         One that was not emitted yet (`closes`) is kept a moment longer, as its store refuses and
         forgets what is exactly as old.
         """
-        return self.size_ms + self.grace_ms + (1 if closes else 0)
+        return self.delay_ms + (1 if closes else 0)
 
 
 @dataclass(frozen=True, slots=True)

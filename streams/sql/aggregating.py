@@ -15,7 +15,9 @@ import pyarrow as pa
 from common.errors import ConfigError
 from common.specs import GROUPS_TOPIC, GroupingSpec
 from common.tasks import TaskId
-from streams.dsl.window_aggregates import EXPIRED, NULL_KEY, late_headers
+from streams.dsl.stateless import NULL_KEY, selected
+from streams.dsl.window_aggregates import EXPIRED, late_headers
+from streams.dsl.windows import TimeWindows
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from streams.record import Batch, Record, items_of
 from streams.sql.columns import table_of
@@ -64,8 +66,7 @@ class LateRecords:
         with a key, if records need one.
         """
         windows = self._windows
-        nows = np.maximum.accumulate(np.maximum(times, now))
-        first_open = nows + windows.first_open(0)
+        nows, first_open = _first_open(windows, times, now)
         newest = (times - self._start_ms) // windows.advance_ms * windows.advance_ms
         newest += self._start_ms
         steps = (windows.size_ms - 1 - (times - newest)) // windows.advance_ms
@@ -158,29 +159,47 @@ class _FromRecords(_Aggregating):
         raise NotImplementedError
 
 
-class WholeAggregation(_FromRecords):
-    """Keeps the groups of records whose key is one of the grouping columns.
-
-    Records without a key are dropped: they are spread over all partitions.
-    """
+class _Keeping(_Aggregating):
+    """Keeps groups in stores."""
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._shape = KeptShape(self.shape, self.grouping, context)
         self._kept = kept_groups(self.shape, self.grouping, context)
 
+    def keep(self, rows: pa.Table, groups: Groups, time: int, *, is_alone: bool) -> None:
+        """Merge the rows of a batch into the state, and forward the results.
+
+        `groups` are the rows as bytes, and `time` is the largest timestamp of the batch.
+        """
+
+        def merge(table: pa.Table) -> pa.Table:
+            return run_carefully(self.query.merge, table, is_alone=is_alone)
+
+        self._shape.keep()
+        self.forward(self._kept.add(rows, groups, merge, time))
+
+
+class WholeAggregation(_Keeping, _FromRecords):
+    """Keeps the groups of records whose key is one of the grouping columns.
+
+    Records without a key are dropped: they are spread over all partitions.
+    """
+
     def process(self, batch: Batch) -> None:
-        keyed = [index for index, key in enumerate(batch.keys) if key is not None]
-        if len(keyed) == len(batch):
+        has_key = [key is not None for key in batch.keys]
+        if all(has_key):
             super().process(batch)
             return
+        keyed = selected(batch, has_key)
         try:
-            if keyed:
-                super().process(_selected(batch, keyed))
+            if len(keyed):
+                super().process(keyed)
         except RecordRejectedError as error:
+            index = [at for at, has in enumerate(has_key) if has][error.index]
             # The records after this one come again.
-            self._drop(keyed[error.index] - error.index)
-            raise RecordRejectedError(error.reason, batch, keyed[error.index]) from error
+            self._drop(index - error.index)
+            raise RecordRejectedError(error.reason, batch, index) from error
         self._drop(len(batch) - len(keyed))
 
     def _drop(self, count: int) -> None:
@@ -192,11 +211,7 @@ class WholeAggregation(_FromRecords):
         return self._kept.time.now
 
     def take(self, rows: pa.Table, time: int, *, is_alone: bool) -> None:
-        def merge(table: pa.Table) -> pa.Table:
-            return run_carefully(self.query.merge, table, is_alone=is_alone)
-
-        self._shape.keep()
-        self.forward(self._kept.add(rows, self._kept.codec.encode(rows), merge, time))
+        self.keep(rows, self._kept.codec.encode(rows), time, is_alone=is_alone)
 
 
 class RowsOfGroups(_FromRecords):
@@ -228,16 +243,11 @@ class RowsOfGroups(_FromRecords):
         self.context.forward(Batch(groups.keys, values, times.tolist()), GROUPS_TOPIC)
 
 
-class MergedRows(_Aggregating):
+class MergedRows(_Keeping):
     """Keeps the groups of the rows that `RowsOfGroups` sends.
 
     A row for a window that has closed here is counted once: its records are not known any more.
     """
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._shape = KeptShape(self.shape, self.grouping, context)
-        self._kept = kept_groups(self.shape, self.grouping, context)
 
     def process(self, batch: Batch) -> None:
         """Merge the rows. Raises `ConfigError` if they are those of another query."""
@@ -252,36 +262,22 @@ class MergedRows(_Aggregating):
         times = np.asarray(batch.timestamps, np.int64)
         if isinstance(self._kept, KeptWindows):
             is_open = self._is_open(groups, times, self._kept.time.now)
-            rows = rows.filter(pa.array(is_open))
-        is_alone = len(batch) == 1
-
-        def merge(table: pa.Table) -> pa.Table:
-            return run_carefully(self.query.merge, table, is_alone=is_alone)
-
-        self._shape.keep()
-        encoded = self._kept.codec.encode(rows)
-        self.forward(self._kept.add(rows, encoded, merge, int(times.max())))
+            if not is_open.all():
+                rows, groups = rows.filter(pa.array(is_open)), groups.only(is_open)
+        self.keep(rows, groups, int(times.max()), is_alone=len(batch) == 1)
 
     def _is_open(self, groups: Groups, times: _Times, now: int) -> npt.NDArray[np.bool_]:
-        nows = np.maximum.accumulate(np.maximum(times, now))
-        first_open = nows + windows_of(self.grouping).first_open(0)
+        _, first_open = _first_open(windows_of(self.grouping), times, now)
         is_open: npt.NDArray[np.bool_] = np.asarray(groups.starts) >= first_open
         for _ in range(len(times) - int(is_open.sum())):
             self.context.drop(EXPIRED)
         return is_open
 
 
-def _selected(batch: Batch, wanted: Sequence[int]) -> Batch:
-    """Return the records of a batch with these indexes."""
+def _first_open(windows: TimeWindows, times: _Times, now: int) -> tuple[_Times, _Times]:
+    """Return stream time at each record, and the first start of a window that is open then.
 
-    def of(column: Sequence[object]) -> list[object]:
-        return [column[index] for index in wanted]
-
-    headers, offsets = batch.headers, batch.offsets
-    return Batch(
-        of(batch.keys),
-        of(batch.values),
-        of(batch.timestamps),  # type: ignore[arg-type]
-        None if headers is None else of(headers),  # type: ignore[arg-type]
-        None if offsets is None else of(offsets),  # type: ignore[arg-type]
-    )
+    `now` is stream time before the first of them.
+    """
+    nows = np.maximum.accumulate(np.maximum(times, now))
+    return nows, nows + windows.first_open(0)

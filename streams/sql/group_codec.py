@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,14 @@ class Groups:
     def ids(self) -> list[tuple[bytes, int]]:
         """What distinguishes each group from the others."""
         return list(zip(self.keys, self.starts, strict=True))
+
+    def only(self, kept: Collection[bool]) -> Groups:
+        """Return the groups for which `kept` is true, in order."""
+        return Groups(
+            list(compress(self.keys, kept)),
+            list(compress(self.starts, kept)),
+            list(compress(self.buffers, kept)),
+        )
 
 
 class GroupCodec:

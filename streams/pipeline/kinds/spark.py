@@ -163,7 +163,7 @@ class _Spark(Kind[Q]):
         # Imported late: Arrow takes a while to import, and most tasks do not need it.
         from streams.sql.processor import SparkProcessor
 
-        assert queries is not None, "whoever runs such a processor has a Spark"
+        assert queries is not None, "only hosts with a Spark run such a processor"
         return partial(SparkProcessor, self.query(spec), queries.open)
 
 
@@ -234,7 +234,7 @@ class Sql(_Spark[SqlSpec]):
             return super().supplier(unit, spec, code, queries)
         from streams.sql.aggregating import MergedRows, RowsOfGroups, WholeAggregation
 
-        assert queries is not None, "whoever runs such a processor has a Spark"
+        assert queries is not None, "only hosts with a Spark run such a processor"
         made = {"whole": WholeAggregation, "rows": RowsOfGroups, "groups": MergedRows}
         results = tuple(target for target in unit.to if target != grouping.late_to)
         opened = queries.open_aggregation

@@ -141,7 +141,7 @@ def test_results_are_those_of_one_record_after_the_other(
 
 
 def test_functions_get_aggregates_of_their_own() -> None:
-    """Whoever keeps or changes what a function gets must not change another result."""
+    """A function that keeps or changes what it gets must not change another result."""
     node_group = group(AGGREGATES["list"], "tumbling", Emit.ON_WINDOW_UPDATE, late=False, old=False)
     rows: list[Row] = [(b"a", b"%d" % number, number, None) for number in range(6)]
     values = [json.loads(value) for _, value, *_ in results(node_group, rows, 6)["out"]]
