@@ -29,7 +29,6 @@ from taskmanager.restore import STALL_TIMEOUT_S
 from taskmanager.task_stores import folder_in, job_directory
 from taskmanager.user_errors import log_user_error
 
-_REQUEST_TIMEOUT_S = 30
 _FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2
 
@@ -204,7 +203,7 @@ class _Copy:
         ends = self._clients.brokers.high_watermarks([(topic, number) for number in range(count)])
         group = self._config.topic_names.fetch_group
         self._reader = reader = self._clients.reader(group, is_watched=True)
-        starts = {p: reader.watermarks(p, _REQUEST_TIMEOUT_S)[0] for p in ends}
+        starts = self._clients.brokers.oldest_offsets(list(ends))
         self._make_task(self._store, list(ends))
         reader.assign(starts)
         total = sum(max(end - starts[partition], 0) for partition, end in ends.items())

@@ -15,7 +15,6 @@ from streams.stores.bytes_store import BytesStore
 from taskmanager.clients import Brokers, Reader
 
 STALL_TIMEOUT_S = 60
-_REQUEST_TIMEOUT_S = 30
 _FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2
 # One write covers many keys, but not so many that other tasks' threads wait for long: RocksDB's
@@ -39,18 +38,11 @@ def restore(
     The end is the partition's high watermark at the call. The end that read_committed shows would
     hide committed records that follow a dead writer's open transaction, so fence that writer first.
     `progress(restored, total)` reports offsets. Returns the number of records read. Blocks as long
-    as it takes. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s, delete
-    records before they are read, or give an end that is before records that they have committed,
-    and `NonRetriableError` if they refuse to deliver records.
+    as it takes. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s, or delete
+    records before they are read, and `NonRetriableError` if they refuse to deliver records.
     """
     end = brokers.high_watermarks([partition])[partition]
-    begin, stable = reader.watermarks(partition, _REQUEST_TIMEOUT_S)
-    if end < stable:
-        topic, number = partition
-        raise TransactionFailedError(
-            f"the brokers say that {topic}[{number}] ends at {end}, and that it is committed up to "
-            f"{stable}: one of them has just started"
-        )
+    begin = brokers.oldest_offsets([partition])[partition]
     position = store.offset
     if position is not None:
         problem = _problem(position, begin, end, partition, brokers)
@@ -72,7 +64,7 @@ def restore(
     for fetched, left in read_to_end(reader, {partition: end}, fetch, STALL_TIMEOUT_S):
         position = reader.positions[partition]
         for _, reason in fetched.errors:
-            if reader.watermarks(partition, _REQUEST_TIMEOUT_S)[0] > position:
+            if brokers.oldest_offsets([partition])[partition] > position:
                 raise TransactionFailedError(f"records were deleted during the restore: {reason}")
             raise NonRetriableError(reason)
         changes.update(fetched.last)

@@ -261,17 +261,14 @@ class ProcessorStart(TaskStart):
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         committed = reader.committed(partitions, START_TIMEOUT_S)
         require_not_rewound(self._memory, offsets_of(committed))
-        positions: dict[Partition, Committed] = {}
-        from_end = False
-        for partition in partitions:
-            if partition in committed:
-                positions[partition] = committed[partition]
-                continue
-            oldest, end = reader.watermarks(partition, START_TIMEOUT_S)
-            is_last = group.begins_at_end(partition[0])
-            positions[partition] = Committed(end if is_last else oldest)
-            from_end |= is_last
-        if from_end:
+        new = [partition for partition in partitions if partition not in committed]
+        at_end = [partition for partition in new if group.begins_at_end(partition[0])]
+        at_start = [partition for partition in new if partition not in at_end]
+        brokers = self._context.clients.brokers
+        offsets = brokers.stable_ends(at_end) | brokers.oldest_offsets(at_start)
+        known = committed | {place: Committed(offset) for place, offset in offsets.items()}
+        positions = {partition: known[partition] for partition in partitions}
+        if at_end:
             # Commit at once: records that arrive before the first transaction must not be skipped.
             producer.begin()
             producer.commit(positions, reader.group_metadata)

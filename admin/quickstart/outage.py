@@ -9,7 +9,10 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Seconds from the kill until results arrived again in all partitions; `None` if never."""
+    """Seconds from the kill until results arrived again in all partitions.
+
+    `None` if a partition got nothing after the kill: it never came back, or had everything before.
+    """
 
     seconds: float | None
     target_s: float
@@ -18,7 +21,7 @@ class Outage:
         """Return the time and what it means."""
         target = f"the target is {self.target_s:.0f} s"
         if self.seconds is None:
-            return "", f"not all partitions had results again ({target})"
+            return "", f"no result came to one of the partitions after it ({target})"
         return f"{self.seconds:.1f} s", f"until all partitions had results again ({target})"
 
 

@@ -249,6 +249,11 @@ class Admin:
         """Return the end offset of each partition, open transactions included."""
         return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
+    def stable_ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the last stable offset of each partition: the end for `read_committed`."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, latest, IsolationLevel.READ_COMMITTED)
+
     def request_stable_ends(
         self, partitions: Collection[Partition]
     ) -> dict[Partition, Future[Any]]:
@@ -260,7 +265,11 @@ class Admin:
         return answers
 
     def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the offset of the oldest record that each partition still has, or its end."""
+        """Return the offset of the oldest record that each partition still has, or its end.
+
+        A consumer's `get_watermark_offsets` is no substitute: it makes two requests, and if the
+        first fails, as one may while a leader starts, librdkafka 2.16 returns the end for both.
+        """
         return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def offsets_at(
@@ -268,25 +277,18 @@ class Admin:
     ) -> dict[Partition, int | None]:
         """Return the offset of the first record of that time or later; `None` if there is none."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
-        found = self._offsets(partitions, spec, may_lack=True)
+        found = self._offsets(partitions, spec)
         return {place: None if offset < 0 else offset for place, offset in found.items()}
 
     def _offsets(
-        self, partitions: Sequence[Partition], spec: Any, *, may_lack: bool = False
+        self,
+        partitions: Sequence[Partition],
+        spec: Any,
+        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[Partition, int]:
-        """Return offsets; below 0 if there is none, where partitions `may_lack` one."""
-
         def list_offsets(timeout_s: float) -> dict[Partition, int]:
-            level = IsolationLevel.READ_UNCOMMITTED
             futures = self._request_offsets(partitions, spec, level, timeout_s)
-            found = {partition: future.result().offset for partition, future in futures.items()}
-            # Not an offset, and no error either: the broker has not got so far.
-            for (topic, number), offset in found.items():
-                if offset < 0 and not may_lack:
-                    raise TransactionFailedError(
-                        f"no broker knows the offsets of {topic}[{number}] yet"
-                    )
-            return found
+            return {partition: future.result().offset for partition, future in futures.items()}
 
         return self._ask(list_offsets)
 

@@ -24,7 +24,6 @@ from common.record_batch import RecordBatch
 from common.suggest import counted
 
 _LINGER_MS = 5
-_REQUEST_TIMEOUT_S = 30
 _FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2
 _READ_GROUP = "bulk"
@@ -112,9 +111,10 @@ def read_committed(
     the records after the beginning of an open transaction. Raises `UnavailableError` if nothing
     comes for `stall_timeout_s`, as happens while such a transaction stays open.
     """
-    ends = Admin(config).high_watermarks([(topic, number) for number in range(partitions)])
+    admin = Admin(config)
+    ends = admin.high_watermarks([(topic, number) for number in range(partitions)])
+    lows = admin.oldest_offsets(list(ends))
     with closing(PartitionReader(config, _READ_GROUP)) as reader:
-        lows = {p: reader.watermarks(p, _REQUEST_TIMEOUT_S)[0] for p in ends}
         reader.assign({p: low for p, low in lows.items() if low < ends[p]})
         return list(_read(reader, ends, stall_timeout_s))
 

@@ -80,7 +80,9 @@ class ControlReader:
     def _start(self, topic: str, history: int) -> int:
         partition = TopicPartition(topic, 0)
         try:
-            low, end = retry(
+            # The first of the two offsets may be wrong (see `Admin.oldest_offsets`). If `history`
+            # reaches back before the oldest record, the consumer begins with that.
+            _, end = retry(
                 lambda left: self._consumer.client.get_watermark_offsets(partition, timeout=left),
                 _START_TIMEOUT_S,
                 waits_for_topic=True,
@@ -88,7 +90,7 @@ class ControlReader:
         except (NonRetriableError, TransactionFailedError) as error:
             raise UnavailableError(f"topic {topic} cannot be read: {error}") from error
         self.ends[topic] = end
-        return int(max(low, end - history))
+        return int(max(end - history, 0))
 
     def close(self) -> None:
         """Close the consumer."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from common.config import Config
 from common.kafka.clients import Partition, client_config, explain, retry, translate
@@ -129,22 +129,6 @@ class PartitionReader:
             for e in found
             if e.offset >= 0
         }
-
-    def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
-        """Return the offset of the oldest record that the partition still has, and its end."""
-        tp = TopicPartition(*partition)
-
-        def ask(left_s: float) -> Any:
-            try:
-                return self._consumer.client.get_watermark_offsets(tp, timeout=left_s)
-            except KafkaException as exception:
-                if exception.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                    # A starting broker may have said so; librdkafka remembers it until asked again.
-                    self._consumer.client.list_topics(partition[0], timeout=left_s)
-                raise
-
-        low, high = retry(ask, timeout_s, waits_for_topic=True)
-        return int(low), int(high)
 
     def known_end(self, partition: Partition) -> int:
         """Return the high watermark that the last fetch saw, -1001 before the first; no I/O."""

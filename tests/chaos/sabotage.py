@@ -15,8 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from common.kafka import data, guarded_producer
 from common.kafka.admin import Admin
@@ -150,13 +149,7 @@ def restore_to_stable() -> None:
 
     @_instead_of(Admin, "high_watermarks")
     def stable(original: Any, self: Any, partitions: list[Partition]) -> dict[Partition, int]:
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        futures = self._client.list_offsets(
-            {TopicPartition(*partition): latest for partition in partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=_TIMEOUT_S,
-        )
-        found = {(tp.topic, tp.partition): f.result().offset for tp, f in futures.items()}
+        found: dict[Partition, int] = self.stable_ends(partitions)
         ends = original(self, partitions)
         if found != ends:
             _acts(f"stable up to {found} of {ends}")
@@ -261,8 +254,9 @@ def skipped_record() -> None:
         original: Any, self: Any, group: Any, producer: Any, reader: Any
     ) -> dict[Partition, Committed]:
         positions: dict[Partition, Committed] = original(self, group, producer, reader)
+        ends = self._context.clients.brokers.stable_ends(list(positions))
         for partition, at in reader.committed(_inputs_of(self), START_TIMEOUT_S).items():
-            if at.offset < reader.watermarks(partition, START_TIMEOUT_S)[1]:
+            if at.offset < ends[partition]:
                 _acts()
                 positions[partition] = at._replace(offset=at.offset + 1)
         return positions

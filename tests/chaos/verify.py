@@ -10,6 +10,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from common.config import Config
+from common.kafka.admin import Admin
 from common.kafka.bulk import read_committed
 from common.kafka.clients import Partition
 from common.kafka.committed import offsets_of
@@ -214,13 +215,14 @@ def _offsets(rig: Rig, config: Config, names: TopicNames) -> list[str]:
             place = (topic, batch.partition)
             last[place] = max(last.get(place, -1), batch.offsets[-1])
     problems = []
+    admin = Admin(config)
     for node in loaded.processors:
         inputs = [(t, n) for t in loaded.in_topics(node) for n in range(config.parallelism)]
         with closing(PartitionReader(config, names.consumer_group(node.id))) as reader:
             committed = offsets_of(reader.committed(inputs, _REQUEST_TIMEOUT_S))
-            ends = {place: reader.watermarks(place, _REQUEST_TIMEOUT_S) for place in inputs}
-        for place, (low, high) in ends.items():
-            found = committed.get(place, 0)
+        lows, ends = admin.oldest_offsets(inputs), admin.stable_ends(inputs)
+        for place in inputs:
+            low, high, found = lows[place], ends[place], committed.get(place, 0)
             # Arcs keep no processed records, so there may be none to compare with.
             is_right = found == last[place] + 1 if place in last else low <= found <= high
             if not is_right:

@@ -24,6 +24,11 @@ def test_three_days_equal_pandas_although_a_task_manager_is_killed(
     assert "delays 467 pandas says 467" in figures
     assert "enriched flights 2,556 pandas says 2,556" in figures
     assert "late flights 0 pandas says 0" in figures
-    assert re.search(r"kill -9 [0-9.]+ s until all partitions had results again", figures)
+    # Three days are so few that a partition may have had all its results before the kill.
+    assert re.search(
+        r"kill -9 ([0-9.]+ s until all partitions had results again"
+        r"|no result came to one of the partitions after it)",
+        figures,
+    )
     assert run.processes() == []
     assert list(run.temp_dir.iterdir()) == []

@@ -55,6 +55,16 @@ class MemoryBrokers:
         log = self._link.broker.log
         return self._ask(lambda: {partition: log(partition).end for partition in partitions})
 
+    def stable_ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the last stable offset of each partition."""
+        log = self._link.broker.log
+        return self._ask(lambda: {partition: log(partition).stable_end for partition in partitions})
+
+    def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the offset of the oldest record of each partition."""
+        log = self._link.broker.log
+        return self._ask(lambda: {partition: log(partition).start for partition in partitions})
+
     def offsets_at(
         self, partitions: Sequence[Partition], timestamp_ms: int
     ) -> dict[Partition, int | None]:

@@ -99,12 +99,6 @@ class MemoryReader:
             lambda: self._link.broker.committed(self._group, partitions), timeout_s
         )
 
-    def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
-        """Return the offset of the oldest record, and the last stable offset."""
-        self._require_open()
-        log = self._link.ask(lambda: self._link.broker.log(partition), timeout_s)
-        return log.start, log.stable_end
-
     def known_end(self, partition: Partition) -> int:
         """Return the high watermark at the last fetch, -1001 before the first one."""
         self._require_open()

@@ -53,6 +53,9 @@ class Topic:
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return {p: len(self.partitions[p[1]]) + self.hidden for p in partitions}
 
+    def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 0)
+
     def write(self, key: str | None, value: str | None, partition: int = 0) -> None:
         self.partitions[partition].append((key, value))
 
@@ -69,9 +72,6 @@ class FakeReader:
         self.positions: dict[Partition, int] = {}
         self.is_closed = False
         topic.readers.append(self)
-
-    def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
-        return 0, 0
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
         self.positions = dict(positions)

@@ -34,7 +34,6 @@ class StateTopic:
     def __init__(self, low: int, end: int, fetches: Sequence[tuple[int, list[Record]]]) -> None:
         self.low = low
         self.end = end
-        self.stable = low
         self.fetches = list(fetches)
         self.positions: dict[Partition, int] = {}
         self.error: str | None = None
@@ -52,8 +51,8 @@ class StateTopic:
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return dict.fromkeys(partitions, self.end)
 
-    def watermarks(self, _partition: Partition, _timeout_s: float) -> tuple[int, int]:
-        return self.low, self.stable
+    def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, self.low)
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
         self.positions.update(positions)
@@ -102,16 +101,6 @@ def test_new_store_reads_all_there_is(store: RocksDBStore) -> None:
     assert topic.restore(store) == (4, [(0, 6), (2, 6), (4, 6), (6, 6)])
     values = [store.get(b"key %d" % number) for number in (3, 4, 5)]
     assert (values, store.offset) == ([b"2", None, None], 9)
-
-
-def test_an_end_before_committed_records_is_not_believed(store: RocksDBStore) -> None:
-    """A broker that has just started may answer so; the store must not be emptied for it."""
-    store.restore({b"old": b"1"}, 7)
-    topic = StateTopic(0, 0, [])
-    topic.stable = 7
-    with pytest.raises(TransactionFailedError, match="ends at 0, and that it is committed up to 7"):
-        topic.restore(store)
-    assert (store.get(b"old"), store.offset) == (b"1", 7)
 
 
 def test_store_reads_only_what_it_does_not_have(store: RocksDBStore) -> None:

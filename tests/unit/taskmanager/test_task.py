@@ -110,9 +110,6 @@ class NotingReader:
     ) -> dict[Partition, Committed]:
         return {p: Committed(0, COMMITTED_MS) for p in partitions if p[1] == 0}
 
-    def watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
-        return -5, 9
-
     def close(self) -> None:
         pass
 
@@ -125,6 +122,12 @@ class Broker:
 
     def size_limits(self, names: Collection[str]) -> Mapping[str, int]:
         return dict.fromkeys(names, 1_000_000)
+
+    def oldest_offsets(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 5)
+
+    def stable_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 9)
 
 
 def assigned_to(
@@ -359,7 +362,7 @@ def test_a_supplier_that_fails_may_succeed_later(monkeypatch: pytest.MonkeyPatch
     assert assigned.failure_of(raised.value).kind is FailureKind.TRANSIENT
 
 
-@pytest.mark.parametrize(("partition", "position"), [(0, 0), (1, -5)])
+@pytest.mark.parametrize(("partition", "position"), [(0, 0), (1, 5)])
 def test_task_starts_at_the_committed_offset_or_at_the_oldest_record(
     partition: int, position: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
