@@ -160,6 +160,21 @@ class FakeBrokers:
         return {p: first for p, first in self.firsts.items() if p in positions}
 
 
+class FakeAdmin:
+    """Answers what a task asks an `Admin` at its start; partitions begin and end at offset 5."""
+
+    def topic_ids(self, names: Collection[str]) -> Mapping[str, str]:
+        return dict.fromkeys(names, "id")
+
+    def size_limits(self, names: Collection[str]) -> Mapping[str, int]:
+        return dict.fromkeys(names, 1_000_000)
+
+    def oldest_offsets(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 5)
+
+    stable_ends = oldest_offsets
+
+
 def quiet_watch() -> LagWatch:
     """Return a LagWatch that knows nothing of brokers."""
     return LagWatch(CONFIG, FakeBrokers())

@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from math import inf
@@ -53,6 +53,7 @@ from taskmanager.user_errors import UserCodeError
 from tests.unit.taskmanager.fakes import (
     CONFIG,
     TIMEOUT_S,
+    FakeAdmin,
     FakeBrokers,
     FakeClients,
     batch,
@@ -114,22 +115,6 @@ class NotingReader:
         pass
 
 
-class Broker:
-    """The requests of a task to an `Admin`."""
-
-    def topic_ids(self, names: Collection[str]) -> Mapping[str, str]:
-        return dict.fromkeys(names, "id")
-
-    def size_limits(self, names: Collection[str]) -> Mapping[str, int]:
-        return dict.fromkeys(names, 1_000_000)
-
-    def oldest_offsets(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        return dict.fromkeys(partitions, 5)
-
-    def stable_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        return dict.fromkeys(partitions, 9)
-
-
 def assigned_to(
     notes: list[str],
     partition: int,
@@ -147,7 +132,7 @@ def assigned_to(
     monkeypatch.setattr(guarded_producer, "Producer", lambda _: NotingProducer(notes))
     if group is not None:
         monkeypatch.setattr(ProcessorStart, "_node_group", lambda _: group())
-    clients = FakeClients(Broker(), NotingReader)
+    clients = FakeClients(FakeAdmin(), NotingReader)
     stores = GlobalStores(CONFIG, 0, 0, clients)
     context = TaskContext(CONFIG, 0, 0, "cluster", clients, stores, watch or quiet_watch())
     given = replica(partition, ClassSpec(code="shop:A") if group else None)
