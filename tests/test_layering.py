@@ -144,6 +144,7 @@ IMPURE = {
     "time",
     "uuid",
 }
+SLOW = {"pyspark", "pyarrow", "py4j", "sqlglot"}
 
 
 def sources() -> list[Path]:
@@ -233,8 +234,8 @@ def test_only_those_who_run_spark_import_pyspark() -> None:
 
 
 @pytest.mark.parametrize("entry", ["streams/__init__.py", "jobmanager/command.py", "admin/cli.py"])
-def test_what_needs_no_spark_starts_without_pyspark_and_arrow(entry: str) -> None:
-    """Both take a while, so they are imported late, in a function."""
+def test_what_needs_no_spark_starts_without_slow_libraries(entry: str) -> None:
+    """They take a while, so they are imported late, in a function."""
     seen: set[Path] = set()
     waiting = [ROOT / entry]
     while waiting:
@@ -243,7 +244,7 @@ def test_what_needs_no_spark_starts_without_pyspark_and_arrow(entry: str) -> Non
             continue
         seen.add(path)
         modules = set(imported_at_start(path))
-        heavy = {module.split(".")[0] for module in modules} & {"pyspark", "pyarrow", "py4j"}
+        heavy = {module.split(".")[0] for module in modules} & SLOW
         assert not heavy, f"{entry} gets {heavy} by {name(path)}"
         for module in modules:
             target = ROOT.joinpath(*module.split("."))

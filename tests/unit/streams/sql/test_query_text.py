@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+from sqlglot import parse
 
 from common.specs import WindowSpec
 from streams.sql.query_text import GroupsText, read_groups
@@ -24,8 +27,10 @@ HOURLY = WindowSpec(size_ms=HOUR_MS, slide_ms=HOUR_MS)
         "SELECT key FROM input WHERE x IN (SELECT y FROM t GROUP BY y)",
         "",
         "SELECT (((",
-        "SELECT 1) GROUP BY key",
-        "/* not ended GROUP BY",
+        "SELECT DISTINCT key FROM input",
+        "SELECT (SELECT max(p) FROM prices WHERE c = input.n GROUP BY c) AS p FROM input",
+        "SELECT key FROM archive.input GROUP BY key",
+        "WITH input AS (SELECT c FROM prices) SELECT c FROM input GROUP BY c",
     ],
 )
 def test_query_that_does_not_group_records(query: str) -> None:
@@ -45,9 +50,23 @@ def test_query_that_does_not_group_records(query: str) -> None:
         ("SELECT count(*) FROM input GROUP BY upper(key)", False),
         ("SELECT count(*) FROM input GROUP BY struct(key, n)", False),
         ("SELECT count(*) FROM input GROUP BY n || key", False),
+        ("SELECT count(*) FROM input GROUP BY (key)", True),
+        ("SELECT count(*) FROM input GROUP BY (key, n)", False),
+        ("SELECT count(*) FROM input GROUP BY value.key", False),
+        ("SELECT count(*) FROM input GROUP BY input.value.key", False),
         ("SELECT count(*) FROM input GROUP BY ALL", False),
-        ("SELECT key, count(*) FROM input GROUP BY 1", False),
+        ("SELECT key, count(*) FROM input GROUP BY ALL", True),
+        ("SELECT upper(key) AS key, count(*) FROM input GROUP BY ALL", False),
+        ("SELECT key, count(*) FROM input GROUP BY 1", True),
+        ("SELECT n, key, count(*) FROM input GROUP BY 1", False),
+        ("SELECT *, key FROM input GROUP BY 2", False),
+        ("SELECT key AS k, count(*) FROM input GROUP BY k", True),
+        ("SELECT upper(key) AS k, count(*) FROM input GROUP BY k", False),
+        ("SELECT count(*) FROM input GROUP BY offset", False),
+        ("SELECT count(*) FROM input GROUP BY limit, key", True),
         ("SELECT count(*) FROM input GROUP BY CUBE (key)", False),
+        ("SELECT count(*) FROM input GROUP BY key, CUBE (n)", True),
+        ("SELECT count(*) FROM input GROUP BY key, GROUPING SETS ((n), ())", True),
         ("SELECT count(*) FROM input GROUP BY key, n WITH ROLLUP", False),
         ("SELECT count(*) FROM input GROUP BY key, n GROUPING SETS ((key), (n))", False),
         ("SELECT count(*) FROM input GROUP BY window(timestamp, '1 hour'), key", True),
@@ -67,6 +86,51 @@ def test_key_among_the_grouping_columns(query: str, has_key: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "has_key"),
+    [
+        ("(SELECT * FROM input)", True),
+        ("(SELECT i.* FROM input i)", True),
+        ("(SELECT t.*, n FROM input i JOIN t ON n = c)", False),
+        ("(SELECT * EXCEPT (key), upper(key) AS key FROM input)", False),
+        ("(SELECT k AS key FROM (SELECT key AS k FROM input))", True),
+        ("(SELECT customer AS key, key AS k FROM input)", False),
+        ("(SELECT customer FROM input) AS i (key)", False),
+        ("(SELECT n, key FROM input) AS i (m, key)", True),
+        ("(SELECT * FROM input) AS i (key, k)", False),
+        ("input AS i (k, key)", False),
+        ("(SELECT key FROM input UNION ALL SELECT c FROM prices)", False),
+        ("(SELECT key FROM input) JOIN (SELECT c FROM prices) ON key = c", True),
+        ("input JOIN t USING (key)", True),
+        ("t JOIN input USING (key)", False),
+        ("t JOIN input USING (c)", True),
+        ("input NATURAL JOIN t", True),
+        ("t NATURAL JOIN input", False),
+        ("input RIGHT JOIN t USING (key)", False),
+        ("input LEFT SEMI JOIN t ON n = c", True),
+        ("input LATERAL VIEW explode(list) t AS n", True),
+    ],
+)
+def test_key_comes_through_what_is_read(source: str, has_key: bool) -> None:
+    found = read_groups(f"SELECT count(*) FROM {source} GROUP BY key")
+    assert found == GroupsText(None, has_key)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "FROM input SELECT key, count(*) GROUP BY key",
+        "FROM input |> WHERE n > 1 |> AGGREGATE count(*) AS c GROUP BY key",
+        "(SELECT key, count(*) FROM input GROUP BY key);",
+        "WITH input AS (SELECT * FROM input WHERE n > 1) SELECT count(*) FROM input GROUP BY key",
+        "SELECT key, transform(collect_list(n), x -> x + 1L) FROM input GROUP BY key",
+        "SELECT key, max(n) FILTER (WHERE n <=> 2) FROM input TABLESAMPLE (10 ROWS) GROUP BY key",
+    ],
+)
+def test_queries_of_other_forms(query: str) -> None:
+    assert read_groups(query) == GroupsText(None, True)
+
+
+@pytest.mark.parametrize(
     ("window", "size_ms", "slide_ms", "start_ms"),
     [
         ("'1 hour'", HOUR_MS, HOUR_MS, 0),
@@ -76,6 +140,8 @@ def test_key_among_the_grouping_columns(query: str, has_key: bool) -> None:
         ("'1 Hour', '20 minutes', '-5 minutes'", HOUR_MS, 1_200_000, -300_000),
         ("'90 seconds', 30000000", 90_000, 30_000, 0),
         ("'1 second', '250 milliseconds'", 1000, 250, 0),
+        ("3600000000L, 1800000000, -600000000", HOUR_MS, 1_800_000, -600_000),
+        (r"r'1 hour', '20\u0020minutes'", HOUR_MS, 1_200_000, 0),
     ],
 )
 def test_times_of_windows(window: str, size_ms: int, slide_ms: int, start_ms: int) -> None:
@@ -93,11 +159,28 @@ def test_window_may_be_written_twice() -> None:
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) FROM input GROUP BY key, `window`(timestamp, '1 hour')",
+        "SELECT count(*) FROM (SELECT *, window(timestamp, '1 hour') AS w FROM input) "
+        "GROUP BY key, w",
+        "WITH a AS (SELECT key, window(timestamp, '1 hour') AS window FROM input) "
+        "SELECT count(*) FROM a GROUP BY window, key",
+        "SELECT count(*) FROM input JOIN (SELECT c, window(day, '1 day') FROM prices) ON n = c "
+        "GROUP BY window(timestamp, '1 hour'), key",
+    ],
+)
+def test_window_of_what_is_read(query: str) -> None:
+    assert read_groups(query) == GroupsText(HOURLY, True)
+
+
+@pytest.mark.parametrize(
     ("groups", "problem"),
     [
         ("window(timestamp, '1 month')", "the times of window(…) cannot be read: write its times"),
         ("window(timestamp, INTERVAL 1 HOUR)", "cannot be read"),
         ("window(timestamp, '1 hour' || '')", "cannot be read"),
+        ("window(timestamp, -'1 hour')", "cannot be read"),
         ("window(timestamp)", "takes a time and a duration"),
         ("window(timestamp, '1 hour', '1 hour', '0 days', 1)", "takes a time and a duration"),
         ("window(timestamp, '1 hour', '2 hours')", "a slide of up to the duration"),
@@ -112,3 +195,56 @@ def test_windows_that_are_refused(groups: str, problem: str) -> None:
     with pytest.raises(QueryError) as caught:
         read_groups(f"SELECT count(*) AS c FROM input GROUP BY {groups}")
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("SELECT 1) GROUP BY key", 'in line 1 at ")", after "SELECT 1"'),
+        ("SELECT key\nFROM input\nGROUP BY key n", 'in line 3 at "n", after "'),
+        ("/* not ended GROUP BY", 'after "/* not ended GROUP BY", where a quote or a comment'),
+        ("SELECT ' FROM input GROUP BY key", "where a quote or a comment may be open"),
+        ("SELECT DISTINCT ) FROM input", 'in line 1 at ")"'),
+        ("SELECT key FROM input i JOIN t i ON n = c GROUP BY key", "(Alias already used: i)"),
+        ("FROM input |> AS i |> AGGREGATE count(*) AS c GROUP BY key", 'at "FROM i"'),
+        (f"SELECT {'(' * 5000}1{')' * 5000} FROM input GROUP BY key", "nested too deeply"),
+    ],
+)
+def test_query_with_groups_that_cannot_be_read(query: str, place: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        read_groups(query)
+    assert "the groups of the query cannot be read: reading stopped " in str(caught.value)
+    assert place in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "Write this part in another way, or move it to a sql processor" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SHOW TABLES LIKE 'GROUP BY'",
+        "CACHE TABLE a AS SELECT key FROM input GROUP BY key",
+        "SELECT key FROM input; SELECT key FROM input GROUP BY key",
+        "-- GROUP BY key",
+    ],
+)
+def test_anything_but_one_select_is_refused(query: str) -> None:
+    with pytest.raises(QueryError, match="only a SELECT that reads input can be run"):
+        read_groups(query)
+
+
+def test_warnings_of_sqlglot_are_dropped_but_not_those_for_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(QueryError):
+        read_groups("SHOW TABLES LIKE 'GROUP BY'")
+    assert not caplog.records
+    parse("SHOW TABLES LIKE 'GROUP BY'", dialect="spark")
+    assert "unsupported syntax" in caplog.text
+
+
+def test_query_without_groups_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "streams.sql.query_tree", None)
+    assert read_groups("SELECT key, value FROM input") is None
+    with pytest.raises(ImportError):
+        read_groups("SELECT key FROM input GROUP BY key")

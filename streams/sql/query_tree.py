@@ -1,0 +1,237 @@
+"""The groups of a query, found in the syntax tree that sqlglot makes of its text.
+
+Only `query_text.py` imports this module, and only for queries that may group records: loading
+sqlglot takes a quarter of a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sqlglot import TokenType, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+from sqlglot.optimizer.qualify_tables import qualify_tables
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from streams.sql.spec import QueryError
+
+_INPUT, _KEY = "input", "key"
+_SHOWN = 30
+"""How many characters of a query an error shows."""
+
+Time = str | int | None
+"""An argument of `window(…)`: text, microseconds, or `None` for any other expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What the parts of a query say that read `input`, if one of them has GROUP BY.
+
+    `windows` has the times of each call of `window`, without its first argument. `has_key` says
+    whether each GROUP BY has the key of the records.
+    """
+
+    windows: Sequence[Sequence[Time]]
+    has_session_window: bool
+    has_key: bool
+
+
+def find_groups(query: str) -> Groups | None:
+    """Return the groups of a query; `None` if it does not group records of `input`.
+
+    Raises `QueryError` with the place if sqlglot cannot read the query.
+    """
+    try:
+        with _quiet():
+            return _groups(_parsed(query))
+    except (SqlglotError, RecursionError) as error:
+        raise _unreadable(_place(error, query)) from error
+
+
+def _unreadable(place: str) -> QueryError:
+    return QueryError(
+        f"the groups of the query cannot be read: reading stopped {place}. Spark may accept the "
+        "query, but stores and topics must be known before Spark reads it. Write this part in "
+        "another way, or move it to a sql processor before or after this one"
+    )
+
+
+def _place(error: SqlglotError | RecursionError, query: str) -> str:
+    """Say where reading stopped."""
+    match error:
+        case ParseError(errors=[{"line": line, "highlight": found, "start_context": before}]):
+            return f'in line {line} at "{found}", after "{_last_of(before)}"'
+        case TokenError(end=int(end)):
+            return f'after "{_last_of(query[: end + 1])}", where a quote or a comment may be open'
+        case RecursionError():
+            return "because it is nested too deeply"
+    return f"({error})"
+
+
+def _last_of(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _SHOWN else f"…{words[-_SHOWN:]}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Drop what sqlglot logs in this thread. Statements that it does not know are errors here."""
+    logger, thread = logging.getLogger("sqlglot"), threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_of_others)
+
+
+def _parsed(query: str) -> exp.Query:
+    """Return the tree of a query, with names in small letters and an alias for each table."""
+    dialect = Spark()
+    tokens = dialect.tokenize(query)
+    for before, token in pairwise(tokens):
+        # Otherwise, sqlglot takes `window`, `offset` or `format` for the clause of this name.
+        is_clause = token.token_type in Spark.Parser.QUERY_MODIFIER_TOKENS
+        if is_clause and before.token_type == TokenType.GROUP_BY:
+            token.token_type = TokenType.VAR
+    statements = [
+        statement
+        for statement in dialect.parser().parse(tokens, query)
+        if statement is not None and not isinstance(statement, exp.Semicolon)
+    ]
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        raise QueryError("only a SELECT that reads input can be run")
+    tree = normalize_identifiers(statements[0], dialect=dialect)
+    return qualify_tables(tree, dialect=dialect)
+
+
+def _groups(tree: exp.Query) -> Groups | None:
+    reading: list[Scope] = []
+    for scope in traverse_scope(tree):  # what a scope reads comes before it
+        if any(_is_input(source) or source in reading for source in _sources(scope)):
+            reading.append(scope)
+    grouped = [scope for scope in reading if scope.expression.args.get("group")]
+    if not grouped:
+        return None
+    calls = [call for scope in reading for call in scope.find_all(exp.Anonymous)]
+    return Groups(
+        windows=[
+            [_time(time) for time in call.expressions[1:]]
+            for call in calls
+            if call.name.lower() == "window"
+        ],
+        has_session_window=any(call.name.lower() == "session_window" for call in calls),
+        has_key=all(_has_key(scope) for scope in grouped),
+    )
+
+
+def _sources(scope: Scope) -> list[exp.Table | Scope]:
+    """Return what a scope reads, that of FROM first."""
+    selected = [source for _, source in scope.selected_sources.values()]
+    clause = scope.find(exp.From)
+    if clause is not None and not selected:
+        raise _unreadable(f'at "{clause.sql("spark")}"')
+    return [*selected, *scope.set_operation_scopes]
+
+
+def _is_input(source: exp.Table | Scope) -> bool:
+    return isinstance(source, exp.Table) and source.name == _INPUT and not source.db
+
+
+def _time(node: exp.Expr) -> Time:
+    match node:
+        case exp.RawString() | exp.Literal(is_string=True):
+            return node.name
+        case exp.Literal(is_int=True):
+            return int(node.name)
+        case exp.Cast(this=exp.Literal(is_int=True)) if node.is_type("bigint"):  # as in 1000L
+            return int(node.name)
+        case exp.Neg():
+            time = _time(node.this)
+            return -time if isinstance(time, int) else None
+    return None
+
+
+def _has_key(scope: Scope) -> bool:
+    """Whether the key of the records is a grouping column, in each grouping set."""
+    select = scope.expression
+    assert isinstance(select, exp.Select), "nothing else has GROUP BY"
+    group = select.args["group"]
+    if any(group.args.get(name) for name in ("cube", "rollup", "grouping_sets")):
+        return False
+    return any(_is_key(column, scope) for column in _columns(group, select.selects))
+
+
+def _columns(group: exp.Group, selected: list[exp.Expr]) -> Iterator[exp.Expr]:
+    """Yield what GROUP BY names, and for positions, aliases and ALL what SELECT has there.
+
+    An alias may also be that of a column of the records. If SELECT gives that name to the key,
+    Spark then wants the key among the grouping columns too.
+    """
+    if group.args.get("all"):
+        yield from (given.unalias() for given in selected)
+    for column in (each.unnest() for each in group.expressions):
+        yield column
+        if isinstance(column, exp.Literal) and column.is_int:
+            before = selected[: int(column.name)]
+            if not any(given.is_star for given in before):
+                yield from (given.unalias() for given in before[-1:])
+        elif isinstance(column, exp.Column) and not column.table:
+            yield from (given.unalias() for given in selected if given.alias == column.name)
+
+
+def _is_key(column: exp.Expr, scope: Scope) -> bool:
+    """Whether a column of what a scope reads is the key of the records."""
+    column = column.unnest()
+    if not isinstance(column, exp.Column) or column.args.get("db"):
+        return False
+    sources = scope.selected_sources
+    if column.table:
+        return column.table in sources and _gives_key(sources[column.table][1], column.name)
+    merging = [join for join in scope.expression.args.get("joins") or () if _merges(join, column)]
+    if any(join.side in ("RIGHT", "FULL") for join in merging):
+        return False
+    candidates = [source for _, source in sources.values()]
+    return any(_gives_key(source, column.name) for source in candidates[: 1 if merging else None])
+
+
+def _merges(join: exp.Join, column: exp.Column) -> bool:
+    """Whether a join makes one column of those with this name on its two sides."""
+    using = [name.name for name in join.args.get("using") or ()]
+    return join.method == "NATURAL" or column.name in using
+
+
+def _gives_key(source: exp.Table | Scope, name: str) -> bool:
+    """Whether a column of a source is the key of the records."""
+    if isinstance(source, exp.Table):
+        return _is_input(source) and name == _KEY and not source.alias_column_names
+    if not isinstance(source.expression, exp.Select):
+        return False
+    given = source.expression.selects
+    names = source.outer_columns or [column.alias_or_name for column in given]
+    if source.outer_columns and any(column.is_star for column in given):
+        return False  # the names are by position
+    return any(
+        _star_gives_key(column, name, source)
+        if column.is_star
+        else alias == name and _is_key(column.unalias(), source)
+        for alias, column in zip(names, given, strict=False)
+    )
+
+
+def _star_gives_key(star: exp.Expr, name: str, scope: Scope) -> bool:
+    table = star.args.get("table")
+    left_out = (star.this if isinstance(star, exp.Column) else star).args.get("except_") or ()
+    if name in [each.name for each in left_out]:
+        return False
+    return _is_key(exp.column(name, table), scope)
