@@ -112,6 +112,18 @@ class TableSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTableSpec:
+    """A lookup table of a query that holds the last record of each key of a topic.
+
+    `topic` is one of the processor's names in `from`. With a `schema`, DDL of Spark, values are
+    JSON; otherwise, they are one column.
+    """
+
+    topic: Name
+    schema: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PatternSpec:
     """A regular expression for topics, with its flags."""
 
@@ -236,11 +248,15 @@ class GroupingSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSpec(ProcessorSpec):
-    """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`."""
+    """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`.
+
+    `tables` are read by Spark, and `topic_tables` follow topics.
+    """
 
     format: Format = "string"
     schema: str = ""
     tables: Mapping[str, TableSpec] = field(default_factory=_none, hash=False)
+    topic_tables: Mapping[str, TopicTableSpec] = field(default_factory=_none, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

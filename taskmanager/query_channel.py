@@ -7,10 +7,12 @@ batch. A message is a line of JSON followed by an Arrow IPC stream.
     worker → driver   {"open": "<QuerySpec>"}       driver → worker   {"columns": […]}
     worker → driver   {"do": "run"} and records     driver → worker   {} and the output
 
-A query with GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and
-`do` is `partial` or `merge`. Instead, an answer may be `{"rejected": reason}`, which is a
-`QueryError`, or `{"lost": reason}`. When either side hangs up, the query is closed and its running
-computation is cancelled.
+Tables that follow topics are kept by the worker. It sends the rows that a batch needs after the
+records, and their sizes in bytes: `{"do": "run", "lookups": {"customers": 1234}}`. A query with
+GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and `do` is
+`partial` or `merge`. Instead, an answer may be `{"rejected": reason}`, which is a `QueryError`, or
+`{"lost": reason}`. When either side hangs up, the query is closed and its running computation is
+cancelled.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -103,7 +105,7 @@ class QueryServer:
 
     def _serve_query(self, connection: Connection, request: dict[str, Any]) -> None:
         query: ServedQuery | ServedAggregation
-        calls: dict[str, Callable[[pa.Table], pa.Table]]
+        calls: dict[str, Callable[..., pa.Table]]
         try:
             if "groups" in request:
                 query = self._queries.open_aggregation(QuerySpec.from_json(request["groups"]))
@@ -122,7 +124,8 @@ class QueryServer:
                 _send(connection, answer)
                 while True:
                     request, data = _receive(connection)
-                    _send(connection, *_answer(calls[request["do"]], data))
+                    call = calls[request["do"]]
+                    _send(connection, *_answer(call, data, request.get("lookups", {})))
             finally:
                 del self._open[connection]
 
@@ -183,17 +186,21 @@ class _Remote:
         """Hang up."""
         self._connection.close()
 
-    def _call(self, name: str, table: pa.Table) -> pa.Table:
-        _, data = _ask(self._connection, {"do": name}, write(table))
+    def _call(self, name: str, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        request: dict[str, Any] = {"do": name}
+        rows = {looked_up: write(found) for looked_up, found in lookups.items()}
+        if rows:
+            request["lookups"] = {looked_up: data.nbytes for looked_up, data in rows.items()}
+        _, data = _ask(self._connection, request, (write(table), *rows.values()))
         return read(data)
 
 
 class RemoteQuery(_Remote):
     """A query that runs in the driver. See `SparkQuery`."""
 
-    def run(self, table: pa.Table) -> pa.Table:
+    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery`."""
-        return self._call("run", table)
+        return self._call("run", table, lookups)
 
 
 class RemoteAggregation(_Remote):
@@ -203,9 +210,9 @@ class RemoteAggregation(_Remote):
         super().__init__(connection, columns)
         self.shape = shape
 
-    def partial(self, table: pa.Table) -> pa.Table:
+    def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `Aggregation`."""
-        return self._call("partial", table)
+        return self._call("partial", table, lookups)
 
     def merge(self, rows: pa.Table) -> pa.Table:
         """See `Aggregation`."""
@@ -215,11 +222,11 @@ class RemoteAggregation(_Remote):
 def _ask(
     connection: Connection,
     request: dict[str, Any],
-    data: memoryview | None = None,
+    data: Sequence[memoryview] = (),
     meanwhile: Callable[[], None] | None = None,
 ) -> tuple[dict[str, Any], memoryview]:
     try:
-        _send(connection, request, data)
+        _send(connection, request, *data)
         while meanwhile is not None and not connection.poll(_LOOK_S):
             meanwhile()
         answer, content = _receive(connection)
@@ -233,12 +240,19 @@ def _ask(
 
 
 def _answer(
-    call: Callable[[pa.Table], pa.Table], data: memoryview
-) -> tuple[dict[str, Any], memoryview | None]:
+    call: Callable[..., pa.Table], data: memoryview, sizes: Mapping[str, int]
+) -> tuple[dict[str, Any], *tuple[memoryview, ...]]:
+    """Call with the table, and with those after it, of which the sizes are given."""
     try:
-        return {}, write(call(read(data)))
+        end = len(data) - sum(sizes.values())
+        table, lookups = read(data[:end]), {}
+        for name, size in sizes.items():
+            lookups[name] = read(data[end : end + size])
+            end += size
+        found = call(table, lookups) if lookups else call(table)
+        return {}, write(found)
     except Exception as error:
-        return _failure(error), None
+        return (_failure(error),)
 
 
 def _failure(error: Exception) -> dict[str, Any]:
@@ -249,10 +263,10 @@ def _failure(error: Exception) -> dict[str, Any]:
     return {"lost": f"{type(error).__name__}: {error}"}
 
 
-def _send(connection: Connection, header: dict[str, Any], data: memoryview | None = None) -> None:
+def _send(connection: Connection, header: dict[str, Any], *data: memoryview) -> None:
     # One message: with two, the second would wait for the acknowledgement of the first.
     line = json.dumps(header).encode() + b"\n"
-    connection.send_bytes(line if data is None else b"".join((line, data)))
+    connection.send_bytes(b"".join((line, *data)))
 
 
 def _receive(connection: Connection) -> tuple[dict[str, Any], memoryview]:

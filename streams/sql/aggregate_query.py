@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streams.sql.origins import id_of, is_column, nodes_to_input, origin
 from streams.sql.plan import (
     Step,
     alias,
@@ -71,8 +72,8 @@ def grouped_query(analyzed: Any, rdd_id: int, jvm: Any) -> GroupedQuery:
     grouping = items(aggregate.groupingExpressions())
     _require_groups(grouping)
     _require_functions(items(aggregate.aggregateExpressions()))
-    key, time = (_id(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
-    has_key = any(_is_column(column, key, child, rdd_id) for column in grouping)
+    key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
+    has_key = any(is_column(column, key, child, rdd_id) for column in grouping)
     windows = [column for column in grouping if _is_window(column)]
     window = _window(windows[0], child, time, rdd_id) if windows else None
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
@@ -84,7 +85,7 @@ def grouped_query(analyzed: Any, rdd_id: int, jvm: Any) -> GroupedQuery:
         name = LAST_TIME if has_time else TIME
         analyzed, time_id = _with_last_time(above, aggregate, name, rdd_id, jvm)
         added = [name] if has_time else []
-    window_id = _id(windows[0]) if windows else None
+    window_id = id_of(windows[0]) if windows else None
     return GroupedQuery(analyzed, time_id, added, time, window, window_id, has_key)
 
 
@@ -109,24 +110,15 @@ def _require_follows(plan: Any, rdd_id: int) -> None:
         require_lookup(plan, rdd_id)
     if kind(plan) not in _BEFORE_GROUPS:
         raise refusal(plan)
-    if any(kind(node) == "Aggregate" for node in _nodes_to_input(plan, rdd_id)):
+    if any(kind(node) == "Aggregate" for node in nodes_to_input(plan, rdd_id)):
         raise QueryError(
             f"only SELECT and HAVING can follow GROUP BY ({kind(plan)}): put the rest into a "
             "processor after this one"
         )
 
 
-def _nodes_to_input(plan: Any, rdd_id: int) -> Iterator[Any]:
-    while True:
-        yield plan
-        step = step_to_input(plan, rdd_id)
-        if step is None:
-            return
-        plan = step.children[step.index]
-
-
 def _require_one_aggregate(child: Any, rdd_id: int) -> None:
-    for node in _nodes_to_input(child, rdd_id):
+    for node in nodes_to_input(child, rdd_id):
         if kind(node) in ("Aggregate", "Distinct", "Deduplicate"):
             raise QueryError(
                 f"a second GROUP BY or DISTINCT below the first ({kind(node)}) needs results that "
@@ -189,7 +181,7 @@ def _is_window(column: Any) -> bool:
 
 def _window(column: Any, child: Any, time_id: int, rdd_id: int) -> Window:
     """Return size and slide of a window, from the expression that TimeWindowing made for it."""
-    found = _origin(column, child, rdd_id)
+    found = origin(column, child, rdd_id)
     if kind(found) != "CreateNamedStruct":
         raise QueryError(f"{column.name()}: write window(…) into GROUP BY itself, not into a CUBE")
     _require_record_time(found, child, time_id, rdd_id)
@@ -212,7 +204,7 @@ def _require_record_time(window: Any, child: Any, time_id: int, rdd_id: int) -> 
         time = expression.child()
         if "timestamp" not in str(time.dataType().catalogString()):
             continue  # from microseconds back to a time
-        if kind(time) != "AttributeReference" or not _is_column(time, time_id, child, rdd_id):
+        if kind(time) != "AttributeReference" or not is_column(time, time_id, child, rdd_id):
             raise QueryError(
                 f"window(…) is over {time.sql()}: it must be over timestamp, the time of the "
                 "record, which says what comes late and when windows close. Let a sql processor "
@@ -227,48 +219,6 @@ def _with_open_windows(window: Any, child: Any, rdd_id: int, jvm: Any) -> Any:
     start = expressions.GetStructField(window, 0, jvm.scala.Option.empty())
     is_open = expressions.GreaterThanOrEqual(start, input_column(child, OPEN_FROM, rdd_id))
     return jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(is_open, carried)
-
-
-def _id(column: Any) -> int:
-    return int(column.exprId().id())
-
-
-def _is_column(column: Any, wanted: int, child: Any, rdd_id: int) -> bool:
-    """Whether a column of `child` is the column of the records with an id, in each row."""
-    if kind(column) != "AttributeReference":
-        return False
-    found = _origin(column, child, rdd_id)
-    return kind(found) == "AttributeReference" and _id(found) == wanted
-
-
-def _origin(column: Any, child: Any, rdd_id: int) -> Any:
-    """Follow a column down to the expression that makes it, or to the column of the records."""
-    for node in _nodes_to_input(child, rdd_id):
-        given = _given(node, _id(column))
-        if given is None:
-            continue
-        if kind(given) != "AttributeReference":
-            return given
-        column = given
-    return column
-
-
-def _given(node: Any, wanted: int) -> Any | None:
-    """Return the expression by which a node gives the column with an id; `None` if it does not.
-
-    A node that gives several rows for each one may have several. One that is not a column of the
-    rows below is returned then, if there is one.
-    """
-    if kind(node) == "Project":
-        for column in items(node.projectList()):
-            if kind(column) == "Alias" and _id(column) == wanted:
-                return column.child()
-    if kind(node) == "Expand":
-        for index, column in enumerate(items(node.output())):
-            if _id(column) == wanted:
-                ways = [row.apply(index) for row in items(node.projections())]
-                return next((way for way in ways if kind(way) != "AttributeReference"), ways[0])
-    return None
 
 
 def _first(expression: Any, name: str) -> Any:
@@ -303,4 +253,4 @@ def _with_last_time(
             plan = logical.Project(seq(jvm, columns), plan)
         else:
             plan = step.over(plan, jvm)
-    return plan, _id(time)
+    return plan, id_of(time)

@@ -7,6 +7,7 @@ Where the records of a group have one key, `WholeAggregation` does both. Elsewhe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from streams.sql.processor import run_carefully
 from streams.sql.spec import QueryError, QuerySpec
 from streams.sql.state_shape import OPEN_FROM, Aggregation, StateShape
 from streams.sql.state_stores import windows_of
+from streams.sql.topic_tables import Lookup
 from streams.windowed import Window
 
 _Times = npt.NDArray[np.int64]
@@ -132,6 +134,10 @@ class _Aggregating(BatchProcessor):
 class _FromRecords(_Aggregating):
     """Turns records into rows of groups and buffers."""
 
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._lookup = Lookup(self.spec.topic_tables, self.spec.format, context)
+
     def process(self, batch: Batch) -> None:
         """Do all for the records before the first that is not text, and reject that one."""
         columns = [name for name in self.query.columns if name != OPEN_FROM]
@@ -147,7 +153,8 @@ class _FromRecords(_Aggregating):
         if self.late is not None:
             opens = self.late.open_from(batch, times, self.now())
             table = table.append_column(OPEN_FROM, opens)
-        rows = run_carefully(self.query.partial, table, is_alone=len(table) == 1)
+        run = partial(self.query.partial, lookups=self._lookup.rows(batch))
+        rows = run_carefully(run, table, is_alone=len(table) == 1)
         self.take(rows, int(times.max()), is_alone=len(table) == 1)
 
     def now(self) -> int:

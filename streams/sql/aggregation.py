@@ -8,6 +8,7 @@ keeps nothing itself.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +27,11 @@ from streams.sql.aggregate_plan import (
     partial_plan,
 )
 from streams.sql.aggregate_query import GroupedQuery, grouped_query
+from streams.sql.kept_plan import INPUT, KeptPlan
+from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
 from streams.sql.plan import items, kind
-from streams.sql.query_session import KeptPlan, QuerySession, translated
+from streams.sql.query_session import QuerySession, translated
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from streams.sql.state_shape import HAS_RESULT, OPEN_FROM, StateShape, Window, difference
 from streams.sql.tables import Rows, SharedTables, Tables
@@ -75,14 +78,14 @@ class RunningAggregation:
         """See `Aggregation`."""
         return self._plan.shape
 
-    def partial(self, table: pa.Table) -> pa.Table:
+    def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `Aggregation`."""
         with translated():
             self._work.enter_thread()
             self._use_newest_tables()
             if not set(table.column_names).issuperset(self.columns):
                 raise SparkLostError("a table has changed, and the query needs other columns now")
-            return self._plan.partial.run(table)
+            return self._plan.partial.run(table, lookups)
 
     def merge(self, rows: pa.Table) -> pa.Table:
         """See `Aggregation`."""
@@ -124,9 +127,11 @@ class RunningAggregation:
     def _make_plan(self, tables: Rows) -> _Plan:
         work = self._work
         work.enter_thread()
-        analyzed, rdd_id = work.analyzed(tables)
-        query = grouped_query(analyzed, rdd_id, work.jvm)
-        if not work.is_reusable(analyzed):
+        found = work.analyzed(tables)
+        rdd_id = found.rdd_id
+        query = grouped_query(found.plan, rdd_id, work.jvm)
+        require_keyed_joins(found.plan, rdd_id, found.tables)
+        if not work.is_reusable(found.plan):
             raise QueryError(
                 "random numbers and the current time would make state depend on when a batch ran: "
                 "use timestamp, or compute them in a processor before or after this one"
@@ -136,16 +141,13 @@ class RunningAggregation:
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version))
         empty = work.empty(shape.rows)
-        partial = work.kept(
-            empty, work.prepared(partial_plan(parts, work.jvm)), rdd_id, work.records, AGGREGATES
-        )
+        partial = work.kept(empty, partial_plan(parts, work.jvm), work.leaves(found), AGGREGATES)
         given = empty._jdf.queryExecution().sparkPlan()
         leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
         merge = work.kept(
             work.empty(pa.schema([*shape.rows, (HAS_RESULT, pa.bool_()), *output])),
-            work.prepared(merging_plan(parts, leaf, query.time_id, work.jvm)),
-            given.rdd().id(),
-            shape.rows,
+            merging_plan(parts, leaf, query.time_id, work.jvm),
+            {int(given.rdd().id()): (INPUT, shape.rows)},
             AGGREGATES,
         )
         return _Plan(tables, shape, partial, merge)

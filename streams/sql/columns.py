@@ -30,6 +30,12 @@ def schema_of(format_: Format) -> pa.Schema:
     )
 
 
+def lookup_schema(format_: Format) -> pa.Schema:
+    """Return the types of a record of a topic that a table follows."""
+    records = schema_of(format_)
+    return pa.schema([records.field(name) for name in ("key", "value", "timestamp")])
+
+
 def table_of(
     batch: Batch, partition: int, columns: Iterable[str], format_: Format
 ) -> tuple[pa.Table, str]:
@@ -124,22 +130,23 @@ def header_items(column: pa.ChunkedArray) -> list[KafkaHeaders] | None:
     ]
 
 
+def is_utf8(item: bytes | None) -> bool:
+    """Whether bytes are UTF-8; null is."""
+    try:
+        (item or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _text(items: Sequence[bytes | None], size: int) -> pa.Array:
     """Return the first `size` items as a column, up to the first one that is not UTF-8."""
     binary = pa.array(items if size == len(items) else items[:size], pa.binary())
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:
-        end = next(index for index in range(size) if not _is_utf8(items[index]))
+        end = next(index for index in range(size) if not is_utf8(items[index]))
         return binary.slice(0, end).cast(pa.string())
-
-
-def _is_utf8(item: bytes | None) -> bool:
-    try:
-        (item or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _array(batch: Batch, name: str, type_: pa.DataType, partition: int) -> pa.Array:

@@ -62,6 +62,7 @@ _MAY_BE_ON_THE_WAY = (
     "GenerateExec",
     "BroadcastHashJoinExec",
     "BroadcastNestedLoopJoinExec",
+    "ShuffledHashJoinExec",
     "ArrowEvalPythonExec",
     "BatchEvalPythonExec",
     "MapInPandasExec",
@@ -105,7 +106,7 @@ def require_one_input(plan: Any, rdd_id: int) -> None:
 
     TRANSFORM, which runs a program, is refused here too, wherever it is.
     """
-    for node in _all_nodes(plan):
+    for node in all_nodes(plan):
         if kind(node) == "ScriptTransformation":
             raise refusal(node)
     for subquery in items(plan.subqueriesAll()):
@@ -117,7 +118,7 @@ def require_one_input(plan: Any, rdd_id: int) -> None:
 
 def require_given(plan: Any) -> None:
     """Raise `QueryError` unless an analyzed plan reads nothing but the input and lookup tables."""
-    for node in _all_nodes(plan):
+    for node in all_nodes(plan):
         if node.children().isEmpty() and kind(node) not in _GIVEN:
             raise QueryError(
                 f"a query reads input and its lookup tables, and nothing else ({kind(node)}): name "
@@ -250,7 +251,8 @@ def _input(node: Any, rdd_id: int) -> Any:
     return node
 
 
-def _all_nodes(plan: Any) -> Iterator[Any]:
+def all_nodes(plan: Any) -> Iterator[Any]:
+    """Yield the nodes of a plan and of its subqueries."""
     waiting = [plan, *items(plan.subqueriesAll())]
     while waiting:
         node = waiting.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
@@ -11,6 +12,7 @@ from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedEr
 from streams.record import Batch
 from streams.sql.columns import batch_of, table_of
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
+from streams.sql.topic_tables import Lookup
 
 
 class SparkProcessor(BatchProcessor):
@@ -30,13 +32,16 @@ class SparkProcessor(BatchProcessor):
         self.context = context
         self._partition = TaskId.parse(context.task_id).partition
         self._query = self._open(self._spec)
+        self._lookup = Lookup(self._spec.topic_tables, self._spec.format, context)
 
     def process(self, batch: Batch) -> None:
         """Emit the output of the query for the batch."""
         columns = self._query.columns
         table, wrong = table_of(batch, self._partition, columns, self._spec.format)
         if len(table):
-            found = run_carefully(self._query.run, table, is_alone=len(table) == 1)
+            rows = self._lookup.rows(batch.head(len(table)))
+            run = partial(self._query.run, lookups=rows)
+            found = run_carefully(run, table, is_alone=len(table) == 1)
             self.context.forward(batch_of(found))
         if wrong:
             raise RecordRejectedError(wrong, batch, len(table))

@@ -5,7 +5,7 @@ A plan that depends on a random number or the time is made for each batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,9 +17,11 @@ from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.sql.access import located, require_readable
 from streams.sql.aggregation import RunningAggregation
+from streams.sql.kept_plan import KeptPlan
+from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
 from streams.sql.plan import items, require_narrow, with_timestamp
-from streams.sql.query_session import KeptPlan, QuerySession, translated
+from streams.sql.query_session import QuerySession, translated
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from streams.sql.tables import Rows, SharedTables, Tables
 
@@ -95,14 +97,14 @@ class RunningQuery:
         """The columns of records that the query needs."""
         return self._plan.kept.columns
 
-    def run(self, table: pa.Table) -> pa.Table:
+    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery.run`."""
         with translated():
             self._work.enter_thread()
             plan = self._newest_plan()
             if not set(table.column_names).issuperset(plan.kept.columns):
                 raise SparkLostError("a table has changed, and the query needs other columns now")
-            return plan.kept.run(table)
+            return plan.kept.run(table, lookups)
 
     def cancel(self) -> None:
         """End `run` from another thread: it then raises `SparkLostError`."""
@@ -140,14 +142,16 @@ class RunningQuery:
     def _make_plan(self, rows: Rows) -> _Plan:
         work = self._work
         work.enter_thread()
-        analyzed, rdd_id = work.analyzed(rows)
+        query = work.analyzed(rows)
+        analyzed, rdd_id = query.plan, query.rdd_id
         require_narrow(analyzed, rdd_id)
+        require_keyed_joins(analyzed, rdd_id, query.tables)
         if not any(a.name().lower() == "timestamp" for a in items(analyzed.output())):
             analyzed = with_timestamp(analyzed, rdd_id, work.jvm)
         frame = shaped(work.frame(analyzed), work.spec.format)
         execution = frame._jdf.queryExecution()
         return _Plan(
-            work.kept(frame, execution.executedPlan(), rdd_id, work.records),
+            work.kept(frame, execution.sparkPlan(), work.leaves(query)),
             rows,
             work.is_reusable(execution.analyzed()),
         )

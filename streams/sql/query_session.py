@@ -1,8 +1,6 @@
 """A Spark session of a query's own: its settings, its views, and plans that run on tables.
 
-A batch is a table in Spark's memory, with one partition. What a plan computes is kept as an RDD,
-and only the rows in that partition are replaced for each batch: Spark neither parses, plans nor
-generates code again, and broadcast tables stay.
+A batch is a table in Spark's memory, with one partition; see `KeptPlan`.
 """
 
 from __future__ import annotations
@@ -11,32 +9,39 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.core.context import SparkContext
 from pyspark.errors import ParseException
-from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.util import _load_from_socket
 
 from common.errors import ConfigError
 from streams.engine.user_code import UserCode
 from streams.engine.user_frames import place_of
-from streams.sql.columns import schema_of
+from streams.sql.columns import lookup_schema, schema_of
+from streams.sql.kept_plan import INPUT, KeptPlan, Leaf
+from streams.sql.keyed_joins import HASH_JOIN, joined_in_place, require_planned_joins
 from streams.sql.messages import may_be_a_records_fault, one_line
 from streams.sql.output import require_plain_types
-from streams.sql.plan import Step, items, require_given, seq, way_to_input
+from streams.sql.plan import (
+    Step,
+    items,
+    kind,
+    reads_input,
+    require_given,
+    seq,
+    way_to_input,
+)
 from streams.sql.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
 from streams.sql.tables import Rows
-
-INPUT = "input"
 
 _SETTINGS = {
     # A batch is an RDD of one partition, never a LocalRelation: Spark interprets those instead of
@@ -75,32 +80,16 @@ _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPlan:
-    """A planned query as an RDD of Arrow batches, which is computed again for each table.
+class Analyzed:
+    """The analyzed plan of a query, without aliases.
 
-    `columns` are the names of the columns that the operators use. `rows` and `output` are the
-    types of the rows that go in and come out.
+    `rdd_id` is the id of the RDD `input`, and `tables` has those of tables that follow topics, with
+    their names.
     """
 
-    session: QuerySession
-    columns: tuple[str, ...]
-    rows: pa.Schema
-    output: pa.Schema
-    put: Callable[[Any], Any]
-    nothing: Any
-    results: Any
-
-    def run(self, table: pa.Table) -> pa.Table:
-        """Return the output for these rows; columns that the plan does not use may be missing."""
-        session = self.session
-        self.put(session.batches(_completed(table, self.rows)).toSeq())
-        try:
-            served = session.serve(self.results)
-        finally:
-            self.put(self.nothing)  # or Spark would keep the batch in memory
-        with _load_from_socket(served, NoOpSerializer()) as parts:
-            batches = [pa.ipc.read_record_batch(pa.py_buffer(part), self.output) for part in parts]
-        return pa.Table.from_batches(batches, self.output)
+    plan: Any
+    rdd_id: int
+    tables: Mapping[int, str]
 
 
 class QuerySession:
@@ -134,7 +123,7 @@ class QuerySession:
         self.jvm = jvm
         self.java: Any = self._session._jsparkSession
         # Looked up once: each name of a package or class is a call to the JVM.
-        self.serve: Callable[[Any], Any] = jvm.PythonRDD.collectAndServe
+        self._serve: Callable[[Any], Any] = jvm.PythonRDD.collectAndServe
         self._read_batches: Callable[[str], Any] = jvm.PythonSQLUtils.readArrowStreamFromFile
         self._forbid_programs()
         self._entered = threading.local()
@@ -155,16 +144,17 @@ class QuerySession:
         context.addJobTag(self.tag)
         context.setInterruptOnCancel(True)
 
-    def analyzed(self, rows: Rows) -> tuple[Any, int]:
-        """Return the analyzed plan of the query over these tables, and the id of the RDD `input`.
+    def analyzed(self, rows: Rows) -> Analyzed:
+        """Return the analyzed plan of the query over these tables.
 
-        Raises `QueryError` if the query reads anything else.
+        Raises `QueryError` if the query reads anything else, or joins tables that follow topics in
+        a way that needs more rows than a batch has.
         """
         raw = self.empty(self.records)
-        rdd_id = raw._jdf.queryExecution().analyzed().rdd().id()
         for name, table in rows.frames.items():
             plan = table._jdf.queryExecution().analyzed()
             F.broadcast(self.frame(plan)).createOrReplaceTempView(name)
+        tables = {self._view_of_topic(name): name for name in self.spec.topic_tables}
         records = raw.select(*COLUMNS) if len(self.records) > len(COLUMNS) else raw
         records = _parsed(records, self.spec.schema) if self.spec.schema else records
         require_plain_types(records)
@@ -176,7 +166,22 @@ class QuerySession:
         if self.spec.query:
             require_given(analyzed)
             require_plain_types(self.frame(analyzed))
-        return analyzed, rdd_id
+        return Analyzed(analyzed, _rdd_id(raw), tables)
+
+    def _view_of_topic(self, name: str) -> int:
+        """Make the view of a table that follows a topic, and return the id of its RDD."""
+        raw = self.empty(lookup_schema(self.spec.format))
+        schema = self.spec.topic_tables[name]
+        table = _parsed_table(raw, schema) if schema else raw
+        require_plain_types(table)
+        table.hint("shuffle_hash").createOrReplaceTempView(name)
+        return _rdd_id(raw)
+
+    def leaves(self, query: Analyzed) -> dict[int, tuple[str, pa.Schema]]:
+        """Return the leaves of a query whose rows each batch replaces; see `kept`."""
+        schema = lookup_schema(self.spec.format)
+        tables = {rdd_id: (name, schema) for rdd_id, name in query.tables.items()}
+        return {query.rdd_id: (INPUT, self.records), **tables}
 
     def is_reusable(self, analyzed: Any) -> bool:
         """Whether a plan gives the same for the same records, always."""
@@ -201,36 +206,30 @@ class QuerySession:
         self,
         frame: DataFrame,
         plan: Any,
-        rdd_id: int,
-        rows: pa.Schema,
+        leaves: Mapping[int, tuple[str, pa.Schema]],
         others: Sequence[str] = (),
     ) -> KeptPlan:
         """Return a physical plan, with the types of `frame`, that can be run on many tables.
 
-        `rows` are the types of the RDD with this id, which the plan scans. Raises `QueryError` if
-        an operator on the way to it does not work row by row, and is not of the kinds `others`.
+        The plan is as Spark's planner gives it. `leaves` has the names and types of the RDDs that
+        it scans, by their ids; one is `INPUT`. Raises `QueryError` if an operator on the way to
+        that one does not work row by row, and is not of the kinds `others`.
         """
-        way, scan = way_to_input(plan, rdd_id, others)
-        rdd = self._rdd(rows)
-        node = self.scan(rdd, scan, items(scan.output()))
-        for step in reversed(way):
-            node = step.over(node, self.jvm)
-        (partition,) = rdd.partitions()
+        made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
+        ids = {leaves[rdd_id][0]: int(leaf.rdd.id()) for rdd_id, leaf in made.items()}
+        node = self._prepared(self._scanning(plan, made))
+        input_id = ids.pop(INPUT)
+        way, scan = way_to_input(node, input_id, others)
+        require_planned_joins(node, input_id, ids.values())
+        results = frame._jdf.toArrowBatchRdd(node)
         return KeptPlan(
-            self,
             _used(way, scan),
-            rows,
+            {leaves[rdd_id][0]: leaf for rdd_id, leaf in made.items()},
             to_arrow_schema(frame.schema, timezone="UTC"),
-            # Each job sends the partition to where it is computed, with the batches in it.
-            getattr(partition, "values_$eq"),
+            self._batches,
             seq(self.jvm, []),
-            frame._jdf.toArrowBatchRdd(node),
+            partial(self._serve, results),
         )
-
-    def prepared(self, plan: Any) -> Any:
-        """Return a physical plan as Spark would execute it: with broadcasts and compiled code."""
-        execution = self.jvm.org.apache.spark.sql.execution
-        return execution.QueryExecution.prepareExecutedPlan(self.java, plan)
 
     def scan(self, rdd: Any, like: Any, columns: Sequence[Any]) -> Any:
         """Return a scan of an RDD that gives these attributes, with the properties of another."""
@@ -238,7 +237,27 @@ class QuerySession:
         others = like.outputPartitioning(), like.outputOrdering(), like.stream()
         return make(seq(self.jvm, [*columns]), rdd, like.name(), *others)
 
-    def batches(self, table: pa.Table) -> Any:
+    def _scanning(self, node: Any, leaves: Mapping[int, Leaf]) -> Any:
+        """Return a physical plan that scans these leaves in place of the RDDs with their ids."""
+        if kind(node) == "RDDScanExec":
+            leaf = leaves.get(int(node.rdd().id()))
+            return node if leaf is None else self.scan(leaf.rdd, node, items(node.output()))
+        children = items(node.children())
+        if not children:
+            return node
+        is_of_leaves = kind(node) == HASH_JOIN and all(
+            any(reads_input(child, rdd_id) for rdd_id in leaves) for child in children
+        )
+        made = [self._scanning(child, leaves) for child in children]
+        node = node.withNewChildren(seq(self.jvm, made))
+        return joined_in_place(node, self.jvm) if is_of_leaves else node
+
+    def _prepared(self, plan: Any) -> Any:
+        """Return a physical plan as Spark would execute it: with broadcasts and compiled code."""
+        execution = self.jvm.org.apache.spark.sql.execution
+        return execution.QueryExecution.prepareExecutedPlan(self.java, plan)
+
+    def _batches(self, table: pa.Table) -> Any:
         """Return a table as an iterator of Arrow batches in the JVM."""
         context: SparkContext = self._session.sparkContext
         batches = table.combine_chunks().to_batches()
@@ -248,11 +267,13 @@ class QuerySession:
             batches, ArrowStreamSerializer(), self._read_batches, self.jvm.ArrowIteratorServer
         )
 
-    def _rdd(self, schema: pa.Schema) -> Any:
+    def _leaf(self, schema: pa.Schema) -> Leaf:
         """Return an RDD with one partition of no rows."""
-        batches, types = self.batches(schema.empty_table()), from_arrow_schema(schema)
+        batches, types = self._batches(schema.empty_table()), from_arrow_schema(schema)
         frame = self.jvm.PythonSQLUtils.toDataFrame(batches, types.json(), self.java)
-        return frame.queryExecution().analyzed().rdd()
+        rdd = frame.queryExecution().analyzed().rdd()
+        (partition,) = rdd.partitions()
+        return Leaf(schema, rdd, getattr(partition, "values_$eq"))
 
     def _forbid_programs(self) -> None:
         """Remove the functions by which a query could call any Java method."""
@@ -323,17 +344,17 @@ def _parsed(raw: DataFrame, schema: str) -> DataFrame:
     return raw.select("key", value, *others).select("key", "value.*", *others)
 
 
-def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with all columns; missing ones, which the plan does not use, are null."""
-    return pa.Table.from_arrays(
-        [
-            table[field.name]
-            if field.name in table.column_names
-            else pa.nulls(len(table), field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
+def _parsed_table(raw: DataFrame, schema: str) -> DataFrame:
+    """Return a table with the fields of its JSON values as columns, between key and timestamp.
+
+    A field that does not fit is null, as no record of a batch is to blame for it.
+    """
+    value = F.from_json(F.col("value").cast("string"), schema).alias("value")
+    return raw.select("key", value, "timestamp").select("key", "value.*", "timestamp")
+
+
+def _rdd_id(raw: DataFrame) -> int:
+    return int(raw._jdf.queryExecution().analyzed().rdd().id())
 
 
 def _used(way: Sequence[Step], scan: Any) -> tuple[str, ...]:

@@ -35,7 +35,8 @@ class QuerySpec:
     """A query over the view `input`, or a function `package.module:name` of its DataFrame.
 
     `schema` is Spark's DDL for the values of `format: json`. `tables` are `TableSpec`s as JSON
-    values. `config` has the keyword arguments of the function.
+    values. `topic_tables` has the schemas of tables that follow topics; one without columns of its
+    own has "". `config` has the keyword arguments of the function.
     """
 
     query: str = ""
@@ -44,6 +45,7 @@ class QuerySpec:
     schema: str = ""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    topic_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""
@@ -62,8 +64,11 @@ class SparkQuery(Protocol):
     def columns(self) -> tuple[str, ...]:
         """The `COLUMNS` that the query needs."""
 
-    def run(self, table: pa.Table) -> pa.Table:
+    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """Return the output of these records, in their order.
+
+        `lookups` has the rows of tables that follow topics, by table name: those with the keys of
+        the records, with the columns key, value and timestamp. A missing table has no rows.
 
         The output has the columns `value` and `timestamp` (milliseconds), and `key` and `headers`
         if the query gives them. Raises `QueryError` if a record may be to blame, otherwise

@@ -136,8 +136,10 @@ class Aggregation(Protocol):
     def shape(self) -> StateShape:
         """What the query keeps; it stays the same when lookup tables are read again."""
 
-    def partial(self, table: pa.Table) -> pa.Table:
+    def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """Return the groups of these records with their buffers, one row a group.
+
+        `lookups` are those of `SparkQuery.run`.
 
         With a window, a record is in no window that starts before its `OPEN_FROM`. Raises
         `QueryError` if a record may be to blame, otherwise `SparkLostError`.

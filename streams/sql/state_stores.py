@@ -1,14 +1,15 @@
-"""The stores of a query with GROUP BY: those of the DSL, with groups and buffers as bytes."""
+"""The stores of queries: those of the DSL, with groups, buffers and values of tables as bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from common.specs import SHAPE_STORE, GroupingSpec
 from streams import serdes
 from streams.dsl.window_time import times_store
 from streams.dsl.windows import TimeWindows
-from streams.stores import StoreBuilder, key_value, window
+from streams.stores import StoreBuilder, key_value, timestamped_key_value, window
 
 GROUPS = "groups"
 """The store of groups without a window."""
@@ -24,7 +25,7 @@ def windows_of(grouping: GroupingSpec) -> TimeWindows:
 
 
 def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
-    """Return the definitions of the stores."""
+    """Return the definitions of the stores of a query with GROUP BY."""
     if grouping.stage == "rows":
         return ()
     # One record, which every start reads as a whole.
@@ -40,3 +41,16 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
         window_size_ms=windows.size_ms,
     )
     return (kept, times_store(WINDOWS), shape)
+
+
+def table_store_name(table: str) -> str:
+    """Return the name of the store of a table that follows a topic."""
+    return f"table-{table}"
+
+
+def table_stores(tables: Iterable[str]) -> tuple[StoreBuilder[Any, Any], ...]:
+    """Return the definitions of the stores of tables that follow topics."""
+    return tuple(
+        timestamped_key_value(table_store_name(table), serdes.bytes, serdes.bytes)
+        for table in tables
+    )

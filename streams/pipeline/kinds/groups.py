@@ -10,7 +10,7 @@ from typing import get_args
 from common.fields import Fields
 from common.keys import Choice, Schema, Text
 from common.names import name_problem
-from common.processors import SINK, PipelineProcessor
+from common.processors import SINK, LoggedStore, PipelineProcessor
 from common.specs import GROUPS_TOPIC, EmitTime, GroupingSpec, SqlSpec
 from common.suggest import did_you_mean
 from common.topic_names import TopicNames
@@ -105,10 +105,14 @@ def with_groups(
     grouping: GroupingSpec,
     file: PipelineFile,
     names: TopicNames,
+    front_stores: tuple[LoggedStore, ...],
     problems: Problems,
     entry: Entry,
 ) -> list[PipelineProcessor]:
-    """Return the processors of a query: one, or two with an internal topic in between."""
+    """Return the processors of a query: one, or two with an internal topic in between.
+
+    The first one of two has the `front_stores`, whose rows it looks up by the keys of records.
+    """
     late = () if grouping.late_to is None else (grouping.late_to,)
     late_topics = {name: file.topics[name] for name in late if name in file.topics}
     if grouping.stage == "whole":
@@ -128,8 +132,8 @@ def with_groups(
         spec=replace(processor.spec, grouping=replace(grouping, stage="rows")),
         to=(GROUPS_TOPIC, *late),
         topics={**read, **arcs, **late_topics, **between},
-        stores=(),
-        meetings=(),
+        stores=front_stores,
+        meetings=None if front_stores else (),
     )
     written = {name: topic for name, topic in processor.topics.items() if name in processor.to}
     back = replace(processor, from_=(GROUPS_TOPIC,), topics={**written, **between}, sources={})

@@ -25,7 +25,7 @@ from streams.builder import TopologyBuilder
 from streams.engine.node_group import NodeGroup
 from streams.engine.nodes import Supplier
 from streams.engine.user_code import UserCode, form_problem
-from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from streams.pipeline.kinds.sources import extractor_of
 from streams.sql.spec import Queries
 from streams.stores import StoreBuilder
@@ -148,6 +148,14 @@ class Means:
     imports_classes: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TableInput:
+    """An input that a task keeps as a table, and what makes the processor that fills the store."""
+
+    store: str
+    supplier: Supplier
+
+
 class Kind(Generic[S]):
     """A type of processors, that of one spec. Subclasses say how it is read, checked and run."""
 
@@ -195,7 +203,8 @@ class Kind(Generic[S]):
     def check(self, entry: Entry, spec: S, file: PipelineFile, problems: Problems) -> None:
         """Report what is wrong in this file, without looking at anything else."""
         if self.takes_records_as_they_are:
-            _refuse_settings(entry, file, problems)
+            tables = [Target(name, entry.at) for name in self.table_inputs(spec)]
+            _refuse_settings(entry, [*entry.sources, *tables], file, problems)
 
     def check_code(self, entry: Entry, spec: S, means: Means, problems: Problems) -> None:
         """Report what is wrong with what it names outside of the file."""
@@ -209,7 +218,9 @@ class Kind(Generic[S]):
             for other in file.entries
             if any(target.id == entry.id for target in other.targets)
         )
-        from_ = (*(source.id for source in entry.sources), *senders) or (SOURCE,)
+        inputs = (*(source.id for source in entry.sources), *senders) or (SOURCE,)
+        # At equal times, what comes first here is processed first.
+        from_ = (*self.table_inputs(spec), *inputs)
         to = tuple(target.id for target in entry.targets)
         return [
             PipelineProcessor(
@@ -230,6 +241,13 @@ class Kind(Generic[S]):
         """Return whether the order of records of different inputs does not matter."""
         return self.takes_records_as_they_are
 
+    def table_inputs(self, spec: S) -> Mapping[str, TableInput]:
+        """Return the inputs, by their names in `from_`, that its tasks keep as tables.
+
+        The processor reads their stores; it does not get their records.
+        """
+        return {}
+
     def stores(self, spec: S) -> Sequence[StoreBuilder[Any, Any]]:
         """Return the stores of its tasks."""
         return ()
@@ -245,12 +263,15 @@ class Kind(Generic[S]):
     def group(self, unit: Unit, spec: S, code: UserCode, queries: Queries | None) -> NodeGroup:
         """Return its nodes: one processor between a source for each input and a sink for each `to`.
 
-        Raises ConfigError if user code is not found or fails, and TopologyError if it builds an
-        invalid topology.
+        An input that is kept as a table has a processor of its own, which fills its store. Raises
+        ConfigError if user code is not found or fails, and TopologyError if it builds an invalid
+        topology.
         """
         builder = TopologyBuilder()
         of_unit = self.serdes(spec)
         sources = []
+        tables = self.table_inputs(spec)
+        users: dict[str, list[str]] = {}
         for from_, topic in zip(unit.from_, unit.in_topics, strict=True):
             source = unit.sources.get(from_, SourceSpec())
             builder.add_source(
@@ -261,10 +282,15 @@ class Kind(Generic[S]):
                 timestamp_extractor=extractor_of(source),
                 auto_offset_reset=source.auto_offset_reset,
             )
-            sources.append(f"{from_} of {unit.name}")
+            if from_ not in tables:
+                sources.append(f"{from_} of {unit.name}")
+                continue
+            filler = f"table of {from_} of {unit.name}"
+            builder.add_processor(filler, tables[from_].supplier, f"{from_} of {unit.name}")
+            users[tables[from_].store] = [filler]
         builder.add_processor(unit.name, self.supplier(unit, spec, code, queries), sources)
         for store in self.stores(spec):
-            builder.add_state_store(store, [unit.name])
+            builder.add_state_store(store, [*users.get(store.name, []), unit.name])
         for target, topic in zip(unit.to, unit.out_topics, strict=True):
             builder.add_sink(
                 target,
@@ -320,9 +346,11 @@ def require_allowed(code: str, entry: Entry, config: Config, problems: Problems)
         problems.add(entry.at, f'"{entry.id}": {error}')
 
 
-def _refuse_settings(entry: Entry, file: PipelineFile, problems: Problems) -> None:
+def _refuse_settings(
+    entry: Entry, sources: Sequence[Target], file: PipelineFile, problems: Problems
+) -> None:
     """Report sources with settings that need more than bytes."""
-    for source in entry.sources:
+    for source in sources:
         found = file.source_specs.get(source.id, SourceSpec())
         given = {"key": found.key, "value": found.value, "timestamp": found.timestamp}
         for name, value in given.items():

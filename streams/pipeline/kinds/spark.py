@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from common.config import Config
 from common.fields import Fields
-from common.keys import Choice, Free, Key, Schema, Text, map_schema, names
+from common.keys import Choice, Schema, Text
 from common.processors import PipelineProcessor
-from common.specs import DataFrameSpec, Format, SparkSpec, SqlSpec, TableSpec
-from common.yaml_positions import Map, Problems, Scalar, describe, plain
+from common.specs import DataFrameSpec, Format, SparkSpec, SqlSpec
+from common.yaml_positions import Problems
 from streams.engine.nodes import Supplier
 from streams.engine.user_code import UserCode
 from streams.pipeline.kinds.entry import Entry, PipelineFile
@@ -30,29 +29,30 @@ from streams.pipeline.kinds.kind import (
     MAX_PROCESS_TIME,
     Kind,
     Means,
+    TableInput,
     Unit,
+    logged,
     read_arguments,
     read_reference,
     refuse_config,
     require_allowed,
 )
+from streams.pipeline.kinds.tables import TABLES, VIEW, check_topic, read_tables
+from streams.processor import BatchProcessor
 from streams.sql.access import table_problems
 from streams.sql.spec import FORMATS, Queries, QueryError, QuerySpec, SparkLostError
-from streams.sql.state_stores import state_stores
+from streams.sql.state_stores import state_stores, table_store_name, table_stores
 from streams.stores import StoreBuilder
 
 Q = TypeVar("Q", bound=SparkSpec)
 
-_INTERVAL = re.compile(r"([1-9][0-9]*)\s*(s|sec|min|h)")
-_SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3600}
-_VIEW = "input"
 _JSON: Format = "json"
 """The one format whose values have columns."""
 
 _QUERY = Text(
     name="query",
-    doc=f"a SELECT over the view `{_VIEW}`",
-    about=f"a SELECT over the view {_VIEW}",
+    doc=f"a SELECT over the view `{VIEW}`",
+    about=f"a SELECT over the view {VIEW}",
     required=True,
 )
 _FUNCTION = Text(
@@ -71,50 +71,6 @@ _SCHEMA = Text(
     "there",
     about='the columns of the values, such as "name STRING, price DOUBLE"',
     default="",
-)
-_TABLE_FORMAT = Text(
-    name="format",
-    doc="a source of Spark that config.yaml allows, such as `parquet`, `csv` or `jdbc`",
-    about="a source of Spark, such as parquet or csv",
-    required=True,
-)
-_TABLE_PATH = Text(name="path", doc="a file or folder", default="")
-_TABLE_SCHEMA = Text(name="schema", doc="the table's columns, as DDL of Spark", default="")
-_TABLE_OPTIONS = Free(
-    name="options",
-    doc="options of Spark's source",
-    of={
-        "type": "object",
-        "additionalProperties": {"type": ["string", "number", "boolean"]},
-    },
-    says="map",
-)
-_REFRESH = Text(
-    name="refresh_interval",
-    doc="how often the table is read again, such as `10 min`; never without it",
-    default="",
-    pattern=rf"^{_INTERVAL.pattern}$",
-)
-_TABLE_KEYS: tuple[Key, ...] = (
-    _TABLE_FORMAT,
-    _TABLE_PATH,
-    _TABLE_SCHEMA,
-    _TABLE_OPTIONS,
-    _REFRESH,
-)
-_TABLES = Free(
-    name="tables",
-    doc="lookup tables, by the names that the query uses",
-    of={
-        "type": "object",
-        "propertyNames": {
-            "not": {"pattern": "^[Ii][Nn][Pp][Uu][Tt]$"},
-            "pattern": r"^[^0-9\s.-][^\s.-]*$",
-        },
-        "additionalProperties": map_schema(_TABLE_KEYS),
-    },
-    says="map",
-    parts=tuple(replace(key, name=f"<name>.{key.name}") for key in _TABLE_KEYS),
 )
 
 
@@ -135,6 +91,30 @@ class _Spark(Kind[Q]):
     def query(self, spec: Q) -> QuerySpec:
         """Return what Spark runs."""
         raise NotImplementedError
+
+    def check(self, entry: Entry, spec: Q, file: PipelineFile, problems: Problems) -> None:
+        """See `Kind`."""
+        super().check(entry, spec, file, problems)
+        for name, table in spec.topic_tables.items():
+            check_topic(name, table, entry, file, problems)
+
+    def takes_inputs_as_they_come(self, spec: Q) -> bool:
+        """See `Kind`: a record sees a table as it was at the record's time."""
+        return not spec.topic_tables
+
+    def stores(self, spec: Q) -> Sequence[StoreBuilder[Any, Any]]:
+        """See `Kind`."""
+        return table_stores(spec.topic_tables)
+
+    def table_inputs(self, spec: Q) -> Mapping[str, TableInput]:
+        """See `Kind`."""
+        return {
+            table.topic: TableInput(
+                table_store_name(name),
+                partial(_topic_table, name, spec.format, bool(table.schema)),
+            )
+            for name, table in spec.topic_tables.items()
+        }
 
     def check_code(self, entry: Entry, spec: Q, means: Means, problems: Problems) -> None:
         """Report lookup tables that TaskManagers would not read; then let Spark check, if there.
@@ -172,7 +152,7 @@ class Sql(_Spark[SqlSpec]):
 
     spec = SqlSpec
     doc = "a query on Spark"
-    own_keys = (_QUERY, _FORMAT, _SCHEMA, _TABLES, *GROUP_KEYS, MAX_PROCESS_TIME)
+    own_keys = (_QUERY, _FORMAT, _SCHEMA, TABLES, *GROUP_KEYS, MAX_PROCESS_TIME)
     rules = (*_Spark.rules, *GROUP_RULES)
 
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
@@ -180,12 +160,14 @@ class Sql(_Spark[SqlSpec]):
         refuse_config(self.spec.type, fields, problems)
         format_ = fields.choice(_FORMAT)
         query = fields.text(_QUERY)
+        tables = read_tables(fields, problems)
         return SqlSpec(
             query=query,
             grouping=read_grouping(fields, query, problems),
             format=format_,
             schema=_schema(fields, format_, problems),
-            tables=_tables(fields, problems),
+            tables=tables.by_spark,
+            topic_tables=tables.of_topics,
             max_process_time_ms=fields.number(MAX_PROCESS_TIME),
         )
 
@@ -202,15 +184,20 @@ class Sql(_Spark[SqlSpec]):
         if spec.grouping is None:
             return [found]
         names = config.topic_names
-        return with_groups(found, spec.grouping, file, names, problems, entry)
+        front_stores = logged(table_stores(spec.topic_tables))
+        return with_groups(found, spec.grouping, file, names, front_stores, problems, entry)
 
     def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
         """See `Kind`: with windows, the order of time says what is late."""
-        return spec.grouping is None or spec.grouping.window is None
+        has_no_windows = spec.grouping is None or spec.grouping.window is None
+        return has_no_windows and super().takes_inputs_as_they_come(spec)
 
     def stores(self, spec: SqlSpec) -> Sequence[StoreBuilder[Any, Any]]:
-        """See `Kind`."""
-        return () if spec.grouping is None else state_stores(spec.grouping)
+        """See `Kind`: where two processors do the work, the first one has the tables."""
+        if spec.grouping is None:
+            return super().stores(spec)
+        tables = () if spec.grouping.stage == "groups" else super().stores(spec)
+        return (*tables, *state_stores(spec.grouping))
 
     def try_out(self, spec: SqlSpec, queries: Queries) -> None:
         """See `_Spark`."""
@@ -243,7 +230,11 @@ class Sql(_Spark[SqlSpec]):
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `_Spark`."""
         return QuerySpec(
-            query=spec.query, format=spec.format, schema=spec.schema, tables=_as_json(spec)
+            query=spec.query,
+            format=spec.format,
+            schema=spec.schema,
+            tables=_as_json(spec),
+            topic_tables=_schemas(spec),
         )
 
 
@@ -252,18 +243,20 @@ class DataFrame(_Spark[DataFrameSpec]):
 
     spec = DataFrameSpec
     doc = "a Python function of Spark's DataFrame"
-    own_keys = (_FUNCTION, _FORMAT, _SCHEMA, _TABLES, MAX_PROCESS_TIME)
+    own_keys = (_FUNCTION, _FORMAT, _SCHEMA, TABLES, MAX_PROCESS_TIME)
     config = ARGUMENTS
 
     def read(self, fields: Fields, problems: Problems) -> DataFrameSpec:
         """See `Kind`."""
         format_ = fields.choice(_FORMAT)
+        tables = read_tables(fields, problems)
         return DataFrameSpec(
             code=read_reference(fields, _FUNCTION, problems),
             config=read_arguments(fields.pairs(ARGUMENTS), problems),
             format=format_,
             schema=_schema(fields, format_, problems),
-            tables=_tables(fields, problems),
+            tables=tables.by_spark,
+            topic_tables=tables.of_topics,
             max_process_time_ms=fields.number(MAX_PROCESS_TIME),
         )
 
@@ -283,11 +276,23 @@ class DataFrame(_Spark[DataFrameSpec]):
             schema=spec.schema,
             tables=_as_json(spec),
             config=spec.config,
+            topic_tables=_schemas(spec),
         )
 
 
 def _as_json(spec: SparkSpec) -> dict[str, dict[str, Any]]:
     return {name: asdict(table) for name, table in spec.tables.items()}
+
+
+def _schemas(spec: SparkSpec) -> dict[str, str]:
+    return {name: table.schema for name, table in spec.topic_tables.items()}
+
+
+def _topic_table(table: str, format_: Format, has_columns: bool) -> BatchProcessor:
+    # Imported late: Arrow takes a while to import, and most tasks do not need it.
+    from streams.sql.topic_tables import TopicTable
+
+    return TopicTable(table, format_, has_columns)
 
 
 def _schema(fields: Fields, format_: Format, problems: Problems) -> str:
@@ -298,50 +303,3 @@ def _schema(fields: Fields, format_: Format, problems: Problems) -> str:
     elif format_ != _JSON and is_given:
         problems.add(fields.at(_SCHEMA.name), "schema belongs to format: json")
     return schema
-
-
-def _tables(fields: Fields, problems: Problems) -> dict[str, TableSpec]:
-    tables: dict[str, TableSpec] = {}
-    for pair in fields.pairs(_TABLES):
-        if not pair.key.isidentifier() or pair.key.lower() == _VIEW:
-            problems.add(pair.at, f'"{pair.key}" cannot be the name of a table')
-        if not isinstance(pair.value, Map):
-            problems.add(
-                pair.value, f"a table must be a map with format, got {describe(pair.value)}"
-            )
-            continue
-        table = Fields(pair.value.pairs, problems, at=pair.value, known=names(_TABLE_KEYS))
-        tables[pair.key] = TableSpec(
-            format=table.text(_TABLE_FORMAT),
-            path=table.text(_TABLE_PATH),
-            schema=table.text(_TABLE_SCHEMA),
-            options=_options(table, problems),
-            refresh_s=_interval(table, problems),
-        )
-    return tables
-
-
-def _options(table: Fields, problems: Problems) -> dict[str, str]:
-    options = {}
-    for pair in table.pairs(_TABLE_OPTIONS):
-        if not isinstance(pair.value, Scalar) or pair.value.value is None:
-            problems.add(pair.value, f"option {pair.key} must be one value")
-            continue
-        value = plain(pair.value)
-        options[pair.key] = str(value).lower() if isinstance(value, bool) else str(value)
-    return options
-
-
-def _interval(table: Fields, problems: Problems) -> int:
-    """Return the refresh interval in seconds; 0 if the table is read only once."""
-    text = table.text(_REFRESH)
-    if not text:
-        return 0
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
-        problems.add(
-            table.at(_REFRESH.name),
-            f'refresh_interval must be a time such as "30 s", "10 min" or "1 h", got "{text}"',
-        )
-        return 0
-    return int(found[1]) * _SECONDS[found[2]]

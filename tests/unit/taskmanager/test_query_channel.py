@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pytest
@@ -29,8 +29,10 @@ class Doubling:
         self.began = threading.Event()
         self.cancelled = threading.Event()
         self.closed = threading.Event()
+        self.lookups: Mapping[str, pa.Table] = {}
 
-    def run(self, table: pa.Table) -> pa.Table:
+    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        self.lookups = lookups
         first = table["value"][0].as_py()
         self.began.set()
         if first == "hangs":
@@ -65,8 +67,8 @@ class Grouping(Doubling):
 
     shape = SHAPE
 
-    def partial(self, table: pa.Table) -> pa.Table:
-        return self.run(table)
+    def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        return self.run(table, lookups)
 
     def merge(self, rows: pa.Table) -> pa.Table:
         return rows.slice(0, 1)
@@ -146,6 +148,17 @@ def test_query_with_groups_makes_rows_and_merges_them(
     assert queries.opened[0][1].closed.wait(TIMEOUT_S)
     with pytest.raises(QueryError, match=r"^it sorts$"):
         remote.open_aggregation(QuerySpec("refused"))
+
+
+def test_rows_of_tables_come_with_the_records(queries: FakeQueries, remote: RemoteQueries) -> None:
+    lookups = {"b": pa.table({"key": ["k"], "value": ["v"]}), "a": TABLE.slice(0, 0)}
+    query = remote.open(QuerySpec("SELECT"))
+    assert len(query.run(TABLE, lookups)) == 4
+    grouping = remote.open_aggregation(QuerySpec("SELECT"))
+    assert len(grouping.partial(TABLE, {"a": TABLE})) == 4
+    assert [running.lookups for _, running in queries.opened] == [lookups, {"a": TABLE}]
+    query.run(TABLE)
+    assert queries.opened[0][1].lookups == {}
 
 
 def test_each_query_has_a_connection_of_its_own(

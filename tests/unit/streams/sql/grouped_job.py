@@ -40,20 +40,34 @@ class Result(NamedTuple):
 
 
 class OpenedOnce:
-    """Opens each query with GROUP BY once, for all tasks: they use it in turns."""
+    """Opens each query once, for all tasks: they use it in turns."""
 
     def __init__(self, queries: LocalQueries) -> None:
         self._queries = queries
         self._opened: dict[str, _Kept] = {}
+        self._opened_rows: dict[str, _KeptRows] = {}
 
     def open(self, spec: QuerySpec) -> SparkQuery:
-        return self._queries.open(spec)
+        name = spec.to_json()
+        if name not in self._opened_rows:
+            self._opened_rows[name] = _KeptRows(self._queries.open(spec))
+        return self._opened_rows[name]
 
     def open_aggregation(self, spec: QuerySpec) -> Aggregation:
         name = spec.to_json()
         if name not in self._opened:
             self._opened[name] = _Kept(self._queries.open_aggregation(spec))
         return self._opened[name]
+
+
+class _KeptRows:
+    """A query without GROUP BY that stays open."""
+
+    def __init__(self, query: SparkQuery) -> None:
+        self.columns, self.run = query.columns, query.run
+
+    def close(self) -> None:
+        """Another task may use the query."""
 
 
 class _Kept:
@@ -113,13 +127,7 @@ class Job:
 
     def send(self, rows: Sequence[Row], partition: int = 0, topic: str = "in") -> None:
         """Send JSON records to the source; `at` is their minute, `key` their key."""
-        self.deliver(
-            topic,
-            partition,
-            [None if row.get("key") is None else str(row["key"]).encode() for row in rows],
-            [_value(row) for row in rows],
-            [round(row["at"] * MINUTE_MS) for row in rows],
-        )
+        self.deliver(topic, partition, *columns_of(rows))
 
     def restart(self) -> None:
         """Close all tasks and start them again from what they have committed."""
@@ -177,17 +185,32 @@ class Job:
                 offsets = list(range(self._commits, self._commits + len(times)))
                 self._commits += len(times)
                 batch = RecordBatch(topic, partition, [*keys], [*values], [*times], offsets, None)
-                self._process(unit, batch)
+                self._process(unit, [batch])
 
-    def _process(self, unit: ProcessorReplica, batch: RecordBatch) -> None:
+    def send_together(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Let the one task that reads all of these topics process their rows in the order of time.
+
+        They are in partition 0.
+        """
+        (unit,) = (each for each in self._units if set(rows) <= set(each.in_topics))
+        batches = []
+        for topic, records in rows.items():
+            columns = columns_of(records)
+            offsets = list(range(self._commits, self._commits + len(records)))
+            self._commits += len(records)
+            batches.append(RecordBatch(topic, 0, *columns, offsets, None))
+        self._process(unit, [batch for batch in batches if len(batch)])
+
+    def _process(self, unit: ProcessorReplica, batches: Sequence[RecordBatch]) -> None:
         task = self._tasks[str(unit.task)]
         partitions = [(topic, unit.task.partition) for topic in unit.in_topics]
-        task.add(batch)
+        for batch in batches:
+            task.add(batch)
         while task.step(0, partitions).has_more:
             pass
         outputs, figures = task.take()
         for store in self.stores[str(unit.task)].values():
-            store.commit(batch.offsets[-1] + 1)
+            store.commit(self._commits)
         self._times[str(unit.task)] = {each: task.partition_time(each) for each in partitions}
         self.skipped += figures.skipped
         for dropped, count in figures.dropped.items():
@@ -223,8 +246,17 @@ class Job:
             self.results.append(Result(topic, text, shown, timestamp, dict(header or ())))
 
 
-def _value(row: Row) -> bytes:
+def columns_of(rows: Sequence[Row]) -> tuple[list[bytes | None], list[bytes | None], list[int]]:
+    """Return the keys, values and timestamps of JSON records; a `raw` value is as it is."""
+    return (
+        [None if row.get("key") is None else str(row["key"]).encode() for row in rows],
+        [_value(row) for row in rows],
+        [round(row["at"] * MINUTE_MS) for row in rows],
+    )
+
+
+def _value(row: Row) -> bytes | None:
     if "raw" in row:
-        return bytes(row["raw"])
+        return row["raw"]  # type: ignore[no-any-return]
     fields = {name: value for name, value in row.items() if name not in ("key", "at")}
     return json.dumps(fields).encode()

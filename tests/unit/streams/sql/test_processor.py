@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 import pytest
 
@@ -26,7 +28,7 @@ class Failing:
     def open(self, spec: QuerySpec) -> Failing:
         return self
 
-    def run(self, table: pa.Table) -> pa.Table:
+    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table]) -> pa.Table:
         self.sizes.append(len(table))
         if self.failures:
             self.failures -= 1

@@ -1,0 +1,193 @@
+"""The lookup tables of queries in pipeline.yaml: those that Spark reads, and those of topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from common.fields import Fields
+from common.keys import Free, Key, Text, map_schema, names
+from common.names import name_problem
+from common.processors import SOURCE
+from common.specs import TableSpec, TopicTableSpec
+from common.suggest import did_you_mean
+from common.yaml_positions import Map, Pair, Problems, Scalar, describe, plain
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.sql.state_stores import table_store_name
+
+VIEW = "input"
+"""The name of the view of records, which no table can have."""
+
+_INTERVAL = re.compile(r"([1-9][0-9]*)\s*(s|sec|min|h)")
+_SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3600}
+
+_TABLE_FORMAT = Text(
+    name="format",
+    doc="a source of Spark that config.yaml allows, such as `parquet`, `csv` or `jdbc`; a table "
+    "has `format` or `topic`",
+    about="a source of Spark, such as parquet or csv",
+    required=True,
+)
+_TABLE_PATH = Text(name="path", doc="a file or folder", default="")
+_TABLE_SCHEMA = Text(
+    name="schema",
+    doc="the table's columns, as DDL of Spark; with `topic`, the columns of JSON values",
+    default="",
+)
+_TABLE_OPTIONS = Free(
+    name="options",
+    doc="options of Spark's source",
+    of={
+        "type": "object",
+        "additionalProperties": {"type": ["string", "number", "boolean"]},
+    },
+    says="map",
+)
+_REFRESH = Text(
+    name="refresh_interval",
+    doc="how often the table is read again, such as `10 min`; never without it",
+    default="",
+    pattern=rf"^{_INTERVAL.pattern}$",
+)
+_TABLE_KEYS: tuple[Key, ...] = (
+    _TABLE_FORMAT,
+    _TABLE_PATH,
+    _TABLE_SCHEMA,
+    _TABLE_OPTIONS,
+    _REFRESH,
+)
+_TOPIC = Text(
+    name="topic",
+    doc="in place of `format`: a name of `sources:`; the table holds the last record of each key",
+    about="a name of sources",
+    required=True,
+)
+_TOPIC_KEYS: tuple[Key, ...] = (_TOPIC, _TABLE_SCHEMA)
+TABLES = Free(
+    name="tables",
+    doc="lookup tables, by the names that the query uses",
+    of={
+        "type": "object",
+        "propertyNames": {
+            "not": {"pattern": "^[Ii][Nn][Pp][Uu][Tt]$"},
+            "pattern": r"^[^0-9\s.-][^\s.-]*$",
+        },
+        "additionalProperties": {
+            "if": {"required": [_TOPIC.name]},
+            "then": map_schema(_TOPIC_KEYS),
+            "else": map_schema(_TABLE_KEYS),
+        },
+    },
+    says="map",
+    parts=tuple(
+        replace(key, name=f"<name>.{key.name}", required=False) for key in (*_TABLE_KEYS, _TOPIC)
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TablesRead:
+    """The lookup tables of a query: those that Spark reads, and those that follow topics."""
+
+    by_spark: Mapping[str, TableSpec] = field(default_factory=dict)
+    of_topics: Mapping[str, TopicTableSpec] = field(default_factory=dict)
+
+
+def read_tables(fields: Fields, problems: Problems) -> TablesRead:
+    """Return the lookup tables; each mistake goes to `problems`."""
+    by_spark: dict[str, TableSpec] = {}
+    of_topics: dict[str, TopicTableSpec] = {}
+    for pair in fields.pairs(TABLES):
+        if not pair.key.isidentifier() or pair.key.lower() == VIEW:
+            problems.add(pair.at, f'"{pair.key}" cannot be the name of a table')
+        if not isinstance(pair.value, Map):
+            problems.add(
+                pair.value,
+                f"a table must be a map with format or topic, got {describe(pair.value)}",
+            )
+        elif any(inner.key == _TOPIC.name for inner in pair.value.pairs):
+            found = _topic_table(pair, pair.value, of_topics, problems)
+            wrong = name_problem(table_store_name(pair.key))
+            if wrong is None:
+                of_topics[pair.key] = found
+            elif not problems.found_at(pair.at):
+                problems.add(
+                    pair.at, f'"{pair.key}" is part of the name of a state topic, which {wrong}'
+                )
+        else:
+            by_spark[pair.key] = _table(pair.value, problems)
+    return TablesRead(by_spark, of_topics)
+
+
+def check_topic(
+    name: str, table: TopicTableSpec, entry: Entry, file: PipelineFile, problems: Problems
+) -> None:
+    """Report a topic of a table that is not a source, or that the processor reads anyway."""
+    where = f'"{entry.id}": table "{name}"'
+    choices = (SOURCE, *file.sources)
+    is_sent = any(target.id == entry.id for other in file.entries for target in other.targets)
+    inputs = [source.id for source in entry.sources] or ([] if is_sent else [SOURCE])
+    if not table.topic:
+        return  # reported already
+    if table.topic not in choices:
+        hint = did_you_mean(table.topic, choices)
+        problems.add(entry.at, f'{where}: topic names none of sources, got "{table.topic}"{hint}')
+    elif table.topic in inputs:
+        problems.add(
+            entry.at,
+            f'{where} follows "{table.topic}", which the processor reads as input too: a topic is '
+            "one or the other. Name another source in from, or in topic",
+        )
+
+
+def _table(value: Map, problems: Problems) -> TableSpec:
+    table = Fields(value.pairs, problems, at=value, known=names(_TABLE_KEYS))
+    return TableSpec(
+        format=table.text(_TABLE_FORMAT),
+        path=table.text(_TABLE_PATH),
+        schema=table.text(_TABLE_SCHEMA),
+        options=_options(table, problems),
+        refresh_s=_interval(table, problems),
+    )
+
+
+def _topic_table(
+    pair: Pair, value: Map, others: Mapping[str, TopicTableSpec], problems: Problems
+) -> TopicTableSpec:
+    table = Fields(value.pairs, problems, at=value, known=names(_TOPIC_KEYS))
+    found = TopicTableSpec(topic=table.text(_TOPIC), schema=table.text(_TABLE_SCHEMA))
+    for name, other in others.items():
+        if found.topic and other.topic == found.topic:
+            problems.add(
+                table.at(_TOPIC.name),
+                f'the tables "{name}" and "{pair.key}" follow the same topic: use one of them, '
+                "under two aliases if need be",
+            )
+    return found
+
+
+def _options(table: Fields, problems: Problems) -> dict[str, str]:
+    options = {}
+    for pair in table.pairs(_TABLE_OPTIONS):
+        if not isinstance(pair.value, Scalar) or pair.value.value is None:
+            problems.add(pair.value, f"option {pair.key} must be one value")
+            continue
+        value = plain(pair.value)
+        options[pair.key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return options
+
+
+def _interval(table: Fields, problems: Problems) -> int:
+    """Return the refresh interval in seconds; 0 if the table is read only once."""
+    text = table.text(_REFRESH)
+    if not text:
+        return 0
+    found = _INTERVAL.fullmatch(text)
+    if found is None:
+        problems.add(
+            table.at(_REFRESH.name),
+            f'refresh_interval must be a time such as "30 s", "10 min" or "1 h", got "{text}"',
+        )
+        return 0
+    return int(found[1]) * _SECONDS[found[2]]

@@ -1,0 +1,76 @@
+"""A planned query that runs on many batches, without being planned again.
+
+What the plan computes is an RDD. Its leaves are RDDs of one partition, and only the rows in these
+partitions are replaced for each batch: Spark neither parses, plans nor generates code again, and
+broadcast tables stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.serializers import NoOpSerializer
+from pyspark.util import _load_from_socket
+
+INPUT = "input"
+"""The name of the view with the records of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Rows of a plan that are replaced for each batch: an RDD of one partition.
+
+    `rows` are their types. Each job sends the partition to where it is computed, with the Arrow
+    batches that `put` has put in.
+    """
+
+    rows: pa.Schema
+    rdd: Any
+    put: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """A planned query as an RDD of Arrow batches, which is computed again for each table.
+
+    `columns` are the names of the columns of `INPUT` that the operators use. `output` are the types
+    of the rows that come out. `in_jvm` brings a table to the JVM, and `compute` runs the job.
+    """
+
+    columns: tuple[str, ...]
+    leaves: Mapping[str, Leaf]
+    output: pa.Schema
+    in_jvm: Callable[[pa.Table], Any]
+    nothing: Any
+    compute: Callable[[], Any]
+
+    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        """Return the output for these rows; columns that the plan does not use may be missing."""
+        given = {INPUT: table, **lookups}
+        try:
+            for name, rows in given.items():
+                leaf = self.leaves[name]
+                leaf.put(self.in_jvm(_completed(rows, leaf.rows)).toSeq())
+            served = self.compute()
+        finally:
+            for name in given:
+                self.leaves[name].put(self.nothing)  # or Spark would keep the batch in memory
+        with _load_from_socket(served, NoOpSerializer()) as parts:
+            batches = [pa.ipc.read_record_batch(pa.py_buffer(part), self.output) for part in parts]
+        return pa.Table.from_batches(batches, self.output)
+
+
+def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with all columns; missing ones, which the plan does not use, are null."""
+    return pa.Table.from_arrays(
+        [
+            table[field.name]
+            if field.name in table.column_names
+            else pa.nulls(len(table), field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )

@@ -1,0 +1,137 @@
+"""Decides which joins with tables that follow topics can run batch by batch.
+
+A task has the rows of its partitions of such a topic, and Spark gets those with the keys of a
+batch. So only a join by the key of the records finds all rows that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from streams.sql.origins import id_of, is_column
+from streams.sql.plan import (
+    all_nodes,
+    input_column,
+    is_input,
+    items,
+    kind,
+    reads_input,
+    step_to_input,
+)
+from streams.sql.spec import QueryError
+
+HASH_JOIN = "ShuffledHashJoinExec"
+"""The operator that joins `input` with such a table."""
+
+_ROW_BY_ROW = ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint")
+
+
+def require_keyed_joins(plan: Any, rdd_id: int, tables: Mapping[int, str]) -> None:
+    """Raise `QueryError` unless an analyzed plan looks up `tables` by the key of the records only.
+
+    `rdd_id` is the id of the RDD `input`, and `tables` has those of the tables with their names.
+    """
+    for subquery in items(plan.subqueriesAll()):
+        for name in _names(subquery, tables):
+            raise QueryError(
+                f"a subquery reads {name}, of which a batch has only the rows with the keys of its "
+                f"records: use {_example(name)}, LEFT SEMI JOIN or LEFT ANTI JOIN"
+            )
+    while not is_input(plan, rdd_id):
+        step = step_to_input(plan, rdd_id)
+        assert step is not None, "the query reads input"
+        child = step.children[step.index]
+        for index, other in enumerate(step.children):
+            if index != step.index and _names(other, tables):
+                _require_by_key(plan, child, other, rdd_id, tables)
+        plan = child
+
+
+def require_planned_joins(plan: Any, rdd_id: int, tables: Collection[int]) -> None:
+    """Raise `QueryError` unless a physical plan keeps no rows of these tables between batches.
+
+    A broadcast table would stay as it was in the first batch.
+    """
+    for node in all_nodes(plan):
+        if not any(reads_input(node, table) for table in tables):
+            continue
+        if "Exchange" in kind(node):
+            raise QueryError(
+                f"Spark plans a {node.nodeName()} for a table that follows a topic: leave hints "
+                "out, and put conditions on a key into WHERE rather than ON"
+            )
+        if kind(node) == HASH_JOIN and reads_input(node, rdd_id):
+            step = step_to_input(node, rdd_id)
+            assert step is not None
+            if str(node.buildSide().toString()) == ("BuildLeft", "BuildRight")[step.index]:
+                raise QueryError(
+                    "Spark would give the rows in the order of a table that follows a topic, and "
+                    "not in that of the records: leave hints out"
+                )
+
+
+def joined_in_place(join: Any, jvm: Any) -> Any:
+    """Return a `HASH_JOIN` that takes its two sides as they are: one partition each.
+
+    Otherwise, Spark would move the rows of both by a hash of their keys. It does not if told that
+    it has moved them already, to deal with keys that have many rows.
+    """
+    make = jvm.org.apache.spark.sql.execution.joins.ShuffledHashJoinExec
+    keys = join.leftKeys(), join.rightKeys()
+    made = make(
+        *keys, join.joinType(), join.buildSide(), join.condition(), *items(join.children()), True
+    )
+    # Spark's rules ask each operator of the planner which logical one it comes from.
+    made.setLogicalLink(join.logicalLink().get())
+    return made
+
+
+def _require_by_key(
+    join: Any, input_side: Any, side: Any, rdd_id: int, tables: Mapping[int, str]
+) -> None:
+    """Raise `QueryError` unless a join is one of `input` with one table, by the key of both."""
+    names = _names(side, tables)
+    leaf = side
+    while kind(leaf) in _ROW_BY_ROW:
+        (leaf,) = items(leaf.children())
+    name = names[0]
+    if kind(leaf) != "LogicalRDD":
+        raise QueryError(
+            f"{kind(leaf)} over {name} would miss rows, as a batch has only those with the keys "
+            f"of its records: join {name} itself, as in {_example(name)}"
+        )
+    table_id = int(leaf.rdd().id())
+    wanted = id_of(input_column(input_side, "key", rdd_id))
+    key = id_of(input_column(side, "key", table_id))
+    for left, right in _equal_columns(join):
+        for of_input, of_table in ((left, right), (right, left)):
+            if is_column(of_input, wanted, input_side, rdd_id) and is_column(
+                of_table, key, side, table_id
+            ):
+                return
+    raise QueryError(
+        f"input must be joined with {name} by the keys of both, as only records with the same key "
+        f"are in the same partition: write {_example(name)}"
+    )
+
+
+def _example(name: str) -> str:
+    return f"LEFT JOIN {name} ON input.key = {name}.key"
+
+
+def _names(plan: Any, tables: Mapping[int, str]) -> list[str]:
+    """Return the names of the tables that a plan reads."""
+    return [name for rdd_id, name in tables.items() if reads_input(plan, rdd_id)]
+
+
+def _equal_columns(join: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield both sides of each `=` that the condition of a join demands."""
+    condition = join.condition()
+    waiting = [condition.get()] if condition.isDefined() else []
+    while waiting:
+        expression = waiting.pop()
+        if kind(expression) == "And":
+            waiting += [expression.left(), expression.right()]
+        elif kind(expression) == "EqualTo":
+            yield expression.left(), expression.right()

@@ -1,0 +1,134 @@
+"""Tables of queries that follow topics, in pipeline.yaml: what they become, and mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.errors import ConfigError
+from common.messages import ProcessorReplica, replicas
+from common.specs import SqlSpec, TopicTableSpec
+from streams.engine.user_code import UserCode
+from streams.pipeline.partitions import with_counts
+from streams.pipeline.units import group_of, settings_of
+from tests.unit.streams.pipeline.loading import load, problems_in
+
+JOIN = "SELECT i.key, city AS value FROM input i LEFT JOIN customers c ON i.key = c.key"
+BY_KEY = "SELECT key, count(*) AS value FROM input GROUP BY key"
+BY_VALUE = "SELECT value AS key, count(*) AS value FROM input GROUP BY value"
+
+
+def pipeline(query: str = JOIN, table: str = "{topic: people, schema: city STRING}") -> str:
+    return f"""
+sources: {{orders: orders_topic, people: people_topic, more: {{topic: t, value: json}}}}
+processors:
+- {{id: A, type: forward, to: [P]}}
+- {{id: P, type: sql, query: "{query}", from: [orders], tables: {{customers: {table}}}, to: [sink]}}
+"""
+
+
+def test_table_is_an_input_with_a_store() -> None:
+    made = load(pipeline())
+    processor = made.processor("P")
+    assert isinstance(processor.spec, SqlSpec)
+    assert processor.spec.tables == {}
+    assert processor.spec.topic_tables == {
+        "customers": TopicTableSpec(topic="people", schema="city STRING")
+    }
+    assert processor.from_ == ("people", "orders", "A")
+    assert made.in_topics(processor) == ("people_topic", "orders_topic", "A_P")
+    assert made.state_topics(processor) == {"table-customers": "state_topic_P_table-customers"}
+    assert processor.stores[0].topic_config["cleanup.policy"] == "compact"
+
+
+def test_the_source_of_config_yaml_can_be_a_table() -> None:
+    made = load(pipeline(table="{topic: source}"))
+    assert made.in_topics(made.processor("P")) == ("in", "orders_topic", "A_P")
+
+
+def test_a_processor_of_its_own_fills_the_store() -> None:
+    class Never:
+        def open(self, spec: object) -> None:
+            raise AssertionError("the query is opened by a task")
+
+        open_aggregation = open
+
+    made = load(pipeline())
+    unit = next(unit for unit in replicas(made) if unit.task.processor == "P")
+    group = group_of(unit, UserCode(), Never())  # type: ignore[arg-type]
+    users = {node.name: node.stores for node in group.nodes if hasattr(node, "stores")}
+    assert users == {"table of people of P": ("table-customers",), "P": ("table-customers",)}
+    assert {node.name: node.parents for node in group.nodes if node.name in users} == {
+        "table of people of P": ("people of P",),
+        "P": ("orders of P", "A of P"),
+    }
+
+
+def test_records_and_changes_of_tables_come_in_the_order_of_time() -> None:
+    found = {unit.name: settings_of(unit) for unit in replicas(load(pipeline()))}
+    assert not found["P"].takes_inputs_as_they_come
+    assert found["P"].accumulates
+
+
+def test_assignment_carries_what_the_text_says() -> None:
+    for unit in replicas(load(pipeline())):
+        assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit
+
+
+@pytest.mark.parametrize("query", [JOIN, BY_KEY, BY_VALUE])
+def test_table_and_inputs_must_have_as_many_partitions(query: str) -> None:
+    made = load(pipeline(query))
+    same = {"orders_topic": 3, "people_topic": 3, "A_P": 3}
+    assert with_counts(made, same).task_count(made.processor("P")) == 3
+    with pytest.raises(ConfigError, match=r"people_topic has 2, orders_topic has 3, A_P has 3"):
+        with_counts(made, {**same, "people_topic": 2})
+
+
+def test_where_two_processors_do_the_work_the_first_one_has_the_table() -> None:
+    made = load(pipeline(BY_VALUE))
+    front, back = made.processor("P-rows"), made.processor("P")
+    assert made.in_topics(front) == ("people_topic", "orders_topic", "A_P")
+    assert made.state_topics(front) == {"table-customers": "state_topic_P-rows_table-customers"}
+    assert list(made.state_topics(back)) == ["groups", "shape"]
+    assert made.in_topics(back) == ("P_groups-repartition",)
+
+
+def test_groups_by_key_have_both_stores() -> None:
+    made = load(pipeline(BY_KEY))
+    assert list(made.state_topics(made.processor("P"))) == ["table-customers", "groups", "shape"]
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("{topic: peoples}", '"P": table "customers": topic names none of sources, got "peoples"'),
+        ("{topic: A}", 'topic names none of sources, got "A"'),
+        ("{topic: orders}", 'follows "orders", which the processor reads as input too'),
+        ("{topic: more}", 'source "more" must not say value'),
+        ("{topic: people, history: 1 d}", 'unknown key "history"'),
+        ("{topic: people, format: csv}", 'unknown key "format"'),
+        ("{topic: people, refresh_interval: 1 h}", 'unknown key "refresh_interval"'),
+        ("{topic: 5}", "topic must be a string"),
+        ("{topic: people}, others: {topic: people}", '"customers" and "others" follow the same'),
+        ("{topic: people}, größe: {topic: source}", '"größe" is part of the name of a state topic'),
+        ("people", "a table must be a map with format or topic"),
+    ],
+)
+def test_mistakes_are_reported(table: str, problem: str) -> None:
+    found = problems_in(pipeline(table=table))
+    assert len(found) == 1
+    assert problem in found[0]
+
+
+def test_a_processor_without_inputs_reads_the_source_which_cannot_be_its_table() -> None:
+    text = f'[{{id: P, type: sql, query: "{JOIN}", tables: {{customers: {{topic: source}}}}, to: '
+    (found,) = problems_in(text + "[sink]}]")
+    assert 'table "customers" follows "source", which the processor reads as input too' in found
+
+
+def test_functions_of_data_frames_have_such_tables_too() -> None:
+    made = load("""
+sources: {people: people_topic}
+processors:
+- {id: P, type: dataframe, function: "shop:f", tables: {c: {topic: people}}, to: [sink]}
+""")
+    assert made.in_topics(made.processor("P")) == ("people_topic", "in")
