@@ -115,12 +115,19 @@ class TableSpec:
 class TopicTableSpec:
     """A lookup table of a query that holds the last record of each key of a topic.
 
-    `topic` is one of the processor's names in `from`. With a `schema`, DDL of Spark, values are
-    JSON; otherwise, they are one column.
+    `topic` is one of the processor's names in `from`; if the table `is_global`, which all tasks
+    have as a whole, it is the topic in Kafka. With a `schema`, DDL of Spark, values are JSON;
+    otherwise, they are one column. The store has the name `store_of(table)`.
     """
 
     topic: Name
     schema: str = ""
+    is_global: bool = False
+
+    @staticmethod
+    def store_of(table: str) -> str:
+        """Return the name of the store of a table."""
+        return f"table-{table}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +253,11 @@ class GroupingSpec:
     stage: GroupStage = "whole"
 
 
+def _followed(tables: Mapping[str, TopicTableSpec]) -> Mapping[str, str]:
+    """Return the topics of the global stores of tables, by store name."""
+    return {t.store_of(name): t.topic for name, t in tables.items() if t.is_global}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSpec(ProcessorSpec):
     """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`.
@@ -257,6 +269,11 @@ class SparkSpec(ProcessorSpec):
     schema: str = ""
     tables: Mapping[str, TableSpec] = field(default_factory=_none, hash=False)
     topic_tables: Mapping[str, TopicTableSpec] = field(default_factory=_none, hash=False)
+
+    @property
+    def global_stores(self) -> Mapping[str, str]:
+        """See `ProcessorSpec`."""
+        return _followed(self.topic_tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,8 +295,16 @@ class SqlSpec(SparkSpec):
     @property
     def internal_topics(self) -> Mapping[str, int | None]:
         """See `ProcessorSpec`."""
-        of_groups = self.grouping is not None and self.grouping.stage == "groups"
-        return {GROUPS_TOPIC: None} if of_groups else {}
+        return {GROUPS_TOPIC: None} if self._merges_only else {}
+
+    @property
+    def global_stores(self) -> Mapping[str, str]:
+        """See `ProcessorSpec`: what merges rows of groups looks nothing up."""
+        return {} if self._merges_only else _followed(self.topic_tables)
+
+    @property
+    def _merges_only(self) -> bool:
+        return self.grouping is not None and self.grouping.stage == "groups"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ Tables that follow topics are kept by the worker. It sends the rows that a batch
 records, and their sizes in bytes: `{"do": "run", "lookups": {"customers": 1234}}`. A query with
 GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and `do` is
 `partial` or `merge`. Instead, an answer may be `{"rejected": reason}`, which is a `QueryError`, or
-`{"lost": reason}`. When either side hangs up, the query is closed and its running computation is
+`{"lost": reason}`. `{"do": "replace", "table": name}` and rows replace a global table; the answer
+is `{}`. When either side hangs up, the query is closed and its running computation is
 cancelled.
 """
 
@@ -124,6 +125,9 @@ class QueryServer:
                 _send(connection, answer)
                 while True:
                     request, data = _receive(connection)
+                    if request["do"] == "replace":
+                        _send(connection, *_replaced(query, request["table"], data))
+                        continue
                     call = calls[request["do"]]
                     _send(connection, *_answer(call, data, request.get("lookups", {})))
             finally:
@@ -181,6 +185,10 @@ class _Remote:
     def __init__(self, connection: Connection, columns: tuple[str, ...]) -> None:
         self._connection = connection
         self.columns = columns
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """See `SparkQuery.replace`."""
+        _ask(self._connection, {"do": "replace", "table": name}, (write(rows),))
 
     def close(self) -> None:
         """Hang up."""
@@ -251,6 +259,17 @@ def _answer(
             end += size
         found = call(table, lookups) if lookups else call(table)
         return {}, write(found)
+    except Exception as error:
+        return (_failure(error),)
+
+
+def _replaced(
+    query: ServedQuery | ServedAggregation, name: str, data: memoryview
+) -> tuple[dict[str, Any]]:
+    try:
+        # The message is gone when the next one comes.
+        query.replace(name, read(bytes(data)))
+        return ({},)
     except Exception as error:
         return (_failure(error),)
 

@@ -73,6 +73,7 @@ class GlobalTask:
                 self._dropped.update(self.nodes.take()[1].dropped)
                 if self._store.uncommitted:
                     self._store.commit(0)
+                    self.view.has_changed()
 
     def take_dropped(self) -> Counter[Dropped]:
         """Return how many records were dropped since the last call, by reason and topic."""

@@ -136,7 +136,7 @@ class _FromRecords(_Aggregating):
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._lookup = Lookup(self.spec.topic_tables, self.spec.format, context)
+        self._lookup = Lookup(self.spec, self.query, context)
 
     def process(self, batch: Batch) -> None:
         """Do all for the records before the first that is not text, and reject that one."""

@@ -27,6 +27,7 @@ from streams.sql.aggregate_plan import (
     partial_plan,
 )
 from streams.sql.aggregate_query import GroupedQuery, grouped_query
+from streams.sql.global_rows import GlobalRows
 from streams.sql.kept_plan import INPUT, KeptPlan
 from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
@@ -65,7 +66,8 @@ class RunningAggregation:
         self._session = session.newSession()
         hidden = [pa.field(OPEN_FROM, pa.timestamp("us", tz="UTC"))]
         self._work = QuerySession(self._session, spec, code, hidden)
-        self._plan = self._tried_out(tables.rows)
+        self._globals = GlobalRows(session, spec)
+        self._plan = self._tried_out(self._globals.with_others(tables.rows))
         self._seen = self._plan.tables.version
 
     @property
@@ -96,6 +98,11 @@ class RunningAggregation:
         place = merged.column_names.index(HAS_RESULT)
         return merged.set_column(place, HAS_RESULT, merged[HAS_RESULT].fill_null(False))
 
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """See `SparkQuery.replace`."""
+        with translated():
+            self._globals.replace(name, rows)
+
     def cancel(self) -> None:
         """End a call from another thread: it then raises `SparkLostError`."""
         self._session.sparkContext.cancelJobsWithTag(self._work.tag)
@@ -105,7 +112,7 @@ class RunningAggregation:
         self._shared.give_back(self._tables)
 
     def _use_newest_tables(self) -> None:
-        rows = self._tables.rows
+        rows = self._globals.with_others(self._tables.rows)
         if rows.version == self._seen:
             return
         self._seen = rows.version

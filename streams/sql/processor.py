@@ -32,7 +32,7 @@ class SparkProcessor(BatchProcessor):
         self.context = context
         self._partition = TaskId.parse(context.task_id).partition
         self._query = self._open(self._spec)
-        self._lookup = Lookup(self._spec.topic_tables, self._spec.format, context)
+        self._lookup = Lookup(self._spec, self._query, context)
 
     def process(self, batch: Batch) -> None:
         """Emit the output of the query for the batch."""

@@ -17,6 +17,7 @@ from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.sql.access import located, require_readable
 from streams.sql.aggregation import RunningAggregation
+from streams.sql.global_rows import GlobalRows
 from streams.sql.kept_plan import KeptPlan
 from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
@@ -89,7 +90,8 @@ class RunningQuery:
         # Each query has its own session, since views and settings belong to a session.
         self._session = session.newSession()
         self._work = QuerySession(self._session, spec, code)
-        self._plan = self._tried_out(tables.rows)
+        self._globals = GlobalRows(session, spec)
+        self._plan = self._tried_out(self._globals.with_others(tables.rows))
         self._seen = self._plan.rows.version
 
     @property
@@ -106,6 +108,11 @@ class RunningQuery:
                 raise SparkLostError("a table has changed, and the query needs other columns now")
             return plan.kept.run(table, lookups)
 
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """See `SparkQuery.replace`."""
+        with translated():
+            self._globals.replace(name, rows)
+
     def cancel(self) -> None:
         """End `run` from another thread: it then raises `SparkLostError`."""
         self._session.sparkContext.cancelJobsWithTag(self._work.tag)
@@ -116,7 +123,7 @@ class RunningQuery:
 
     def _newest_plan(self) -> _Plan:
         """Return the plan for the newest rows of the tables that the query can be run with."""
-        rows = self._tables.rows
+        rows = self._globals.with_others(self._tables.rows)
         if rows.version != self._seen:
             self._seen = rows.version
             try:

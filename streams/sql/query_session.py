@@ -27,6 +27,7 @@ from common.errors import ConfigError
 from streams.engine.user_code import UserCode
 from streams.engine.user_frames import place_of
 from streams.sql.columns import lookup_schema, schema_of
+from streams.sql.global_rows import parsed_table
 from streams.sql.kept_plan import INPUT, KeptPlan, Leaf
 from streams.sql.keyed_joins import HASH_JOIN, joined_in_place, require_planned_joins
 from streams.sql.messages import may_be_a_records_fault, one_line
@@ -172,7 +173,7 @@ class QuerySession:
         """Make the view of a table that follows a topic, and return the id of its RDD."""
         raw = self.empty(lookup_schema(self.spec.format))
         schema = self.spec.topic_tables[name]
-        table = _parsed_table(raw, schema) if schema else raw
+        table = parsed_table(raw, schema) if schema else raw
         require_plain_types(table)
         table.hint("shuffle_hash").createOrReplaceTempView(name)
         return _rdd_id(raw)
@@ -342,15 +343,6 @@ def _parsed(raw: DataFrame, schema: str) -> DataFrame:
     value = F.from_json("value", schema, {"mode": "FAILFAST"}).alias("value")
     others = [name for name in COLUMNS if name not in ("key", "value")]
     return raw.select("key", value, *others).select("key", "value.*", *others)
-
-
-def _parsed_table(raw: DataFrame, schema: str) -> DataFrame:
-    """Return a table with the fields of its JSON values as columns, between key and timestamp.
-
-    A field that does not fit is null, as no record of a batch is to blame for it.
-    """
-    value = F.from_json(F.col("value").cast("string"), schema).alias("value")
-    return raw.select("key", value, "timestamp").select("key", "value.*", "timestamp")
 
 
 def _rdd_id(raw: DataFrame) -> int:

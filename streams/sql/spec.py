@@ -35,8 +35,9 @@ class QuerySpec:
     """A query over the view `input`, or a function `package.module:name` of its DataFrame.
 
     `schema` is Spark's DDL for the values of `format: json`. `tables` are `TableSpec`s as JSON
-    values. `topic_tables` has the schemas of tables that follow topics; one without columns of its
-    own has "". `config` has the keyword arguments of the function.
+    values. `topic_tables` has the schemas of tables that follow topics and of which each batch has
+    the rows with its keys; one without columns of its own has "". `global_tables` has those of
+    tables that follow topics as a whole. `config` has the keyword arguments of the function.
     """
 
     query: str = ""
@@ -46,6 +47,7 @@ class QuerySpec:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     topic_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
+    global_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""
@@ -73,6 +75,13 @@ class SparkQuery(Protocol):
         The output has the columns `value` and `timestamp` (milliseconds), and `key` and `headers`
         if the query gives them. Raises `QueryError` if a record may be to blame, otherwise
         `SparkLostError`.
+        """
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """Use these rows of a global table from the next `run` on; raises as `run` does.
+
+        They have the columns key, value and timestamp. The query is planned again, which takes
+        tenths of a second. At first, such a table is empty.
         """
 
     def close(self) -> None:

@@ -152,6 +152,9 @@ class Aggregation(Protocol):
         on the order. Raises as `partial` does.
         """
 
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """See `SparkQuery.replace`."""
+
     def close(self) -> None:
         """Release what the query holds."""
 

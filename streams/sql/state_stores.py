@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from common.specs import SHAPE_STORE, GroupingSpec
+from common.specs import SHAPE_STORE, GroupingSpec, TopicTableSpec
 from streams import serdes
 from streams.dsl.window_time import times_store
 from streams.dsl.windows import TimeWindows
@@ -43,14 +42,6 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     return (kept, times_store(WINDOWS), shape)
 
 
-def table_store_name(table: str) -> str:
-    """Return the name of the store of a table that follows a topic."""
-    return f"table-{table}"
-
-
-def table_stores(tables: Iterable[str]) -> tuple[StoreBuilder[Any, Any], ...]:
-    """Return the definitions of the stores of tables that follow topics."""
-    return tuple(
-        timestamped_key_value(table_store_name(table), serdes.bytes, serdes.bytes)
-        for table in tables
-    )
+def table_store(table: str) -> StoreBuilder[Any, Any]:
+    """Return the definition of the store of a table that follows a topic."""
+    return timestamped_key_value(TopicTableSpec.store_of(table), serdes.bytes, serdes.bytes)

@@ -15,7 +15,8 @@ from streams.sql.messages import is_mistake, one_line
 from streams.sql.output import require_plain_types
 from streams.sql.spec import QueryError, SparkLostError
 
-_AS_LOCAL_RELATION = str(2**40)
+ROWS_IN_MEMORY = {"spark.sql.execution.arrow.localRelationThreshold": str(2**40)}
+"""Settings of sessions whose DataFrames hold their rows, so that a join needs no Spark job."""
 
 logger = structlog.get_logger()
 
@@ -38,9 +39,8 @@ class Tables:
         if the cause may be temporary, such as a database that does not answer.
         """
         self._session = session.newSession()
-        self._session.conf.set(
-            "spark.sql.execution.arrow.localRelationThreshold", _AS_LOCAL_RELATION
-        )
+        for name, value in ROWS_IN_MEMORY.items():
+            self._session.conf.set(name, value)
         self._specs = specs
         self.rows = Rows(0, {name: self._read(name) for name in specs})
         self._changing = threading.Lock()

@@ -24,6 +24,11 @@ class ReadOnlyBytes:
         self._name = name
         self._store = store
         self._lock = lock
+        self._changes = 0
+
+    def has_changed(self) -> None:
+        """Record that the writer has committed changes."""
+        self._changes += 1
 
     @property
     def max_timestamp(self) -> int:
@@ -37,8 +42,8 @@ class ReadOnlyBytes:
 
     @property
     def generation(self) -> int:
-        """The generation of the store."""
-        return self._store.generation
+        """The generation of the store, which grows with each commit too: others have written."""
+        return self._store.generation + self._changes
 
     def approximate_num_entries(self) -> int:
         """Return about how many entries there are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from common.config import Config
@@ -22,13 +23,14 @@ from common.specs import (
 from common.yaml_positions import Pair, Problems, plain
 from streams import serdes
 from streams.builder import TopologyBuilder
+from streams.dsl.global_table import GlobalFiller
 from streams.engine.node_group import NodeGroup
 from streams.engine.nodes import Supplier
 from streams.engine.user_code import UserCode, form_problem
 from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from streams.pipeline.kinds.sources import extractor_of
 from streams.sql.spec import Queries
-from streams.stores import StoreBuilder
+from streams.stores import StoreBuilder, timestamped_key_value
 
 S = TypeVar("S", bound=ProcessorSpec)
 
@@ -203,8 +205,7 @@ class Kind(Generic[S]):
     def check(self, entry: Entry, spec: S, file: PipelineFile, problems: Problems) -> None:
         """Report what is wrong in this file, without looking at anything else."""
         if self.takes_records_as_they_are:
-            tables = [Target(name, entry.at) for name in self.table_inputs(spec)]
-            _refuse_settings(entry, [*entry.sources, *tables], file, problems)
+            refuse_settings(entry, entry.sources, file, problems)
 
     def check_code(self, entry: Entry, spec: S, means: Means, problems: Problems) -> None:
         """Report what is wrong with what it names outside of the file."""
@@ -263,9 +264,9 @@ class Kind(Generic[S]):
     def group(self, unit: Unit, spec: S, code: UserCode, queries: Queries | None) -> NodeGroup:
         """Return its nodes: one processor between a source for each input and a sink for each `to`.
 
-        An input that is kept as a table has a processor of its own, which fills its store. Raises
-        ConfigError if user code is not found or fails, and TopologyError if it builds an invalid
-        topology.
+        An input that is kept as a table has a processor of its own, which fills its store. Global
+        stores hold the last record of each key. Raises ConfigError if user code is not found or
+        fails, and TopologyError if it builds an invalid topology.
         """
         builder = TopologyBuilder()
         of_unit = self.serdes(spec)
@@ -299,6 +300,10 @@ class Kind(Generic[S]):
                 key_serde=serdes.by_name(of_unit.out_key),
                 value_serde=serdes.by_name(of_unit.out_value),
             )
+        for name, topic in spec.global_stores.items():
+            store = timestamped_key_value(name, serdes.bytes, serdes.bytes)
+            supplier = partial(GlobalFiller, name)
+            builder.add_global_store(store, f"{name}-source", topic, name, supplier)
         (group,) = builder.build().groups
         return group
 
@@ -346,7 +351,7 @@ def require_allowed(code: str, entry: Entry, config: Config, problems: Problems)
         problems.add(entry.at, f'"{entry.id}": {error}')
 
 
-def _refuse_settings(
+def refuse_settings(
     entry: Entry, sources: Sequence[Target], file: PipelineFile, problems: Problems
 ) -> None:
     """Report sources with settings that need more than bytes."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from common.config import Config
 from common.fields import Fields
 from common.keys import Choice, Schema, Text
-from common.processors import PipelineProcessor
-from common.specs import DataFrameSpec, Format, SparkSpec, SqlSpec
+from common.processors import SOURCE, PipelineProcessor
+from common.specs import DataFrameSpec, Format, SparkSpec, SqlSpec, TopicTableSpec
 from common.yaml_positions import Problems
 from streams.engine.nodes import Supplier
 from streams.engine.user_code import UserCode
-from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from streams.pipeline.kinds.groups import (
     GROUP_KEYS,
     GROUP_RULES,
@@ -35,13 +35,14 @@ from streams.pipeline.kinds.kind import (
     read_arguments,
     read_reference,
     refuse_config,
+    refuse_settings,
     require_allowed,
 )
 from streams.pipeline.kinds.tables import TABLES, VIEW, check_topic, read_tables
 from streams.processor import BatchProcessor
 from streams.sql.access import table_problems
 from streams.sql.spec import FORMATS, Queries, QueryError, QuerySpec, SparkLostError
-from streams.sql.state_stores import state_stores, table_store_name, table_stores
+from streams.sql.state_stores import state_stores, table_store
 from streams.stores import StoreBuilder
 
 Q = TypeVar("Q", bound=SparkSpec)
@@ -95,26 +96,42 @@ class _Spark(Kind[Q]):
     def check(self, entry: Entry, spec: Q, file: PipelineFile, problems: Problems) -> None:
         """See `Kind`."""
         super().check(entry, spec, file, problems)
+        topics = [Target(table.topic, entry.at) for table in spec.topic_tables.values()]
+        refuse_settings(entry, topics, file, problems)
         for name, table in spec.topic_tables.items():
             check_topic(name, table, entry, file, problems)
 
     def takes_inputs_as_they_come(self, spec: Q) -> bool:
         """See `Kind`: a record sees a table as it was at the record's time."""
-        return not spec.topic_tables
+        return not _keyed(spec)
 
     def stores(self, spec: Q) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`."""
-        return table_stores(spec.topic_tables)
+        return tuple(map(table_store, _keyed(spec)))
 
     def table_inputs(self, spec: Q) -> Mapping[str, TableInput]:
         """See `Kind`."""
         return {
             table.topic: TableInput(
-                table_store_name(name),
+                table.store_of(name),
                 partial(_topic_table, name, spec.format, bool(table.schema)),
             )
+            for name, table in _keyed(spec).items()
+        }
+
+    def processors(
+        self, entry: Entry, spec: Q, file: PipelineFile, config: Config, problems: Problems
+    ) -> list[PipelineProcessor]:
+        """See `Kind`: global tables get the names of their topics in Kafka."""
+        known = {SOURCE: config.topic_names.source, **file.topics}
+        tables = {
+            name: replace(table, topic=known.get(table.topic, table.topic))
+            if table.is_global
+            else table
             for name, table in spec.topic_tables.items()
         }
+        found = replace(spec, topic_tables=tables)
+        return super().processors(entry, found, file, config, problems)
 
     def check_code(self, entry: Entry, spec: Q, means: Means, problems: Problems) -> None:
         """Report lookup tables that TaskManagers would not read; then let Spark check, if there.
@@ -184,7 +201,7 @@ class Sql(_Spark[SqlSpec]):
         if spec.grouping is None:
             return [found]
         names = config.topic_names
-        front_stores = logged(table_stores(spec.topic_tables))
+        front_stores = logged(_Spark.stores(self, spec))
         return with_groups(found, spec.grouping, file, names, front_stores, problems, entry)
 
     def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
@@ -234,7 +251,8 @@ class Sql(_Spark[SqlSpec]):
             format=spec.format,
             schema=spec.schema,
             tables=_as_json(spec),
-            topic_tables=_schemas(spec),
+            topic_tables=_schemas(spec, is_global=False),
+            global_tables=_schemas(spec, is_global=True),
         )
 
 
@@ -276,7 +294,8 @@ class DataFrame(_Spark[DataFrameSpec]):
             schema=spec.schema,
             tables=_as_json(spec),
             config=spec.config,
-            topic_tables=_schemas(spec),
+            topic_tables=_schemas(spec, is_global=False),
+            global_tables=_schemas(spec, is_global=True),
         )
 
 
@@ -284,8 +303,14 @@ def _as_json(spec: SparkSpec) -> dict[str, dict[str, Any]]:
     return {name: asdict(table) for name, table in spec.tables.items()}
 
 
-def _schemas(spec: SparkSpec) -> dict[str, str]:
-    return {name: table.schema for name, table in spec.topic_tables.items()}
+def _keyed(spec: SparkSpec) -> dict[str, TopicTableSpec]:
+    """Return the tables of which a task has the keys of its records."""
+    return {name: table for name, table in spec.topic_tables.items() if not table.is_global}
+
+
+def _schemas(spec: SparkSpec, *, is_global: bool) -> dict[str, str]:
+    tables = spec.topic_tables.items()
+    return {name: table.schema for name, table in tables if table.is_global is is_global}
 
 
 def _topic_table(table: str, format_: Format, has_columns: bool) -> BatchProcessor:

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from common.fields import Fields
-from common.keys import Free, Key, Text, map_schema, names
+from common.keys import Flag, Free, Key, Text, map_schema, names
 from common.names import name_problem
 from common.processors import SOURCE
 from common.specs import TableSpec, TopicTableSpec
 from common.suggest import did_you_mean
 from common.yaml_positions import Map, Pair, Problems, Scalar, describe, plain
 from streams.pipeline.kinds.entry import Entry, PipelineFile
-from streams.sql.state_stores import table_store_name
 
 VIEW = "input"
 """The name of the view of records, which no table can have."""
@@ -63,7 +62,12 @@ _TOPIC = Text(
     about="a name of sources",
     required=True,
 )
-_TOPIC_KEYS: tuple[Key, ...] = (_TOPIC, _TABLE_SCHEMA)
+_GLOBAL = Flag(
+    name="global",
+    doc="with `topic`: all tasks have the whole table, so it can be joined by any column",
+    default=False,
+)
+_TOPIC_KEYS: tuple[Key, ...] = (_TOPIC, _TABLE_SCHEMA, _GLOBAL)
 TABLES = Free(
     name="tables",
     doc="lookup tables, by the names that the query uses",
@@ -81,7 +85,8 @@ TABLES = Free(
     },
     says="map",
     parts=tuple(
-        replace(key, name=f"<name>.{key.name}", required=False) for key in (*_TABLE_KEYS, _TOPIC)
+        replace(key, name=f"<name>.{key.name}", required=False)
+        for key in (*_TABLE_KEYS, _TOPIC, _GLOBAL)
     ),
 )
 
@@ -108,7 +113,7 @@ def read_tables(fields: Fields, problems: Problems) -> TablesRead:
             )
         elif any(inner.key == _TOPIC.name for inner in pair.value.pairs):
             found = _topic_table(pair, pair.value, of_topics, problems)
-            wrong = name_problem(table_store_name(pair.key))
+            wrong = name_problem(TopicTableSpec.store_of(pair.key))
             if wrong is None:
                 of_topics[pair.key] = found
             elif not problems.found_at(pair.at):
@@ -156,7 +161,11 @@ def _topic_table(
     pair: Pair, value: Map, others: Mapping[str, TopicTableSpec], problems: Problems
 ) -> TopicTableSpec:
     table = Fields(value.pairs, problems, at=value, known=names(_TOPIC_KEYS))
-    found = TopicTableSpec(topic=table.text(_TOPIC), schema=table.text(_TABLE_SCHEMA))
+    found = TopicTableSpec(
+        topic=table.text(_TOPIC),
+        schema=table.text(_TABLE_SCHEMA),
+        is_global=table.boolean(_GLOBAL),
+    )
     for name, other in others.items():
         if found.topic and other.topic == found.topic:
             problems.add(

@@ -30,6 +30,7 @@ class Doubling:
         self.cancelled = threading.Event()
         self.closed = threading.Event()
         self.lookups: Mapping[str, pa.Table] = {}
+        self.replaced: list[tuple[str, pa.Table]] = []
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         self.lookups = lookups
@@ -43,6 +44,11 @@ class Doubling:
         if first == "unexpected":
             raise ValueError("what")
         return pa.concat_tables([table, table])
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        if name == "unknown":
+            raise QueryError("no such table")
+        self.replaced.append((name, rows))
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -159,6 +165,16 @@ def test_rows_of_tables_come_with_the_records(queries: FakeQueries, remote: Remo
     assert [running.lookups for _, running in queries.opened] == [lookups, {"a": TABLE}]
     query.run(TABLE)
     assert queries.opened[0][1].lookups == {}
+
+
+def test_global_tables_are_replaced(queries: FakeQueries, remote: RemoteQueries) -> None:
+    for query in (remote.open(QuerySpec("1")), remote.open_aggregation(QuerySpec("2"))):
+        query.replace("a", TABLE)
+        with pytest.raises(QueryError, match=r"^no such table$"):
+            query.replace("unknown", TABLE)
+        query.replace("b", TABLE.slice(0, 0))
+    expected = [("a", TABLE), ("b", TABLE.slice(0, 0))]
+    assert [running.replaced for _, running in queries.opened] == [expected, expected]
 
 
 def test_each_query_has_a_connection_of_its_own(

@@ -107,6 +107,9 @@ def test_groups_by_key_have_both_stores() -> None:
         ("{topic: people, history: 1 d}", 'unknown key "history"'),
         ("{topic: people, format: csv}", 'unknown key "format"'),
         ("{topic: people, refresh_interval: 1 h}", 'unknown key "refresh_interval"'),
+        ("{topic: more, global: true}", 'source "more" must not say value'),
+        ("{topic: orders, global: true}", "which the processor reads as input too"),
+        ("{topic: people, global: 1}", "global must be true or false"),
         ("{topic: 5}", "topic must be a string"),
         ("{topic: people}, others: {topic: people}", '"customers" and "others" follow the same'),
         ("{topic: people}, größe: {topic: source}", '"größe" is part of the name of a state topic'),
@@ -132,3 +135,33 @@ processors:
 - {id: P, type: dataframe, function: "shop:f", tables: {c: {topic: people}}, to: [sink]}
 """)
     assert made.in_topics(made.processor("P")) == ("people_topic", "in")
+
+
+GLOBAL = "{topic: people, schema: city STRING, global: true}"
+
+
+@pytest.mark.parametrize("query", [JOIN, BY_KEY, BY_VALUE])
+def test_global_table_is_a_global_store_of_what_reads_the_records(query: str) -> None:
+    made = load(pipeline(query, GLOBAL))
+    first = made.processor("P-rows" if query is BY_VALUE else "P")
+    assert first.from_ == ("orders", "A")
+    assert first.global_stores == {"table-customers": "people_topic"}
+    assert "table-customers" not in made.state_topics(first)
+    if query is BY_VALUE:
+        assert made.processor("P").global_stores == {}
+    assert "people_topic" in made.user_topics
+    policy = next(each for each in made.data_topics(1) if each.name == "people_topic").config
+    assert policy == {"cleanup.policy": "compact"}
+    with_counts(made, {"people_topic": 7, "orders_topic": 3, "A_P": 3})
+
+
+def test_global_tables_do_not_need_the_order_of_time() -> None:
+    found = {unit.name: settings_of(unit) for unit in replicas(load(pipeline(table=GLOBAL)))}
+    assert found["P"].takes_inputs_as_they_come
+
+
+def test_global_tables_may_be_the_source_of_config_yaml() -> None:
+    made = load(pipeline(table="{topic: source, global: true}"))
+    assert made.processor("P").global_stores == {"table-customers": "in"}
+    for unit in replicas(made):
+        assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit

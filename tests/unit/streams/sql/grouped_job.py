@@ -64,7 +64,7 @@ class _KeptRows:
     """A query without GROUP BY that stays open."""
 
     def __init__(self, query: SparkQuery) -> None:
-        self.columns, self.run = query.columns, query.run
+        self.columns, self.run, self.replace = query.columns, query.run, query.replace
 
     def close(self) -> None:
         """Another task may use the query."""
@@ -75,7 +75,7 @@ class _Kept:
 
     def __init__(self, query: Aggregation) -> None:
         self.columns, self.shape = query.columns, query.shape
-        self.partial, self.merge = query.partial, query.merge
+        self.partial, self.merge, self.replace = query.partial, query.merge, query.replace
 
     def close(self) -> None:
         """Another task may use the query."""

@@ -28,7 +28,7 @@ class Failing:
     def open(self, spec: QuerySpec) -> Failing:
         return self
 
-    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table]) -> pa.Table:
+    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         self.sizes.append(len(table))
         if self.failures:
             self.failures -= 1
@@ -37,6 +37,9 @@ class Failing:
         if "bad" in values:
             raise QueryError("no good")
         return pa.table({"value": pa.array(values, pa.binary()), "timestamp": [0] * len(values)})
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        raise AssertionError("it has no tables")
 
     def close(self) -> None:
         """Nothing to release."""
