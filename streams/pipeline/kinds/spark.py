@@ -27,6 +27,7 @@ from streams.pipeline.kinds.kind import (
     ARGUMENTS,
     CODE_PATTERN,
     MAX_PROCESS_TIME,
+    MAX_TASK_IDLE,
     Kind,
     Means,
     TableInput,
@@ -100,6 +101,12 @@ class _Spark(Kind[Q]):
         refuse_settings(entry, topics, file, problems)
         for name, table in spec.topic_tables.items():
             check_topic(name, table, entry, file, problems)
+        if spec.max_task_idle_ms and self.takes_inputs_as_they_come(spec):
+            problems.add(
+                entry.at,
+                f'"{entry.id}": {MAX_TASK_IDLE.name} belongs to a query that takes records in the '
+                "order of time: one with a table of a topic, or with windows. Leave it out",
+            )
 
     def takes_inputs_as_they_come(self, spec: Q) -> bool:
         """See `Kind`: a record sees a table as it was at the record's time."""
@@ -169,7 +176,7 @@ class Sql(_Spark[SqlSpec]):
 
     spec = SqlSpec
     doc = "a query on Spark"
-    own_keys = (_QUERY, _FORMAT, _SCHEMA, TABLES, *GROUP_KEYS, MAX_PROCESS_TIME)
+    own_keys = (_QUERY, _FORMAT, _SCHEMA, TABLES, *GROUP_KEYS, MAX_TASK_IDLE, MAX_PROCESS_TIME)
     rules = (*_Spark.rules, *GROUP_RULES)
 
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
@@ -185,6 +192,7 @@ class Sql(_Spark[SqlSpec]):
             schema=_schema(fields, format_, problems),
             tables=tables.by_spark,
             topic_tables=tables.of_topics,
+            max_task_idle_ms=fields.number(MAX_TASK_IDLE),
             max_process_time_ms=fields.number(MAX_PROCESS_TIME),
         )
 
@@ -261,7 +269,7 @@ class DataFrame(_Spark[DataFrameSpec]):
 
     spec = DataFrameSpec
     doc = "a Python function of Spark's DataFrame"
-    own_keys = (_FUNCTION, _FORMAT, _SCHEMA, TABLES, MAX_PROCESS_TIME)
+    own_keys = (_FUNCTION, _FORMAT, _SCHEMA, TABLES, MAX_TASK_IDLE, MAX_PROCESS_TIME)
     config = ARGUMENTS
 
     def read(self, fields: Fields, problems: Problems) -> DataFrameSpec:
@@ -275,6 +283,7 @@ class DataFrame(_Spark[DataFrameSpec]):
             schema=_schema(fields, format_, problems),
             tables=tables.by_spark,
             topic_tables=tables.of_topics,
+            max_task_idle_ms=fields.number(MAX_TASK_IDLE),
             max_process_time_ms=fields.number(MAX_PROCESS_TIME),
         )
 

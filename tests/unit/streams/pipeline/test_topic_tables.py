@@ -69,6 +69,14 @@ def test_records_and_changes_of_tables_come_in_the_order_of_time() -> None:
     assert found["P"].accumulates
 
 
+def test_a_task_can_wait_for_changes_that_are_on_their_way() -> None:
+    made = load(pipeline().replace("to: [sink]}", "to: [sink], max_task_idle_ms: 500}"))
+    found = {unit.name: settings_of(unit) for unit in replicas(made)}
+    assert found["P"].max_task_idle_ms == 500
+    text = '[{id: P, type: sql, query: "SELECT value FROM input", to: [sink], max_task_idle_ms: 1}]'
+    assert '"P": max_task_idle_ms belongs to a query that takes' in problems_in(text)[0]
+
+
 def test_assignment_carries_what_the_text_says() -> None:
     for unit in replicas(load(pipeline())):
         assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit
