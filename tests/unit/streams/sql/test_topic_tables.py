@@ -1,0 +1,135 @@
+"""What tasks keep of tables that follow topics, and give to queries; without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from common.specs import Format
+from streams import Record, TopologyBuilder, TopologyTestDriver, serdes, stores
+from streams.dsl.global_table import GlobalFiller
+from streams.sql.processor import SparkProcessor
+from streams.sql.spec import QuerySpec
+from streams.sql.topic_tables import TopicTable
+
+STORE = stores.timestamped_key_value("table-t", serdes.bytes, serdes.bytes)
+
+
+class Noting:
+    """A query that gives nothing, and notes the rows of tables that it gets."""
+
+    columns = ("timestamp",)
+
+    def __init__(self) -> None:
+        self.lookups: list[Mapping[str, Any]] = []
+        self.replaced: list[tuple[str, Any]] = []
+
+    def open(self, spec: QuerySpec) -> Noting:
+        return self
+
+    def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        self.lookups.append({name: rows_of(rows) for name, rows in lookups.items()})
+        return pa.table({"value": pa.array([], pa.binary()), "timestamp": pa.array([], pa.int64())})
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        self.replaced.append((name, rows_of(rows)))
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, Any, int]]:
+    times = table["timestamp"].cast(pa.int64()).to_pylist()
+    columns = table["key"].to_pylist(), table["value"].to_pylist(), [t // 1000 for t in times]
+    return list(zip(*columns, strict=True))
+
+
+def driver_of(query: Noting, spec: QuerySpec, *, is_global: bool) -> TopologyTestDriver:
+    builder = TopologyBuilder()
+    builder.add_source("In", "in")
+    builder.add_processor("P", lambda: SparkProcessor(spec, query.open), "In")
+    if is_global:
+        filler = partial(GlobalFiller, STORE.name)
+        builder.add_global_store(STORE, "Rows", "rows", "Fill", filler)
+    else:
+        builder.add_source("Rows", "rows")
+        builder.add_processor("Fill", partial(TopicTable, "t", spec.format, False), "Rows")
+        builder.add_state_store(STORE, ["P", "Fill"])
+    return TopologyTestDriver(builder)
+
+
+def test_a_batch_gets_the_rows_of_its_keys_once() -> None:
+    query = Noting()
+    with driver_of(query, QuerySpec(topic_tables={"t": ""}), is_global=False) as driver:
+        rows, records = driver.create_input_topic("rows"), driver.create_input_topic("in")
+        for key, value, at in ((b"a", b"1", 5), (b"b", b"2", 6), (b"a", b"3", 7), (None, b"4", 8)):
+            rows.pipe_input(key, value, timestamp=at)
+        records.pipe_input(b"a", b"", timestamp=9)
+        records.pipe_input(b"c", b"", timestamp=9)
+        records.pipe_input(None, b"", timestamp=9)
+        rows.pipe_input(b"a", None, timestamp=10)
+        records.pipe_input(b"a", b"", timestamp=11)
+        assert driver.dropped_records == {"null key": 1}
+    assert query.lookups == [{"t": [("a", "3", 7)]}, {"t": []}, {"t": []}, {"t": []}]
+    assert query.replaced == []
+
+
+def test_a_global_table_is_given_as_a_whole_when_it_has_changed() -> None:
+    query = Noting()
+    with driver_of(query, QuerySpec(global_tables={"t": "n INT"}), is_global=True) as driver:
+        rows, records = driver.create_input_topic("rows"), driver.create_input_topic("in")
+        records.pipe_input(b"a", b"", timestamp=1)
+        records.pipe_input(b"a", b"", timestamp=2)
+        assert query.replaced == [("t", [])]
+        rows.pipe_input(b"a", b'{"n": 1}', timestamp=3)
+        for wrong in (b"{", b"5", b"\xff"):
+            rows.pipe_input(b"b%d" % wrong[0], wrong, timestamp=4)
+        rows.pipe_input(b"\xff", b"{}", timestamp=4)
+        records.pipe_input(b"a", b"", timestamp=5)
+        records.pipe_input(b"z", b"", timestamp=6)
+        assert query.replaced[1:] == [("t", [("a", '{"n": 1}', 3)])]
+        rows.pipe_input(b"a", None, timestamp=7)
+        records.pipe_input(b"a", b"", timestamp=8)
+        assert query.replaced[2:] == [("t", [])]
+    assert query.lookups == [{}] * 5
+
+
+@pytest.mark.parametrize(
+    ("format_", "has_columns", "key", "value", "problem"),
+    [
+        ("string", False, b"\xff", b"v", "the key is not UTF-8"),
+        ("string", False, b"k", b"\xff", "the value is not UTF-8"),
+        ("json", True, b"k", b"[1]", "the value is not a JSON object"),
+        ("binary", True, b"\xff", b"\xff", "the value is not UTF-8"),
+        ("binary", True, b"\xff", b"{", "the value is not a JSON object"),
+        ("binary", False, b"\xff", b"\xff", ""),
+        ("json", False, b"k", b"no JSON", ""),
+        ("json", True, b"k", None, ""),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 6])
+def test_records_that_spark_cannot_read_are_rejected(
+    format_: Format, has_columns: bool, key: bytes, value: bytes | None, problem: str, size: int
+) -> None:
+    builder = TopologyBuilder().add_source("Rows", "rows")
+    builder.add_processor("Fill", partial(TopicTable, "t", format_, has_columns), "Rows")
+    builder.add_state_store(STORE, ["Fill"])
+    with TopologyTestDriver(builder) as driver:
+        rows = driver.create_input_topic("rows")
+        good = [_record(b"%d" % index, b"{}") for index in range(size - 1)]
+        store = driver.get_timestamped_key_value_store("table-t")
+        if problem:
+            with pytest.raises(Exception, match=problem):
+                rows.pipe_batch([*good, _record(key, value)])
+        else:
+            rows.pipe_batch([*good, _record(key, value)])
+            assert (store.get(key) or (None,))[0] == value
+        assert [found for found, _ in store.all() if found != key] == [each.key for each in good]
+
+
+def _record(key: bytes, value: bytes | None) -> Record:
+    return Record(key, value, 5)
