@@ -75,8 +75,10 @@ QUERY = {
             "schema": "name STRING",
             "options": {"header": True},
             "refresh_interval": "10 min",
-        }
+        },
+        "people": {"topic": "people", "schema": "name STRING", "global": True},
     },
+    "max_task_idle_ms": 5,
     "max_process_time_ms": 1000,
 }
 STORE = {"key": "string", "value": "json", "persistent": False, "logged": True}
