@@ -26,13 +26,16 @@ def flights(
     no_kill: Annotated[
         bool, typer.Option("--no-kill", help="Do not kill a TaskManager half-way.")
     ] = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Run pipeline_sql.yaml in place of the topology.")
+    ] = False,
 ) -> None:
     """Join and aggregate the flights of 2013 on two TaskManagers, kill one, ask pandas.
 
     Starts a real Kafka on free ports, the TaskManagers and the JobManager, and stops them at the
     end. Exit codes: 0 everything is right, 1 it is not, 3 something needed is missing.
     """
-    options = Options(not no_kill, keep, days)
+    options = Options(not no_kill, keep, days, sql)
     run_shown(partial(run, options))
 
 

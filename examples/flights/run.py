@@ -26,7 +26,14 @@ from common.topics import TopicSpec
 from examples.flights import answers
 from examples.flights.data import Entry, Tables, read_tables, records
 from examples.flights.report import report
-from examples.flights.verdict import Row, compare, delays_of, enriched_of, none_of
+from examples.flights.verdict import (
+    Row,
+    compare,
+    delays_of,
+    delays_of_sql,
+    enriched_of,
+    none_of,
+)
 
 FOLDER = Path(__file__).parent
 THREADS = 2
@@ -60,11 +67,16 @@ modules: ["flights_topology"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The user's options; `days` cuts the year off after so many days."""
+    """The user's options.
+
+    `days` cuts the year off after so many days. `sql` runs the pipeline of queries in place of the
+    topology.
+    """
 
     kill: bool = True
     keep: bool = False
     days: int | None = None
+    sql: bool = False
 
 
 def run(options: Options, display: Display, signals: Signals) -> bool:
@@ -91,7 +103,8 @@ def _run(
 ) -> bool:
     config_file = folder / "config.yaml"
     config_file.write_text(_CONFIG.format(port=broker.nodes[0].port, folder=FOLDER))
-    job = local_job.prepare(folder, config_file, FOLDER / "pipeline.yaml", THREADS)
+    pipeline_file = FOLDER / ("pipeline_sql.yaml" if options.sql else "pipeline.yaml")
+    job = local_job.prepare(folder, config_file, pipeline_file, THREADS)
     entries = records(tables)
     _load(job.config, entries)
     sizes = ", ".join(f"{len(found):,} {topic}" for topic, found in entries.items())
@@ -105,7 +118,8 @@ def _run(
         lambda: _follow(options, display, job, len(entries["flights"]), to_arrive),
     )
     display.event("reading all results back, read_committed")
-    found = delays_of(_read(job.config, "delays"))
+    read_delays = delays_of_sql if options.sql else delays_of
+    found = read_delays(_read(job.config, "delays"))
     comparisons = [
         compare("delays", found, delays),
         compare("enriched flights", enriched_of(_read(job.config, "enriched_flights")), enriched),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from examples.flights.answers import FLIGHT, PLANE, WEATHER, Answers
@@ -40,9 +40,23 @@ def delays_of(rows: Iterable[Row]) -> list[HourlyDelays]:
         assert key is not None
         assert value is not None
         airline, start = key[:-_START_BYTES], key[-_START_BYTES:]
-        place, total = (airline.decode(), int.from_bytes(start)), json.loads(value)
-        results.append((place, (total["flights"], total["arrived"], total["delay"])))
+        results.append(_delays(airline, int.from_bytes(start), json.loads(value)))
     return results
+
+
+def delays_of_sql(rows: Iterable[Row]) -> list[HourlyDelays]:
+    """Return the same of a query, whose keys are airlines, and whose values have the start."""
+    results: list[HourlyDelays] = []
+    for airline, value, _ in rows:
+        assert airline is not None
+        assert value is not None
+        total = json.loads(value)
+        results.append(_delays(airline, total["start"], total))
+    return results
+
+
+def _delays(airline: bytes, start_ms: int, total: Mapping[str, int]) -> HourlyDelays:
+    return (airline.decode(), start_ms), (total["flights"], total["arrived"], total["delay"])
 
 
 def enriched_of(rows: Iterable[Row]) -> list[Result]:

@@ -12,10 +12,11 @@ from tests.command_run import CommandRun
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
+@pytest.mark.parametrize("options", [(), ("--sql",)], ids=["topology", "sql"])
 def test_three_days_equal_pandas_although_a_task_manager_is_killed(
-    tmp_path: Path, runs: list[CommandRun]
+    options: tuple[str, ...], tmp_path: Path, runs: list[CommandRun]
 ) -> None:
-    run = CommandRun(tmp_path, "examples.flights", "--days", "3")
+    run = CommandRun(tmp_path, "examples.flights", "--days", "3", *options)
     runs.append(run)
     assert run.process.wait(timeout=240) == 0, run.output
     assert "$ kill -9 " in run.output
