@@ -1,4 +1,4 @@
-"""The quickstart's pipeline over some of its flights: as a job that streams, and as a backfill."""
+"""Flights as a backfill: the quickstart's pipeline as a job that streams, and queries as pandas."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from admin.quickstart.flights import fetch_flights, read_flights
 from admin.samples import sample
 from common.clock import wall_clock_ms
+from examples.flights import answers
+from examples.flights.data import read_tables, records
+from examples.flights.run import FOLDER
+from examples.flights.verdict import Row, compare, delays_of_sql, enriched_of
 from tests.engine import all_run, engine
 from tests.history import command, read_results
 
@@ -20,6 +26,17 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 FLIGHTS = 20_000
 PARTITIONS = 3
 TIMEOUT_S = 280
+DAYS = 3
+CONFIG = """
+server_ip: "127.0.0.1"
+server_port: 1
+job_name: "flights"
+tm_number: 1
+parallelism: 2
+replication_factor: 1
+source_topic: "flights"
+sink_topic: "delays"
+"""
 
 Results = Mapping[bytes | None, list[tuple[bytes | None, int]]]
 """The values and timestamps of each key, in their order."""
@@ -72,3 +89,35 @@ def test_a_backfill_gives_what_the_job_gives_that_streams_record_for_record(
             for row in read_results(tmp_path / "results" / topic / f"{number}.parquet")
         ]
         assert by_key(found) == by_key(rows)
+
+
+@pytest.mark.timeout(600)
+def test_queries_over_files_of_history_give_what_pandas_gives(tmp_path: Path) -> None:
+    """Aggregates in windows, tables that follow topics, and a global one; in two partitions."""
+    tables = read_tables(fetch_flights(), DAYS)
+    where = []
+    for topic, entries in records(tables).items():
+        columns = {
+            "key": pa.array([entry.key for entry in entries], pa.binary()),
+            "value": pa.array([entry.value for entry in entries], pa.binary()),
+            "timestamp": pa.array([entry.timestamp for entry in entries], pa.int64()),
+        }
+        pq.write_table(pa.table(columns), tmp_path / f"{topic}.parquet")
+        where += ["--from", f"{topic}={tmp_path / topic}.parquet"]
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    to = tmp_path / "results"
+    files = [str(config), str(FOLDER / "pipeline_sql.yaml")]
+    subprocess.run(
+        command("backfill", *files, *where, "--to", str(to)), check=True, timeout=TIMEOUT_S
+    )
+
+    def rows(topic: str) -> list[Row]:
+        return [
+            row[:3] for number in (0, 1) for row in read_results(to / topic / f"{number}.parquet")
+        ]
+
+    delays, flights = delays_of_sql(rows("delays")), enriched_of(rows("enriched_flights"))
+    assert compare("delays", delays, answers.delays(tables)).problems == ()
+    assert compare("flights", flights, answers.enriched(tables)).problems == ()
+    assert rows("late_flights") == []
