@@ -79,7 +79,7 @@ class Comparison:
 
     def _write_others(self, kinds: Set[str], total: int) -> None:
         """Write the topics that joins read in addition to the backlog."""
-        if not kinds.isdisjoint(("stream-table", "foreign-key")):
+        if not kinds.isdisjoint(("stream-table", "sql-stream-table", "foreign-key")):
             self.bench.make_topic(TABLE)
             self.bench.write(TABLE, table_rows())
         if "stream-stream" in kinds:

@@ -154,6 +154,27 @@ class EachOnceByKey(EachOnce):
         return rounds * self._keys + places
 
 
+class EachOnceInAnyOrder(EachOnceByKey):
+    """The same if only the outputs of one key are in order: the n-th is that of its n-th record."""
+
+    def __init__(self, total: int, keys: int = KEYS) -> None:
+        super().__init__(total, keys)
+        self._counts = np.zeros(keys, np.int64)
+
+    def add(self, batch: RecordBatch) -> Numbers:
+        keys = _integers(batch, batch.keys)
+        order = np.argsort(keys, kind="stable")
+        _, starts, sizes = np.unique(keys[order], return_index=True, return_counts=True)
+        earlier = np.empty_like(keys)
+        earlier[order] = np.arange(len(keys)) - np.repeat(starts, sizes)
+        rounds = self._counts[keys] + earlier
+        np.add.at(self._counts, keys, 1)
+        numbers = rounds * self._keys + first_numbers(keys, self._keys)
+        _require(batch, numbers, numbers < self.total, "is of no record")
+        self.found += len(numbers)
+        return numbers
+
+
 class LastOfEachKey:
     """Outputs of which some are left out: those of a key ascend, and its last one comes.
 

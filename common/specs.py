@@ -269,6 +269,8 @@ class SparkSpec(ProcessorSpec):
     schema: str = ""
     tables: Mapping[str, TableSpec] = field(default_factory=_none, hash=False)
     topic_tables: Mapping[str, TopicTableSpec] = field(default_factory=_none, hash=False)
+    # A batch has up to 100,000 records: while Spark computes, the next one can already be read.
+    buffered_records: Annotated[int, AtLeast(1)] = 50_000
 
     @property
     def global_stores(self) -> Mapping[str, str]:

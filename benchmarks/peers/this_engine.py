@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks import plan
 from benchmarks.contender import Job, Running
+from benchmarks.dsl_jobs import TABLE
 from tests.engine import Engine
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,24 @@ PIPELINES = {
   query: >
     SELECT key, CAST(count(*) AS STRING) AS value FROM input
     GROUP BY key, window(timestamp, '36500 days')
+  to: [sink]
+""",
+    "sql-windowed-last": """
+- id: Stage
+  type: sql
+  query: SELECT key, max(value) AS value FROM input GROUP BY key, window(timestamp, '36500 days')
+  to: [sink]
+""",
+    "sql-stream-table": f"""
+sources: {{rows: {TABLE}}}
+processors:
+- id: Stage
+  type: sql
+  from: [source]
+  tables: {{rows: {{topic: rows}}}}
+  query: >
+    SELECT i.key, if(r.value IS NULL, 'none', i.value) AS value
+    FROM input i LEFT JOIN rows r ON i.key = r.key
   to: [sink]
 """,
     "processor": _CLASS.format("Counting"),

@@ -48,6 +48,7 @@ CHECKS: dict[str, Callable[[int], Check]] = {
     "batch": partial(EachOnce, read=counted),
     "cached-count": LastOfEachKey,
     "sql-windowed-count": LastOfEachKey,
+    "sql-stream-table": partial(EachOnce, read=unchanged),
     "filter-map-columns": partial(EachOnce, read=unchanged, last_digit=1),
     "filter-map": partial(EachOnce, read=unchanged, last_digit=1),
     "windowed-count": partial(EachOnce, read=counted),
