@@ -237,6 +237,13 @@ class WindowSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSpec:
+    """The sessions of a query: a record more than `gap_ms` after the last one begins another."""
+
+    gap_ms: Annotated[int, AtLeast(1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupingSpec:
     """How the state of a query with GROUP BY is kept.
 
@@ -246,7 +253,7 @@ class GroupingSpec:
     them through the internal topic `GROUPS_TOPIC` to one that keeps the `groups`.
     """
 
-    window: WindowSpec | None = None
+    window: WindowSpec | SessionSpec | None = None
     emit: EmitTime = "on_update"
     grace_ms: Annotated[int, AtLeast(0)] = 0
     late_to: Name | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.pipeline import Pipeline
-from common.specs import GROUPS_TOPIC, SHAPE_STORE, SqlSpec, TopologySpec
+from common.specs import GROUPS_TOPIC, SHAPE_STORE, SessionSpec, SqlSpec, TopologySpec
 from common.suggest import counted
 
 
@@ -89,7 +89,13 @@ def check_kept_groups(pipeline: Pipeline, admin: Admin) -> None:
             continue  # it has kept nothing yet
         changed = ""
         if topics[processor.stores[0].name] not in existing:
-            changed = "had a window" if grouping.window is None else "had no window"
+            match grouping.window:
+                case None:
+                    changed = "had a window"
+                case SessionSpec():
+                    changed = "had no session_window(…)"
+                case _:
+                    changed = "had no window(…)"
         elif (between in existing) != (grouping.stage == "groups"):
             had_key = grouping.stage == "groups"
             changed = f"{'had' if had_key else 'did not have'} key in GROUP BY"

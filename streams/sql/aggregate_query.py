@@ -6,7 +6,7 @@ SELECT and HAVING. Anything else is refused with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from streams.sql.origins import id_of, is_column, nodes_to_input, origin
 from streams.sql.plan import (
     Step,
     alias,
+    expressions,
     input_column,
     is_input,
     is_window,
@@ -27,15 +28,15 @@ from streams.sql.plan import (
     step_to_input,
     with_column,
 )
+from streams.sql.session_plan import is_session, session_of, with_order
 from streams.sql.spec import QueryError
-from streams.sql.state_shape import OPEN_FROM, Window
+from streams.sql.state_shape import OPEN_FROM, Sessions, Window
 
 TIME = "timestamp"
 LAST_TIME = "__last_time"
 """A column with the time of the last record of a group, where `timestamp` is another time."""
 
 _AFTER_GROUPS = ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint")
-_SESSION_MARK = "spark.sessionWindow"
 _BEFORE_GROUPS = ("Join", "Generate", "Expand", "MapInPandas", "MapInArrow")
 
 
@@ -43,8 +44,9 @@ _BEFORE_GROUPS = ("Join", "Generate", "Expand", "MapInPandas", "MapInArrow")
 class GroupedQuery:
     """An analyzed query with one Aggregate, whose output has a column `timestamp`.
 
-    `window_id` is the id of the grouping column that `window` describes; rows of windows that start
-    before the `OPEN_FROM` of their record are left out. `time_id` is the id of the column with the
+    `window_id` is the id of the grouping column that `window` describes. Rows of a `Window` that
+    starts before the `OPEN_FROM` of their record are left out. With `Sessions`, the last grouping
+    column is the `ORDER` of records. `time_id` is the id of the column with the
     time of a group's last record, if that was added here, and `added` is its name unless it is the
     `timestamp`. `record_time_id` is that of the `timestamp` of records. `has_key` says whether one
     of the grouping columns is the key of the records.
@@ -54,7 +56,7 @@ class GroupedQuery:
     time_id: int | None
     added: Sequence[str]
     record_time_id: int
-    window: Window | None
+    window: Window | Sessions | None
     window_id: int | None
     has_key: bool
 
@@ -74,14 +76,16 @@ def grouped_query(analyzed: Any, rdd_id: int, jvm: Any) -> GroupedQuery:
     _require_functions(items(aggregate.aggregateExpressions()))
     key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
     has_key = any(is_column(column, key, child, rdd_id) for column in grouping)
-    windows = [column for column in grouping if _is_window(column)]
-    window = _window(windows[0], child, time, rdd_id) if windows else None
+    windows = [column for column in grouping if _is_window(column) or is_session(column)]
+    window = _window(windows[0], child, time, rdd_id, jvm) if windows else None
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
-    if window is not None:
+    if isinstance(window, Window):
         child = _with_open_windows(windows[0], child, rdd_id, jvm)
         aggregate = aggregate.withNewChildren(seq(jvm, [child]))
+    elif window is not None:
+        aggregate = with_order(aggregate, rdd_id, jvm)
     time_id, added = None, list[str]()
-    if not has_time or window is not None:
+    if not has_time or isinstance(window, Window):
         name = LAST_TIME if has_time else TIME
         analyzed, time_id = _with_last_time(above, aggregate, name, rdd_id, jvm)
         added = [name] if has_time else []
@@ -134,11 +138,6 @@ def _require_groups(grouping: list[Any]) -> None:
         )
     for column in grouping:
         type_ = str(column.dataType().json())
-        if _metadata_has(column, _SESSION_MARK):
-            raise QueryError(
-                "session_window(…) merges windows as records come: use a session window of the "
-                "Python API"
-            )
         if '"map"' in type_:
             raise QueryError(f"GROUP BY {column.sql()}: a map cannot be the key of a group")
         if "collat" in type_:
@@ -149,7 +148,7 @@ def _require_groups(grouping: list[Any]) -> None:
 
 
 def _require_functions(columns: list[Any]) -> None:
-    for expression in _expressions(columns):
+    for expression in expressions(columns):
         if kind(expression) == "AggregateExpression" and expression.isDistinct():
             name = expression.aggregateFunction().prettyName()
             raise QueryError(
@@ -163,28 +162,19 @@ def _require_functions(columns: list[Any]) -> None:
             )
 
 
-def _expressions(roots: list[Any]) -> Iterator[Any]:
-    waiting = [*roots]
-    while waiting:
-        expression = waiting.pop()
-        yield expression
-        waiting += items(expression.children())
-
-
-def _metadata_has(column: Any, mark: str) -> bool:
-    return kind(column) in ("AttributeReference", "Alias") and mark in str(column.metadata().json())
-
-
 def _is_window(column: Any) -> bool:
     return kind(column) == "AttributeReference" and is_window(column)
 
 
-def _window(column: Any, child: Any, time_id: int, rdd_id: int) -> Window:
-    """Return size and slide of a window, from the expression that TimeWindowing made for it."""
+def _window(column: Any, child: Any, time_id: int, rdd_id: int, jvm: Any) -> Window | Sessions:
+    """Return a window, from the expression that Spark's analysis made for it."""
     found = origin(column, child, rdd_id)
     if kind(found) != "CreateNamedStruct":
-        raise QueryError(f"{column.name()}: write window(…) into GROUP BY itself, not into a CUBE")
-    _require_record_time(found, child, time_id, rdd_id)
+        name = "session_window" if is_session(column) else "window"
+        raise QueryError(f"{column.name()}: write {name}(…) into GROUP BY itself, not into a CUBE")
+    _require_record_time(items(found.children())[1], child, time_id, rdd_id)
+    if is_session(column):
+        return session_of(column, found, jvm)
     end = items(found.children())[3]
     add = _first(end, "Add")
     remainder = _first(end, "Remainder")
@@ -196,9 +186,9 @@ def _window(column: Any, child: Any, time_id: int, rdd_id: int) -> Window:
     )
 
 
-def _require_record_time(window: Any, child: Any, time_id: int, rdd_id: int) -> None:
-    """Raise the error for a window over anything but the `timestamp` of records."""
-    for expression in _expressions([window]):
+def _require_record_time(start: Any, child: Any, time_id: int, rdd_id: int) -> None:
+    """Raise the error for a window whose start is not made of the `timestamp` of records."""
+    for expression in expressions([start]):
         if kind(expression) != "PreciseTimestampConversion":
             continue
         time = expression.child()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from common.errors import ConfigError
-from common.specs import GROUPS_TOPIC, GroupingSpec
+from common.specs import GROUPS_TOPIC, GroupingSpec, SessionSpec, WindowSpec
 from common.tasks import TaskId
 from streams.dsl.stateless import NULL_KEY, selected
 from streams.dsl.window_aggregates import EXPIRED, late_headers
@@ -23,13 +23,13 @@ from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedEr
 from streams.record import Batch, Record, items_of
 from streams.sql.columns import table_of
 from streams.sql.group_codec import GroupCodec, Groups
-from streams.sql.kept_groups import KeptShape, KeptWindows, kept_groups
+from streams.sql.kept_groups import KeptShape, KeptTable, KeptWindows
 from streams.sql.processor import run_carefully
 from streams.sql.spec import QueryError, QuerySpec
-from streams.sql.state_shape import OPEN_FROM, Aggregation, StateShape
+from streams.sql.state_shape import OPEN_FROM, ORDER, Aggregation, Sessions, StateShape, Window
 from streams.sql.state_stores import windows_of
 from streams.sql.topic_tables import Lookup
-from streams.windowed import Window
+from streams.windowed import Window as DslWindow
 
 _Times = npt.NDArray[np.int64]
 
@@ -37,9 +37,13 @@ _Times = npt.NDArray[np.int64]
 def require_as_planned(shape: StateShape, grouping: GroupingSpec) -> None:
     """Raise `QueryError` if Spark reads a query in another way than its text was read."""
     found, wanted = shape.window, grouping.window
-    if (found is None) != (wanted is None):
-        raise QueryError("window(…) must be one of the columns of GROUP BY")
-    if found is not None and wanted is not None:
+    if _function(found) != _function(wanted):
+        name = _function(wanted) or _function(found)
+        raise QueryError(f"{name} must be one of the columns of GROUP BY")
+    if isinstance(found, Sessions) and isinstance(wanted, SessionSpec):
+        if found.gap_us != 1000 * wanted.gap_ms:
+            raise QueryError(f"the gap of session_window(…) is {found.gap_us} µs for Spark")
+    elif isinstance(found, Window) and isinstance(wanted, WindowSpec):
         times = (found.size_us, found.slide_us, found.start_us)
         if times != tuple(1000 * ms for ms in (wanted.size_ms, wanted.slide_ms, wanted.start_ms)):
             raise QueryError(f"the times of window(…) are {times} µs for Spark: write them as text")
@@ -49,17 +53,41 @@ def require_as_planned(shape: StateShape, grouping: GroupingSpec) -> None:
         )
 
 
+def _function(window: Window | Sessions | WindowSpec | SessionSpec | None) -> str:
+    """Return the name of the function that gives a window; "" without one."""
+    if window is None:
+        return ""
+    return "session_window(…)" if isinstance(window, Sessions | SessionSpec) else "window(…)"
+
+
 class LateRecords:
+    """Counts late records, or sends them on."""
+
+    def __init__(self, grouping: GroupingSpec, context: ProcessorContext) -> None:
+        # For the headers of late records.
+        self._name = TaskId.parse(context.task_id).processor
+        self._late_to = grouping.late_to
+        self._context = context
+
+    def take(self, batch: Batch, index: int, window: DslWindow, now: int) -> None:
+        """Take a record that comes too late for a window; `now` is stream time."""
+        if self._late_to is None:
+            self._context.drop(EXPIRED)
+            return
+        given = () if batch.headers is None else batch.headers[index] or ()
+        headers = [*given, *late_headers(self._name, window, int(now))]
+        record = Record(batch.keys[index], batch.values[index], batch.timestamps[index], headers)
+        self._context.forward(record, self._late_to)
+
+
+class OpenWindows:
     """Finds the windows that have closed for records, as the DSL does, record by record."""
 
-    def __init__(self, name: str, grouping: GroupingSpec, context: ProcessorContext) -> None:
-        """Take the name of the processor, for the headers of late records."""
-        assert grouping.window is not None
-        self._name = name
-        self._late_to = grouping.late_to
+    def __init__(self, late: LateRecords, grouping: GroupingSpec) -> None:
+        assert isinstance(grouping.window, WindowSpec)
+        self._late = late
         self._windows = windows_of(grouping)
         self._start_ms = grouping.window.start_ms
-        self._context = context
 
     def open_from(self, batch: Batch, times: _Times, now: int) -> pa.Array:
         """Return `OPEN_FROM` of records with these times; count or send on what is late.
@@ -77,22 +105,14 @@ class LateRecords:
         for index in late.tolist():
             for start in range(int(oldest[index]), int(newest[index]) + 1, windows.advance_ms):
                 if 0 <= start < first_open[index]:
-                    self._send(batch, index, Window(start, start + windows.size_ms), nows[index])
+                    window = DslWindow(start, start + windows.size_ms)
+                    self._late.take(batch, index, window, nows[index])
         # Stores have no windows that begin before 1970.
         opens = np.maximum(first_open, 0) * 1000
         return pa.array(opens).cast(pa.timestamp("us", tz="UTC"))
 
-    def _send(self, batch: Batch, index: int, window: Window, now: int) -> None:
-        if self._late_to is None:
-            self._context.drop(EXPIRED)
-            return
-        given = () if batch.headers is None else batch.headers[index] or ()
-        headers = [*given, *late_headers(self._name, window, int(now))]
-        record = Record(batch.keys[index], batch.values[index], batch.timestamps[index], headers)
-        self._context.forward(record, self._late_to)
 
-
-class _Aggregating(BatchProcessor):
+class Aggregating(BatchProcessor):
     """The base of the processors of a query with GROUP BY."""
 
     def __init__(
@@ -111,14 +131,11 @@ class _Aggregating(BatchProcessor):
     def init(self, context: ProcessorContext) -> None:
         """Prepare the query. Raises `QueryError` if it cannot be run."""
         self.context = context
-        task = TaskId.parse(context.task_id)
-        self.partition = task.partition
+        self.partition = TaskId.parse(context.task_id).partition
         self.query = self.open(self.spec)
         self.shape = self.query.shape
         require_as_planned(self.shape, self.grouping)
-        self.late = None
-        if self.grouping.window is not None:
-            self.late = LateRecords(task.processor, self.grouping, context)
+        self.late = LateRecords(self.grouping, context)
 
     def close(self) -> None:
         """Close the query."""
@@ -131,31 +148,39 @@ class _Aggregating(BatchProcessor):
                 self.context.forward(batch, child)
 
 
-class _FromRecords(_Aggregating):
-    """Turns records into rows of groups and buffers."""
+class FromRecords(Aggregating):
+    """The base of processors that turn records into rows of groups and buffers."""
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._lookup = Lookup(self.spec, self.query, context)
+        self._open = None
+        if isinstance(self.grouping.window, WindowSpec):
+            self._open = OpenWindows(self.late, self.grouping)
 
     def process(self, batch: Batch) -> None:
         """Do all for the records before the first that is not text, and reject that one."""
-        columns = [name for name in self.query.columns if name != OPEN_FROM]
+        columns = [name for name in self.query.columns if name not in (OPEN_FROM, ORDER)]
         table, wrong = table_of(batch, self.partition, columns, self.spec.format)
         size = len(table)
         if size:
-            self._process(batch.head(size), table)
+            self.process_table(batch.head(size), table)
         if wrong:
             raise RecordRejectedError(wrong, batch, size)
 
-    def _process(self, batch: Batch, table: pa.Table) -> None:
+    def process_table(self, batch: Batch, table: pa.Table) -> None:
+        """Do all for a batch, whose `table` has the columns that the query needs."""
         times = np.asarray(items_of(batch.timestamps), np.int64)
-        if self.late is not None:
-            opens = self.late.open_from(batch, times, self.now())
+        if self._open is not None:
+            opens = self._open.open_from(batch, times, self.now())
             table = table.append_column(OPEN_FROM, opens)
+        rows = self.rows(batch, table)
+        self.take(rows, int(times.max()), is_alone=len(batch) == 1)
+
+    def rows(self, batch: Batch, table: pa.Table) -> pa.Table:
+        """Return the rows of a batch. Raises as `run_carefully` does."""
         run = partial(self.query.partial, lookups=self._lookup.rows(batch))
-        rows = run_carefully(run, table, is_alone=len(table) == 1)
-        self.take(rows, int(times.max()), is_alone=len(table) == 1)
+        return run_carefully(run, table, is_alone=len(batch) == 1)
 
     def now(self) -> int:
         """Return stream time before the batch."""
@@ -166,29 +191,41 @@ class _FromRecords(_Aggregating):
         raise NotImplementedError
 
 
-class _Keeping(_Aggregating):
-    """Keeps groups in stores."""
+class Keeping(Aggregating):
+    """The base of processors that keep groups in stores."""
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._shape = KeptShape(self.shape, self.grouping, context)
-        self._kept = kept_groups(self.shape, self.grouping, context)
+        self.kept_shape = KeptShape(self.shape, self.grouping, context)
+
+    def merge(self, rows: pa.Table, *, is_alone: bool) -> pa.Table:
+        """Merge rows; see `Aggregation.merge`. Raises as `run_carefully` does."""
+        return run_carefully(self.query.merge, rows, is_alone=is_alone)
+
+
+class _KeepingGroups(Keeping):
+    """Keeps groups without windows, or with windows of a fixed size."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._kept: KeptTable | KeptWindows
+        if self.grouping.window is None:
+            self._kept = KeptTable(self.shape, context)
+        else:
+            self._kept = KeptWindows(self.shape, context, self.grouping)
 
     def keep(self, rows: pa.Table, groups: Groups, time: int, *, is_alone: bool) -> None:
         """Merge the rows of a batch into the state, and forward the results.
 
         `groups` are the rows as bytes, and `time` is the largest timestamp of the batch.
         """
-
-        def merge(table: pa.Table) -> pa.Table:
-            return run_carefully(self.query.merge, table, is_alone=is_alone)
-
-        self._shape.keep()
+        self.kept_shape.keep()
+        merge = partial(self.merge, is_alone=is_alone)
         self.forward(self._kept.add(rows, groups, merge, time))
 
 
-class WholeAggregation(_Keeping, _FromRecords):
-    """Keeps the groups of records whose key is one of the grouping columns.
+class OfKeys(FromRecords):
+    """The base of processors of records whose key is one of the grouping columns.
 
     Records without a key are dropped: they are spread over all partitions.
     """
@@ -213,6 +250,10 @@ class WholeAggregation(_Keeping, _FromRecords):
         for _ in range(count):
             self.context.drop(NULL_KEY)
 
+
+class WholeAggregation(_KeepingGroups, OfKeys):
+    """Keeps the groups of records whose key is one of the grouping columns."""
+
     def now(self) -> int:
         assert isinstance(self._kept, KeptWindows)
         return self._kept.time.now
@@ -221,7 +262,7 @@ class WholeAggregation(_Keeping, _FromRecords):
         self.keep(rows, self._kept.codec.encode(rows), time, is_alone=is_alone)
 
 
-class RowsOfGroups(_FromRecords):
+class RowsOfGroups(FromRecords):
     """Sends the rows of each batch to the topic where those of a group meet.
 
     A row has the largest timestamp of its records, and the rows of a batch come in the order of
@@ -250,7 +291,7 @@ class RowsOfGroups(_FromRecords):
         self.context.forward(Batch(groups.keys, values, times.tolist()), GROUPS_TOPIC)
 
 
-class MergedRows(_Keeping):
+class MergedRows(_KeepingGroups):
     """Keeps the groups of the rows that `RowsOfGroups` sends.
 
     A row for a window that has closed here is counted once: its records are not known any more.
@@ -258,14 +299,7 @@ class MergedRows(_Keeping):
 
     def process(self, batch: Batch) -> None:
         """Merge the rows. Raises `ConfigError` if they are those of another query."""
-        try:
-            groups = self._kept.codec.of_records(batch.keys, batch.values)
-            rows = self._kept.codec.decode(groups)
-        except ValueError as error:
-            raise ConfigError(
-                f"the topic {GROUPS_TOPIC} of the processor has other rows than those of its query "
-                f"({error}): process them with the former query, or give the processor another id"
-            ) from error
+        rows, groups = rows_of_records(self._kept.codec, batch)
         times = np.asarray(batch.timestamps, np.int64)
         if isinstance(self._kept, KeptWindows):
             is_open = self._is_open(groups, times, self._kept.time.now)
@@ -279,6 +313,18 @@ class MergedRows(_Keeping):
         for _ in range(len(times) - int(is_open.sum())):
             self.context.drop(EXPIRED)
         return is_open
+
+
+def rows_of_records(codec: GroupCodec, batch: Batch) -> tuple[pa.Table, Groups]:
+    """Return the rows of records of the topic. Raises `ConfigError` if another query sent them."""
+    try:
+        groups = codec.of_records(batch.keys, batch.values)
+        return codec.decode(groups), groups
+    except ValueError as error:
+        raise ConfigError(
+            f"the topic {GROUPS_TOPIC} of the processor has other rows than those of its query "
+            f"({error}): process them with the former query, or give the processor another id"
+        ) from error
 
 
 def _first_open(windows: TimeWindows, times: _Times, now: int) -> tuple[_Times, _Times]:

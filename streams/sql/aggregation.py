@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +34,15 @@ from streams.sql.output import shaped
 from streams.sql.plan import items, kind
 from streams.sql.query_session import QuerySession, translated
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
-from streams.sql.state_shape import HAS_RESULT, OPEN_FROM, StateShape, Window, difference
+from streams.sql.state_shape import (
+    HAS_RESULT,
+    OPEN_FROM,
+    ORDER,
+    Sessions,
+    StateShape,
+    Window,
+    difference,
+)
 from streams.sql.tables import Rows, SharedTables, Tables
 
 logger = structlog.get_logger()
@@ -64,7 +72,7 @@ class RunningAggregation:
         self._shared = shared
         # Each query has its own session, since views and settings belong to a session.
         self._session = session.newSession()
-        hidden = [pa.field(OPEN_FROM, pa.timestamp("us", tz="UTC"))]
+        hidden = [pa.field(OPEN_FROM, pa.timestamp("us", tz="UTC")), pa.field(ORDER, pa.int64())]
         self._work = QuerySession(self._session, spec, code, hidden)
         self._globals = GlobalRows(session, spec)
         self._plan = self._tried_out(self._globals.with_others(tables.rows))
@@ -165,12 +173,16 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
     window = query.window
+    kept = list(parts.groups)
     for column, field in zip(parts.groups, groups, strict=True):
         if window is not None and column.exprId().id() == query.window_id:
-            window = Window(field.name, window.size_us, window.slide_us, window.start_us)
+            window = replace(window, column=field.name)
+    if isinstance(window, Sessions):
+        window = replace(window, order=groups.names[-1])
+        kept.pop()
     content = {
-        "groups": [str(column.dataType().catalogString()) for column in parts.groups],
-        "window": [window.size_us, window.slide_us, window.start_us] if window else [],
+        "groups": [str(column.dataType().catalogString()) for column in kept],
+        "window": _times(window),
         "functions": [_described(function) for function in parts.functions],
         # Buffers are no public format of Spark; only releases with the same minor version promise
         # to change nothing but bugs.
@@ -181,10 +193,19 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         buffers,
         output,
         window,
-        "" if window is None else buffers[_place_of_last_time(parts, query)].name,
+        "" if not isinstance(window, Window) else buffers[_place_of_last_time(parts, query)].name,
         query.has_key,
         json.dumps(content, sort_keys=True),
     )
+
+
+def _times(window: Window | Sessions | None) -> list[int | str]:
+    match window:
+        case Window():
+            return [window.size_us, window.slide_us, window.start_us]
+        case Sessions():
+            return ["sessions", window.gap_us]
+    return []
 
 
 def _described(function: Any) -> str:

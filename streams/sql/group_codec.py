@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.sql.row_codec import RowCodec
 from streams.sql.spec import QueryError
-from streams.sql.state_shape import StateShape, Window
+from streams.sql.state_shape import Sessions, StateShape
 
+_Times = npt.NDArray[np.int64]
 _HEAD = struct.Struct(">8sq")
 
 
@@ -23,8 +25,8 @@ _HEAD = struct.Struct(">8sq")
 class Groups:
     """Groups as bytes, in columns of one length.
 
-    `keys` have the grouping columns but for the window, and `starts` the starts of the windows in
-    ms, or 0 without a window.
+    `keys` have the grouping columns but for the window and the order, and `starts` the starts of
+    the windows in ms, or 0 without a window.
     """
 
     keys: Sequence[bytes]
@@ -52,7 +54,7 @@ class GroupCodec:
         """Raise `QueryError` for a column whose type has no encoding."""
         self._shape = shape
         self._window = shape.window
-        others = [f for f in shape.groups if self._window is None or f.name != self._window.column]
+        others = [field for field in shape.groups if field.name not in _of_window(shape)]
         try:
             self._keys = RowCodec(pa.schema(others))
             self._buffers = RowCodec(shape.buffers)
@@ -65,15 +67,42 @@ class GroupCodec:
         return Groups(self._keys.encode(rows), self._starts(rows), self._buffers.encode(rows))
 
     def decode(self, groups: Groups) -> pa.Table:
-        """Return what `encode` got. Raises `ValueError` for bytes that it has not made."""
+        """Return what `encode` got. Raises `ValueError` for bytes that it has not made.
+
+        A session is that of a record alone.
+        """
         columns = dict(zip(self._keys.schema.names, self._keys.decode(groups.keys), strict=True))
         columns |= zip(
             self._buffers.schema.names, self._buffers.decode(groups.buffers), strict=True
         )
-        if self._window is not None:
-            columns[self._window.column] = self._windows(groups.starts, self._window)
-        rows = self._shape.rows
+        rows, window = self._shape.rows, self._window
+        if window is not None:
+            size = window.gap_us if isinstance(window, Sessions) else window.size_us
+            starts = np.asarray(groups.starts, np.int64) * 1000
+            columns[window.column] = self._windows(starts, starts + size)
+        if isinstance(window, Sessions):
+            columns[window.order] = pa.array(np.zeros(len(groups.keys), np.int64))
         return pa.Table.from_arrays([columns[name] for name in rows.names], schema=rows)
+
+    def in_sessions(self, rows: pa.Table, starts: Sequence[int], lasts: Sequence[int]) -> pa.Table:
+        """Return rows to be merged, each in the session with these first and last times in ms."""
+        window = self._window
+        assert isinstance(window, Sessions)
+        begins, ends = (np.asarray(times, np.int64) * 1000 for times in (starts, lasts))
+        columns = {
+            window.column: self._windows(begins, ends + window.gap_us),
+            window.order: pa.array(np.zeros(len(rows), np.int64)),
+        }
+        for name, column in columns.items():
+            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
+        return rows
+
+    def lasts(self, rows: pa.Table) -> list[int]:
+        """Return the time of the last record of each session, in ms."""
+        window = self._window
+        assert isinstance(window, Sessions)
+        ends = np.asarray(pc.struct_field(rows[window.column], [1]).cast(pa.int64()))
+        return ((ends - window.gap_us) // 1000).tolist()  # type: ignore[no-any-return]
 
     def values(self, groups: Groups) -> list[bytes]:
         """Return the values of the groups' records in a topic, whose keys are `groups.keys`."""
@@ -95,13 +124,23 @@ class GroupCodec:
         starts = pc.struct_field(rows[self._window.column], [0]).cast(pa.int64())
         return (np.asarray(starts) // 1000).tolist()  # type: ignore[no-any-return]
 
-    def _windows(self, starts: Sequence[int], window: Window) -> pa.Array:
-        type_ = self._shape.groups.field(window.column).type
-        begins = np.asarray(starts, np.int64) * 1000
-        ends = begins + window.size_us
+    def _windows(self, starts: _Times, ends: _Times) -> pa.Array:
+        """Return windows with these times in µs."""
+        assert self._window is not None
+        type_ = self._shape.groups.field(self._window.column).type
         fields = [type_.field(index) for index in range(2)]
         arrays = [
             pa.array(times).cast(field.type)
-            for times, field in zip((begins, ends), fields, strict=True)
+            for times, field in zip((starts, ends), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(arrays, fields=fields)
+
+
+def _of_window(shape: StateShape) -> tuple[str, ...]:
+    """Return the names of the grouping columns that are not part of a key."""
+    match shape.window:
+        case Sessions(column=column, order=order):
+            return column, order
+        case None:
+            return ()
+    return (shape.window.column,)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.specs import SHAPE_STORE, GroupingSpec
+from common.specs import SHAPE_STORE, GroupingSpec, WindowSpec
 from streams.dsl.window_time import WindowTime, times_store_name
 from streams.processor import ProcessorContext
 from streams.record import Batch
@@ -56,7 +55,7 @@ class KeptShape:
             self._store.put(_CONTENT, self._content)
 
 
-class KeptGroups(ABC):
+class KeptGroups:
     """The groups of a task. One thread at a time."""
 
     def __init__(self, shape: StateShape, context: ProcessorContext) -> None:
@@ -64,14 +63,6 @@ class KeptGroups(ABC):
         self.shape = shape
         self.codec = GroupCodec(shape)
         self.context = context
-
-    @abstractmethod
-    def add(self, rows: pa.Table, groups: Groups, merge: Merge, time: int) -> list[Batch]:
-        """Merge rows into the state, and return the results.
-
-        `groups` are the rows as bytes. `time` is the largest timestamp of the records of this
-        batch.
-        """
 
     def merged(self, merge: Merge, kept: Groups, rows: pa.Table) -> tuple[Merged, Groups]:
         """Merge rows with those that were kept; the second value has the merged rows as bytes."""
@@ -83,7 +74,7 @@ class KeptGroups(ABC):
         """Return the results of all groups, and deletions of those that have none any more."""
         results, has_result = merged.results, merged.has_result
         if "key" not in results.column_names:
-            return _batches(results.filter(has_result))
+            return batches_of(results.filter(has_result))
         is_known = pc.is_valid(results["key"])
         had = pa.chunked_array([pa.array(list(had_result), pa.bool_())])
         is_gone = pc.and_(pc.and_(had, is_known), pc.invert(has_result))
@@ -91,7 +82,7 @@ class KeptGroups(ABC):
         times = pc.if_else(is_gone, pc.fill_null(results["timestamp"], time), results["timestamp"])
         place = results.column_names.index("timestamp")
         results = results.set_column(place, "timestamp", times)
-        return _batches(results.filter(pc.or_(has_result, is_gone)))
+        return batches_of(results.filter(pc.or_(has_result, is_gone)))
 
 
 class KeptTable(KeptGroups):
@@ -102,14 +93,18 @@ class KeptTable(KeptGroups):
         self._store: KeyValueStore[bytes, bytes] = context.get_state_store(GROUPS)
 
     def add(self, rows: pa.Table, groups: Groups, merge: Merge, time: int) -> list[Batch]:
-        """See `KeptGroups`."""
+        """Merge rows into the state, and return the results.
+
+        `groups` are the rows as bytes. `time` is the largest timestamp of the records of this
+        batch.
+        """
         wanted = list(dict.fromkeys(groups.keys))
         values = zip(wanted, self._store.get_all(wanted), strict=True)
         kept = {key: value for key, value in values if value is not None}
         buffers = [value[1:] for value in kept.values()]
         merged, now = self.merged(merge, Groups(list(kept), [0] * len(kept), buffers), rows)
-        had = [kept.get(key, _HAS_NONE)[:1] == _HAS_RESULT for key in now.keys]
-        values_now = _values(now, merged)
+        had = [had_result(kept.get(key)) for key in now.keys]
+        values_now = values_of(now, merged)
         self._store.put_serialized(dict(zip(now.keys, values_now, strict=True)))
         return self.results(merged, had, time)
 
@@ -127,13 +122,13 @@ class KeptWindows(KeptGroups):
         super().__init__(shape, context)
         self._store: WindowStore[bytes, bytes] = context.get_state_store(WINDOWS)
         self._windows = windows_of(grouping)
-        assert grouping.window is not None
+        assert isinstance(grouping.window, WindowSpec)
         self._start_ms = grouping.window.start_ms
         self._closes = grouping.emit == "on_close"
         self.time = WindowTime(context.get_state_store(times_store_name(WINDOWS)))
 
     def add(self, rows: pa.Table, groups: Groups, merge: Merge, time: int) -> list[Batch]:
-        """See `KeptGroups`; the rows are those of open windows only."""
+        """See `KeptTable`; the rows are those of open windows only."""
         touched = list(dict.fromkeys(groups.ids))
         places = [window_key(key, start) for key, start in touched]
         values = zip(touched, self._store.get_all_serialized(places), strict=True)
@@ -149,9 +144,9 @@ class KeptWindows(KeptGroups):
             [value[1:] for value in kept.values()],
         )
         merged, groups_now = self.merged(merge, former, rows)
-        self._put(groups_now, _values(groups_now, merged), set(touched))
+        self._put(groups_now, values_of(groups_now, merged), set(touched))
         if not self._closes:
-            had = [kept.get(id_, _HAS_NONE)[:1] == _HAS_RESULT for id_ in groups_now.ids]
+            had = [had_result(kept.get(id_)) for id_ in groups_now.ids]
             return self.results(merged, had, time)
         return self._closed(merged, groups_now, self._windows.closing(closed, now)[1])
 
@@ -187,19 +182,15 @@ class KeptWindows(KeptGroups):
             if start <= last and has_result[index]
         ]
         order = pa.array([index for _, _, index in sorted(due)], pa.int64())
-        return _batches(merged.results.take(order))
+        return batches_of(merged.results.take(order))
 
 
-def kept_groups(
-    shape: StateShape, grouping: GroupingSpec, context: ProcessorContext
-) -> KeptTable | KeptWindows:
-    """Return the groups of a task, whose stores `state_stores` defines."""
-    if grouping.window is None:
-        return KeptTable(shape, context)
-    return KeptWindows(shape, context, grouping)
+def had_result(value: bytes | None) -> bool:
+    """Whether HAVING kept the group with this value in a store."""
+    return value is not None and value[:1] == _HAS_RESULT
 
 
-def _values(groups: Groups, merged: Merged) -> list[bytes]:
+def values_of(groups: Groups, merged: Merged) -> list[bytes]:
     """Return the values of groups in a store."""
     has_result = merged.has_result.to_pylist()
     return [
@@ -208,5 +199,6 @@ def _values(groups: Groups, merged: Merged) -> list[bytes]:
     ]
 
 
-def _batches(results: pa.Table) -> list[Batch]:
+def batches_of(results: pa.Table) -> list[Batch]:
+    """Return the records of results, as one batch if there are any."""
     return [batch_of(results)] if len(results) else []

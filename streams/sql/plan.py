@@ -260,6 +260,15 @@ def all_nodes(plan: Any) -> Iterator[Any]:
         waiting += items(node.children())
 
 
+def expressions(roots: Sequence[Any]) -> Iterator[Any]:
+    """Yield expressions and those in them, the outer ones first."""
+    waiting = [*roots]
+    while waiting:
+        expression = waiting.pop()
+        yield expression
+        waiting += items(expression.children())
+
+
 def require_lookup(join: Any, rdd_id: int) -> None:
     """Raise `QueryError` unless a join looks records up in a table."""
     sides = [reads_input(child, rdd_id) for child in items(join.children())]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from common.specs import WindowSpec
+from common.specs import SessionSpec, WindowSpec
 from streams.sql.spec import QueryError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _HOW = "write its times as text, such as window(timestamp, '1 hour')"
 class GroupsText:
     """What GROUP BY says; `has_key` if the key of the records is one of the grouping columns."""
 
-    window: WindowSpec | None
+    window: WindowSpec | SessionSpec | None
     has_key: bool
 
 
@@ -54,12 +54,10 @@ def read_groups(query: str) -> GroupsText | None:
     groups = find_groups(query)
     if groups is None:
         return None
-    if groups.has_session_window:
-        raise QueryError(
-            "session_window(…) merges windows as records come: use a session window of the "
-            "Python API (type: topology)"
-        )
-    windows = {_window(times) for times in groups.windows}
+    windows: set[WindowSpec | SessionSpec] = {
+        *map(_window, groups.windows),
+        *map(_session, groups.sessions),
+    }
     if len(windows) > 1:
         raise QueryError(
             "the query has two different windows: put one of them into a processor after this one"
@@ -79,6 +77,18 @@ def _window(times: Sequence[Time]) -> WindowSpec:
             "the slide"
         )
     return WindowSpec(size_ms=size, slide_ms=slide, start_ms=start)
+
+
+def _session(times: Sequence[Time]) -> SessionSpec:
+    gap = _microseconds(times[0]) if len(times) == 1 and isinstance(times[0], str) else None
+    if gap is None:
+        raise QueryError(
+            "the gap of session_window(…) cannot be read: write it as text, such as "
+            "session_window(timestamp, '5 minutes')"
+        )
+    if gap <= 0 or gap % 1000:
+        raise QueryError("the gap of session_window(…) must be whole milliseconds, 1 or more")
+    return SessionSpec(gap_ms=gap // 1000)
 
 
 def _milliseconds(time: Time) -> int:

@@ -34,12 +34,12 @@ Time = str | int | None
 class Groups:
     """What the parts of a query say that read `input`, if one of them has GROUP BY.
 
-    `windows` has the times of each call of `window`, without its first argument. `has_key` says
-    whether each GROUP BY has the key of the records.
+    `windows` has the times of each call of `window`, without its first argument, and `sessions`
+    those of `session_window`. `has_key` says whether each GROUP BY has the key of the records.
     """
 
     windows: Sequence[Sequence[Time]]
-    has_session_window: bool
+    sessions: Sequence[Sequence[Time]]
     has_key: bool
 
 
@@ -125,14 +125,19 @@ def _groups(tree: exp.Query) -> Groups | None:
         return None
     calls = [call for scope in reading for call in scope.find_all(exp.Anonymous)]
     return Groups(
-        windows=[
-            [_time(time) for time in call.expressions[1:]]
-            for call in calls
-            if call.name.lower() == "window"
-        ],
-        has_session_window=any(call.name.lower() == "session_window" for call in calls),
+        windows=_times(calls, "window"),
+        sessions=_times(calls, "session_window"),
         has_key=all(_has_key(scope) for scope in grouped),
     )
+
+
+def _times(calls: list[exp.Anonymous], name: str) -> list[list[Time]]:
+    """Return the times of each call of a function, which follow its first argument."""
+    return [
+        [_time(time) for time in call.expressions[1:]]
+        for call in calls
+        if call.name.lower() == name
+    ]
 
 
 def _sources(scope: Scope) -> list[exp.Table | Scope]:

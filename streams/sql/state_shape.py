@@ -16,9 +16,15 @@ HAS_RESULT = "has_result"
 OPEN_FROM = "__open_from"
 """A column of records: the start of the first window that is still open for the record."""
 
+ORDER = "__order"
+"""A column of records in sessions: a number that grows from record to record, or stays the same.
+
+Records with one number come in the order of their times.
+"""
+
 _MEANINGS = {
     "groups": "the types of the grouping columns",
-    "window": "the window (size, slide and first start in µs)",
+    "window": "the window (size, slide and first start, or the gap of sessions, in µs)",
     "functions": "the aggregate functions",
     "spark": "the version of Spark",
     "route": "how records of a group meet",
@@ -40,12 +46,25 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Sessions:
+    """The grouping column that `session_window(…)` gives, a struct of `start` and `end`; in µs.
+
+    In a row for records, it is the session that they would be alone: from their time to `gap_us`
+    later. `order` is the grouping column with their `ORDER`. It is 0 in rows that are merged.
+    """
+
+    column: str
+    order: str
+    gap_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class StateShape:
     """What a query keeps for each group.
 
     `groups` are the grouping columns, and `buffers` the aggregation buffers; all names differ.
     `output` are the columns of a result: `value`, `timestamp` (ms), and `key` and `headers` if the
-    query gives them. With a window, `last_time` is the buffer that has the largest timestamp of a
+    query gives them. With a `Window`, `last_time` is the buffer that has the largest timestamp of a
     group's records. `has_key` says whether the records of a group have the same key: it is one of
     the grouping columns.
 
@@ -57,7 +76,7 @@ class StateShape:
     groups: pa.Schema
     buffers: pa.Schema
     output: pa.Schema
-    window: Window | None
+    window: Window | Sessions | None
     last_time: str
     has_key: bool
     content: str
@@ -83,7 +102,7 @@ class StateShape:
         window = values["window"]
         return cls(
             **{name: _unpacked(values[name]) for name in ("groups", "buffers", "output")},
-            window=None if window is None else Window(**window),
+            window=_window(window),
             last_time=values["last_time"],
             has_key=values["has_key"],
             content=values["content"],
@@ -130,7 +149,10 @@ class Aggregation(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of records that the query needs; with a window, also `OPEN_FROM`."""
+        """The columns of records that the query needs.
+
+        With a `Window`, `OPEN_FROM` is one of them; with sessions, `ORDER` is.
+        """
 
     @property
     def shape(self) -> StateShape:
@@ -141,8 +163,9 @@ class Aggregation(Protocol):
 
         `lookups` are those of `SparkQuery.run`.
 
-        With a window, a record is in no window that starts before its `OPEN_FROM`. Raises
-        `QueryError` if a record may be to blame, otherwise `SparkLostError`.
+        With a `Window`, a record is in no window that starts before its `OPEN_FROM`. With sessions,
+        there is a row for each group, time and `ORDER`. Raises `QueryError` if a record may be to
+        blame, otherwise `SparkLostError`.
         """
 
     def merge(self, rows: pa.Table) -> pa.Table:
@@ -157,6 +180,12 @@ class Aggregation(Protocol):
 
     def close(self) -> None:
         """Release what the query holds."""
+
+
+def _window(values: Mapping[str, Any] | None) -> Window | Sessions | None:
+    if values is None:
+        return None
+    return Sessions(**values) if "gap_us" in values else Window(**values)
 
 
 def _packed(schema: pa.Schema) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.specs import SHAPE_STORE, GroupingSpec, TopicTableSpec
+from common.specs import SHAPE_STORE, GroupingSpec, SessionSpec, TopicTableSpec, WindowSpec
 from streams import serdes
 from streams.dsl.window_time import times_store
-from streams.dsl.windows import TimeWindows
-from streams.stores import StoreBuilder, key_value, timestamped_key_value, window
+from streams.dsl.windows import SessionWindows, TimeWindows
+from streams.stores import StoreBuilder, key_value, session, timestamped_key_value, window
 
 GROUPS = "groups"
 """The store of groups without a window."""
@@ -16,11 +16,20 @@ GROUPS = "groups"
 WINDOWS = "windows"
 """The store of groups with a window; its keys are the other grouping columns."""
 
+SESSIONS = "sessions"
+"""The store of groups with sessions; its keys are the other grouping columns."""
+
 
 def windows_of(grouping: GroupingSpec) -> TimeWindows:
     """Return the windows of a grouping that has some; they are moved by its `start_ms`."""
-    assert grouping.window is not None
+    assert isinstance(grouping.window, WindowSpec)
     return TimeWindows(grouping.window.size_ms, grouping.window.slide_ms, grouping.grace_ms)
+
+
+def sessions_of(grouping: GroupingSpec) -> SessionWindows:
+    """Return the sessions of a grouping that has some."""
+    assert isinstance(grouping.window, SessionSpec)
+    return SessionWindows(grouping.window.gap_ms, grouping.grace_ms)
 
 
 def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
@@ -31,6 +40,12 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     shape = key_value(SHAPE_STORE, serdes.string, serdes.string, persistent=False)
     if grouping.window is None:
         return (key_value(GROUPS, serdes.bytes, serdes.bytes), shape)
+    if isinstance(grouping.window, SessionSpec):
+        sessions = sessions_of(grouping)
+        # The last moment of a session belongs to it, and its store forgets what is exactly as old.
+        retention_ms = sessions.gap_ms + sessions.grace_ms + 1
+        found = session(SESSIONS, serdes.bytes, serdes.bytes, retention_ms=retention_ms)
+        return (found, times_store(SESSIONS), shape)
     windows = windows_of(grouping)
     kept = window(
         WINDOWS,

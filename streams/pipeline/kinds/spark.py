@@ -11,7 +11,7 @@ from common.config import Config
 from common.fields import Fields
 from common.keys import Choice, Schema, Text
 from common.processors import SOURCE, PipelineProcessor
-from common.specs import DataFrameSpec, Format, SparkSpec, SqlSpec, TopicTableSpec
+from common.specs import DataFrameSpec, Format, SessionSpec, SparkSpec, SqlSpec, TopicTableSpec
 from common.yaml_positions import Problems
 from streams.engine.nodes import Supplier
 from streams.engine.user_code import UserCode
@@ -245,9 +245,12 @@ class Sql(_Spark[SqlSpec]):
         if grouping is None:
             return super().supplier(unit, spec, code, queries)
         from streams.sql.aggregating import MergedRows, RowsOfGroups, WholeAggregation
+        from streams.sql.session_aggregating import MergedSessions, RowsOfSessions, WholeSessions
 
         assert queries is not None, "only hosts with a Spark run such a processor"
         made = {"whole": WholeAggregation, "rows": RowsOfGroups, "groups": MergedRows}
+        if isinstance(grouping.window, SessionSpec):
+            made = {"whole": WholeSessions, "rows": RowsOfSessions, "groups": MergedSessions}
         results = tuple(target for target in unit.to if target != grouping.late_to)
         opened = queries.open_aggregation
         return partial(made[grouping.stage], self.query(spec), grouping, results, opened)

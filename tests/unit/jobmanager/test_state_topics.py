@@ -99,6 +99,7 @@ def grouped(groups: str) -> str:
 WINDOW = "window(timestamp, '1 hour')"
 TABLE = {"state_topic_P_shape_job": 2, "state_topic_P_groups_job": 2}
 WINDOWS = {"state_topic_P_shape_job": 2, "state_topic_P_windows_job": 2}
+SESSIONS = {"state_topic_P_shape_job": 2, "state_topic_P_sessions_job": 2}
 BETWEEN = {"P_groups-repartition_job": 2}
 
 
@@ -106,7 +107,10 @@ BETWEEN = {"P_groups-repartition_job": 2}
     ("groups", "counts", "changed"),
     [
         ("key", WINDOWS, "had a window"),
-        (f"key, {WINDOW}", TABLE, "had no window"),
+        ("key", SESSIONS, "had a window"),
+        (f"key, {WINDOW}", TABLE, "had no window.…."),
+        (f"key, {WINDOW}", SESSIONS, "had no window.…."),
+        (f"key, session_{WINDOW}", WINDOWS, "had no session_window.…."),
         ("value", TABLE, "had key in GROUP BY"),
         ("key", {**TABLE, **BETWEEN}, "did not have key in GROUP BY"),
     ],
@@ -125,6 +129,7 @@ def test_state_of_a_query_with_other_groups_is_refused(
         ("key", TABLE),
         ("key", {}),
         (f"{WINDOW}, key", WINDOWS),
+        (f"session_{WINDOW}, key", SESSIONS),
         ("value", {**TABLE, **BETWEEN}),
         (WINDOW, {**WINDOWS, **BETWEEN}),
         # The state of a former processor without GROUP BY in its query is none.

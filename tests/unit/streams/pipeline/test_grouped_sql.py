@@ -6,7 +6,7 @@ import pytest
 
 from common.messages import ProcessorReplica, replicas
 from common.pipeline import Pipeline
-from common.specs import GroupingSpec, SqlSpec, WindowSpec
+from common.specs import GroupingSpec, SessionSpec, SqlSpec, WindowSpec
 from streams.pipeline.partitions import with_counts
 from streams.pipeline.units import settings_of
 from tests.unit.streams.pipeline.loading import load, problems_in
@@ -14,6 +14,7 @@ from tests.unit.streams.pipeline.loading import load, problems_in
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 BY_KEY = "SELECT key, count(*) AS value FROM input GROUP BY key"
 HOURLY = "SELECT key, count(*) AS value FROM input GROUP BY key, window(timestamp, '1 hour')"
+SESSIONS = HOURLY.replace("window(", "session_window(")
 BY_VALUE = "SELECT value AS key, count(*) AS value FROM input GROUP BY value"
 HOURLY_BY_VALUE = (
     "SELECT value AS key, count(*) AS value FROM input GROUP BY value, window(timestamp, '1 hour')"
@@ -74,6 +75,18 @@ def test_windows_are_kept_for_a_day_unless_grace_says_something_else() -> None:
     assert policy["retention.ms"] == str(HOUR_MS + 1 + 7 * DAY_MS)
 
 
+def test_sessions_are_in_a_session_store() -> None:
+    pipeline = load(one(SESSIONS))
+    session = SessionSpec(gap_ms=HOUR_MS)
+    assert grouping_of(pipeline) == GroupingSpec(window=session, grace_ms=DAY_MS)
+    (processor,) = pipeline.processors
+    assert list(pipeline.state_topics(processor)) == ["sessions", "sessions-times", "shape"]
+    policy = processor.stores[0].topic_config
+    assert policy["retention.ms"] == str(HOUR_MS + DAY_MS + 1 + 7 * DAY_MS)
+    closing = load(one(SESSIONS, ", emit: on_close, grace: 0 s"))
+    assert grouping_of(closing) == GroupingSpec(window=session, emit="on_close")
+
+
 @pytest.mark.parametrize(
     ("grace", "grace_ms"),
     [("90 s", 90_000), ("10 min", 600_000), ("2h", 7_200_000), ("7 d", 7 * DAY_MS)],
@@ -108,12 +121,14 @@ def test_late_records_of_groups_by_key_are_one_more_target() -> None:
 
 
 def test_assignment_carries_what_the_text_says() -> None:
-    for unit in replicas(load(between(HOURLY_BY_VALUE, ", late_to: late, grace: 1 min"))):
-        assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit
+    sessions = HOURLY_BY_VALUE.replace("window(", "session_window(")
+    for query in (HOURLY_BY_VALUE, sessions):
+        for unit in replicas(load(between(query, ", late_to: late, grace: 1 min"))):
+            assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit
 
 
 def test_only_windows_take_inputs_in_the_order_of_time() -> None:
-    for query, as_they_come in ((BY_KEY, True), (HOURLY, False)):
+    for query, as_they_come in ((BY_KEY, True), (HOURLY, False), (SESSIONS, False)):
         (unit, *_) = replicas(load(one(query)))
         assert settings_of(unit).takes_inputs_as_they_come is as_they_come
 
@@ -132,7 +147,8 @@ def test_only_windows_take_inputs_in_the_order_of_time() -> None:
         (HOURLY, ", grace: 5", "grace must be a string"),
         (HOURLY, ", late_to: lates", '"P": late_to names no sink, got "lates"'),
         (HOURLY, ", late_to: sink", '"P": late_to is "sink", where the results go: give late'),
-        (HOURLY.replace("window(", "session_window("), "", "session_window(…) merges windows"),
+        (SESSIONS, ", emit: on_close", '1:2: missing key "grace" (how long after its end'),
+        (SESSIONS.replace("1 hour", "soon"), "", "1:28: the gap of session_window(…) cannot be re"),
         (HOURLY.replace("1 hour", "1 month"), "", "1:28: the times of window(…) cannot be read"),
     ],
 )

@@ -13,7 +13,7 @@ from streams.sql.aggregation import RunningAggregation
 from streams.sql.local import LocalQueries
 from streams.sql.row_codec import RowCodec
 from streams.sql.spec import QueryError, QuerySpec
-from streams.sql.state_shape import OPEN_FROM, StateShape, difference
+from streams.sql.state_shape import OPEN_FROM, StateShape, Window, difference
 from streams.sql.tables import Rows
 from tests.unit.streams.sql.folding import (
     MINUTE_US,
@@ -170,8 +170,19 @@ def test_function_that_needs_an_aggregate_does_too(values: dict[Any, Any], text:
             "JOIN of input with itself",
         ),
         (
-            "SELECT count(*) AS c FROM input GROUP BY session_window(timestamp, '5 minutes')",
-            r"session_window\(…\)",
+            "SELECT count(*) AS c FROM input GROUP BY CUBE (session_window(timestamp, '1 hour'), "
+            "n)",
+            r"write session_window\(…\) into GROUP BY itself",
+        ),
+        (
+            "SELECT count(*) AS c FROM input GROUP BY session_window(timestamp, CASE WHEN n > 1 "
+            "THEN '5 minutes' ELSE '1 minute' END)",
+            r"the gap of session_window\(…\) must be a constant",
+        ),
+        (
+            "SELECT count(*) AS c FROM (SELECT timestamp + INTERVAL 1 HOUR AS t FROM input) "
+            "GROUP BY session_window(t, '5 minutes')",
+            r"window\(…\) is over .*t`?: it must be over timestamp",
         ),
         ("SELECT count(*) AS c FROM input GROUP BY n + rand()", "random numbers"),
         (
@@ -273,7 +284,7 @@ def test_shape_says_what_is_kept(hourly: RunningAggregation) -> None:
         "timestamp[us, tz=UTC]",
     ]
     assert shape.output.names == ["value", "timestamp", "key"]
-    assert shape.window is not None
+    assert isinstance(shape.window, Window)
     hour_us = 60 * MINUTE_US
     assert (shape.window.column, shape.window.size_us) == ("window", hour_us)
     assert (shape.window.slide_us, shape.window.start_us) == (hour_us, 0)
@@ -318,7 +329,7 @@ def test_hopping_windows_of_a_renamed_time(local: LocalQueries) -> None:
         "GROUP BY window(t, '1 hour', '30 minutes', '10 minutes')",
     )
     window = query.shape.window
-    assert window is not None
+    assert isinstance(window, Window)
     assert (window.size_us, window.slide_us) == (60 * MINUTE_US, 30 * MINUTE_US)
     assert window.start_us == 10 * MINUTE_US
     folding = Folding(query)

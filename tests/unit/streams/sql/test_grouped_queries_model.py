@@ -20,6 +20,7 @@ pytestmark = pytest.mark.integration
 SEEDS = 1
 SIZE = 60
 GRACE_MIN = 30
+GAP_MIN = 4
 
 QUERIES = [
     "SELECT key, count(*) AS c, sum(amount) AS s{last} FROM input GROUP BY key HAVING sum(n) > 9",
@@ -31,6 +32,12 @@ QUERIES = [
     "SELECT concat(coalesce(customer, '-'), date_format(window.start, 'HH:mm')) AS key, "
     "min(n) AS m, stddev(amount) AS d{last} FROM input "
     "GROUP BY customer, window(timestamp, '1 hour', '20 minutes', '5 minutes')",
+    "SELECT concat(key, date_format(session_window.end, 'HH:mm')) AS key, sum(n) AS s, "
+    "collect_list(amount) AS l{last} FROM input WHERE n <> 3 "
+    "GROUP BY session_window(timestamp, '9 minutes'), key HAVING count(*) > 1",
+    "SELECT concat(coalesce(customer, '-'), coalesce(n, 9), date_format(session_window.start, "
+    "'HH:mm')) AS key, count(*) AS c, approx_percentile(amount, 0.5) AS p{last} FROM input "
+    "GROUP BY n, session_window(timestamp, '25 minutes'), customer",
 ]
 
 
@@ -160,4 +167,68 @@ def test_each_window_is_emitted_once_with_the_records_that_came_in_time(
         assert found == expected(query, in_time), f"seed {seed}"
         assert job.dropped["expired"] == late, f"seed {seed}"
         assert late > 0
+        job.close()
+
+
+def closed_sessions(rows: list[Row], group: str) -> tuple[Counter[Any], int]:
+    """Return the sessions of all records, and how many records are late, one after the other."""
+    sessions: list[dict[str, Any]] = []
+    now = now_in_front = late = 0
+    for row in rows:
+        time = row["at"]
+        now_in_front = max(now_in_front, time)
+        if group == "customer" and time + GAP_MIN + GRACE_MIN < now_in_front:
+            late += row.get("raw") != b"\xff"
+            continue
+        if "raw" in row:
+            continue
+        now = max(now, time)
+        near = [
+            each
+            for each in sessions
+            if each["group"] == row[group]
+            and each["end"] + GRACE_MIN >= now
+            and each["start"] <= time + GAP_MIN
+            and time <= each["end"]
+        ]
+        if not near and time + GAP_MIN + GRACE_MIN < now:
+            late += 1
+            continue
+        near.sort(key=lambda each: each["start"])
+        sessions = [each for each in sessions if each not in near]
+        sessions.append(
+            {
+                "group": row[group],
+                "start": min([time, *(each["start"] for each in near)]),
+                "end": max([time + GAP_MIN, *(each["end"] for each in near)]),
+                "l": [*(n for each in near for n in each["l"]), *[row["n"]][row["n"] is None :]],
+            }
+        )
+    found = [(each["group"], each["start"], each["end"], tuple(each["l"])) for each in sessions]
+    return Counter(found), late
+
+
+@pytest.mark.parametrize("group", ["key", "customer"])
+def test_each_session_is_emitted_once_whatever_the_batches(
+    shared: OpenedOnce, seeds: list[int], group: str
+) -> None:
+    query = (
+        f"SELECT {group} AS g, unix_seconds(session_window.start) AS start, "
+        "unix_seconds(session_window.end) AS end, collect_list(n) AS l FROM input "
+        f"GROUP BY {group}, session_window(timestamp, '{GAP_MIN} minutes')"
+    )
+    for seed in [each * 5 + more for each in seeds for more in range(5)]:
+        chance = random.Random(f"{seed} {query}")
+        rows = random_rows(chance, spread=50)
+        wanted, late = closed_sessions(rows, group)
+        job = Job(pipeline(query, f"grace: {GRACE_MIN} min\n  emit: on_close"), shared)
+        run(job, rows, chance)
+        job.send([{"key": "x", "customer": "a", "n": 0, "at": 10_000}])
+        found = Counter(
+            (value["g"], value["start"] // 60, value["end"] // 60, tuple(value["l"]))
+            for value in (each.value for each in job.take())
+        )
+        assert found == wanted, f"seed {seed}"
+        assert job.dropped["expired"] == late, f"seed {seed}"
+        assert late > 0, f"seed {seed}: no record is late"
         job.close()

@@ -7,7 +7,7 @@ import sys
 import pytest
 from sqlglot import parse
 
-from common.specs import WindowSpec
+from common.specs import SessionSpec, WindowSpec
 from streams.sql.query_text import GroupsText, read_groups
 from streams.sql.spec import QueryError
 
@@ -159,6 +159,14 @@ def test_window_may_be_written_twice() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gap", "gap_ms"), [("5 minutes", 300_000), ("1 day 1 second", 86_401_000)]
+)
+def test_gap_of_sessions(gap: str, gap_ms: int) -> None:
+    query = f"SELECT count(*) AS c FROM input GROUP BY session_window(timestamp, '{gap}'), key"
+    assert read_groups(query) == GroupsText(SessionSpec(gap_ms=gap_ms), True)
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "SELECT count(*) FROM input GROUP BY key, `window`(timestamp, '1 hour')",
@@ -188,7 +196,14 @@ def test_window_of_what_is_read(query: str) -> None:
         ("window(timestamp, '1 hour', '10 minutes', '10 minutes')", "a start below the slide"),
         ("window(timestamp, '1500 microseconds')", "must be whole milliseconds"),
         ("window(timestamp, '1 hour'), window(timestamp, '2 hours')", "two different windows"),
-        ("session_window(timestamp, '1 hour')", "session_window(…) merges windows as records come"),
+        ("session_window(timestamp, '1 hour'), window(timestamp, '1 hour')", "two different wi"),
+        ("session_window(timestamp, '1 hour'), session_window(timestamp, '2 hours')", "two diffe"),
+        ("session_window(timestamp, CASE WHEN n > 1 THEN '1 hour' END)", "the gap of session_win"),
+        ("session_window(timestamp, 5000000)", "cannot be read: write it as text"),
+        ("session_window(timestamp)", "the gap of session_window(…) cannot be read"),
+        ("session_window(timestamp, '1 month')", "the gap of session_window(…) cannot be read"),
+        ("session_window(timestamp, '0 minutes')", "must be whole milliseconds, 1 or more"),
+        ("session_window(timestamp, '1500 microseconds')", "must be whole milliseconds"),
     ],
 )
 def test_windows_that_are_refused(groups: str, problem: str) -> None:

@@ -1,0 +1,241 @@
+"""Keeps the sessions of a query in the session store of the DSL, with its time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.specs import GroupingSpec
+from streams import serdes
+from streams.dsl.closing import Closing
+from streams.dsl.window_time import WindowTime, times_store_name
+from streams.processor import ProcessorContext
+from streams.record import Batch
+from streams.sql.group_codec import Groups
+from streams.sql.kept_groups import KeptGroups, Merge, batches_of, had_result, values_of
+from streams.sql.session_merging import Session, SessionsOfKey
+from streams.sql.state_shape import Merged, StateShape
+from streams.sql.state_stores import SESSIONS, sessions_of
+from streams.stores import SessionStore
+from streams.windowed import Window, Windowed
+
+_Id = Windowed[bytes]
+_Kept = list[tuple[_Id, bytes]]
+"""Sessions that were kept, with their values in the store."""
+
+
+@dataclass(slots=True)
+class Placed:
+    """Where the rows of a batch belong.
+
+    `kept` are the sessions that were kept near them. The parts of `changed`, the sessions that rows
+    were added to, are numbers of `kept`, or of rows plus the length of `kept`. `late` are the
+    numbers of the rows that belong to no open session.
+    """
+
+    kept: _Kept = field(default_factory=list)
+    changed: list[tuple[bytes, Session]] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A session with rows of this batch; its `former` parts were kept."""
+
+    id: _Id
+    parts: Sequence[int]
+    former: _Kept
+
+
+class KeptSessions(KeptGroups):
+    """Sessions, merged in the same job as their buffers."""
+
+    def __init__(
+        self, shape: StateShape, context: ProcessorContext, grouping: GroupingSpec
+    ) -> None:
+        super().__init__(shape, context)
+        self._store: SessionStore[bytes, bytes] = context.get_state_store(SESSIONS)
+        self._sessions = sessions_of(grouping)
+        self._delay_ms = self._sessions.gap_ms + self._sessions.grace_ms
+        self._closes = grouping.emit == "on_close"
+        self._closing = Closing(self._ending, serdes.bytes, self._delay_ms // 8)
+        times = context.get_state_store(times_store_name(SESSIONS))
+        self.time = WindowTime(times, on_undo=self._closing.forget)
+
+    def place(self, groups: Groups, nows: npt.NDArray[np.int64]) -> Placed:
+        """Find the sessions of rows, in this order; `nows` has stream time at each of them."""
+        by_key: dict[bytes, list[int]] = {}
+        for row, key in enumerate(groups.keys):
+            by_key.setdefault(key, []).append(row)
+        placed, sessions = Placed(), dict[bytes, SessionsOfKey]()
+        for key, rows in by_key.items():
+            times = [groups.starts[row] for row in rows]
+            found = self._near(key, times)
+            known = [
+                Session(*id_.window, [number])
+                for number, (id_, _) in enumerate(found, len(placed.kept))
+            ]
+            placed.kept += found
+            sessions[key] = SessionsOfKey(self._sessions, known)
+        size = len(placed.kept)
+        for key, rows in by_key.items():
+            of_key = sessions[key]
+            for row in rows:
+                if not of_key.add(groups.starts[row], int(nows[row]), size + row):
+                    placed.late.append(row)
+            placed.changed += [(key, each) for each in of_key.found if each.parts[-1] >= size]
+        placed.late.sort()
+        return placed
+
+    def add(self, rows: pa.Table, placed: Placed, merge: Merge, time: int) -> list[Batch]:
+        """Merge rows into the state, and return the results.
+
+        `time` is the largest timestamp of the records of this batch.
+        """
+        closed, now = self.time.closed, self.time.see(time)
+        changes = [_change(key, session, placed) for key, session in placed.changed]
+        if self._closes:
+            others = self._due(closed, now, changes)
+        else:
+            others = self._outgrown(changes, placed)
+        if not changes and not others:
+            return []
+        size = len(placed.kept) + len(rows)
+        wanted = [(change.id, change.parts) for change in changes]
+        wanted += [(id_, [size + number]) for number, (id_, _) in enumerate(others)]
+        table = pa.concat_tables([self._decoded(placed.kept), rows, self._decoded(others)])
+        merged, values = self._in_sessions(merge, table, wanted)
+        self._put(changes, values, now)
+        if self._closes:
+            return self._closed(merged, list(values), now)
+        places = {id_: place for place, id_ in enumerate(values)}
+        deletions = self._deletions(merged, places, changes, others)
+        kept = _taken(merged, [places[change.id] for change in changes])
+        had = [had_result(dict(change.former).get(change.id)) for change in changes]
+        return [*deletions, *self.results(kept, had, time)]
+
+    def _near(self, key: bytes, times: Sequence[int]) -> _Kept:
+        """Return the sessions of a key that were kept, and that one of these times may be in."""
+        gap_ms = self._sessions.gap_ms
+        earliest_end = max(0, min(times) - gap_ms)
+        with self._store.find_sessions(key, earliest_end, max(times) + gap_ms) as found:
+            return list(found)
+
+    def _due(self, closed: int, now: int, changes: Sequence[_Change]) -> _Kept:
+        """Return the sessions that close, except those that are part of changed ones."""
+        changed = {id_ for change in changes for id_, _ in change.former}
+        due = self._closing.due(closed - self._delay_ms, now - self._delay_ms - 1)
+        values = [(id_, self._store.fetch_session(id_.key, *id_.window)) for id_ in due]
+        found = [(id_, each) for id_, each in values if each is not None and id_ not in changed]
+        if found:
+            self.time.close(now)
+        return found
+
+    def _outgrown(self, changes: Sequence[_Change], placed: Placed) -> _Kept:
+        """Return the sessions with results that are part of larger ones now.
+
+        Their keys are needed, to delete them. Without a column `key`, there are none.
+        """
+        if "key" not in self.shape.output.names:
+            return []
+        return [
+            (id_, value)
+            for change in changes
+            for id_, value in change.former
+            if id_ != change.id and had_result(value)
+        ]
+
+    def _ending(self, first: int, last: int) -> list[Windowed[bytes]]:
+        """Return the sessions that end between two times, both included."""
+        with self._store.find_sessions_by_end(first, last) as found:
+            return [session for session, _ in found]
+
+    def _decoded(self, kept: _Kept) -> pa.Table:
+        keys, starts = [id_.key for id_, _ in kept], [id_.window.start for id_, _ in kept]
+        return self.codec.decode(Groups(keys, starts, [value[1:] for _, value in kept]))
+
+    def _in_sessions(
+        self, merge: Merge, table: pa.Table, wanted: Sequence[tuple[_Id, Sequence[int]]]
+    ) -> tuple[Merged, dict[_Id, bytes]]:
+        """Merge rows of a table, given by their numbers, into sessions.
+
+        The second value has the sessions in the order of the merged rows, with their values.
+        """
+        picks = [number for _, parts in wanted for number in parts]
+        windows = [id_.window for id_, parts in wanted for _ in parts]
+        starts, lasts = [each.start for each in windows], [each.end for each in windows]
+        rows = table.take(pa.array(picks, pa.int64()))
+        merged = Merged.of(self.shape, merge(self.codec.in_sessions(rows, starts, lasts)))
+        groups, ends = self.codec.encode(merged.rows), self.codec.lasts(merged.rows)
+        windows = list(map(Window, groups.starts, ends))
+        return merged, dict(
+            zip(map(Windowed, groups.keys, windows), values_of(groups, merged), strict=True)
+        )
+
+    def _put(self, changes: Sequence[_Change], values: Mapping[_Id, bytes], now: int) -> None:
+        """Replace sessions by those that they are part of now; closed ones do not change again."""
+        for change in changes:
+            is_open = change.id.window.end + self._delay_ms >= now
+            for id_, _ in change.former:
+                if id_ != change.id or not is_open:
+                    self._store.remove(id_)
+            if is_open:
+                self._store.put(change.id, values[change.id])
+                if self._closes:
+                    self._closing.add(change.id)
+
+    def _closed(self, merged: Merged, ids: Sequence[_Id], now: int) -> list[Batch]:
+        """Return the results of sessions that have closed, in the order of end, start and key."""
+        has_result = merged.has_result.to_pylist()
+        due = [
+            (end, start, key, place)
+            for place, (key, (start, end)) in enumerate(ids)
+            if end + self._delay_ms < now and has_result[place]
+        ]
+        order = pa.array([place for *_, place in sorted(due)], pa.int64())
+        return batches_of(merged.results.take(order))
+
+    def _deletions(
+        self,
+        merged: Merged,
+        places: Mapping[_Id, int],
+        changes: Sequence[_Change],
+        outgrown: _Kept,
+    ) -> list[Batch]:
+        """Return deletions of the keys of outgrown sessions that their larger ones do not have."""
+        if not outgrown:
+            return []
+        keys, has_result = merged.results["key"].to_pylist(), merged.has_result.to_pylist()
+        larger = {id_: places[change.id] for change in changes for id_, _ in change.former}
+        gone = []
+        for id_, _ in outgrown:
+            place, now = places[id_], larger[id_]
+            if keys[place] is not None and not (has_result[now] and keys[now] == keys[place]):
+                gone.append((place, id_.window.end))
+        results = merged.results.take(pa.array([place for place, _ in gone], pa.int64()))
+        ends = pa.array([end for _, end in gone], results.schema.field("timestamp").type)
+        for name in results.column_names:
+            column = pa.nulls(len(results), results.schema.field(name).type)
+            if name == "timestamp":
+                column = pc.fill_null(results[name], ends)
+            if name != "key":
+                results = results.set_column(results.column_names.index(name), name, column)
+        return batches_of(results)
+
+
+def _change(key: bytes, session: Session, placed: Placed) -> _Change:
+    former = [placed.kept[part] for part in session.parts if part < len(placed.kept)]
+    return _Change(Windowed(key, Window(session.start, session.last)), session.parts, former)
+
+
+def _taken(merged: Merged, places: Sequence[int]) -> Merged:
+    """Return these rows of what was merged."""
+    order = pa.array(places, pa.int64())
+    return Merged(
+        merged.rows.take(order), merged.results.take(order), merged.has_result.take(order)
+    )

@@ -1,0 +1,140 @@
+"""`type: sql` with sessions: what `aggregating.py` does, one record after the other.
+
+Which session a record belongs to, and whether it is late, depends on the sessions that are open at
+that moment. So rows are those of single times, and not those of whole batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.specs import GROUPS_TOPIC
+from streams.dsl.window_aggregates import EXPIRED
+from streams.processor import ProcessorContext
+from streams.record import Batch, items_of
+from streams.sql.aggregating import FromRecords, Keeping, OfKeys, rows_of_records
+from streams.sql.group_codec import GroupCodec, Groups
+from streams.sql.kept_sessions import KeptSessions
+from streams.sql.session_merging import RecordOrder
+from streams.sql.state_shape import ORDER, Sessions
+from streams.sql.state_stores import sessions_of
+from streams.windowed import Window
+
+_Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a batch in the order of its records, also as bytes.
+
+    `indexes` are the places of the records in the batch: that of the first of some. `nows` has
+    stream time at each row.
+    """
+
+    rows: pa.Table
+    groups: Groups
+    indexes: _Times
+    nows: _Times
+
+
+class _FromRecordsInSessions(FromRecords):
+    """Turns records into rows of groups, times and buffers."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.codec = GroupCodec(self.shape)
+
+    def in_order(
+        self, batch: Batch, table: pa.Table, times: _Times, is_taken: npt.NDArray[np.bool_]
+    ) -> _Rows:
+        """Return the rows of the records that are taken."""
+        order = RecordOrder.of(times, self.now())
+        table = table.append_column(ORDER, pa.array(order.order)).filter(pa.array(is_taken))
+        rows = self.rows(batch, table)
+        window = self.shape.window
+        assert isinstance(window, Sessions)
+        indexes = np.asarray(rows[window.order])
+        starts = np.asarray(pc.struct_field(rows[window.column], [0]).cast(pa.int64())) // 1000
+        sorting = np.lexsort((starts, indexes))
+        rows, starts, indexes = rows.take(sorting), starts[sorting], indexes[sorting]
+        return _Rows(rows, self.codec.encode(rows), indexes, order.nows_of(indexes, starts))
+
+
+class _KeepingSessions(Keeping):
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.kept = KeptSessions(self.shape, context, self.grouping)
+
+
+class WholeSessions(_KeepingSessions, _FromRecordsInSessions, OfKeys):
+    """Keeps the sessions of records whose key is one of the grouping columns.
+
+    As in the DSL, whether a record is late is judged by the session that it would be in.
+    """
+
+    def process_table(self, batch: Batch, table: pa.Table) -> None:
+        times = np.asarray(items_of(batch.timestamps), np.int64)
+        found = self.in_order(batch, table, times, np.full(len(times), True))
+        placed = self.kept.place(found.groups, found.nows)
+        gap_ms = sessions_of(self.grouping).gap_ms
+        now_at = dict(zip(found.indexes.tolist(), found.nows.tolist(), strict=True))
+        for index in dict.fromkeys(found.indexes[placed.late].tolist()):
+            time = int(times[index])
+            self.late.take(batch, index, Window(time, time + gap_ms), now_at[index])
+        self.kept_shape.keep()
+        merge = partial(self.merge, is_alone=len(batch) == 1)
+        self.forward(self.kept.add(found.rows, placed, merge, int(times.max())))
+
+    def now(self) -> int:
+        return self.kept.time.now
+
+
+class RowsOfSessions(_FromRecordsInSessions):
+    """Sends rows to the topic where those of a group meet, in the order of the records.
+
+    The sessions are not known here. So a record is late if it is for a session of its own.
+    """
+
+    def process_table(self, batch: Batch, table: pa.Table) -> None:
+        times = np.asarray(items_of(batch.timestamps), np.int64)
+        sessions = sessions_of(self.grouping)
+        nows = np.maximum.accumulate(np.maximum(times, self.now()))
+        is_late = times + sessions.gap_ms + sessions.grace_ms < nows
+        for index in np.flatnonzero(is_late).tolist():
+            time = int(times[index])
+            self.late.take(batch, index, Window(time, time + sessions.gap_ms), int(nows[index]))
+        found = self.in_order(batch, table, times, ~is_late)
+        if len(found.rows):
+            groups = found.groups
+            self.context.forward(
+                Batch(groups.keys, self.codec.values(groups), groups.starts), GROUPS_TOPIC
+            )
+
+    def now(self) -> int:
+        # It is committed with the offsets, so no store is needed.
+        return self.context.stream_time
+
+
+class MergedSessions(_KeepingSessions):
+    """Keeps the sessions of the rows that `RowsOfSessions` sends.
+
+    A row that is late here is counted once: its records are not known any more.
+    """
+
+    def process(self, batch: Batch) -> None:
+        """Merge the rows. Raises `ConfigError` if they are those of another query."""
+        rows, groups = rows_of_records(self.kept.codec, batch)
+        times = np.asarray(items_of(batch.timestamps), np.int64)
+        nows = np.maximum.accumulate(np.maximum(times, self.kept.time.now))
+        placed = self.kept.place(groups, nows)
+        for _ in placed.late:
+            self.context.drop(EXPIRED)
+        self.kept_shape.keep()
+        merge = partial(self.merge, is_alone=len(batch) == 1)
+        self.forward(self.kept.add(rows, placed, merge, int(times.max())))
