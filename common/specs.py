@@ -39,6 +39,8 @@ StoreType = Literal[
 ]
 EmitTime = Literal["on_update", "on_close"]
 GroupStage = Literal["whole", "rows", "groups"]
+DEFAULT_MAX_COLLECTED = 10_000
+"""How many values a collection of a group may have."""
 WALL_CLOCK: Literal["wall_clock"] = "wall_clock"
 """Makes the time at which a record is read the time of the record."""
 
@@ -248,15 +250,17 @@ class GroupingSpec:
     """How the state of a query with GROUP BY is kept.
 
     Records for windows that closed `grace_ms` after their end are late; those go to `late_to`, one
-    of the processor's targets, if it is given. The stage is `whole` if the records of a group have
-    one key. Otherwise, one processor makes `rows` of groups and buffers from records, and sends
-    them through the internal topic `GROUPS_TOPIC` to one that keeps the `groups`.
+    of the processor's targets, if it is given. A collection of a group, such as that of
+    `collect_list`, has at most `max_collected` values. The stage is `whole` if the records of a
+    group have one key. Otherwise, one processor makes `rows` of groups and buffers from records,
+    and sends them through the internal topic `GROUPS_TOPIC` to one that keeps the `groups`.
     """
 
     window: WindowSpec | SessionSpec | None = None
     emit: EmitTime = "on_update"
     grace_ms: Annotated[int, AtLeast(0)] = 0
     late_to: Name | None = None
+    max_collected: Annotated[int, AtLeast(1)] = DEFAULT_MAX_COLLECTED
     stage: GroupStage = "whole"
 
 

@@ -1,7 +1,8 @@
 """Recognises the queries with GROUP BY that can keep state, on Spark's analyzed plans.
 
-Such a query has one Aggregate. Below it, operators work record by record; above it are only the
-SELECT and HAVING. Anything else is refused with the reason.
+Such a query has one Aggregate, or one Distinct, which groups by all columns. Below it, operators
+work record by record; above it are only the SELECT and HAVING. Anything else is refused with the
+reason.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streams.sql.distinct_plan import collecting
 from streams.sql.origins import id_of, is_column, nodes_to_input, origin
 from streams.sql.plan import (
     Step,
@@ -37,6 +39,7 @@ LAST_TIME = "__last_time"
 """A column with the time of the last record of a group, where `timestamp` is another time."""
 
 _AFTER_GROUPS = ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint")
+_GROUPING = ("Aggregate", "Distinct")
 _BEFORE_GROUPS = ("Join", "Generate", "Expand", "MapInPandas", "MapInArrow")
 
 
@@ -46,10 +49,11 @@ class GroupedQuery:
 
     `window_id` is the id of the grouping column that `window` describes. Rows of a `Window` that
     starts before the `OPEN_FROM` of their record are left out. With `Sessions`, the last grouping
-    column is the `ORDER` of records. `time_id` is the id of the column with the
-    time of a group's last record, if that was added here, and `added` is its name unless it is the
-    `timestamp`. `record_time_id` is that of the `timestamp` of records. `has_key` says whether one
-    of the grouping columns is the key of the records.
+    column is the `ORDER` of records. `time_id` is the id of the `timestamp` of a group, if the
+    query gives none, or else of its last record's time. `added` are columns that are not part of
+    the result. `record_time_id` is the id of the `timestamp` of records. `has_key` says whether one
+    of the grouping columns is the key of the records, and `is_distinct` that it is a SELECT
+    DISTINCT.
     """
 
     plan: Any
@@ -59,21 +63,27 @@ class GroupedQuery:
     window: Window | Sessions | None
     window_id: int | None
     has_key: bool
+    is_distinct: bool
 
 
-def grouped_query(analyzed: Any, rdd_id: int, jvm: Any) -> GroupedQuery:
+def grouped_query(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> GroupedQuery:
     """Return an analyzed query, with the time of the last record of a group if it gives no time.
 
-    Raises `QueryError` with the reason if no state can be kept for the query.
+    It gives an error for a group with more than `max_collected` values in a collection. Raises
+    `QueryError` with the reason if no state can be kept for the query.
     """
     require_one_input(analyzed, rdd_id)
     above, aggregate = _way_to_aggregate(analyzed, rdd_id)
+    is_distinct = kind(aggregate) == "Distinct"
+    if is_distinct:
+        aggregate = _as_aggregate(aggregate, jvm)
     child = items(aggregate.children())[0]
     _require_one_aggregate(child, rdd_id)
     require_narrow(child, rdd_id)
     grouping = items(aggregate.groupingExpressions())
     _require_groups(grouping)
     _require_functions(items(aggregate.aggregateExpressions()))
+    aggregate = collecting(aggregate, max_collected, jvm)
     key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
     has_key = any(is_column(column, key, child, rdd_id) for column in grouping)
     windows = [column for column in grouping if _is_window(column) or is_session(column)]
@@ -84,19 +94,40 @@ def grouped_query(analyzed: Any, rdd_id: int, jvm: Any) -> GroupedQuery:
         aggregate = aggregate.withNewChildren(seq(jvm, [child]))
     elif window is not None:
         aggregate = with_order(aggregate, rdd_id, jvm)
-    time_id, added = None, list[str]()
-    if not has_time or isinstance(window, Window):
-        name = LAST_TIME if has_time else TIME
-        analyzed, time_id = _with_last_time(above, aggregate, name, rdd_id, jvm)
-        added = [name] if has_time else []
-    window_id = id_of(windows[0]) if windows else None
-    return GroupedQuery(analyzed, time_id, added, time, window, window_id, has_key)
+    times = list[Any]()
+    if not has_time:
+        # A row that is given once has the time of its first record.
+        function = "First" if is_distinct else "Max"
+        aggregate, column = _with_time(aggregate, TIME, function, rdd_id, jvm)
+        times.append(column)
+    if isinstance(window, Window) and (has_time or is_distinct):
+        aggregate, column = _with_time(aggregate, LAST_TIME, "Max", rdd_id, jvm)
+        times.append(column)
+    return GroupedQuery(
+        plan=_over(above, aggregate, times, jvm),
+        time_id=id_of(times[0]) if times else None,
+        added=[LAST_TIME for column in times if column.name() == LAST_TIME],
+        record_time_id=time,
+        window=window,
+        window_id=id_of(windows[0]) if windows else None,
+        has_key=has_key,
+        is_distinct=is_distinct,
+    )
+
+
+def _as_aggregate(distinct: Any, jvm: Any) -> Any:
+    """Return an Aggregate by all columns for SELECT DISTINCT."""
+    child = distinct.child()
+    if any(map(is_session, items(child.output()))):
+        raise QueryError("SELECT DISTINCT with session_window(…): use GROUP BY")
+    make = jvm.org.apache.spark.sql.catalyst.plans.logical.Aggregate
+    return make(child.output(), child.output(), child, jvm.scala.Option.empty())
 
 
 def _way_to_aggregate(plan: Any, rdd_id: int) -> tuple[list[Step], Any]:
-    """Return the operators above the Aggregate, from the result down, and the Aggregate."""
+    """Return the operators above the one that groups, from the result down, and that one."""
     way = []
-    while kind(plan) != "Aggregate":
+    while kind(plan) not in _GROUPING:
         if is_input(plan, rdd_id):
             raise QueryError("the query has no GROUP BY, so there is no state to keep")
         step = step_to_input(plan, rdd_id)
@@ -114,7 +145,7 @@ def _require_follows(plan: Any, rdd_id: int) -> None:
         require_lookup(plan, rdd_id)
     if kind(plan) not in _BEFORE_GROUPS:
         raise refusal(plan)
-    if any(kind(node) == "Aggregate" for node in nodes_to_input(plan, rdd_id)):
+    if any(kind(node) in _GROUPING for node in nodes_to_input(plan, rdd_id)):
         raise QueryError(
             f"only SELECT and HAVING can follow GROUP BY ({kind(plan)}): put the rest into a "
             "processor after this one"
@@ -123,7 +154,7 @@ def _require_follows(plan: Any, rdd_id: int) -> None:
 
 def _require_one_aggregate(child: Any, rdd_id: int) -> None:
     for node in nodes_to_input(child, rdd_id):
-        if kind(node) in ("Aggregate", "Distinct", "Deduplicate"):
+        if kind(node) in (*_GROUPING, "Deduplicate"):
             raise QueryError(
                 f"a second GROUP BY or DISTINCT below the first ({kind(node)}) needs results that "
                 "change later: put the outer one into a processor after this one"
@@ -149,12 +180,6 @@ def _require_groups(grouping: list[Any]) -> None:
 
 def _require_functions(columns: list[Any]) -> None:
     for expression in expressions(columns):
-        if kind(expression) == "AggregateExpression" and expression.isDistinct():
-            name = expression.aggregateFunction().prettyName()
-            raise QueryError(
-                f"{name}(DISTINCT …) needs all values of a group: use approx_count_distinct, or "
-                "size(collect_set(…)) for few values"
-            )
         if kind(expression) == "PythonUDAF":
             raise QueryError(
                 f"{expression.name()}: buffers of an aggregate function in Python cannot be "
@@ -222,25 +247,31 @@ def _first(expression: Any, name: str) -> Any:
     return None
 
 
-def _with_last_time(
-    above: list[Step], aggregate: Any, name: str, rdd_id: int, jvm: Any
-) -> tuple[Any, int]:
-    """Return the plan with the time of the last record of each group, and that column's id."""
+def _with_time(aggregate: Any, name: str, function: str, rdd_id: int, jvm: Any) -> tuple[Any, Any]:
+    """Return an aggregate with the time of the first or last record of each group, and the column.
+
+    `function` is First, the first one that was read, or Max.
+    """
     child = with_column(items(aggregate.children())[0], TIME, rdd_id, jvm)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    last = expressions.aggregate.Max(input_column(child, TIME, rdd_id)).toAggregateExpression()
-    time = alias(last, name, jvm)
+    record_time = input_column(child, TIME, rdd_id)
+    found = getattr(expressions.aggregate, function)
+    made = found(record_time, False) if function == "First" else found(record_time)
+    time = alias(made.toAggregateExpression(), name, jvm)
+    columns = seq(jvm, [*items(aggregate.aggregateExpressions()), time])
+    make = jvm.org.apache.spark.sql.catalyst.plans.logical.Aggregate
+    with_time = make(aggregate.groupingExpressions(), columns, child, aggregate.hint())
+    return with_time, time.toAttribute()
+
+
+def _over(above: list[Step], aggregate: Any, added: list[Any], jvm: Any) -> Any:
+    """Return operators over an aggregate; they pass the columns on that were added to it."""
     logical = jvm.org.apache.spark.sql.catalyst.plans.logical
-    plan = logical.Aggregate(
-        aggregate.groupingExpressions(),
-        seq(jvm, [*items(aggregate.aggregateExpressions()), time]),
-        child,
-        aggregate.hint(),
-    )
+    plan = aggregate
     for step in reversed(above):
         if kind(step.node) == "Project":
-            columns = [*items(step.node.projectList()), time.toAttribute()]
+            columns = [*items(step.node.projectList()), *added]
             plan = logical.Project(seq(jvm, columns), plan)
         else:
             plan = step.over(plan, jvm)
-    return plan, id_of(time)
+    return plan

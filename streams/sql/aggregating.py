@@ -39,7 +39,7 @@ def require_as_planned(shape: StateShape, grouping: GroupingSpec) -> None:
     found, wanted = shape.window, grouping.window
     if _function(found) != _function(wanted):
         name = _function(wanted) or _function(found)
-        raise QueryError(f"{name} must be one of the columns of GROUP BY")
+        raise QueryError(f"{name} must be one of the columns of GROUP BY, or of SELECT DISTINCT")
     if isinstance(found, Sessions) and isinstance(wanted, SessionSpec):
         if found.gap_us != 1000 * wanted.gap_ms:
             raise QueryError(f"the gap of session_window(…) is {found.gap_us} µs for Spark")

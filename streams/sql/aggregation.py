@@ -144,7 +144,7 @@ class RunningAggregation:
         work.enter_thread()
         found = work.analyzed(tables)
         rdd_id = found.rdd_id
-        query = grouped_query(found.plan, rdd_id, work.jvm)
+        query = grouped_query(found.plan, rdd_id, work.spec.max_collected, work.jvm)
         require_keyed_joins(found.plan, rdd_id, found.tables)
         if not work.is_reusable(found.plan):
             raise QueryError(
@@ -195,6 +195,7 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         window,
         "" if not isinstance(window, Window) else buffers[_place_of_last_time(parts, query)].name,
         query.has_key,
+        query.is_distinct,
         json.dumps(content, sort_keys=True),
     )
 

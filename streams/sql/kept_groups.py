@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,6 +64,13 @@ class KeptGroups:
         self.codec = GroupCodec(shape)
         self.context = context
 
+    def new(
+        self, rows: pa.Table, groups: Groups, kept: Collection[tuple[bytes, int]]
+    ) -> tuple[pa.Table, Groups]:
+        """Return the rows of groups that were not kept, which alone matter to SELECT DISTINCT."""
+        is_new = [id_ not in kept for id_ in groups.ids]
+        return rows.filter(pa.array(is_new, pa.bool_())), groups.only(is_new)
+
     def merged(self, merge: Merge, kept: Groups, rows: pa.Table) -> tuple[Merged, Groups]:
         """Merge rows with those that were kept; the second value has the merged rows as bytes."""
         before = self.codec.decode(kept)
@@ -101,6 +108,11 @@ class KeptTable(KeptGroups):
         wanted = list(dict.fromkeys(groups.keys))
         values = zip(wanted, self._store.get_all(wanted), strict=True)
         kept = {key: value for key, value in values if value is not None}
+        if self.shape.is_distinct:
+            rows, groups = self.new(rows, groups, {(key, 0) for key in kept})
+            kept = {}
+            if not len(rows):
+                return []
         buffers = [value[1:] for value in kept.values()]
         merged, now = self.merged(merge, Groups(list(kept), [0] * len(kept), buffers), rows)
         had = [had_result(kept.get(key)) for key in now.keys]
@@ -133,6 +145,10 @@ class KeptWindows(KeptGroups):
         places = [window_key(key, start) for key, start in touched]
         values = zip(touched, self._store.get_all_serialized(places), strict=True)
         kept = {id_: value for id_, value in values if value is not None}
+        if self.shape.is_distinct:
+            rows, groups = self.new(rows, groups, kept)
+            touched = [id_ for id_ in touched if id_ not in kept]
+            kept = {}
         closed, now = self.time.closed, self.time.see(time)
         if self._closes:
             kept = self._closing(closed, now, set(touched)) | kept

@@ -28,7 +28,8 @@ _BATCH = "a batch holds just the records that came together"
 _REFUSED = {
     "Aggregate": f"GROUP BY and aggregates need all rows of a key, and {_BATCH}: use GROUP BY in "
     "a query of type: sql, or a class with a store",
-    "Distinct": f"DISTINCT needs all rows, and {_BATCH}: use GROUP BY, or a class with a store",
+    "Distinct": f"DISTINCT needs all rows, and {_BATCH}: use SELECT DISTINCT in a query of type: "
+    "sql, or a class with a store",
     "Deduplicate": f"dropDuplicates needs all rows, and {_BATCH}: {_ADVICE}",
     "Sort": f"ORDER BY needs all rows, and {_BATCH}: records keep the order of their partition",
     "Window": f"OVER (…) needs the rows around a row, and {_BATCH}: {_ADVICE}",

@@ -32,10 +32,10 @@ Time = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the parts of a query say that read `input`, if one of them has GROUP BY.
+    """What the parts of a query say that read `input`, if one has GROUP BY or SELECT DISTINCT.
 
     `windows` has the times of each call of `window`, without its first argument, and `sessions`
-    those of `session_window`. `has_key` says whether each GROUP BY has the key of the records.
+    those of `session_window`. `has_key` says whether each of them groups by the key of the records.
     """
 
     windows: Sequence[Sequence[Time]]
@@ -120,7 +120,7 @@ def _groups(tree: exp.Query) -> Groups | None:
     for scope in traverse_scope(tree):  # what a scope reads comes before it
         if any(_is_input(source) or source in reading for source in _sources(scope)):
             reading.append(scope)
-    grouped = [scope for scope in reading if scope.expression.args.get("group")]
+    grouped = [scope for scope in reading if _is_grouped(scope.expression)]
     if not grouped:
         return None
     calls = [call for scope in reading for call in scope.find_all(exp.Anonymous)]
@@ -129,6 +129,11 @@ def _groups(tree: exp.Query) -> Groups | None:
         sessions=_times(calls, "session_window"),
         has_key=all(_has_key(scope) for scope in grouped),
     )
+
+
+def _is_grouped(expression: exp.Expr) -> bool:
+    names = ("group", "distinct")
+    return isinstance(expression, exp.Select) and any(map(expression.args.get, names))
 
 
 def _times(calls: list[exp.Anonymous], name: str) -> list[list[Time]]:
@@ -170,8 +175,15 @@ def _time(node: exp.Expr) -> Time:
 def _has_key(scope: Scope) -> bool:
     """Whether the key of the records is a grouping column, in each grouping set."""
     select = scope.expression
-    assert isinstance(select, exp.Select), "nothing else has GROUP BY"
-    group = select.args["group"]
+    assert isinstance(select, exp.Select), "nothing else is grouped"
+    group = select.args.get("group")
+    if group is None:
+        return any(
+            _star_gives_key(column, _KEY, scope)
+            if column.is_star
+            else _is_key(column.unalias(), scope)
+            for column in select.selects
+        )
     if any(group.args.get(name) for name in ("cube", "rollup", "grouping_sets")):
         return False
     return any(_is_key(column, scope) for column in _columns(group, select.selects))

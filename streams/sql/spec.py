@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from common.errors import EngineError
-from common.specs import Format
+from common.specs import DEFAULT_MAX_COLLECTED, Format
 from streams.errors import StreamsError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class QuerySpec:
     values. `topic_tables` has the schemas of tables that follow topics and of which each batch has
     the rows with its keys; one without columns of its own has "". `global_tables` has those of
     tables that follow topics as a whole. `config` has the keyword arguments of the function.
+    `max_collected` is how many values a collection of a group may have.
     """
 
     query: str = ""
@@ -48,6 +49,7 @@ class QuerySpec:
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     topic_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
     global_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
+    max_collected: int = DEFAULT_MAX_COLLECTED
 
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""

@@ -66,7 +66,8 @@ class StateShape:
     `output` are the columns of a result: `value`, `timestamp` (ms), and `key` and `headers` if the
     query gives them. With a `Window`, `last_time` is the buffer that has the largest timestamp of a
     group's records. `has_key` says whether the records of a group have the same key: it is one of
-    the grouping columns.
+    the grouping columns. `is_distinct` says that a group gives one result, which does not change:
+    that of its first record.
 
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
     with the types of their arguments and buffers, and the version of Spark. Two queries can use the
@@ -79,6 +80,7 @@ class StateShape:
     window: Window | Sessions | None
     last_time: str
     has_key: bool
+    is_distinct: bool
     content: str
 
     @property
@@ -93,6 +95,7 @@ class StateShape:
             "window": None if self.window is None else asdict(self.window),
             "last_time": self.last_time,
             "has_key": self.has_key,
+            "is_distinct": self.is_distinct,
             "content": self.content,
         }
 
@@ -105,6 +108,7 @@ class StateShape:
             window=_window(window),
             last_time=values["last_time"],
             has_key=values["has_key"],
+            is_distinct=values["is_distinct"],
             content=values["content"],
         )
 

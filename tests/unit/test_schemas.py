@@ -95,6 +95,7 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "emit": "on_close",
         "grace": "10 min",
         "late_to": "sink",
+        "max_collected": 5,
         **QUERY,
     },
     "dataframe": {

@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import get_args
 
 from common.fields import Fields
-from common.keys import Choice, Schema, Text
+from common.keys import Choice, Number, Schema, Text
 from common.names import name_problem
 from common.processors import SINK, LoggedStore, PipelineProcessor
-from common.specs import GROUPS_TOPIC, EmitTime, GroupingSpec, SqlSpec
+from common.specs import DEFAULT_MAX_COLLECTED, GROUPS_TOPIC, EmitTime, GroupingSpec, SqlSpec
 from common.suggest import did_you_mean
 from common.topic_names import TopicNames
 from common.yaml_positions import Problems
 from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.kind import NO_LIMIT
 from streams.sql.query_text import read_groups
 from streams.sql.spec import QueryError
 
@@ -46,7 +47,16 @@ LATE_TO = Text(
     about="a name of sinks",
     default="",
 )
-GROUP_KEYS = (EMIT, GRACE, LATE_TO)
+MAX_COLLECTED = Number(
+    name="max_collected",
+    doc="how many values a group may have in a `collect_list`, in a `collect_set`, or for an "
+    "aggregate with `DISTINCT`; the record that exceeds it is rejected",
+    low=1,
+    high=NO_LIMIT,
+    default=DEFAULT_MAX_COLLECTED,
+)
+_WINDOW_KEYS = (EMIT, GRACE, LATE_TO)
+GROUP_KEYS = (*_WINDOW_KEYS, MAX_COLLECTED)
 GROUP_RULES: Sequence[Schema] = (
     {
         "if": {"properties": {EMIT.name: {"const": "on_close"}}, "required": [EMIT.name]},
@@ -64,8 +74,9 @@ def read_grouping(fields: Fields, query: str, problems: Problems) -> GroupingSpe
     except QueryError as error:
         problems.add(fields.at("query"), str(error))
         return None
+    max_collected = fields.number(MAX_COLLECTED)
     missing = "GROUP BY" if groups is None else "" if groups.window else "window(…) in GROUP BY"
-    for key in GROUP_KEYS:
+    for key in GROUP_KEYS if groups is None else _WINDOW_KEYS:
         if missing and fields.get(key.name) is not None and (groups is None or _is_set(key, emit)):
             problems.add(
                 fields.at(key.name), f"{key.name} belongs to a query with {missing}: leave it out"
@@ -79,6 +90,7 @@ def read_grouping(fields: Fields, query: str, problems: Problems) -> GroupingSpe
         emit=emit,
         grace_ms=(DEFAULT_GRACE_MS if grace_ms is None else grace_ms) if groups.window else 0,
         late_to=(late_to or None) if groups.window else None,
+        max_collected=max_collected,
         stage="whole" if groups.has_key else "groups",
     )
 

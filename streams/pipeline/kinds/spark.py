@@ -11,7 +11,15 @@ from common.config import Config
 from common.fields import Fields
 from common.keys import Choice, Schema, Text
 from common.processors import SOURCE, PipelineProcessor
-from common.specs import DataFrameSpec, Format, SessionSpec, SparkSpec, SqlSpec, TopicTableSpec
+from common.specs import (
+    DataFrameSpec,
+    Format,
+    GroupingSpec,
+    SessionSpec,
+    SparkSpec,
+    SqlSpec,
+    TopicTableSpec,
+)
 from common.yaml_positions import Problems
 from streams.engine.nodes import Supplier
 from streams.engine.user_code import UserCode
@@ -257,6 +265,7 @@ class Sql(_Spark[SqlSpec]):
 
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `_Spark`."""
+        grouping = spec.grouping or GroupingSpec()
         return QuerySpec(
             query=spec.query,
             format=spec.format,
@@ -264,6 +273,7 @@ class Sql(_Spark[SqlSpec]):
             tables=_as_json(spec),
             topic_tables=_schemas(spec, is_global=False),
             global_tables=_schemas(spec, is_global=True),
+            max_collected=grouping.max_collected,
         )
 
 

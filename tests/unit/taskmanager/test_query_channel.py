@@ -64,6 +64,7 @@ SHAPE = StateShape(
     window=Window("w", 2, 1, 0),
     last_time="n",
     has_key=True,
+    is_distinct=False,
     content="{}",
 )
 

@@ -133,6 +133,11 @@ def test_only_windows_take_inputs_in_the_order_of_time() -> None:
         assert settings_of(unit).takes_inputs_as_they_come is as_they_come
 
 
+def test_collections_are_bounded() -> None:
+    found = grouping_of(load(one(BY_KEY, ", max_collected: 7")))
+    assert found == GroupingSpec(max_collected=7)
+
+
 @pytest.mark.parametrize(
     ("query", "more", "problem"),
     [
@@ -141,6 +146,8 @@ def test_only_windows_take_inputs_in_the_order_of_time() -> None:
         (BY_KEY, ", late_to: sink", "late_to belongs to a query with window(…) in GROUP BY"),
         ("SELECT value FROM input", ", emit: on_update", "emit belongs to a query with GROUP BY"),
         ("SELECT value FROM input", ", grace: 1 h", "grace belongs to a query with GROUP BY: l"),
+        ("SELECT value FROM input", ", max_collected: 5", "max_collected belongs to a query with"),
+        (BY_KEY, ", max_collected: 0", "max_collected must be"),
         (HOURLY, ", emit: on_close", '1:2: missing key "grace" (how long after its end'),
         (HOURLY, ", emit: sometimes", 'emit must be "on_update" or "on_close"'),
         (HOURLY, ", grace: soon", 'grace must be a time such as "30 s", "10 min" or "1 h", got "s'),

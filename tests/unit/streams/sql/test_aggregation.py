@@ -77,6 +77,20 @@ BY_AGGREGATE: dict[str, Any] = {
     "collect_list(struct(n, customer))[0]": {"n": 1, "customer": "b"},
     "array_agg(customer)": ["b", "a", "e", "d", "c"],
     "array_sort(collect_set(n))": [1, 3, 5, 8],
+    "count(DISTINCT n)": 4,
+    "count(DISTINCT n, customer)": 4,
+    "count(DISTINCT n % 2) FILTER (WHERE n > 1)": 2,
+    "sum(DISTINCT n)": 17,
+    "sum(DISTINCT CAST(n AS DECIMAL(10, 2)))": 17.0,
+    "avg(DISTINCT n)": 4.25,
+    "sum(DISTINCT n) * 10 + count(DISTINCT customer)": 175,
+    "max(DISTINCT n)": 8,
+    "any_value(DISTINCT customer)": "b",
+    "bool_or(DISTINCT n > 7)": True,
+    "stddev_pop(DISTINCT n)": 6.6875**0.5,
+    "corr(DISTINCT n, n)": 1.0,
+    "bit_xor(DISTINCT n)": 15,
+    "array_sort(collect_set(DISTINCT n))": [1, 3, 5, 8],
     "approx_count_distinct(n)": 4,
     "approx_percentile(n, 0.5)": 3,
     "percentile(n, 0.5)": 3.0,
@@ -123,136 +137,6 @@ def test_function_that_needs_an_aggregate_does_too(values: dict[Any, Any], text:
     assert values[text, False] == (
         expected if isinstance(expected, list | dict) else pytest.approx(expected)
     )
-
-
-@pytest.mark.parametrize(
-    ("query", "reason"),
-    [
-        ("SELECT customer AS key, n FROM input", "no GROUP BY, so there is no state"),
-        ("SELECT count(*) AS n FROM input", "without GROUP BY .* of a partition"),
-        (
-            "SELECT c, count(*) AS n FROM (SELECT customer, count(*) AS c FROM input "
-            "GROUP BY customer) GROUP BY c",
-            "a second GROUP BY or DISTINCT below the first .Aggregate.",
-        ),
-        (
-            "SELECT n, count(*) AS c FROM (SELECT DISTINCT n, customer FROM input) GROUP BY n",
-            "a second GROUP BY or DISTINCT below the first .Distinct.",
-        ),
-        ("SELECT DISTINCT customer FROM input", "DISTINCT needs all rows"),
-        (
-            "SELECT count(*) AS c FROM (SELECT timestamp + INTERVAL 1 HOUR AS t FROM input) "
-            "GROUP BY window(t, '1 hour')",
-            r"window\(…\) is over .*t`?: it must be over timestamp",
-        ),
-        (
-            "SELECT count(*) AS c FROM input GROUP BY window(timestamp + INTERVAL 1 HOUR, "
-            "'2 hours', '1 hour')",
-            "it must be over timestamp, the time of the record",
-        ),
-        (
-            "SELECT count(*) AS c FROM input GROUP BY CUBE (window(timestamp, '1 hour'), n)",
-            r"write window\(…\) into GROUP BY itself",
-        ),
-        ("SELECT count(DISTINCT n) AS c FROM input GROUP BY key", r"count\(DISTINCT …\)"),
-        (
-            "SELECT max(DISTINCT n) AS c, sum(DISTINCT n) AS d FROM input GROUP BY key",
-            r"\(DISTINCT …\) needs all values",
-        ),
-        (
-            "SELECT a.customer, count(*) AS c FROM input a JOIN input b ON a.n = b.n "
-            "GROUP BY a.customer",
-            "JOIN of input with itself",
-        ),
-        (
-            "SELECT i.customer, c FROM input i JOIN (SELECT n, count(*) AS c FROM input GROUP BY n)"
-            " g ON i.n = g.n",
-            "JOIN of input with itself",
-        ),
-        (
-            "SELECT count(*) AS c FROM input GROUP BY CUBE (session_window(timestamp, '1 hour'), "
-            "n)",
-            r"write session_window\(…\) into GROUP BY itself",
-        ),
-        (
-            "SELECT count(*) AS c FROM input GROUP BY session_window(timestamp, CASE WHEN n > 1 "
-            "THEN '5 minutes' ELSE '1 minute' END)",
-            r"the gap of session_window\(…\) must be a constant",
-        ),
-        (
-            "SELECT count(*) AS c FROM (SELECT timestamp + INTERVAL 1 HOUR AS t FROM input) "
-            "GROUP BY session_window(t, '5 minutes')",
-            r"window\(…\) is over .*t`?: it must be over timestamp",
-        ),
-        ("SELECT count(*) AS c FROM input GROUP BY n + rand()", "random numbers"),
-        (
-            "SELECT count(*) AS c FROM input GROUP BY key HAVING max(timestamp) < now()",
-            "random numbers and the current time",
-        ),
-        (
-            "SELECT count(*) AS c FROM input GROUP BY key HAVING max(timestamp) < TIMESTAMP 'now'",
-            "random numbers and the current time",
-        ),
-        ("SELECT mode(n) AS c FROM input GROUP BY key", r"mode\(…\) cannot keep state"),
-        ("SELECT listagg(customer) AS c FROM input GROUP BY key", r"listagg\(…\) cannot keep"),
-        ("SELECT hll_sketch_agg(n) AS c FROM input GROUP BY key", "hll_sketch_agg"),
-        ("SELECT count(*) AS c FROM input GROUP BY map(n, n)", "a map cannot be the key"),
-        (
-            "SELECT count(*) AS c FROM input GROUP BY customer COLLATE UTF8_LCASE",
-            "different bytes are equal under its collation",
-        ),
-        (
-            "SELECT explode(collect_list(n)) AS c FROM input GROUP BY key",
-            "only SELECT and HAVING can follow GROUP BY .Generate.",
-        ),
-        (
-            "SELECT customer, count(*) AS c FROM input GROUP BY customer ORDER BY c",
-            "ORDER BY needs all rows",
-        ),
-        ("SELECT count(*) AS c FROM input GROUP BY key LIMIT 3", "LIMIT counts the rows"),
-        (
-            "SELECT customer, sum(count(*)) OVER () AS c FROM input GROUP BY customer",
-            r"OVER \(…\) needs the rows around",
-        ),
-        (
-            "SELECT count(*) AS c FROM input GROUP BY key "
-            "HAVING count(*) > (SELECT max(n) FROM input)",
-            "a subquery reads input",
-        ),
-        (
-            "SELECT count(*) AS c FROM (SELECT n FROM input UNION ALL SELECT n FROM input) "
-            "GROUP BY n",
-            "UNION would change the order",
-        ),
-        ("SELECT count(*) AS c FROM input WHERE 1 = 2 GROUP BY key", "it gives no row"),
-        ("SELECT max(make_ym_interval(n)) AS c FROM input GROUP BY key", "not supported"),
-        ("SELECT customer AS key FROM input GROUP BY customer", "no column for the value"),
-        ("SELECT nothing AS c FROM input GROUP BY key", "nothing"),
-    ],
-)
-def test_query_without_state_that_can_be_kept_is_refused(
-    local: LocalQueries, query: str, reason: str
-) -> None:
-    with pytest.raises(QueryError, match=reason):
-        opened(local, query)
-
-
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        ("mean_in_python", "an aggregate function in Python cannot be merged"),
-        ("by_pandas", "GROUP"),
-    ],
-)
-def test_groups_in_python_are_refused(local: LocalQueries, function: str, reason: str) -> None:
-    code = f"tests.unit.streams.sql.grouped_frames:{function}"
-    with pytest.raises(QueryError, match=reason):
-        local.open_aggregation(QuerySpec(function=code, format="json", schema=SCHEMA))
-
-
-def test_plain_queries_refuse_aggregates_as_before(local: LocalQueries) -> None:
-    with pytest.raises(QueryError, match="GROUP BY and aggregates need all rows"):
-        local.open(QuerySpec(HOURLY, format="json", schema=SCHEMA))
 
 
 def test_group_that_having_leaves_out_is_told_apart_and_keeps_its_state(
@@ -362,6 +246,47 @@ def test_nan_zeros_and_nulls_are_grouped_as_spark_does(local: LocalQueries) -> N
         b'{"s":{"f":0.0}}': 2,
     }
     assert len(folding.state) == 3
+
+
+def test_distinct_tells_values_apart_as_spark_does(local: LocalQueries) -> None:
+    """Also when they come in different batches, and so through the bytes of a store."""
+    folding = Folding(
+        opened(
+            local,
+            "SELECT count(DISTINCT x) AS x, count(DISTINCT s) AS s, count(DISTINCT tags) AS t FROM "
+            "(SELECT key, timestamp, tags, double(customer) AS x, struct(double(customer) AS y) "
+            "AS s FROM input) GROUP BY key",
+        )
+    )
+    for _ in range(2):
+        for customer, tags in (("NaN", ["a"]), ("0", []), ("-0.0", [None]), (None, None)):
+            folding.add(records([{"customer": customer, "tags": tags}]))
+    ((_, value, _),) = folding.results()
+    assert value == {"x": 2, "s": 3, "t": 3}
+
+
+@pytest.mark.parametrize(
+    ("function", "group"),
+    [
+        ("collect_list(n)", r"collect_list\(…\)"),
+        ("array_agg(n)", r"(array_agg|collect_list)\(…\)"),
+        ("size(collect_set(n))", r"collect_set\(…\)"),
+        ("sum(DISTINCT n)", r"sum\(DISTINCT …\)"),
+    ],
+)
+def test_collections_are_bounded(local: LocalQueries, function: str, group: str) -> None:
+    query = (
+        f"SELECT customer AS key, {function} AS x FROM input GROUP BY customer, n % 2 "
+        "HAVING count(*) > 100"
+    )
+    folding = Folding(
+        local.open_aggregation(QuerySpec(query, format="json", schema=SCHEMA, max_collected=2))
+    )
+    folding.add(records([{"customer": "a", "n": n} for n in (1, 2, 3, 4)]))
+    reason = f"{group} has more than 2 values in the group {{a, 1}}: see max_collected"
+    with pytest.raises(QueryError, match=reason):
+        folding.add(records([{"customer": "a", "n": 5}]))
+    folding.add(records([{"customer": "b", "n": 5}]))
 
 
 def test_grouping_sets_are_groups(local: LocalQueries) -> None:

@@ -46,6 +46,12 @@ QUERIES = [
     "FROM input GROUP BY price",
     "SELECT date_trunc('HOUR', timestamp) AS hour, count(n) FILTER (WHERE customer <> 'a') AS c, "
     "sum(n * amount) / count(*) AS mean{last} FROM input GROUP BY ALL",
+    "SELECT customer AS key, count(DISTINCT n) AS c, count(DISTINCT n, amount) AS p, "
+    "sum(DISTINCT amount) AS s, avg(DISTINCT price) FILTER (WHERE n > 1) AS a, "
+    "max(DISTINCT n) + count(*) AS m{last} FROM input GROUP BY customer "
+    "HAVING count(DISTINCT n % 3) > 1",
+    "SELECT n AS key, count(DISTINCT tags) AS t, sum(DISTINCT price) AS s, "
+    "stddev(DISTINCT amount) AS d{last} FROM input GROUP BY ROLLUP (n)",
     "SELECT customer AS key, grouping_id() AS g, sum(n) AS s, max(tags) AS t{last} FROM input "
     "GROUP BY CUBE (customer, n)",
 ]

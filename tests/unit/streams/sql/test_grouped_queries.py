@@ -10,7 +10,7 @@ from common.specs import GroupingSpec
 from streams.sql.aggregating import require_as_planned
 from streams.sql.spec import QueryError
 from streams.sql.state_shape import StateShape
-from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
+from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 
 pytestmark = pytest.mark.integration
 
@@ -261,14 +261,84 @@ def test_rows_of_another_query_stop_the_task_whatever_on_error_says(
     job.close()
 
 
-def test_window_that_is_no_grouping_column_is_refused(shared: OpenedOnce) -> None:
-    query = "SELECT max(window(timestamp, '1 hour').start) AS w FROM input GROUP BY key"
+@pytest.mark.parametrize("group", ["key", "customer"])
+def test_record_that_makes_a_collection_too_large_is_rejected(
+    shared: OpenedOnce, group: str
+) -> None:
+    query = f"SELECT {group} AS key, count(DISTINCT n) AS c FROM input GROUP BY {group}"
+    job = Job(pipeline(query, "on_error: skip\n  max_collected: 3"), shared)
+    numbers = [1, 2, 2, 3, 4, 1, 5]
+    if group == "customer":
+        for n in numbers:  # behind the topic, a row of a batch is rejected
+            job.send([{"key": "k", "customer": "a", "n": n, "at": n}])
+    else:
+        job.send([{"key": "a", "n": n, "at": n} for n in numbers])
+    job.send([{"key": "b", "customer": "b", "n": 9, "at": 9}])
+    assert job.latest() == {"a": {"c": 3}, "b": {"c": 1}}
+    assert job.skipped == 2
+    job.close()
+
+
+DISTINCT = "SELECT DISTINCT key, customer FROM input WHERE n > 0"
+
+
+@pytest.mark.parametrize("query", [DISTINCT, DISTINCT.replace("key,", "n AS key,")])
+def test_distinct_row_is_given_once_with_the_time_of_its_first_record(
+    shared: OpenedOnce, query: str
+) -> None:
+    job = Job(pipeline(query), shared, partitions=2)
+
+    def row(customer: str | None, at: int, n: int = 1) -> Row:
+        return {"key": 1, "customer": customer, "n": n, "at": at}
+
+    job.send([row("a", 7), row("a", 3), row("b", 2, n=0), row(None, 1)])
+    assert sorted((each[1:4] for each in job.take()), key=str) == [
+        ("1", {"customer": "a"}, 7 * MINUTE_MS),
+        ("1", {"customer": None}, MINUTE_MS),
+    ]
+    job.restart()
+    job.send([row("a", 9), row(None, 9), row("b", 8), row("b", 5)])
+    assert [each[1:4] for each in job.take()] == [("1", {"customer": "b"}, 8 * MINUTE_MS)]
+    job.send([row("a", 10)])
+    assert (job.take(), job.dropped) == ([], {})
+    job.close()
+
+
+@pytest.mark.parametrize("emit", ["on_update", "on_close"])
+@pytest.mark.parametrize("group", ["key", "customer"])
+def test_distinct_row_is_given_once_a_window(shared: OpenedOnce, emit: str, group: str) -> None:
+    query = (
+        f"SELECT {group} AS key, date_format(w.start, 'HH:mm') AS hour FROM (SELECT DISTINCT "
+        f"{group}, window(timestamp, '1 hour') AS w FROM input)"
+    )
+    job = Job(pipeline(query, f"grace: 0 s\n  emit: {emit}"), shared)
+    found = []
+    for minutes in ([5, 3, 70], [71, 59], [80, 130], [400]):
+        job.send([{"key": "a", "customer": "a", "n": 1, "at": at} for at in minutes])
+        found.append([(each.value["hour"], each.timestamp // MINUTE_MS) for each in job.take()])
+        job.restart()
+    if emit == "on_update":
+        assert found == [[("00:00", 5), ("01:00", 70)], [], [("02:00", 130)], [("06:00", 400)]]
+    else:
+        assert found == [[("00:00", 5)], [], [("01:00", 70)], [("02:00", 130)]]
+    assert job.dropped == {"expired": 1}
+    job.close()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT max(window(timestamp, '1 hour').start) AS w FROM input GROUP BY key",
+        "SELECT DISTINCT key, window(timestamp, '1 hour').start AS w FROM input",
+    ],
+)
+def test_window_that_is_no_grouping_column_is_refused(shared: OpenedOnce, query: str) -> None:
     with pytest.raises(QueryError, match="must be one of the columns of GROUP BY"):
         Job(pipeline(query), shared)
 
 
 def test_key_that_spark_does_not_group_by_is_refused() -> None:
     empty = pa.schema([])
-    shape = StateShape(empty, empty, empty, None, "", has_key=False, content="")
+    shape = StateShape(empty, empty, empty, None, "", has_key=False, is_distinct=False, content="")
     with pytest.raises(QueryError, match="a column key that is not the key of the records"):
         require_as_planned(shape, GroupingSpec())

@@ -32,12 +32,20 @@ QUERIES = [
     "SELECT concat(coalesce(customer, '-'), date_format(window.start, 'HH:mm')) AS key, "
     "min(n) AS m, stddev(amount) AS d{last} FROM input "
     "GROUP BY customer, window(timestamp, '1 hour', '20 minutes', '5 minutes')",
+    "SELECT key, first(n) AS f, last(customer) AS l, max_by(customer, struct(timestamp, n)) AS m, "
+    "min_by(n, struct(timestamp, n)) AS i, stddev(n) AS d{last} FROM input GROUP BY key",
+    "SELECT customer AS key, first(n) AS f, last(amount, true) AS l, "
+    "approx_percentile(n, 0.3) AS p, collect_list(n)[0] AS n{last} FROM input GROUP BY customer",
+    # Spark computes DISTINCT in other steps, which change what is first.
+    "SELECT concat(key, date_format(window.start, 'HH:mm')) AS key, "
+    "count(DISTINCT customer, n) AS c, sum(DISTINCT amount) FILTER (WHERE n > 0) AS s, "
+    "avg(DISTINCT n) AS a{last} FROM input GROUP BY key, window(timestamp, '1 hour')",
     "SELECT concat(key, date_format(session_window.end, 'HH:mm')) AS key, sum(n) AS s, "
     "collect_list(amount) AS l{last} FROM input WHERE n <> 3 "
     "GROUP BY session_window(timestamp, '9 minutes'), key HAVING count(*) > 1",
     "SELECT concat(coalesce(customer, '-'), coalesce(n, 9), date_format(session_window.start, "
-    "'HH:mm')) AS key, count(*) AS c, approx_percentile(amount, 0.5) AS p{last} FROM input "
-    "GROUP BY n, session_window(timestamp, '25 minutes'), customer",
+    "'HH:mm')) AS key, count(DISTINCT price) AS c, approx_percentile(amount, 0.5) AS p{last} "
+    "FROM input GROUP BY n, session_window(timestamp, '25 minutes'), customer",
 ]
 
 
@@ -129,6 +137,28 @@ def test_updates_end_with_what_all_records_at_once_give(
         job.close()
 
 
+@pytest.mark.parametrize(
+    "columns", ["key, n", "customer AS key, n", "key, n, date_trunc('HOUR', timestamp) AS h"]
+)
+def test_distinct_rows_are_given_once(shared: OpenedOnce, seeds: list[int], columns: str) -> None:
+    at_once = (
+        f"SELECT {columns}, unix_millis(first(timestamp)) AS `last time` FROM input WHERE n <> 1 "
+        "GROUP BY ALL"
+    )
+    for seed in seeds:
+        chance = random.Random(f"{seed} {columns}")
+        rows = random_rows(chance, spread=100)
+        job = Job(pipeline(f"SELECT DISTINCT {columns} FROM input WHERE n <> 1", ""), shared)
+        run(job, rows, chance)
+        found = Counter((each.key, rounded(each.value), each.timestamp) for each in job.take())
+        wanted = Counter(
+            (None if key is None else key.decode(), rounded(value), first)
+            for key, value, first in all_at_once(at_once, table_of(rows))
+        )
+        assert found == wanted, f"seed {seed}"
+        job.close()
+
+
 def without_late(rows: list[Row], *, with_rejected: bool) -> tuple[list[Row], int]:
     """Return the records whose hour is open when they come, and how many others there are.
 
@@ -201,7 +231,7 @@ def closed_sessions(rows: list[Row], group: str) -> tuple[Counter[Any], int]:
                 "group": row[group],
                 "start": min([time, *(each["start"] for each in near)]),
                 "end": max([time + GAP_MIN, *(each["end"] for each in near)]),
-                "l": [*(n for each in near for n in each["l"]), *[row["n"]][row["n"] is None :]],
+                "l": [n for each in [*near, {"l": [row["n"]]}] for n in each["l"] if n is not None],
             }
         )
     found = [(each["group"], each["start"], each["end"], tuple(each["l"])) for each in sessions]

@@ -27,7 +27,9 @@ HOURLY = WindowSpec(size_ms=HOUR_MS, slide_ms=HOUR_MS)
         "SELECT key FROM input WHERE x IN (SELECT y FROM t GROUP BY y)",
         "",
         "SELECT (((",
-        "SELECT DISTINCT key FROM input",
+        "SELECT count(DISTINCT key) FROM input",
+        "SELECT key FROM input WHERE x IN (SELECT DISTINCT y FROM t)",
+        "SELECT key FROM input UNION DISTINCT SELECT c FROM prices",
         "SELECT (SELECT max(p) FROM prices WHERE c = input.n GROUP BY c) AS p FROM input",
         "SELECT key FROM archive.input GROUP BY key",
         "WITH input AS (SELECT c FROM prices) SELECT c FROM input GROUP BY c",
@@ -55,6 +57,13 @@ def test_query_that_does_not_group_records(query: str) -> None:
         ("SELECT count(*) FROM input GROUP BY value.key", False),
         ("SELECT count(*) FROM input GROUP BY input.value.key", False),
         ("SELECT count(*) FROM input GROUP BY ALL", False),
+        ("SELECT DISTINCT n, key FROM input", True),
+        ("SELECT DISTINCT key AS k FROM input i", True),
+        ("SELECT DISTINCT * FROM input", True),
+        ("SELECT DISTINCT * EXCEPT (key) FROM input", False),
+        ("SELECT DISTINCT upper(key) AS key FROM input", False),
+        ("SELECT n FROM (SELECT DISTINCT n, key FROM input) WHERE n > 1", True),
+        ("SELECT DISTINCT c FROM (SELECT key, count(*) AS c FROM input GROUP BY key)", False),
         ("SELECT key, count(*) FROM input GROUP BY ALL", True),
         ("SELECT upper(key) AS key, count(*) FROM input GROUP BY ALL", False),
         ("SELECT key, count(*) FROM input GROUP BY 1", True),
@@ -172,6 +181,7 @@ def test_gap_of_sessions(gap: str, gap_ms: int) -> None:
         "SELECT count(*) FROM input GROUP BY key, `window`(timestamp, '1 hour')",
         "SELECT count(*) FROM (SELECT *, window(timestamp, '1 hour') AS w FROM input) "
         "GROUP BY key, w",
+        "SELECT w.start FROM (SELECT DISTINCT key, window(timestamp, '1 hour') AS w FROM input)",
         "WITH a AS (SELECT key, window(timestamp, '1 hour') AS window FROM input) "
         "SELECT count(*) FROM a GROUP BY window, key",
         "SELECT count(*) FROM input JOIN (SELECT c, window(day, '1 day') FROM prices) ON n = c "
