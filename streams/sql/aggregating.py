@@ -154,9 +154,6 @@ class FromRecords(Aggregating):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._lookup = Lookup(self.spec, self.query, context)
-        self._open = None
-        if isinstance(self.grouping.window, WindowSpec):
-            self._open = OpenWindows(self.late, self.grouping)
 
     def process(self, batch: Batch) -> None:
         """Do all for the records before the first that is not text, and reject that one."""
@@ -170,12 +167,7 @@ class FromRecords(Aggregating):
 
     def process_table(self, batch: Batch, table: pa.Table) -> None:
         """Do all for a batch, whose `table` has the columns that the query needs."""
-        times = np.asarray(items_of(batch.timestamps), np.int64)
-        if self._open is not None:
-            opens = self._open.open_from(batch, times, self.now())
-            table = table.append_column(OPEN_FROM, opens)
-        rows = self.rows(batch, table)
-        self.take(rows, int(times.max()), is_alone=len(batch) == 1)
+        raise NotImplementedError
 
     def rows(self, batch: Batch, table: pa.Table) -> pa.Table:
         """Return the rows of a batch. Raises as `run_carefully` does."""
@@ -185,6 +177,24 @@ class FromRecords(Aggregating):
     def now(self) -> int:
         """Return stream time before the batch."""
         raise NotImplementedError
+
+
+class _FromRecordsInGroups(FromRecords):
+    """Turns each batch into one row for each group."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._open = None
+        if isinstance(self.grouping.window, WindowSpec):
+            self._open = OpenWindows(self.late, self.grouping)
+
+    def process_table(self, batch: Batch, table: pa.Table) -> None:
+        times = np.asarray(items_of(batch.timestamps), np.int64)
+        if self._open is not None:
+            opens = self._open.open_from(batch, times, self.now())
+            table = table.append_column(OPEN_FROM, opens)
+        rows = self.rows(batch, table)
+        self.take(rows, int(times.max()), is_alone=len(batch) == 1)
 
     def take(self, rows: pa.Table, time: int, *, is_alone: bool) -> None:
         """Take the rows of a batch whose largest timestamp is `time`."""
@@ -251,7 +261,7 @@ class OfKeys(FromRecords):
             self.context.drop(NULL_KEY)
 
 
-class WholeAggregation(_KeepingGroups, OfKeys):
+class WholeAggregation(_KeepingGroups, _FromRecordsInGroups, OfKeys):
     """Keeps the groups of records whose key is one of the grouping columns."""
 
     def now(self) -> int:
@@ -262,7 +272,7 @@ class WholeAggregation(_KeepingGroups, OfKeys):
         self.keep(rows, self._kept.codec.encode(rows), time, is_alone=is_alone)
 
 
-class RowsOfGroups(FromRecords):
+class RowsOfGroups(_FromRecordsInGroups):
     """Sends the rows of each batch to the topic where those of a group meet.
 
     A row has the largest timestamp of its records, and the rows of a batch come in the order of

@@ -35,7 +35,8 @@ QUERIES = [
     "SELECT key, first(n) AS f, last(customer) AS l, max_by(customer, struct(timestamp, n)) AS m, "
     "min_by(n, struct(timestamp, n)) AS i, stddev(n) AS d{last} FROM input GROUP BY key",
     "SELECT customer AS key, first(n) AS f, last(amount, true) AS l, "
-    "approx_percentile(n, 0.3) AS p, collect_list(n)[0] AS n{last} FROM input GROUP BY customer",
+    "approx_percentile(n, 0.3) AS p, get(collect_list(n), 0) AS n{last} FROM input "
+    "GROUP BY customer",
     # Spark computes DISTINCT in other steps, which change what is first.
     "SELECT concat(key, date_format(window.start, 'HH:mm')) AS key, "
     "count(DISTINCT customer, n) AS c, sum(DISTINCT amount) FILTER (WHERE n > 0) AS s, "

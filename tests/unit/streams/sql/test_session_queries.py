@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from common.specs import GroupingSpec, SessionSpec, WindowSpec
 from streams.sql.aggregating import require_as_planned
 from streams.sql.local import LocalQueries
 from streams.sql.spec import QueryError
+from streams.sql.state_shape import Sessions, StateShape
 from tests.unit.streams.sql.folding import opened
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Result, Row
 from tests.unit.streams.sql.test_grouped_queries import pipeline
@@ -192,6 +195,15 @@ def test_state_of_sessions_with_another_gap_is_refused(shared: OpenedOnce) -> No
     changed = pipeline(SESSIONS.replace("5 minutes", "6 minutes"))
     with pytest.raises(QueryError, match=r"window .* was sessions, 300000000, now sessions, 36"):
         Job(changed, shared, first.stores)
+
+
+def test_shape_of_sessions_crosses_processes(local: LocalQueries) -> None:
+    shape = opened(local, SESSIONS.replace("GROUP BY", "GROUP BY n,")).shape
+    assert shape.window == Sessions("session_window", "__order", 300_000_000)
+    assert shape.groups.names == ["n", "key 2", "session_window", "__order"]
+    assert json.loads(shape.content)["groups"][:2] == ["int", "string"]
+    assert len(json.loads(shape.content)["groups"]) == 3
+    assert StateShape.from_json(json.loads(json.dumps(shape.to_json()))) == shape
 
 
 def test_sessions_that_are_not_as_their_text_was_read_are_refused(local: LocalQueries) -> None:
