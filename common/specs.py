@@ -291,10 +291,14 @@ class SparkSpec(ProcessorSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlSpec(SparkSpec):
-    """A query over the view `input`; one with GROUP BY has a `grouping`."""
+    """A query over the view `input`, or over its one input by name, as `inputs` has it.
+
+    One with GROUP BY has a `grouping`.
+    """
 
     type = "sql"
     query: str
+    inputs: tuple[Name, ...] = ()
     grouping: GroupingSpec | None = None
 
     @property

@@ -47,7 +47,7 @@ def load_pipeline(
     for entry in topological_order(file.entries):
         kind = kind_of(entry.spec)
         kind.check(entry, entry.spec, file, problems)
-        kind.check_code(entry, entry.spec, means, problems)
+        kind.check_code(entry, entry.spec, file, means, problems)
         for processor in kind.processors(entry, entry.spec, file, config, problems):
             if made.setdefault(processor.id, (entry, processor))[1] is not processor:
                 problems.add(

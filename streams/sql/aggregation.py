@@ -31,7 +31,7 @@ from streams.sql.global_rows import GlobalRows
 from streams.sql.kept_plan import INPUT, KeptPlan
 from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
-from streams.sql.plan import items, kind
+from streams.sql.plan import items, kind, require_all_inputs
 from streams.sql.query_session import QuerySession, translated
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from streams.sql.state_shape import (
@@ -144,6 +144,7 @@ class RunningAggregation:
         work.enter_thread()
         found = work.analyzed(tables)
         rdd_id = found.rdd_id
+        require_all_inputs(found.plan, found.inputs)
         query = grouped_query(found.plan, rdd_id, work.spec.max_collected, work.jvm)
         require_keyed_joins(found.plan, rdd_id, found.tables)
         if not work.is_reusable(found.plan):

@@ -7,7 +7,7 @@ rows and keep the order. Off the path, any operators on lookup tables are accept
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,20 @@ def require_one_input(plan: Any, rdd_id: int) -> None:
             raise QueryError(f"a subquery reads input, and {_BATCH}: {_ADVICE}")
     if not reads_input(plan, rdd_id):
         raise QueryError(f"only a SELECT that reads input can be run ({kind(plan)} does not)")
+
+
+def require_all_inputs(plan: Any, inputs: Mapping[int, str]) -> None:
+    """Raise `QueryError` if an analyzed plan reads one of several inputs.
+
+    `inputs` has the ids of their RDDs, with their names.
+    """
+    for node in all_nodes(plan):
+        for rdd_id, name in inputs.items():
+            if is_input(node, rdd_id):
+                raise QueryError(
+                    f"the query reads {name}, which is one of several inputs: read input, which "
+                    f"has the records of all of them, or give {name} a processor of its own"
+                )
 
 
 def require_given(plan: Any) -> None:

@@ -21,7 +21,7 @@ from streams.sql.global_rows import GlobalRows
 from streams.sql.kept_plan import KeptPlan
 from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
-from streams.sql.plan import items, require_narrow, with_timestamp
+from streams.sql.plan import items, require_all_inputs, require_narrow, with_timestamp
 from streams.sql.query_session import QuerySession, translated
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from streams.sql.tables import Rows, SharedTables, Tables
@@ -151,6 +151,7 @@ class RunningQuery:
         work.enter_thread()
         query = work.analyzed(rows)
         analyzed, rdd_id = query.plan, query.rdd_id
+        require_all_inputs(analyzed, query.inputs)
         require_narrow(analyzed, rdd_id)
         require_keyed_joins(analyzed, rdd_id, query.tables)
         if not any(a.name().lower() == "timestamp" for a in items(analyzed.output())):

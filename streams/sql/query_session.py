@@ -85,12 +85,13 @@ class Analyzed:
     """The analyzed plan of a query, without aliases.
 
     `rdd_id` is the id of the RDD `input`, and `tables` has those of tables that follow topics, with
-    their names.
+    their names. If there are several inputs, `inputs` likewise has those of the single ones.
     """
 
     plan: Any
     rdd_id: int
     tables: Mapping[int, str]
+    inputs: Mapping[int, str]
 
 
 class QuerySession:
@@ -151,15 +152,14 @@ class QuerySession:
         Raises `QueryError` if the query reads anything else, or joins tables that follow topics in
         a way that needs more rows than a batch has.
         """
-        raw = self.empty(self.records)
         for name, table in rows.frames.items():
             plan = table._jdf.queryExecution().analyzed()
             F.broadcast(self.frame(plan)).createOrReplaceTempView(name)
         tables = {self._view_of_topic(name): name for name in self.spec.topic_tables}
-        records = raw.select(*COLUMNS) if len(self.records) > len(COLUMNS) else raw
-        records = _parsed(records, self.spec.schema) if self.spec.schema else records
-        require_plain_types(records)
-        records.createOrReplaceTempView(INPUT)
+        inputs: dict[int, str] = {}
+        if len(self.spec.inputs) > 1:
+            inputs = {self._view_of_records(name)[0]: name for name in self.spec.inputs}
+        rdd_id, records = self._view_of_records(INPUT, *self.spec.inputs[: 0 if inputs else 1])
         analyzed = self._analyze(records)
         rules = self.jvm.org.apache.spark.sql.catalyst
         analyzed = rules.optimizer.InlineCTE(True, False, False).apply(analyzed)
@@ -167,7 +167,17 @@ class QuerySession:
         if self.spec.query:
             require_given(analyzed)
             require_plain_types(self.frame(analyzed))
-        return Analyzed(analyzed, _rdd_id(raw), tables)
+        return Analyzed(analyzed, rdd_id, tables, inputs)
+
+    def _view_of_records(self, *names: str) -> tuple[int, DataFrame]:
+        """Make a view of records, under each of these names; return the id of its RDD, and it."""
+        raw = self.empty(self.records)
+        records = raw.select(*COLUMNS) if len(self.records) > len(COLUMNS) else raw
+        records = _parsed(records, self.spec.schema) if self.spec.schema else records
+        require_plain_types(records)
+        for name in names:
+            records.createOrReplaceTempView(f"`{name}`")
+        return _rdd_id(raw), records
 
     def _view_of_topic(self, name: str) -> int:
         """Make the view of a table that follows a topic, and return the id of its RDD."""

@@ -9,7 +9,7 @@ if not. A mistake here can therefore not make a wrong result.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,8 +41,10 @@ class GroupsText:
     has_key: bool
 
 
-def read_groups(query: str) -> GroupsText | None:
+def read_groups(query: str, tables: Collection[str] = ()) -> GroupsText | None:
     """Return what a query groups its records by; `None` if it does not group them.
+
+    `tables` are the names of its lookup tables. Whatever else it reads are its inputs.
 
     Raises `QueryError` for windows that it cannot read, or that are not possible. Also raises it
     for a text that cannot be read at all, if it has GROUP BY or DISTINCT.
@@ -51,7 +53,7 @@ def read_groups(query: str) -> GroupsText | None:
         return None
     from streams.sql.query_tree import find_groups
 
-    groups = find_groups(query)
+    groups = find_groups(query, tables)
     if groups is None:
         return None
     windows: set[WindowSpec | SessionSpec] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +22,8 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from streams.sql.spec import QueryError
 
-_INPUT, _KEY = "input", "key"
+_KEY = "key"
+_IS_LOOKUP = "is a lookup table"
 _SHOWN = 30
 """How many characters of a query an error shows."""
 
@@ -32,7 +33,7 @@ Time = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the parts of a query say that read `input`, if one has GROUP BY or SELECT DISTINCT.
+    """What the parts of a query say that read its inputs, if one has GROUP BY or SELECT DISTINCT.
 
     `windows` has the times of each call of `window`, without its first argument, and `sessions`
     those of `session_window`. `has_key` says whether each of them groups by the key of the records.
@@ -43,14 +44,14 @@ class Groups:
     has_key: bool
 
 
-def find_groups(query: str) -> Groups | None:
-    """Return the groups of a query; `None` if it does not group records of `input`.
+def find_groups(query: str, tables: Collection[str] = ()) -> Groups | None:
+    """Return the groups of a query; `None` if it groups no records but those of `tables`.
 
     Raises `QueryError` with the place if sqlglot cannot read the query.
     """
     try:
         with _quiet():
-            return _groups(_parsed(query))
+            return _groups(_parsed(query, tables))
     except (SqlglotError, RecursionError) as error:
         raise _unreadable(_place(error, query)) from error
 
@@ -95,8 +96,11 @@ def _quiet() -> Iterator[None]:
         logger.removeFilter(is_of_others)
 
 
-def _parsed(query: str) -> exp.Query:
-    """Return the tree of a query, with names in small letters and an alias for each table."""
+def _parsed(query: str, tables: Collection[str]) -> exp.Query:
+    """Return the tree of a query, with names in small letters and an alias for each table.
+
+    Lookup tables are marked as such.
+    """
     dialect = Spark()
     tokens = dialect.tokenize(query)
     for before, token in pairwise(tokens):
@@ -112,6 +116,9 @@ def _parsed(query: str) -> exp.Query:
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise QueryError("only a SELECT that reads input can be run")
     tree = normalize_identifiers(statements[0], dialect=dialect)
+    known = {name.lower() for name in tables}
+    for table in tree.find_all(exp.Table):
+        table.meta[_IS_LOOKUP] = table.name in known
     return qualify_tables(tree, dialect=dialect)
 
 
@@ -155,7 +162,13 @@ def _sources(scope: Scope) -> list[exp.Table | Scope]:
 
 
 def _is_input(source: exp.Table | Scope) -> bool:
-    return isinstance(source, exp.Table) and source.name == _INPUT and not source.db
+    """Whether a source is an input: a name that is not that of a lookup table."""
+    return (
+        isinstance(source, exp.Table)
+        and isinstance(source.this, exp.Identifier)
+        and not source.db
+        and not source.meta.get(_IS_LOOKUP)
+    )
 
 
 def _time(node: exp.Expr) -> Time:

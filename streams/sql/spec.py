@@ -34,6 +34,8 @@ class SparkLostError(EngineError):
 class QuerySpec:
     """A query over the view `input`, or a function `package.module:name` of its DataFrame.
 
+    `inputs` are the names of the inputs. A query may read the only one by its name.
+
     `schema` is Spark's DDL for the values of `format: json`. `tables` are `TableSpec`s as JSON
     values. `topic_tables` has the schemas of tables that follow topics and of which each batch has
     the rows with its keys; one without columns of its own has "". `global_tables` has those of
@@ -50,6 +52,7 @@ class QuerySpec:
     topic_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
     global_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
     max_collected: int = DEFAULT_MAX_COLLECTED
+    inputs: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""
@@ -58,7 +61,8 @@ class QuerySpec:
     @classmethod
     def from_json(cls, text: str) -> QuerySpec:
         """Read what `to_json` wrote."""
-        return cls(**json.loads(text))
+        values = json.loads(text)
+        return cls(**{**values, "inputs": tuple(values["inputs"])})
 
 
 class SparkQuery(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from common.processors import OnError
+from common.processors import SOURCE, OnError
 from common.specs import ProcessorSpec, SourceSpec
 from common.yaml_positions import Items, Located, Value
 
@@ -59,3 +59,12 @@ class PipelineFile:
         """Whether no entry was dropped because of a mistake in it."""
         items = self.root.items if isinstance(self.root, Items) else ()
         return 0 < len(self.entries) == len(items)
+
+    def inputs(self, entry: Entry) -> tuple[str, ...]:
+        """Return the names of the inputs of an entry: sources, and processors that send to it."""
+        senders = tuple(
+            other.id
+            for other in self.entries
+            if any(target.id == entry.id for target in other.targets)
+        )
+        return (*(source.id for source in entry.sources), *senders) or (SOURCE,)

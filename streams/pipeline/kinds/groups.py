@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -65,12 +65,14 @@ GROUP_RULES: Sequence[Schema] = (
 )
 
 
-def read_grouping(fields: Fields, query: str, problems: Problems) -> GroupingSpec | None:
-    """Return how the groups of a query are kept, or None if it has none."""
+def read_grouping(
+    fields: Fields, query: str, tables: Collection[str], problems: Problems
+) -> GroupingSpec | None:
+    """Return how the groups of a query with these lookup tables are kept, or None without any."""
     emit, grace, late_to = fields.choice(EMIT), fields.text(GRACE), fields.text(LATE_TO)
     grace_ms = _grace(fields, grace, problems)
     try:
-        groups = read_groups(query)
+        groups = read_groups(query, tables)
     except QueryError as error:
         problems.add(fields.at("query"), str(error))
         return None

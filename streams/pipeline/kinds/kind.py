@@ -207,21 +207,17 @@ class Kind(Generic[S]):
         if self.takes_records_as_they_are:
             refuse_settings(entry, entry.sources, file, problems)
 
-    def check_code(self, entry: Entry, spec: S, means: Means, problems: Problems) -> None:
+    def check_code(
+        self, entry: Entry, spec: S, file: PipelineFile, means: Means, problems: Problems
+    ) -> None:
         """Report what is wrong with what it names outside of the file."""
 
     def processors(
         self, entry: Entry, spec: S, file: PipelineFile, config: Config, problems: Problems
     ) -> list[PipelineProcessor]:
         """Return the processors that an entry makes; mistakes go to `problems`."""
-        senders = tuple(
-            other.id
-            for other in file.entries
-            if any(target.id == entry.id for target in other.targets)
-        )
-        inputs = (*(source.id for source in entry.sources), *senders) or (SOURCE,)
         # At equal times, what comes first here is processed first.
-        from_ = (*self.table_inputs(spec), *inputs)
+        from_ = (*self.table_inputs(spec), *file.inputs(entry))
         to = tuple(target.id for target in entry.targets)
         return [
             PipelineProcessor(

@@ -61,8 +61,8 @@ _JSON: Format = "json"
 
 _QUERY = Text(
     name="query",
-    doc=f"a SELECT over the view `{VIEW}`",
-    about=f"a SELECT over the view {VIEW}",
+    doc=f"a SELECT over `{VIEW}`, the records of all inputs; a single input also has its own name",
+    about=f"a SELECT over the view {VIEW}, or over the name of the input",
     required=True,
 )
 _FUNCTION = Text(
@@ -148,7 +148,9 @@ class _Spark(Kind[Q]):
         found = replace(spec, topic_tables=tables)
         return super().processors(entry, found, file, config, problems)
 
-    def check_code(self, entry: Entry, spec: Q, means: Means, problems: Problems) -> None:
+    def check_code(
+        self, entry: Entry, spec: Q, file: PipelineFile, means: Means, problems: Problems
+    ) -> None:
         """Report lookup tables that TaskManagers would not read; then let Spark check, if there.
 
         Each TaskManager checks the tables by its own config.yaml.
@@ -193,9 +195,10 @@ class Sql(_Spark[SqlSpec]):
         format_ = fields.choice(_FORMAT)
         query = fields.text(_QUERY)
         tables = read_tables(fields, problems)
+        names = (*tables.by_spark, *tables.of_topics)
         return SqlSpec(
             query=query,
-            grouping=read_grouping(fields, query, problems),
+            grouping=read_grouping(fields, query, names, problems),
             format=format_,
             schema=_schema(fields, format_, problems),
             tables=tables.by_spark,
@@ -208,11 +211,28 @@ class Sql(_Spark[SqlSpec]):
         """See `Kind`."""
         super().check(entry, spec, file, problems)
         check_late(entry, spec, file, problems)
+        inputs = {name.lower(): name for name in file.inputs(entry)}
+        for name in (*spec.tables, *spec.topic_tables):
+            if name.lower() in inputs:
+                problems.add(
+                    entry.at,
+                    f'"{entry.id}": table "{name}" has the name of the input '
+                    f'"{inputs[name.lower()]}", which the query can read under it: give the table '
+                    "another name",
+                )
+
+    def check_code(
+        self, entry: Entry, spec: SqlSpec, file: PipelineFile, means: Means, problems: Problems
+    ) -> None:
+        """See `Kind`."""
+        found = replace(spec, inputs=file.inputs(entry))
+        super().check_code(entry, found, file, means, problems)
 
     def processors(
         self, entry: Entry, spec: SqlSpec, file: PipelineFile, config: Config, problems: Problems
     ) -> list[PipelineProcessor]:
         """See `Kind`: two for a query whose groups have records with different keys."""
+        spec = replace(spec, inputs=file.inputs(entry))
         (found,) = super().processors(entry, spec, file, config, problems)
         if spec.grouping is None:
             return [found]
@@ -268,6 +288,7 @@ class Sql(_Spark[SqlSpec]):
         grouping = spec.grouping or GroupingSpec()
         return QuerySpec(
             query=spec.query,
+            inputs=spec.inputs,
             format=spec.format,
             schema=spec.schema,
             tables=_as_json(spec),
@@ -301,12 +322,17 @@ class DataFrame(_Spark[DataFrameSpec]):
         )
 
     def check_code(
-        self, entry: Entry, spec: DataFrameSpec, means: Means, problems: Problems
+        self,
+        entry: Entry,
+        spec: DataFrameSpec,
+        file: PipelineFile,
+        means: Means,
+        problems: Problems,
     ) -> None:
         """See `Kind`."""
         if spec.code:
             require_allowed(spec.code, entry, means.config, problems)
-        super().check_code(entry, spec, means, problems)
+        super().check_code(entry, spec, file, means, problems)
 
     def query(self, spec: DataFrameSpec) -> QuerySpec:
         """See `_Spark`."""

@@ -131,14 +131,12 @@ def check_topic(
     """Report a topic of a table that is not a source, or that the processor reads anyway."""
     where = f'"{entry.id}": table "{name}"'
     choices = (SOURCE, *file.sources)
-    is_sent = any(target.id == entry.id for other in file.entries for target in other.targets)
-    inputs = [source.id for source in entry.sources] or ([] if is_sent else [SOURCE])
     if not table.topic:
         return  # reported already
     if table.topic not in choices:
         hint = did_you_mean(table.topic, choices)
         problems.add(entry.at, f'{where}: topic names none of sources, got "{table.topic}"{hint}')
-    elif table.topic in inputs:
+    elif table.topic in file.inputs(entry):
         problems.add(
             entry.at,
             f'{where} follows "{table.topic}", which the processor reads as input too: a topic is '

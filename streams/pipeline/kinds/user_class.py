@@ -117,7 +117,14 @@ class UserClass(Kind[ClassSpec]):
                     source.at, f'source "{source.id}": {NEEDS_JSON}, not {spec.serdes.value}'
                 )
 
-    def check_code(self, entry: Entry, spec: ClassSpec, means: Means, problems: Problems) -> None:
+    def check_code(
+        self,
+        entry: Entry,
+        spec: ClassSpec,
+        file: PipelineFile,
+        means: Means,
+        problems: Problems,
+    ) -> None:
         """See `Kind`."""
         if not spec.code:
             return

@@ -33,7 +33,7 @@ def test_sql_is_a_query_on_text() -> None:
     text = "[{id: P, type: sql, query: SELECT value FROM input, to: [sink]}]"
     assert isinstance(node_of(text).spec, SqlSpec)
     assert not node_of(text).is_stateful
-    assert spec_of(text) == QuerySpec("SELECT value FROM input")
+    assert spec_of(text) == QuerySpec("SELECT value FROM input", inputs=("source",))
 
 
 def test_all_that_can_be_said_about_a_query() -> None:
@@ -69,7 +69,30 @@ def test_all_that_can_be_said_about_a_query() -> None:
                 "refresh_s": 600,
             },
         },
+        inputs=("source",),
     )
+
+
+def test_query_knows_the_names_of_its_inputs() -> None:
+    text = """
+sources: {orders: o, my.orders-2: p}
+processors:
+- {id: A, type: forward, from: [orders], to: [P]}
+- {id: P, type: sql, from: [my.orders-2], query: q, to: [sink]}
+"""
+    assert spec_of(text).inputs == ("my.orders-2", "A")
+
+
+def test_table_with_the_name_of_an_input_is_refused() -> None:
+    text = """
+sources: {orders: o}
+processors:
+- {id: P, type: sql, from: [orders], query: q, tables: {Orders: {format: csv}}, to: [sink]}
+"""
+    (found,) = problems_in(text)
+    assert '"P": table "Orders" has the name of the input "orders"' in found
+    # A function has no views of single inputs.
+    load(text.replace("type: sql", "type: dataframe").replace("query: q", 'function: "shop:f"'))
 
 
 def test_dataframe_is_a_function_with_a_config() -> None:
@@ -78,14 +101,16 @@ def test_dataframe_is_a_function_with_a_config() -> None:
 
 
 def test_spec_survives_its_way_to_the_driver() -> None:
-    spec = QuerySpec("q", "f", "json", "a INT", {"t": {"format": "csv"}}, {"a": [1, None]})
+    spec = QuerySpec(
+        "q", "f", "json", "a INT", {"t": {"format": "csv"}}, {"a": [1, None]}, inputs=("i",)
+    )
     assert QuerySpec.from_json(spec.to_json()) == spec
 
 
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ("type: sql", '1:3: missing key "query" (a SELECT over the view input)'),
+        ("type: sql", '1:3: missing key "query" (a SELECT over the view input,'),
         ("type: sql, query: q, config: {a: 1}", "1:52: sql takes no config"),
         ("type: sql, query: q, function: a.b:c", 'unknown key "function"'),
         ("type: sql, query: q, serdes: {}", 'unknown key "serdes"'),

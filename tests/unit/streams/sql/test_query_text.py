@@ -12,6 +12,7 @@ from streams.sql.query_text import GroupsText, read_groups
 from streams.sql.spec import QueryError
 
 HOUR_MS = 3_600_000
+TABLES = ("Prices", "t", "u", "other", "codes", "products")
 HOURLY = WindowSpec(size_ms=HOUR_MS, slide_ms=HOUR_MS)
 
 
@@ -33,10 +34,11 @@ HOURLY = WindowSpec(size_ms=HOUR_MS, slide_ms=HOUR_MS)
         "SELECT (SELECT max(p) FROM prices WHERE c = input.n GROUP BY c) AS p FROM input",
         "SELECT key FROM archive.input GROUP BY key",
         "WITH input AS (SELECT c FROM prices) SELECT c FROM input GROUP BY c",
+        "SELECT id FROM range(5) GROUP BY id",
     ],
 )
 def test_query_that_does_not_group_records(query: str) -> None:
-    assert read_groups(query) is None
+    assert read_groups(query, TABLES) is None
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,9 @@ def test_query_that_does_not_group_records(query: str) -> None:
         ("SELECT key, count(*) AS c FROM input GROUP BY key", True),
         ("select count(*) from input group\nby  n, KEY having count(*) > 1", True),
         ("SELECT count(*) FROM input i GROUP BY i.key", True),
+        ("SELECT count(*) FROM orders GROUP BY Orders.key", True),
+        ("SELECT count(*) FROM `my.orders-2` o JOIN t ON n = c GROUP BY o.key", True),
+        ("SELECT count(*) FROM `my.orders-2` GROUP BY n", False),
         ("SELECT count(*) FROM input AS i WHERE n > 1 GROUP BY n, i.`key`", True),
         ("SELECT count(*) FROM input GROUP BY input.key", True),
         ("SELECT count(*) FROM input JOIN t ON n = c GROUP BY t.key", False),
@@ -89,7 +94,7 @@ def test_query_that_does_not_group_records(query: str) -> None:
     ],
 )
 def test_key_among_the_grouping_columns(query: str, has_key: bool) -> None:
-    found = read_groups(query)
+    found = read_groups(query, TABLES)
     assert found is not None
     assert found.has_key is has_key
 
@@ -120,7 +125,7 @@ def test_key_among_the_grouping_columns(query: str, has_key: bool) -> None:
     ],
 )
 def test_key_comes_through_what_is_read(source: str, has_key: bool) -> None:
-    found = read_groups(f"SELECT count(*) FROM {source} GROUP BY key")
+    found = read_groups(f"SELECT count(*) FROM {source} GROUP BY key", TABLES)
     assert found == GroupsText(None, has_key)
 
 
@@ -136,7 +141,7 @@ def test_key_comes_through_what_is_read(source: str, has_key: bool) -> None:
     ],
 )
 def test_queries_of_other_forms(query: str) -> None:
-    assert read_groups(query) == GroupsText(None, True)
+    assert read_groups(query, TABLES) == GroupsText(None, True)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +161,7 @@ def test_queries_of_other_forms(query: str) -> None:
 def test_times_of_windows(window: str, size_ms: int, slide_ms: int, start_ms: int) -> None:
     query = f"SELECT count(*) AS c FROM input GROUP BY window (timestamp, {window})"
     wanted = WindowSpec(size_ms=size_ms, slide_ms=slide_ms, start_ms=start_ms)
-    assert read_groups(query) == GroupsText(wanted, False)
+    assert read_groups(query, TABLES) == GroupsText(wanted, False)
 
 
 def test_window_may_be_written_twice() -> None:
@@ -164,7 +169,7 @@ def test_window_may_be_written_twice() -> None:
         "SELECT window(timestamp, '1 hour').start AS s FROM input GROUP BY "
         "window(timestamp, '1 hour') WINDOW w AS (ORDER BY s)"
     )
-    assert read_groups(query) == GroupsText(HOURLY, False)
+    assert read_groups(query, TABLES) == GroupsText(HOURLY, False)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +194,7 @@ def test_gap_of_sessions(gap: str, gap_ms: int) -> None:
     ],
 )
 def test_window_of_what_is_read(query: str) -> None:
-    assert read_groups(query) == GroupsText(HOURLY, True)
+    assert read_groups(query, TABLES) == GroupsText(HOURLY, True)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +242,7 @@ def test_windows_that_are_refused(groups: str, problem: str) -> None:
 )
 def test_query_with_groups_that_cannot_be_read(query: str, place: str) -> None:
     with pytest.raises(QueryError) as caught:
-        read_groups(query)
+        read_groups(query, TABLES)
     assert "the groups of the query cannot be read: reading stopped " in str(caught.value)
     assert place in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -255,7 +260,7 @@ def test_query_with_groups_that_cannot_be_read(query: str, place: str) -> None:
 )
 def test_anything_but_one_select_is_refused(query: str) -> None:
     with pytest.raises(QueryError, match="only a SELECT that reads input can be run"):
-        read_groups(query)
+        read_groups(query, TABLES)
 
 
 def test_warnings_of_sqlglot_are_dropped_but_not_those_for_others(
