@@ -97,6 +97,7 @@ class GroupTask:
         )
         """Whether records go one by one where partitions take turns so often that spans are short.
         """
+        self._is_mixed = self._runtime.nodes.mixed is not None
         self._figures = Figures()
         self._late: Counter[str] = Counter()
         """How many late entries the figures already include, by store."""
@@ -231,7 +232,7 @@ class GroupTask:
                 if not self._takes_turns or span.stop - span.start > _SHORT_SPAN:
                     self._process(span, until_s)
                 else:
-                    self._process_turns(span, until_s)
+                    self._process_turns(span, _MOST_TURNS, until_s)
                 is_over = time.monotonic() >= until_s
             else:
                 is_over = self._process_accumulated(span, accumulator)
@@ -334,14 +335,17 @@ class GroupTask:
         while not is_done and start < span.stop and time.monotonic() < until_s:
             start, is_done = self._process_from(span, start, until_s)
 
-    def _process_turns(self, span: RecordSpan, until_s: float) -> None:
+    def _process_turns(self, span: RecordSpan, most: int, until_s: float) -> None:
         """Process the next records of all partitions, up to the first one that is rejected."""
-        due_ms = self._runtime.next_stream_time_punctuation
-        turns = self._queues.next_turns(_MOST_TURNS, due_ms)
+        runtime = self._runtime
+        turns = self._queues.next_turns(most, runtime.next_stream_time_punctuation)
         if not turns:
             self._process(span, until_s)
             return
-        count, error = self._runtime.process_turns(turns, until_s)
+        if self._is_mixed:
+            count, error = runtime.process_mixed(turns[:most])
+        else:
+            count, error = runtime.process_turns(turns, until_s)
         done = turns[:count]
         firsts = {id(batch): index for batch, index in reversed(done)}
         for batch, last in {id(batch): (batch, last) for batch, last in done}.values():
@@ -374,9 +378,12 @@ class GroupTask:
 
     def _process_accumulated(self, span: RecordSpan, accumulator: RecordAccumulator) -> bool:
         """Process up to the first record that is rejected; return whether that took long enough."""
-        started_s = time.perf_counter()
-        end, _ = self._process_from(span, span.start, inf)
-        return accumulator.learn(end - span.start, time.perf_counter() - started_s)
+        started_s, waiting = time.perf_counter(), len(self._queues)
+        if self._is_mixed:
+            self._process_turns(span, accumulator.limit, inf)
+        else:
+            self._process_from(span, span.start, inf)
+        return accumulator.learn(waiting - len(self._queues), time.perf_counter() - started_s)
 
     def _punctuate_by_stream_time(self) -> None:
         if self._runtime.next_stream_time_punctuation is not None:

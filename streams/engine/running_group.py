@@ -8,6 +8,7 @@ from contextlib import suppress
 from common.errors import EngineError, PipelineError
 from streams.engine.context import RunningContext, TaskView
 from streams.engine.event_loop import EventLoop
+from streams.engine.mixed import MixedProcessor
 from streams.engine.node_group import NodeGroup
 from streams.engine.nodes import Node, ProcessorNode, Sink, Source
 from streams.engine.outputs import Output
@@ -59,6 +60,14 @@ class RunningGroup:
         stores, counting = self._environment.stores.values(), self.counting_stores
         set_marks = [s.mark for s in stores] + [s.mark for s in counting]
         return set_marks, [s.undo for s in stores] + [s.back_to_mark for s in counting]
+
+    @property
+    def mixed(self) -> RunningProcessor | None:
+        """The processor that takes the records of all sources together, if there is one."""
+        for node in self._processors:
+            if isinstance(node, RunningProcessor) and isinstance(node.processor, MixedProcessor):
+                return node
+        return None
 
     @property
     def only_processor(self) -> str | None:

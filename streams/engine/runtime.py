@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf
@@ -13,6 +13,7 @@ from common.errors import EngineError, PipelineError
 from common.record_batch import RecordBatch
 from streams.engine.async_calls import Entry
 from streams.engine.call_size import CallSize
+from streams.engine.mixed import MixedBatch
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import Output
 from streams.engine.record_queues import Turn
@@ -229,6 +230,45 @@ class GroupRuntime:
         self.time = time
         self._call_began_s = monotonic()
         callback(time)
+
+    def process_mixed(self, turns: Sequence[Turn]) -> tuple[int, Exception | None]:
+        """Process the first of these records, which are of several sources, as one batch.
+
+        Returns what `process_turns` returns; there is a `mixed` processor.
+        """
+        assert self.nodes.mixed is not None
+        receive = self.nodes.mixed.receive_batch
+        (first, at), self.batch = turns[0], None
+        (failed, end), self._failed = self._failed or (None, 0), None
+        ends = (n for n, (each, i) in enumerate(turns, 1) if each is failed and i + 1 == end)
+        stop = next(ends, len(turns))
+        for set_mark in self._set_marks:
+            set_mark()
+        mark = len(self.outputs)
+        self.time = first.timestamps[at]
+        self.task_time.reach(self.time)
+        try:
+            while True:
+                batch = MixedBatch.of_turns(turns[:stop])
+                last = max(index for each, index in turns[:stop] if each is first)
+                offsets = first.offsets[at], first.offsets[last]
+                self._called = (first.topic, first.partition, *offsets)
+                self._call_began_s = monotonic()
+                try:
+                    receive(batch)
+                    return stop, None
+                except (EngineError, PipelineError):
+                    raise
+                except Exception as error:
+                    if _is_exact(error, batch):
+                        return error.index, error
+                    self._undo(mark)
+                    if stop == 1:
+                        return 0, error
+                self._failed = turns[stop - 1][0], turns[stop - 1][1] + 1
+                stop //= 2
+        finally:
+            self._call_began_s = None
 
     def process_turns(
         self, turns: Iterable[Turn], until_s: float = inf
