@@ -39,6 +39,7 @@ StoreType = Literal[
 ]
 EmitTime = Literal["on_update", "on_close"]
 GroupStage = Literal["whole", "rows", "groups"]
+JoinSide = Literal["left", "right"]
 DEFAULT_MAX_COLLECTED = 10_000
 """How many values a collection of a group may have."""
 WALL_CLOCK: Literal["wall_clock"] = "wall_clock"
@@ -264,6 +265,25 @@ class GroupingSpec:
     stage: GroupStage = "whole"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSpec:
+    """How the records of two inputs are joined by their keys, and their rows kept.
+
+    A record of `left` meets those of `right` that are at most `before_ms` older and `after_ms`
+    younger; either may be negative. Rows of the sides in `keeps` also have results without a
+    partner. Records that are more than `grace_ms` behind stream time are late; those go to
+    `late_to`, one of the processor's targets, if it is given.
+    """
+
+    left: Name
+    right: Name
+    keeps: tuple[JoinSide, ...]
+    before_ms: int
+    after_ms: int
+    grace_ms: Annotated[int, AtLeast(0)] = 0
+    late_to: Name | None = None
+
+
 def _followed(tables: Mapping[str, TopicTableSpec]) -> Mapping[str, str]:
     """Return the topics of the global stores of tables, by store name."""
     return {t.store_of(name): t.topic for name, t in tables.items() if t.is_global}
@@ -293,17 +313,20 @@ class SparkSpec(ProcessorSpec):
 class SqlSpec(SparkSpec):
     """A query over the view `input`, or over its one input by name, as `inputs` has it.
 
-    One with GROUP BY has a `grouping`.
+    One with GROUP BY has a `grouping`, and one that joins two inputs has a `join`.
     """
 
     type = "sql"
     query: str
     inputs: tuple[Name, ...] = ()
     grouping: GroupingSpec | None = None
+    join: JoinSpec | None = None
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What a query with GROUP BY does with its groups."""
+        """What a query does with its groups, or which inputs it joins."""
+        if self.join is not None:
+            return {"joins": f"{self.join.left} and {self.join.right}"}
         if self.grouping is None:
             return {}
         is_first = self.grouping.stage == "rows"

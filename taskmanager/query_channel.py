@@ -10,10 +10,11 @@ batch. A message is a line of JSON followed by an Arrow IPC stream.
 Tables that follow topics are kept by the worker. It sends the rows that a batch needs after the
 records, and their sizes in bytes: `{"do": "run", "lookups": {"customers": 1234}}`. A query with
 GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and `do` is
-`partial` or `merge`. Instead, an answer may be `{"rejected": reason}`, which is a `QueryError`, or
-`{"lost": reason}`. `{"do": "replace", "table": name}` and rows replace a global table; the answer
-is `{}`. When either side hangs up, the query is closed and its running computation is
-cancelled.
+`partial` or `merge`. A join of two inputs is opened with `{"join": "<QuerySpec>"}`, and `do` is
+`left`, `right`, `matches` or `results`. Instead, an answer may be `{"rejected": reason}`, which is
+a `QueryError`, or `{"lost": reason}`. `{"do": "replace", "table": name}` and rows replace a global
+table; the answer is `{}`. When either side hangs up, the query is closed and its running
+computation is cancelled.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ import pyarrow as pa
 import structlog
 
 from streams.sql.columns import read, write
+from streams.sql.join_shape import JoinShape, StreamJoin
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
 from streams.sql.state_shape import Aggregation, StateShape
 from taskmanager.listening import ConnectionServer, connect
 
+_CALLS_OF_JOINS = ("left", "right", "matches", "results")
 _WATCH_S = 1.0
 _LOOK_S = 0.5
 
@@ -54,6 +57,10 @@ class ServedAggregation(Aggregation, _Cancellable, Protocol):
     """A query with GROUP BY that runs in this process."""
 
 
+class ServedJoin(StreamJoin, _Cancellable, Protocol):
+    """A join of two inputs that runs in this process."""
+
+
 class ServedQueries(Protocol):
     """Opens queries that run in this process."""
 
@@ -61,6 +68,9 @@ class ServedQueries(Protocol):
         """See `Queries`."""
 
     def open_aggregation(self, spec: QuerySpec) -> ServedAggregation:
+        """See `Queries`."""
+
+    def open_join(self, spec: QuerySpec) -> ServedJoin:
         """See `Queries`."""
 
 
@@ -105,10 +115,15 @@ class QueryServer:
                 pass  # the worker hung up
 
     def _serve_query(self, connection: Connection, request: dict[str, Any]) -> None:
-        query: ServedQuery | ServedAggregation
+        query: ServedQuery | ServedAggregation | ServedJoin
         calls: dict[str, Callable[..., pa.Table]]
+        answer: dict[str, Any]
         try:
-            if "groups" in request:
+            if "join" in request:
+                query = self._queries.open_join(QuerySpec.from_json(request["join"]))
+                answer = {"columns": query.columns, "shape": query.shape.to_json()}
+                calls = {name: getattr(query, name) for name in _CALLS_OF_JOINS}
+            elif "groups" in request:
                 query = self._queries.open_aggregation(QuerySpec.from_json(request["groups"]))
                 answer = {"columns": query.columns, "shape": query.shape.to_json()}
                 calls = {"partial": query.partial, "merge": query.merge}
@@ -165,6 +180,12 @@ class RemoteQueries:
         shape = StateShape.from_json(answer["shape"])
         return RemoteAggregation(connection, tuple(answer["columns"]), shape)
 
+    def open_join(self, spec: QuerySpec) -> RemoteJoin:
+        """See `Queries`."""
+        connection, answer = self._opened({"join": spec.to_json()})
+        left, right = answer["columns"]
+        return RemoteJoin(connection, (left, right), JoinShape.from_json(answer["shape"]))
+
     def _opened(self, request: dict[str, str]) -> tuple[Connection, dict[str, Any]]:
         try:
             connection = connect(self._address, self._authkey)
@@ -182,9 +203,8 @@ class RemoteQueries:
 class _Remote:
     """What runs in the driver, over a connection of its own."""
 
-    def __init__(self, connection: Connection, columns: tuple[str, ...]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.columns = columns
 
     def replace(self, name: str, rows: pa.Table) -> None:
         """See `SparkQuery.replace`."""
@@ -206,6 +226,10 @@ class _Remote:
 class RemoteQuery(_Remote):
     """A query that runs in the driver. See `SparkQuery`."""
 
+    def __init__(self, connection: Connection, columns: tuple[str, ...]) -> None:
+        super().__init__(connection)
+        self.columns = columns
+
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery`."""
         return self._call("run", table, lookups)
@@ -215,7 +239,8 @@ class RemoteAggregation(_Remote):
     """A query with GROUP BY that runs in the driver. See `Aggregation`."""
 
     def __init__(self, connection: Connection, columns: tuple[str, ...], shape: StateShape) -> None:
-        super().__init__(connection, columns)
+        super().__init__(connection)
+        self.columns = columns
         self.shape = shape
 
     def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
@@ -225,6 +250,36 @@ class RemoteAggregation(_Remote):
     def merge(self, rows: pa.Table) -> pa.Table:
         """See `Aggregation`."""
         return self._call("merge", rows)
+
+
+class RemoteJoin(_Remote):
+    """A join of two inputs that runs in the driver. See `StreamJoin`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        columns: tuple[Sequence[str], Sequence[str]],
+        shape: JoinShape,
+    ) -> None:
+        super().__init__(connection)
+        self.columns = columns
+        self.shape = shape
+
+    def left(self, records: pa.Table) -> pa.Table:
+        """See `StreamJoin`."""
+        return self._call("left", records)
+
+    def right(self, records: pa.Table) -> pa.Table:
+        """See `StreamJoin`."""
+        return self._call("right", records)
+
+    def matches(self, pairs: pa.Table) -> pa.Table:
+        """See `StreamJoin`."""
+        return self._call("matches", pairs)
+
+    def results(self, pairs: pa.Table) -> pa.Table:
+        """See `StreamJoin`."""
+        return self._call("results", pairs)
 
 
 def _ask(
@@ -264,7 +319,7 @@ def _answer(
 
 
 def _replaced(
-    query: ServedQuery | ServedAggregation, name: str, data: memoryview
+    query: ServedQuery | ServedAggregation | ServedJoin, name: str, data: memoryview
 ) -> tuple[dict[str, Any]]:
     try:
         # The message is gone when the next one comes.

@@ -127,11 +127,18 @@ def _names(plan: Any, tables: Mapping[int, str]) -> list[str]:
 
 def _equal_columns(join: Any) -> Iterator[tuple[Any, Any]]:
     """Yield both sides of each `=` that the condition of a join demands."""
+    for expression in demands(join):
+        if kind(expression) == "EqualTo":
+            yield expression.left(), expression.right()
+
+
+def demands(join: Any) -> Iterator[Any]:
+    """Yield the parts of the condition of a join, which are all demanded."""
     condition = join.condition()
     waiting = [condition.get()] if condition.isDefined() else []
     while waiting:
         expression = waiting.pop()
         if kind(expression) == "And":
             waiting += [expression.left(), expression.right()]
-        elif kind(expression) == "EqualTo":
-            yield expression.left(), expression.right()
+        else:
+            yield expression

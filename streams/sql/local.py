@@ -14,6 +14,7 @@ from streams.engine.user_code import UserCode
 from streams.sql.aggregation import RunningAggregation
 from streams.sql.environment import LOOPBACK, QUIET, set_environment
 from streams.sql.queries import SparkQueries
+from streams.sql.running_join import RunningJoin
 from streams.sql.session import start_session
 from streams.sql.spec import QuerySpec, SparkQuery
 
@@ -46,6 +47,10 @@ class LocalQueries:
     def open_aggregation(self, spec: QuerySpec) -> RunningAggregation:
         """See `SparkQueries.open_aggregation`. Raises as `open` does."""
         return self._queries().open_aggregation(spec)
+
+    def open_join(self, spec: QuerySpec) -> RunningJoin:
+        """See `SparkQueries.open_join`. Raises as `open` does."""
+        return self._queries().open_join(spec)
 
     def _queries(self) -> SparkQueries:
         running = SparkContext._active_spark_context

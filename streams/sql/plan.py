@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streams.sql.join_text import EXAMPLE as JOIN_EXAMPLE
 from streams.sql.spec import QueryError
 
 _NARROW = ("Project", "Filter", "Generate", "View", "SubqueryAlias", "ResolvedHint")
@@ -122,13 +123,21 @@ def require_all_inputs(plan: Any, inputs: Mapping[int, str]) -> None:
 
     `inputs` has the ids of their RDDs, with their names.
     """
-    for node in all_nodes(plan):
-        for rdd_id, name in inputs.items():
-            if is_input(node, rdd_id):
-                raise QueryError(
-                    f"the query reads {name}, which is one of several inputs: read input, which "
-                    f"has the records of all of them, or give {name} a processor of its own"
-                )
+    read = [name for rdd_id, name in inputs.items() if any(_reads(plan, rdd_id))]
+    if len(read) > 1:
+        raise QueryError(
+            f"the query reads {' and '.join(read)}, and not as a join of two inputs whose text can "
+            f"be read: write {JOIN_EXAMPLE}"
+        )
+    for name in read:
+        raise QueryError(
+            f"the query reads {name}, which is one of several inputs: read input, which has the "
+            f"records of all of them, or give {name} a processor of its own"
+        )
+
+
+def _reads(plan: Any, rdd_id: int) -> Iterator[bool]:
+    return (is_input(node, rdd_id) for node in all_nodes(plan))
 
 
 def require_given(plan: Any) -> None:

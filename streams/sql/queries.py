@@ -23,6 +23,7 @@ from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
 from streams.sql.plan import items, require_all_inputs, require_narrow, with_timestamp
 from streams.sql.query_session import QuerySession, translated
+from streams.sql.running_join import RunningJoin
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from streams.sql.tables import Rows, SharedTables, Tables
 
@@ -51,6 +52,10 @@ class SparkQueries:
     def open_aggregation(self, spec: QuerySpec) -> RunningAggregation:
         """Prepare a query with GROUP BY, whose state the caller keeps. Raises as `open` does."""
         return self._opened(spec, RunningAggregation)
+
+    def open_join(self, spec: QuerySpec) -> RunningJoin:
+        """Prepare a query that joins two inputs, whose rows the caller keeps. Raises as `open`."""
+        return self._opened(spec, RunningJoin)
 
     def _opened(self, spec: QuerySpec, kind: Callable[..., T]) -> T:
         if self._refusal:

@@ -94,7 +94,7 @@ def _session(times: Sequence[Time]) -> SessionSpec:
 
 
 def _milliseconds(time: Time) -> int:
-    found = _microseconds(time) if isinstance(time, str) else time
+    found = microseconds(time) if isinstance(time, str) else time
     if found is None:
         raise QueryError(f"the times of window(…) cannot be read: {_HOW}")
     if found % 1000:
@@ -102,7 +102,8 @@ def _milliseconds(time: Time) -> int:
     return found // 1000
 
 
-def _microseconds(text: str) -> int | None:
+def microseconds(text: str) -> int | None:
+    """Return how long an interval such as `1 hour 30 minutes` is; `None` if it cannot be read."""
     text, total = text.strip().lower().removeprefix("interval "), 0
     while text:
         found = _PART.match(text)

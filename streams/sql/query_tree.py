@@ -50,8 +50,8 @@ def find_groups(query: str, tables: Collection[str] = ()) -> Groups | None:
     Raises `QueryError` with the place if sqlglot cannot read the query.
     """
     try:
-        with _quiet():
-            return _groups(_parsed(query, tables))
+        with quiet():
+            return _groups(parsed(query, tables))
     except (SqlglotError, RecursionError) as error:
         raise _unreadable(_place(error, query)) from error
 
@@ -82,7 +82,7 @@ def _last_of(text: str) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Drop what sqlglot logs in this thread. Statements that it does not know are errors here."""
     logger, thread = logging.getLogger("sqlglot"), threading.get_ident()
 
@@ -96,7 +96,7 @@ def _quiet() -> Iterator[None]:
         logger.removeFilter(is_of_others)
 
 
-def _parsed(query: str, tables: Collection[str]) -> exp.Query:
+def parsed(query: str, tables: Collection[str]) -> exp.Query:
     """Return the tree of a query, with names in small letters and an alias for each table.
 
     Lookup tables are marked as such.
@@ -125,7 +125,7 @@ def _parsed(query: str, tables: Collection[str]) -> exp.Query:
 def _groups(tree: exp.Query) -> Groups | None:
     reading: list[Scope] = []
     for scope in traverse_scope(tree):  # what a scope reads comes before it
-        if any(_is_input(source) or source in reading for source in _sources(scope)):
+        if any(is_input(source) or source in reading for source in _sources(scope)):
             reading.append(scope)
     grouped = [scope for scope in reading if _is_grouped(scope.expression)]
     if not grouped:
@@ -161,7 +161,7 @@ def _sources(scope: Scope) -> list[exp.Table | Scope]:
     return [*selected, *scope.set_operation_scopes]
 
 
-def _is_input(source: exp.Table | Scope) -> bool:
+def is_input(source: exp.Table | Scope) -> bool:
     """Whether a source is an input: a name that is not that of a lookup table."""
     return (
         isinstance(source, exp.Table)
@@ -199,7 +199,8 @@ def _has_key(scope: Scope) -> bool:
         )
     if any(group.args.get(name) for name in ("cube", "rollup", "grouping_sets")):
         return False
-    return any(_is_key(column, scope) for column in _columns(group, select.selects))
+    columns = _columns(group, select.selects)
+    return any(is_column_of_records(column, _KEY, scope) for column in columns)
 
 
 def _columns(group: exp.Group, selected: list[exp.Expr]) -> Iterator[exp.Expr]:
@@ -220,19 +221,20 @@ def _columns(group: exp.Group, selected: list[exp.Expr]) -> Iterator[exp.Expr]:
             yield from (given.unalias() for given in selected if given.alias == column.name)
 
 
-def _is_key(column: exp.Expr, scope: Scope) -> bool:
-    """Whether a column of what a scope reads is the key of the records."""
+def is_column_of_records(column: exp.Expr, wanted: str, scope: Scope) -> bool:
+    """Whether a column of what a scope reads is the column of records called `wanted`."""
     column = column.unnest()
     if not isinstance(column, exp.Column) or column.args.get("db"):
         return False
     sources = scope.selected_sources
     if column.table:
-        return column.table in sources and _gives_key(sources[column.table][1], column.name)
+        return column.table in sources and _gives(sources[column.table][1], column.name, wanted)
     merging = [join for join in scope.expression.args.get("joins") or () if _merges(join, column)]
     if any(join.side in ("RIGHT", "FULL") for join in merging):
         return False
     candidates = [source for _, source in sources.values()]
-    return any(_gives_key(source, column.name) for source in candidates[: 1 if merging else None])
+    candidates = candidates[: 1 if merging else None]
+    return any(_gives(source, column.name, wanted) for source in candidates)
 
 
 def _merges(join: exp.Join, column: exp.Column) -> bool:
@@ -241,10 +243,10 @@ def _merges(join: exp.Join, column: exp.Column) -> bool:
     return join.method == "NATURAL" or column.name in using
 
 
-def _gives_key(source: exp.Table | Scope, name: str) -> bool:
-    """Whether a column of a source is the key of the records."""
+def _gives(source: exp.Table | Scope, name: str, wanted: str) -> bool:
+    """Whether a column of a source is the column of records called `wanted`."""
     if isinstance(source, exp.Table):
-        return _is_input(source) and name == _KEY and not source.alias_column_names
+        return is_input(source) and name == wanted and not source.alias_column_names
     if not isinstance(source.expression, exp.Select):
         return False
     given = source.expression.selects
@@ -252,16 +254,16 @@ def _gives_key(source: exp.Table | Scope, name: str) -> bool:
     if source.outer_columns and any(column.is_star for column in given):
         return False  # the names are by position
     return any(
-        _star_gives_key(column, name, source)
+        _star_gives(column, name, wanted, source)
         if column.is_star
-        else alias == name and _is_key(column.unalias(), source)
+        else alias == name and is_column_of_records(column.unalias(), wanted, source)
         for alias, column in zip(names, given, strict=False)
     )
 
 
-def _star_gives_key(star: exp.Expr, name: str, scope: Scope) -> bool:
+def _star_gives(star: exp.Expr, name: str, wanted: str, scope: Scope) -> bool:
     table = star.args.get("table")
     left_out = (star.this if isinstance(star, exp.Column) else star).args.get("except_") or ()
     if name in [each.name for each in left_out]:
         return False
-    return _is_key(exp.column(name, table), scope)
+    return is_column_of_records(exp.column(name, table), wanted, scope)

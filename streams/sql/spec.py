@@ -14,6 +14,7 @@ from streams.errors import StreamsError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streams.sql.join_shape import StreamJoin
     from streams.sql.state_shape import Aggregation
 
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -105,3 +106,6 @@ class Queries(Protocol):
 
     def open_aggregation(self, spec: QuerySpec) -> Aggregation:
         """Prepare a query with GROUP BY, whose state the caller keeps. Raises as `open` does."""
+
+    def open_join(self, spec: QuerySpec) -> StreamJoin:
+        """Prepare a query that joins two inputs, whose rows the caller keeps. Raises as `open`."""

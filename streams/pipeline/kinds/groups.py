@@ -35,15 +35,16 @@ EMIT: Choice[EmitTime] = Choice(
 )
 GRACE = Text(
     name="grace",
-    doc="how long after its end a window takes records, such as `10 min`; required with "
-    "`on_close`, otherwise `1 d`",
+    doc="how long after its end a window takes records, such as `10 min`, or how far a record may "
+    "be behind the others in a join of two inputs; required with `on_close` and in outer joins, "
+    "otherwise `1 d`",
     about='how long after its end a window takes records, such as "10 min"',
     default="",
     pattern=rf"^{_TIME.pattern}$",
 )
 LATE_TO = Text(
     name="late_to",
-    doc="a name of `sinks:`, for records whose window has closed; otherwise, they are only counted",
+    doc="a name of `sinks:`, for records that come too late; otherwise, they are only counted",
     about="a name of sinks",
     default="",
 )
@@ -69,8 +70,8 @@ def read_grouping(
     fields: Fields, query: str, tables: Collection[str], problems: Problems
 ) -> GroupingSpec | None:
     """Return how the groups of a query with these lookup tables are kept, or None without any."""
-    emit, grace, late_to = fields.choice(EMIT), fields.text(GRACE), fields.text(LATE_TO)
-    grace_ms = _grace(fields, grace, problems)
+    emit, late_to = fields.choice(EMIT), fields.text(LATE_TO)
+    grace_ms = read_grace(fields, problems)
     try:
         groups = read_groups(query, tables)
     except QueryError as error:
@@ -85,7 +86,7 @@ def read_grouping(
             )
     if groups is None:
         return None
-    if emit == "on_close" and groups.window and not grace:
+    if emit == "on_close" and groups.window and grace_ms is None:
         fields.require(replace(GRACE, required=True))
     return GroupingSpec(
         window=groups.window,
@@ -99,8 +100,8 @@ def read_grouping(
 
 def check_late(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
     """Report a `late_to` that is not a sink, or that gets the results too."""
-    late_to = None if spec.grouping is None else spec.grouping.late_to
-    if late_to is None:
+    kept = spec.join or spec.grouping
+    if kept is None or (late_to := kept.late_to) is None:
         return
     sinks = (SINK, *file.sinks)
     if late_to not in sinks:
@@ -112,6 +113,16 @@ def check_late(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Proble
             f'"{entry.id}": late_to is "{late_to}", where the results go: give late records a sink '
             "of their own",
         )
+
+
+def with_late(
+    processor: PipelineProcessor, late_to: str | None, file: PipelineFile
+) -> PipelineProcessor:
+    """Return a processor that also sends to `late_to`, if it is given."""
+    if late_to is None:
+        return processor
+    topics = {name: file.topics[name] for name in (late_to,) if name in file.topics}
+    return replace(processor, to=(*processor.to, late_to), topics={**processor.topics, **topics})
 
 
 def with_groups(
@@ -127,11 +138,10 @@ def with_groups(
 
     The first one of two has the `front_stores`, whose rows it looks up by the keys of records.
     """
+    if grouping.stage == "whole":
+        return [with_late(processor, grouping.late_to, file)]
     late = () if grouping.late_to is None else (grouping.late_to,)
     late_topics = {name: file.topics[name] for name in late if name in file.topics}
-    if grouping.stage == "whole":
-        topics = {**processor.topics, **late_topics}
-        return [replace(processor, to=(*processor.to, *late), topics=topics)]
     assert isinstance(processor.spec, SqlSpec)
     between = {GROUPS_TOPIC: names.internal(processor.id, GROUPS_TOPIC)}
     id_ = f"{processor.id}-rows"
@@ -159,8 +169,9 @@ def _is_set(key: object, emit: EmitTime) -> bool:
     return key is not EMIT or emit == "on_close"
 
 
-def _grace(fields: Fields, grace: str, problems: Problems) -> int | None:
+def read_grace(fields: Fields, problems: Problems) -> int | None:
     """Return the grace period in ms, or None if none is given."""
+    grace = fields.text(GRACE)
     if not grace:
         return None
     found = _TIME.fullmatch(grace)

@@ -30,7 +30,9 @@ from streams.pipeline.kinds.groups import (
     check_late,
     read_grouping,
     with_groups,
+    with_late,
 )
+from streams.pipeline.kinds.joins import check_join, read_joining
 from streams.pipeline.kinds.kind import (
     ARGUMENTS,
     CODE_PATTERN,
@@ -50,6 +52,7 @@ from streams.pipeline.kinds.kind import (
 from streams.pipeline.kinds.tables import TABLES, VIEW, check_topic, read_tables
 from streams.processor import BatchProcessor
 from streams.sql.access import table_problems
+from streams.sql.join_stores import join_stores
 from streams.sql.spec import FORMATS, Queries, QueryError, QuerySpec, SparkLostError
 from streams.sql.state_stores import state_stores, table_store
 from streams.stores import StoreBuilder
@@ -113,7 +116,8 @@ class _Spark(Kind[Q]):
             problems.add(
                 entry.at,
                 f'"{entry.id}": {MAX_TASK_IDLE.name} belongs to a query that takes records in the '
-                "order of time: one with a table of a topic, or with windows. Leave it out",
+                "order of time: one with a table of a topic, with windows, or with a join of two "
+                "inputs. Leave it out",
             )
 
     def takes_inputs_as_they_come(self, spec: Q) -> bool:
@@ -196,9 +200,11 @@ class Sql(_Spark[SqlSpec]):
         query = fields.text(_QUERY)
         tables = read_tables(fields, problems)
         names = (*tables.by_spark, *tables.of_topics)
+        join = read_joining(fields, query, names, problems)
         return SqlSpec(
             query=query,
-            grouping=read_grouping(fields, query, names, problems),
+            grouping=None if join else read_grouping(fields, query, names, problems),
+            join=join,
             format=format_,
             schema=_schema(fields, format_, problems),
             tables=tables.by_spark,
@@ -211,6 +217,7 @@ class Sql(_Spark[SqlSpec]):
         """See `Kind`."""
         super().check(entry, spec, file, problems)
         check_late(entry, spec, file, problems)
+        check_join(entry, spec, file, problems)
         inputs = {name.lower(): name for name in file.inputs(entry)}
         for name in (*spec.tables, *spec.topic_tables):
             if name.lower() in inputs:
@@ -234,6 +241,8 @@ class Sql(_Spark[SqlSpec]):
         """See `Kind`: two for a query whose groups have records with different keys."""
         spec = replace(spec, inputs=file.inputs(entry))
         (found,) = super().processors(entry, spec, file, config, problems)
+        if spec.join is not None:
+            return [with_late(found, spec.join.late_to, file)]
         if spec.grouping is None:
             return [found]
         names = config.topic_names
@@ -241,12 +250,14 @@ class Sql(_Spark[SqlSpec]):
         return with_groups(found, spec.grouping, file, names, front_stores, problems, entry)
 
     def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
-        """See `Kind`: with windows, the order of time says what is late."""
+        """See `Kind`: with windows and in joins, the order of time says what is late."""
         has_no_windows = spec.grouping is None or spec.grouping.window is None
-        return has_no_windows and super().takes_inputs_as_they_come(spec)
+        return has_no_windows and spec.join is None and super().takes_inputs_as_they_come(spec)
 
     def stores(self, spec: SqlSpec) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`: where two processors do the work, the first one has the tables."""
+        if spec.join is not None:
+            return join_stores(spec.join)
         if spec.grouping is None:
             return super().stores(spec)
         tables = () if spec.grouping.stage == "groups" else super().stores(spec)
@@ -254,6 +265,15 @@ class Sql(_Spark[SqlSpec]):
 
     def try_out(self, spec: SqlSpec, queries: Queries) -> None:
         """See `_Spark`."""
+        if spec.join is not None:
+            from streams.sql.joining import require_join_as_planned
+
+            join = queries.open_join(self.query(spec))
+            try:
+                require_join_as_planned(join.shape.text, spec.join)
+            finally:
+                join.close()
+            return
         if spec.grouping is None:
             super().try_out(spec, queries)
             return
@@ -269,13 +289,21 @@ class Sql(_Spark[SqlSpec]):
         self, unit: Unit, spec: SqlSpec, code: UserCode, queries: Queries | None
     ) -> Supplier:
         """See `Kind`."""
-        grouping = spec.grouping
-        if grouping is None:
+        grouping, join = spec.grouping, spec.join
+        if grouping is None and join is None:
             return super().supplier(unit, spec, code, queries)
+        assert queries is not None, "only hosts with a Spark run such a processor"
+        if join is not None:
+            from streams.sql.joining import JoinProcessor
+
+            names = [name.lower() for name in unit.from_]
+            right = unit.in_topics[names.index(join.right)]
+            results = tuple(target for target in unit.to if target != join.late_to)
+            return partial(JoinProcessor, self.query(spec), join, right, results, queries.open_join)
+        assert grouping is not None
         from streams.sql.aggregating import MergedRows, RowsOfGroups, WholeAggregation
         from streams.sql.session_aggregating import MergedSessions, RowsOfSessions, WholeSessions
 
-        assert queries is not None, "only hosts with a Spark run such a processor"
         made = {"whole": WholeAggregation, "rows": RowsOfGroups, "groups": MergedRows}
         if isinstance(grouping.window, SessionSpec):
             made = {"whole": WholeSessions, "rows": RowsOfSessions, "groups": MergedSessions}

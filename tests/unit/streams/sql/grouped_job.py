@@ -17,6 +17,7 @@ from streams.engine.task_environment import TaskEnvironment
 from streams.engine.user_code import UserCode
 from streams.partitioning import default_partition
 from streams.pipeline.units import group_of, settings_of
+from streams.sql.join_shape import StreamJoin
 from streams.sql.local import LocalQueries
 from streams.sql.spec import Queries, QuerySpec, SparkQuery
 from streams.sql.state_shape import Aggregation
@@ -46,6 +47,7 @@ class OpenedOnce:
         self._queries = queries
         self._opened: dict[str, _Kept] = {}
         self._opened_rows: dict[str, _KeptRows] = {}
+        self._opened_joins: dict[str, _KeptJoin] = {}
 
     def open(self, spec: QuerySpec) -> SparkQuery:
         name = spec.to_json()
@@ -53,11 +55,29 @@ class OpenedOnce:
             self._opened_rows[name] = _KeptRows(self._queries.open(spec))
         return self._opened_rows[name]
 
+    def open_join(self, spec: QuerySpec) -> StreamJoin:
+        name = spec.to_json()
+        if name not in self._opened_joins:
+            self._opened_joins[name] = _KeptJoin(self._queries.open_join(spec))
+        return self._opened_joins[name]
+
     def open_aggregation(self, spec: QuerySpec) -> Aggregation:
         name = spec.to_json()
         if name not in self._opened:
             self._opened[name] = _Kept(self._queries.open_aggregation(spec))
         return self._opened[name]
+
+
+class _KeptJoin:
+    """A join that stays open."""
+
+    def __init__(self, query: StreamJoin) -> None:
+        self.columns, self.shape, self.replace = query.columns, query.shape, query.replace
+        self.left, self.right = query.left, query.right
+        self.matches, self.results = query.matches, query.results
+
+    def close(self) -> None:
+        """Another task may use the query."""
 
 
 class _KeptRows:

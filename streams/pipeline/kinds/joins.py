@@ -1,0 +1,81 @@
+"""What pipeline.yaml says about a query that joins two inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from common.fields import Fields
+from common.specs import JoinSpec, SqlSpec
+from common.yaml_positions import Problems
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.groups import DEFAULT_GRACE_MS, EMIT, GRACE, LATE_TO, read_grace
+from streams.pipeline.kinds.tables import VIEW
+from streams.sql.join_text import JoinText, read_join
+from streams.sql.query_text import read_groups
+from streams.sql.spec import QueryError
+
+
+def read_joining(
+    fields: Fields, query: str, tables: Collection[str], problems: Problems
+) -> JoinSpec | None:
+    """Return the join of two inputs of a query with these lookup tables, or None without one."""
+    try:
+        join = read_join(query, tables)
+        if join is None:
+            return None
+        if read_groups(query, tables) is not None:
+            raise QueryError(
+                "GROUP BY cannot follow a join of two inputs in the same query: put it into a sql "
+                "processor after this one"
+            )
+    except QueryError as error:
+        problems.add(fields.at("query"), str(error))
+        return None
+    return _spec(join, fields, problems)
+
+
+def _spec(join: JoinText, fields: Fields, problems: Problems) -> JoinSpec:
+    if fields.get(EMIT.name) is not None:
+        problems.add(
+            fields.at(EMIT.name), "emit belongs to a query with GROUP BY: leave it out in a join"
+        )
+    grace_ms = read_grace(fields, problems)
+    if grace_ms is None and join.keeps:
+        fields.require(replace(GRACE, required=True))
+    return JoinSpec(
+        left=join.left,
+        right=join.right,
+        keeps=join.keeps,
+        before_ms=join.before_ms,
+        after_ms=join.after_ms,
+        grace_ms=DEFAULT_GRACE_MS if grace_ms is None else grace_ms,
+        late_to=fields.text(LATE_TO) or None,
+    )
+
+
+def check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
+    """Report inputs other than the two that are joined, and tables that a join cannot look up."""
+    join = spec.join
+    if join is None:
+        return
+    inputs = file.inputs(entry)
+    where = f'"{entry.id}": the query joins {join.left} and {join.right}'
+    if VIEW in (join.left, join.right):
+        problems.add(
+            entry.at, f"{where}, but {VIEW} has the records of all inputs: join two of them by name"
+        )
+    elif sorted(name.lower() for name in inputs) != sorted((join.left, join.right)):
+        problems.add(
+            entry.at,
+            f"{where}, but the processor reads {' and '.join(inputs)}: its inputs must be the two "
+            "that are joined, and everything else that the query reads is named under tables",
+        )
+    for name, table in spec.topic_tables.items():
+        if not table.is_global:
+            problems.add(
+                entry.at,
+                f'"{entry.id}": table "{name}" follows a topic, which is not possible in a join of '
+                "two inputs: say global: true, or look it up in a processor before or after this "
+                "one",
+            )

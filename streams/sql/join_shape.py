@@ -1,0 +1,116 @@
+"""What a join of two inputs keeps and gives, as values that cross processes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, get_args
+
+import pyarrow as pa
+
+from common.specs import JoinSide
+from streams.sql.join_text import JoinText
+
+RECORD = "__record"
+"""A column of records, and of the rows that stem from them: the number of the record."""
+
+PAIR = "__pair"
+"""A column of pairs, and of their results: the number of the pair."""
+
+MATCHES = "matches"
+"""The one column of what says which pairs meet the condition of a join."""
+
+SIDES: tuple[JoinSide, ...] = get_args(JoinSide)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinShape:
+    """What a join keeps of a record of each side, and how Spark reads the query.
+
+    `rows` has the types of the rows of both sides. If `is_checked`, pairs with the same key and
+    times within the bounds may still not meet the condition, and `StreamJoin.matches` says which
+    do. `columns` says what is kept, for each side: two queries can use the same state if it is the
+    same.
+    """
+
+    rows: tuple[pa.Schema, pa.Schema]
+    text: JoinText
+    is_checked: bool
+    columns: tuple[Sequence[str], Sequence[str]]
+
+    @property
+    def pairs(self) -> pa.Schema:
+        """The types of pairs: the rows of both sides, the later time and the number."""
+        left, right = self.rows
+        time = pa.field("timestamp", pa.timestamp("us", tz="UTC"))
+        return pa.schema([*left, *right, time, pa.field(PAIR, pa.int64())])
+
+    @property
+    def content(self) -> str:
+        """JSON that says what is kept."""
+        kept = dict(zip(SIDES, map(list, self.columns), strict=True))
+        return json.dumps({**kept, "keeps": self.text.keeps}, sort_keys=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        text = self.text
+        return {
+            "rows": [
+                base64.b64encode(each.serialize().to_pybytes()).decode() for each in self.rows
+            ],
+            "text": [text.left, text.right, text.keeps, text.before_ms, text.after_ms],
+            "is_checked": self.is_checked,
+            "columns": [list(each) for each in self.columns],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> JoinShape:
+        """Read what `to_json` gave."""
+        left, right = (
+            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in values["rows"]
+        )
+        first, second, keeps, before_ms, after_ms = values["text"]
+        return cls(
+            (left, right),
+            JoinText(first, second, tuple(keeps), before_ms, after_ms),
+            values["is_checked"],
+            (values["columns"][0], values["columns"][1]),
+        )
+
+
+class StreamJoin(Protocol):
+    """A query with a join of two inputs that is ready to run. One thread at a time.
+
+    All calls raise `QueryError` if a record may be to blame, otherwise `SparkLostError`.
+    """
+
+    @property
+    def columns(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The columns of records that the query needs of each side; `RECORD` is among them."""
+
+    @property
+    def shape(self) -> JoinShape:
+        """What the query keeps; it stays the same when lookup tables are read again."""
+
+    def left(self, records: pa.Table) -> pa.Table:
+        """Return the rows of records of the left input: the columns of the shape, and `RECORD`."""
+
+    def right(self, records: pa.Table) -> pa.Table:
+        """Return the rows of records of the right input."""
+
+    def matches(self, pairs: pa.Table) -> pa.Table:
+        """Return `MATCHES` for each pair."""
+
+    def results(self, pairs: pa.Table) -> pa.Table:
+        """Return what `SparkQuery.run` returns, and the `PAIR` that each result stems from.
+
+        The columns of a side are null for a row that has no partner there.
+        """
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """See `SparkQuery.replace`."""
+
+    def close(self) -> None:
+        """Release what the query holds."""

@@ -1,0 +1,260 @@
+"""What a task keeps of a join of two inputs, and how rows find their partners.
+
+All times are in ms. A row of one side meets those of the other one that came before it, with the
+same key and a time in its reach. It has no partner any more once stream time has passed the end of
+its reach by the grace period: a partner would be late.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from common.specs import SHAPE_STORE, JoinSpec
+from streams.dsl.waiting import Items
+from streams.dsl.window_time import times_store_name
+from streams.processor import ProcessorContext
+from streams.sql.join_shape import SIDES, JoinShape
+from streams.sql.join_stores import JOIN, ROWS, UNMATCHED, reach_of
+from streams.sql.row_codec import RowCodec
+from streams.sql.spec import QueryError
+from streams.stores import KeyValueStore, WindowStore
+
+_NUMBER = struct.Struct(">Q")
+_PLACE = struct.Struct(">QBQ")
+_TIME = "time"
+_CONTENT = "content"
+_UNKNOWN = -1
+
+
+class Row(NamedTuple):
+    """A row of a record in hand: the number of the record, the side, and the row as bytes."""
+
+    record: int
+    side: int
+    data: bytes
+
+
+class Waiting(NamedTuple):
+    """A row that has no partner yet; `due` is the last time that a partner may have.
+
+    `number` is that of the row, in the order in which rows came.
+    """
+
+    due: int
+    side: int
+    number: int
+
+
+@dataclass(slots=True)
+class Pairs:
+    """Pairs of rows, and rows without a partner, as columns of one length.
+
+    Each has a row of the left side and one of the right side, as an index in `rows`, or `None`. It
+    came with `records`, and has the later one of the `times` of its rows. `waiting` has what the
+    rows of a pair are for the store of those without a partner, if their side has results without
+    one.
+    """
+
+    rows: tuple[list[bytes], list[bytes]] = field(default_factory=lambda: ([], []))
+    left: list[int | None] = field(default_factory=list)
+    right: list[int | None] = field(default_factory=list)
+    records: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    waiting: list[tuple[Waiting, ...]] = field(default_factory=list)
+    _known: dict[int, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def row(self, side: int, number: int, data: bytes) -> int:
+        """Return the index of a row, which is added the first time."""
+        index = self._known.get(number)
+        if index is None:
+            index = self._known[number] = len(self.rows[side])
+            self.rows[side].append(data)
+        return index
+
+    def add(
+        self,
+        rows: tuple[int | None, int | None],
+        record: int,
+        time: int,
+        waiting: tuple[Waiting, ...],
+    ) -> None:
+        """Add a pair, or a row without a partner."""
+        self.left.append(rows[0])
+        self.right.append(rows[1])
+        self.records.append(record)
+        self.times.append(time)
+        self.waiting.append(waiting)
+
+    def alone(self, pair: int) -> Waiting | None:
+        """Return the row that is there alone; `None` for a pair of two rows."""
+        if self.left[pair] is not None and self.right[pair] is not None:
+            return None
+        return self.waiting[pair][0]
+
+    def matched(self) -> Iterator[tuple[Waiting, ...]]:
+        """Yield `waiting` of the pairs of two rows."""
+        return (self.waiting[pair] for pair in range(len(self)) if self.alone(pair) is None)
+
+    def drop(self, pairs: Sequence[int]) -> None:
+        """Take pairs of two rows for no pairs. The others keep their numbers."""
+        for pair in pairs:
+            self.waiting[pair] = ()
+
+    def table(self, shape: JoinShape, codecs: Sequence[RowCodec]) -> pa.Table:
+        """Return the pairs as columns."""
+        columns: list[pa.ChunkedArray | pa.Array] = []
+        for codec, rows, indices in zip(codecs, self.rows, (self.left, self.right), strict=True):
+            if len(codec.schema):
+                columns += codec.decode(rows).take(pa.array(indices, pa.int64())).columns
+        times = pa.array(self.times, pa.timestamp("ms", tz="UTC"))
+        columns.append(times.cast(pa.timestamp("us", tz="UTC")))
+        columns.append(pa.array(range(len(self)), pa.int64()))
+        return pa.Table.from_arrays(columns, schema=shape.pairs)
+
+
+class JoinState:
+    """The rows of a task. One thread at a time."""
+
+    def __init__(self, shape: JoinShape, join: JoinSpec, context: ProcessorContext) -> None:
+        """Raise `QueryError` if the state was kept for another query."""
+        self._join = join
+        self.codecs = tuple(RowCodec(rows) for rows in shape.rows)
+        self._rows: list[WindowStore[bytes, bytes]] = [
+            context.get_state_store(name) for name in ROWS
+        ]
+        self._times: KeyValueStore[str, tuple[int, int]] = context.get_state_store(
+            times_store_name(JOIN)
+        )
+        self._shapes: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
+        self._content = shape.content
+        _require_same(self._shapes.get(_CONTENT), shape)
+        self._keeps = tuple(side in join.keeps for side in SIDES)
+        if join.keeps:
+            self._waiting: KeyValueStore[bytes, Items] = context.get_state_store(UNMATCHED)
+            self._generation: int | None = None
+            self._first_due: int | None = _UNKNOWN
+
+    @property
+    def now(self) -> int:
+        """Stream time, -1 before the first record."""
+        return (self._times.get(_TIME) or (-1, 0))[0]
+
+    def pair(
+        self, rows: Sequence[Row], keys: Sequence[bytes | None], times: Sequence[int], now: int
+    ) -> Pairs:
+        """Keep rows, in the order of their records, and return the pairs that they make.
+
+        `keys` and `times` are those of all records, and `now` is stream time after them. If the
+        side of a row has results without a partner, the row is also there alone.
+        """
+        if self._shapes.get(_CONTENT) is None:
+            self._shapes.put(_CONTENT, self._content)
+        _, number = self._times.get(_TIME) or (-1, 0)
+        pairs = Pairs()
+        for record, side, data in rows:
+            self._pair(pairs, record, side, data, number, keys[record], times[record])
+            number += 1
+        self._times.put(_TIME, (now, number))
+        return pairs
+
+    def _pair(
+        self,
+        pairs: Pairs,
+        record: int,
+        side: int,
+        data: bytes,
+        number: int,
+        key: bytes | None,
+        time: int,
+    ) -> None:
+        older, younger = reach_of(self._join, side)
+        own = pairs.row(side, number, data)
+        waits = self._waits(side, time, number)
+        if waits:
+            pairs.add((own, None) if side == 0 else (None, own), record, time, waits)
+        if key is None:
+            return
+        last = time + younger
+        found = (
+            self._rows[1 - side].fetch_list(key, max(time - older, 0), last) if last >= 0 else ()
+        )
+        for other_time, value in found:
+            (other_number,) = _NUMBER.unpack_from(value)
+            other = pairs.row(1 - side, other_number, value[_NUMBER.size :])
+            both = (own, other) if side == 0 else (other, own)
+            waiting = (*waits, *self._waits(1 - side, other_time, other_number))
+            pairs.add(both, record, max(time, other_time), waiting)
+        self._rows[side].put(key, _NUMBER.pack(number) + data, time)
+
+    def _waits(self, side: int, time: int, number: int) -> tuple[Waiting, ...]:
+        if not self._keeps[side]:
+            return ()
+        due = max(time + reach_of(self._join, side)[1], 0)
+        return (Waiting(due, side, number),)
+
+    # Rows without a partner
+
+    def wait(self, results: Mapping[Waiting, Sequence[bytes]]) -> None:
+        """Keep the results of rows that have no partner yet."""
+        for each, items in results.items():
+            self._waiting.put(_PLACE.pack(*each), [*items])
+            if self._first_due is None or each.due < self._first_due:
+                self._first_due = each.due
+
+    def found_partners(self, rows: Sequence[Waiting]) -> None:
+        """Forget the results without a partner of these rows, if they are kept."""
+        places = [_PLACE.pack(*each) for each in rows]
+        for place, items in zip(places, self._waiting.get_all(places), strict=True):
+            if items is not None:
+                self._waiting.put(place, None)
+
+    def released(self, now: int) -> list[tuple[Waiting, Items]]:
+        """Return the results of rows for which no partner can come any more, and forget them."""
+        if self._waiting.generation != self._generation:
+            # What the engine has undone since must be forgotten here too.
+            self._generation, self._first_due = self._waiting.generation, _UNKNOWN
+        if self._first_due is None or self._first_due + self._join.grace_ms >= now:
+            return []
+        found = [*self._before(now - self._join.grace_ms)]
+        for each, _ in found:
+            self._waiting.put(_PLACE.pack(*each), None)
+        return found
+
+    def _before(self, time: int) -> Iterator[tuple[Waiting, Items]]:
+        self._first_due = None
+        with self._waiting.all() as entries:
+            for place, items in entries:
+                waiting = Waiting(*_PLACE.unpack(place))
+                if waiting.due >= time:
+                    self._first_due = waiting.due
+                    return
+                yield waiting, items
+
+
+def _require_same(kept: str | None, shape: JoinShape) -> None:
+    """Raise `QueryError` if the state was kept for a query with another shape."""
+    before, now = json.loads(kept or shape.content), json.loads(shape.content)
+    names = {"left": shape.text.left, "right": shape.text.right}
+    changed = [
+        f"of {names[side]}, it has the columns {', '.join(before[side])}, and now "
+        f"{', '.join(now[side])} are needed"
+        for side in SIDES
+        if before[side] != now[side]
+    ]
+    if before["keeps"] != now["keeps"]:
+        changed.append("the kind of the join (INNER, LEFT, RIGHT or FULL) was another one")
+    if changed:
+        raise QueryError(
+            f"the state was kept for another query: {'; '.join(changed)}. Go back to the former "
+            "query, or give the processor another id, with which it begins without state; see "
+            'docs/how-to/change_a_pipeline.md, "Change a query with a join of two inputs"'
+        )

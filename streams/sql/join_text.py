@@ -1,0 +1,100 @@
+"""What the text of a query says about a join of two inputs, without Spark.
+
+As with groups, the JobManager needs to know the stores, and each task compares what was read here
+with Spark's analyzed plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from common.specs import JoinSide
+from streams.sql.spec import QueryError
+
+Comparing = Literal["<", "<=", "=", ">=", ">"]
+
+EXAMPLE = (
+    "FROM orders o JOIN payments p ON o.key = p.key AND p.timestamp BETWEEN o.timestamp - INTERVAL "
+    "5 MINUTES AND o.timestamp + INTERVAL 10 MINUTES"
+)
+_MAY_JOIN = re.compile(r"\bjoin\b|\bfrom\b[^()]*,", re.IGNORECASE)
+_MIRRORED: dict[str, Comparing] = {"<": ">", "<=": ">=", "=": "=", ">=": "<=", ">": "<"}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeComparison:
+    """A condition on the time of the right record minus that of the left one, in µs."""
+
+    operator: Comparing
+    difference_us: int
+
+    @classmethod
+    def of_sides(
+        cls, first: tuple[int, int], operator: Comparing, second: tuple[int, int]
+    ) -> TimeComparison | None:
+        """Return what two times say that are compared; `None` if they are of the same side.
+
+        Each is a side, 0 for the left one, and how much is added to the time of its record.
+        """
+        if first[0] == second[0]:
+            return None
+        if first[0] == 1:
+            return cls(operator, second[1] - first[1])
+        return cls(_MIRRORED[operator], first[1] - second[1])
+
+
+@dataclass(frozen=True, slots=True)
+class JoinText:
+    """A join of two inputs, whose names are in small letters.
+
+    Records meet if the right one is at most `before_ms` older and `after_ms` younger. `keeps` has
+    the sides whose rows also have results without a partner.
+    """
+
+    left: str
+    right: str
+    keeps: tuple[JoinSide, ...]
+    before_ms: int
+    after_ms: int
+
+
+def read_join(query: str, tables: Collection[str] = ()) -> JoinText | None:
+    """Return the join of two inputs in a query; `None` if there is none, or none can be read.
+
+    `tables` are the names of its lookup tables. Raises `QueryError` for joins that cannot run.
+    """
+    if not _MAY_JOIN.search(query):
+        return None
+    from streams.sql.join_tree import find_join
+
+    found = find_join(query, tables)
+    if found is None:
+        return None
+    before_ms, after_ms = bounds_of(found.comparisons)
+    return JoinText(found.left, found.right, found.keeps, before_ms, after_ms)
+
+
+def bounds_of(comparisons: Iterable[TimeComparison]) -> tuple[int, int]:
+    """Return how much older and younger the right record may be, in ms; either may be negative.
+
+    Times of records are whole milliseconds. Raises `QueryError` unless there are both bounds.
+    """
+    low: list[int] = []
+    high: list[int] = []
+    for each in comparisons:
+        if each.operator in (">", ">=", "="):
+            low.append(-((-each.difference_us - (each.operator == ">")) // 1000))
+        if each.operator in ("<", "<=", "="):
+            high.append((each.difference_us - (each.operator == "<")) // 1000)
+    if not low or not high:
+        raise QueryError(
+            "the condition of the join must limit how much older, and how much younger, the "
+            f"partner of a record may be: otherwise, all records would be kept. Write ON and its "
+            f"intervals as in {EXAMPLE}"
+        )
+    if max(low) > min(high):
+        raise QueryError("no two records can meet: the bounds of the join exclude each other")
+    return -max(low), min(high)

@@ -1,0 +1,164 @@
+"""The join of two inputs of a query, found in the syntax tree that sqlglot makes of its text.
+
+Only `join_text.py` imports this module, and only for queries that may join: see `query_tree.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from common.specs import JoinSide
+from streams.sql.join_text import EXAMPLE, Comparing, TimeComparison
+from streams.sql.query_text import microseconds
+from streams.sql.query_tree import is_column_of_records, is_input, parsed, quiet
+from streams.sql.spec import QueryError
+
+_OPERATORS: dict[type[exp.Expr], Comparing] = {
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.EQ: "=",
+    exp.GTE: ">=",
+    exp.GT: ">",
+}
+_KEEPS: dict[str, tuple[JoinSide, ...]] = {
+    "": (),
+    "LEFT": ("left",),
+    "RIGHT": ("right",),
+    "FULL": ("left", "right"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join of two inputs, by their names in small letters.
+
+    `comparisons` has what its condition demands of the times of both records.
+    """
+
+    left: str
+    right: str
+    keeps: tuple[JoinSide, ...]
+    comparisons: Sequence[TimeComparison]
+
+
+def find_join(query: str, tables: Collection[str]) -> Join | None:
+    """Return the join of two inputs; `None` if there is none, or sqlglot cannot read the query.
+
+    Raises `QueryError` for joins that cannot run.
+    """
+    try:
+        with quiet():
+            found = [
+                join for scope in traverse_scope(parsed(query, tables)) for join in _joins(scope)
+            ]
+    except (SqlglotError, RecursionError):
+        return None
+    if len(found) > 1:
+        raise QueryError(
+            "the query joins inputs more than once: use a processor for each join, which reads the "
+            "results of the one before it and one more input"
+        )
+    if not found:
+        return None
+    scope, join, left, right = found[0]
+    how = f"{join.method or ''} {join.side or ''} {join.kind or ''} JOIN".strip()
+    on = join.args.get("on")
+    if join.method or join.kind not in ("", "INNER", "OUTER") or on is None:
+        raise QueryError(
+            f"two inputs are joined by INNER, LEFT, RIGHT or FULL JOIN … ON, as in {EXAMPLE}"
+            + (f" ({how})" if how != "JOIN" else "")
+        )
+    comparisons = [*_comparisons(on, scope, join.alias_or_name)]
+    return Join(left, right, _KEEPS[join.side or ""], comparisons)
+
+
+def _joins(scope: Scope) -> Iterator[tuple[Scope, exp.Join, str, str]]:
+    """Yield the joins of inputs in a scope, with the names of the inputs on both sides."""
+    joins = {join.alias_or_name: join for join in scope.expression.args.get("joins") or ()}
+    left: set[str] = set()
+    for alias, (_, source) in scope.selected_sources.items():
+        read = _inputs(source)
+        if left and read and alias in joins:
+            if left == read:
+                raise QueryError(
+                    f"{min(read)} is joined with itself: let a processor of type: forward send its "
+                    "records to this one, and join the input with that processor"
+                )
+            for first in sorted(left):
+                yield scope, joins[alias], first, min(read)
+        left |= read
+
+
+def _inputs(source: exp.Table | Scope) -> set[str]:
+    """Return the names of the inputs that a source reads."""
+    if isinstance(source, exp.Table):
+        return {source.name} if is_input(source) else set()
+    read = [each for _, each in source.selected_sources.values()]
+    return set[str]().union(*map(_inputs, [*read, *source.set_operation_scopes]))
+
+
+def _comparisons(condition: exp.Expr, scope: Scope, right: str) -> Iterator[TimeComparison]:
+    """Yield what a condition demands of the times of records."""
+    condition = condition.unnest()
+    match condition:
+        case exp.And():
+            yield from _comparisons(condition.left, scope, right)
+            yield from _comparisons(condition.right, scope, right)
+        case exp.Between() if not condition.args.get("symmetric"):
+            time, args = condition.this, condition.args
+            yield from _compared(time, ">=", args["low"], scope, right)
+            yield from _compared(time, "<=", args["high"], scope, right)
+        case _ if type(condition) in _OPERATORS:
+            operator = _OPERATORS[type(condition)]
+            yield from _compared(condition.this, operator, condition.expression, scope, right)
+
+
+def _compared(
+    first: exp.Expr, operator: Comparing, second: exp.Expr, scope: Scope, right: str
+) -> Iterator[TimeComparison]:
+    before, after = (_time(each, scope, right) for each in (first, second))
+    if before is not None and after is not None:
+        found = TimeComparison.of_sides(before, operator, after)
+        if found is not None:
+            yield found
+
+
+def _time(node: exp.Expr, scope: Scope, right: str) -> tuple[int, int] | None:
+    """Return the side of a record's time, and how many µs are added to it."""
+    node = node.unnest()
+    match node:
+        case exp.Column():
+            is_time = is_column_of_records(node, "timestamp", scope)
+            return (int(node.table == right), 0) if is_time and node.table else None
+        case exp.Add() | exp.Sub():
+            time, interval = _time(node.this, scope, right), _interval(node.expression)
+            if time is None or interval is None:
+                return None
+            return time[0], time[1] + (interval if isinstance(node, exp.Add) else -interval)
+    return None
+
+
+def _interval(node: exp.Expr) -> int | None:
+    """Return how long an interval is, in µs."""
+    node = node.unnest()
+    match node:
+        case exp.Add():
+            parts = _interval(node.this), _interval(node.expression)
+            return None if None in parts else sum(part for part in parts if part is not None)
+        case exp.Neg():
+            found = _interval(node.this)
+            return None if found is None else -found
+        case exp.Interval():
+            amount, unit = node.this, node.args.get("unit")
+            sign = -1 if isinstance(amount, exp.Neg) else 1
+            amount = amount.this if isinstance(amount, exp.Neg) else amount
+            if not isinstance(amount, exp.Literal) or not isinstance(unit, exp.Var | None):
+                return None
+            found = microseconds(f"{amount.name} {unit.name if unit else ''}")
+            return None if found is None else sign * found
+    return None
