@@ -313,12 +313,14 @@ class SparkSpec(ProcessorSpec):
 class SqlSpec(SparkSpec):
     """A query over the view `input`, or over its one input by name, as `inputs` has it.
 
-    One with GROUP BY has a `grouping`, and one that joins two inputs has a `join`.
+    One with GROUP BY has a `grouping`, and one that joins two inputs has a `join`. In a join,
+    `schemas` may have the DDL of each input, by its name, in place of `schema`.
     """
 
     type = "sql"
     query: str
     inputs: tuple[Name, ...] = ()
+    schemas: Mapping[str, str] = field(default_factory=_none, hash=False)
     grouping: GroupingSpec | None = None
     join: JoinSpec | None = None
 

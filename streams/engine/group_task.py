@@ -31,6 +31,7 @@ _ACCUMULATING_MS = 5
 _SHORT_SPAN = 8
 """A span of up to so many records costs less record by record."""
 _MOST_TURNS = 500
+_MOST_MIXED = 20_000
 EXPIRED = "expired"
 """The reason under which entries that come too late for a store are counted as dropped."""
 
@@ -229,7 +230,9 @@ class GroupTask:
             span = queues.next_span(most, runtime.next_stream_time_punctuation)
             assert span is not None, "what is processable has a next span"
             if accumulator is None:
-                if not self._takes_turns or span.stop - span.start > _SHORT_SPAN:
+                if self._is_mixed:
+                    self._process_turns(span, _MOST_MIXED, until_s)
+                elif not self._takes_turns or span.stop - span.start > _SHORT_SPAN:
                     self._process(span, until_s)
                 else:
                     self._process_turns(span, _MOST_TURNS, until_s)

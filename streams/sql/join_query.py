@@ -12,7 +12,8 @@ from typing import Any
 
 from common.specs import JoinSide
 from streams.sql.join_shape import MATCHES, RECORD
-from streams.sql.join_text import EXAMPLE, Comparing, JoinText, TimeComparison, bounds_of
+from streams.sql.join_text import EXAMPLE, Comparing, TimeComparison, bounds_of
+from streams.sql.joined import JoinText
 from streams.sql.keyed_joins import demands
 from streams.sql.origins import id_of, is_column
 from streams.sql.plan import (

@@ -11,7 +11,7 @@ from typing import Any, Protocol, get_args
 import pyarrow as pa
 
 from common.specs import JoinSide
-from streams.sql.join_text import JoinText
+from streams.sql.joined import JoinText
 
 RECORD = "__record"
 """A column of records, and of the rows that stem from them: the number of the record."""

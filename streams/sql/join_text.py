@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from common.specs import JoinSide
+from streams.sql.joined import JoinText
 from streams.sql.spec import QueryError
 
 Comparing = Literal["<", "<=", "=", ">=", ">"]
@@ -46,21 +46,6 @@ class TimeComparison:
         return cls(_MIRRORED[operator], first[1] - second[1])
 
 
-@dataclass(frozen=True, slots=True)
-class JoinText:
-    """A join of two inputs, whose names are in small letters.
-
-    Records meet if the right one is at most `before_ms` older and `after_ms` younger. `keeps` has
-    the sides whose rows also have results without a partner.
-    """
-
-    left: str
-    right: str
-    keeps: tuple[JoinSide, ...]
-    before_ms: int
-    after_ms: int
-
-
 def read_join(query: str, tables: Collection[str] = ()) -> JoinText | None:
     """Return the join of two inputs in a query; `None` if there is none, or none can be read.
 
@@ -73,8 +58,16 @@ def read_join(query: str, tables: Collection[str] = ()) -> JoinText | None:
     found = find_join(query, tables)
     if found is None:
         return None
-    before_ms, after_ms = bounds_of(found.comparisons)
+    try:
+        before_ms, after_ms = bounds_of(found.comparisons)
+    except QueryError as error:
+        raise QueryError(f"{said(found.left, found.right)}: {error}") from error
     return JoinText(found.left, found.right, found.keeps, before_ms, after_ms)
+
+
+def said(left: str, right: str) -> str:
+    """Return how messages about a join of two inputs begin: a name may be that of a table."""
+    return f"the query joins {left} with {right}, which are inputs, as tables has neither"
 
 
 def bounds_of(comparisons: Iterable[TimeComparison]) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from streams.sql.columns import HEADERS, batch_of, table_of
 from streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, StreamJoin
 from streams.sql.join_state import JoinState, Pairs, Row, Waiting
 from streams.sql.join_stores import reach_of
-from streams.sql.join_text import JoinText
+from streams.sql.joined import JoinText
 from streams.sql.processor import run_carefully
 from streams.sql.row_codec import RowCodec
 from streams.sql.spec import QueryError, QuerySpec

@@ -173,7 +173,8 @@ class QuerySession:
         """Make a view of records, under each of these names; return the id of its RDD, and it."""
         raw = self.empty(self.records)
         records = raw.select(*COLUMNS) if len(self.records) > len(COLUMNS) else raw
-        records = _parsed(records, self.spec.schema) if self.spec.schema else records
+        schema = self.spec.schemas.get(names[0], self.spec.schema)
+        records = _parsed(records, schema) if schema else records
         require_plain_types(records)
         for name in names:
             records.createOrReplaceTempView(f"`{name}`")

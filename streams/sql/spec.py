@@ -35,7 +35,8 @@ class SparkLostError(EngineError):
 class QuerySpec:
     """A query over the view `input`, or a function `package.module:name` of its DataFrame.
 
-    `inputs` are the names of the inputs. A query may read the only one by its name.
+    `inputs` are the names of the inputs. A query may read the only one by its name. `schemas` has
+    the schemas of single inputs, in place of `schema`.
 
     `schema` is Spark's DDL for the values of `format: json`. `tables` are `TableSpec`s as JSON
     values. `topic_tables` has the schemas of tables that follow topics and of which each batch has
@@ -54,6 +55,7 @@ class QuerySpec:
     global_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
     max_collected: int = DEFAULT_MAX_COLLECTED
     inputs: tuple[str, ...] = ()
+    schemas: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""

@@ -6,14 +6,48 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from common.fields import Fields
+from common.keys import Free
 from common.specs import JoinSpec, SqlSpec
-from common.yaml_positions import Problems
+from common.yaml_positions import Map, Problems, plain
 from streams.pipeline.kinds.entry import Entry, PipelineFile
 from streams.pipeline.kinds.groups import DEFAULT_GRACE_MS, EMIT, GRACE, LATE_TO, read_grace
 from streams.pipeline.kinds.tables import VIEW
-from streams.sql.join_text import JoinText, read_join
+from streams.sql.join_text import read_join
+from streams.sql.joined import JoinText
 from streams.sql.query_text import read_groups
 from streams.sql.spec import QueryError
+
+SCHEMAS = Free(
+    name="schema",
+    doc="the columns of the values of `format: json`, as in `name STRING, price DOUBLE`; required "
+    "there. In a join, a map may have those of each input",
+    about='the columns of the values, such as "name STRING, price DOUBLE"',
+    of={
+        "anyOf": [
+            {"type": "string", "pattern": r"\S"},
+            {
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": {"type": "string", "pattern": r"\S"},
+            },
+        ]
+    },
+    says="string or map",
+)
+
+
+def read_schemas(fields: Fields, problems: Problems) -> dict[str, str]:
+    """Return the schemas of the inputs by name; none if there is one for all."""
+    value = fields.get(SCHEMAS.name)
+    if not isinstance(value, Map):
+        return {}
+    schemas = {}
+    for pair in value.pairs:
+        schema = plain(pair.value)
+        if not isinstance(schema, str) or not schema.strip():
+            problems.add(pair.value, f"the schema of {pair.key} must be a string")
+        schemas[pair.key] = str(schema)
+    return schemas
 
 
 def read_joining(
@@ -56,10 +90,21 @@ def _spec(join: JoinText, fields: Fields, problems: Problems) -> JoinSpec:
 
 def check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
     """Report inputs other than the two that are joined, and tables that a join cannot look up."""
-    join = spec.join
+    join, inputs = spec.join, file.inputs(entry)
     if join is None:
+        if spec.schemas:
+            problems.add(
+                entry.at,
+                f'"{entry.id}": schema is a map, which belongs to a join of two inputs: give one '
+                "schema for all of them",
+            )
         return
-    inputs = file.inputs(entry)
+    if spec.schemas and set(spec.schemas) != set(inputs):
+        problems.add(
+            entry.at,
+            f'"{entry.id}": schema has {" and ".join(spec.schemas)}, but the inputs are '
+            f"{' and '.join(inputs)}",
+        )
     where = f'"{entry.id}": the query joins {join.left} and {join.right}'
     if VIEW in (join.left, join.right):
         problems.add(

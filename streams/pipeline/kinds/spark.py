@@ -32,7 +32,12 @@ from streams.pipeline.kinds.groups import (
     with_groups,
     with_late,
 )
-from streams.pipeline.kinds.joins import check_join, read_joining
+from streams.pipeline.kinds.joins import (
+    SCHEMAS,
+    check_join,
+    read_joining,
+    read_schemas,
+)
 from streams.pipeline.kinds.kind import (
     ARGUMENTS,
     CODE_PATTERN,
@@ -190,7 +195,7 @@ class Sql(_Spark[SqlSpec]):
 
     spec = SqlSpec
     doc = "a query on Spark"
-    own_keys = (_QUERY, _FORMAT, _SCHEMA, TABLES, *GROUP_KEYS, MAX_TASK_IDLE, MAX_PROCESS_TIME)
+    own_keys = (_QUERY, _FORMAT, SCHEMAS, TABLES, *GROUP_KEYS, MAX_TASK_IDLE, MAX_PROCESS_TIME)
     rules = (*_Spark.rules, *GROUP_RULES)
 
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
@@ -199,14 +204,15 @@ class Sql(_Spark[SqlSpec]):
         format_ = fields.choice(_FORMAT)
         query = fields.text(_QUERY)
         tables = read_tables(fields, problems)
-        names = (*tables.by_spark, *tables.of_topics)
-        join = read_joining(fields, query, names, problems)
+        join = read_joining(fields, query, tables.names, problems)
+        schemas = read_schemas(fields, problems)
         return SqlSpec(
             query=query,
-            grouping=None if join else read_grouping(fields, query, names, problems),
+            grouping=None if join else read_grouping(fields, query, tables.names, problems),
             join=join,
             format=format_,
-            schema=_schema(fields, format_, problems),
+            schema=_schema(fields, format_, problems, schemas),
+            schemas=schemas,
             tables=tables.by_spark,
             topic_tables=tables.of_topics,
             max_task_idle_ms=fields.number(MAX_TASK_IDLE),
@@ -317,6 +323,7 @@ class Sql(_Spark[SqlSpec]):
         return QuerySpec(
             query=spec.query,
             inputs=spec.inputs,
+            schemas=spec.schemas,
             format=spec.format,
             schema=spec.schema,
             tables=_as_json(spec),
@@ -396,8 +403,11 @@ def _topic_table(table: str, format_: Format, has_columns: bool) -> BatchProcess
     return TopicTable(table, format_, has_columns)
 
 
-def _schema(fields: Fields, format_: Format, problems: Problems) -> str:
-    schema = fields.text(_SCHEMA)
+def _schema(
+    fields: Fields, format_: Format, problems: Problems, schemas: Mapping[str, str] | None = None
+) -> str:
+    """Return the schema of all inputs; "" if each one has its own in `schemas`."""
+    schema = "" if schemas else fields.text(_SCHEMA)
     is_given = fields.get(_SCHEMA.name) is not None
     if format_ == _JSON and not is_given:
         fields.require(_SCHEMA)

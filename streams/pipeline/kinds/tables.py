@@ -97,13 +97,16 @@ class TablesRead:
 
     by_spark: Mapping[str, TableSpec] = field(default_factory=dict)
     of_topics: Mapping[str, TopicTableSpec] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    """The names of all tables, also of those that are wrong."""
 
 
 def read_tables(fields: Fields, problems: Problems) -> TablesRead:
     """Return the lookup tables; each mistake goes to `problems`."""
     by_spark: dict[str, TableSpec] = {}
     of_topics: dict[str, TopicTableSpec] = {}
-    for pair in fields.pairs(TABLES):
+    pairs = fields.pairs(TABLES)
+    for pair in pairs:
         if not pair.key.isidentifier() or pair.key.lower() == VIEW:
             problems.add(pair.at, f'"{pair.key}" cannot be the name of a table')
         if not isinstance(pair.value, Map):
@@ -122,7 +125,7 @@ def read_tables(fields: Fields, problems: Problems) -> TablesRead:
                 )
         else:
             by_spark[pair.key] = _table(pair.value, problems)
-    return TablesRead(by_spark, of_topics)
+    return TablesRead(by_spark, of_topics, tuple(pair.key for pair in pairs))
 
 
 def check_topic(

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pytest
 
+from streams.sql.join_shape import JoinShape
+from streams.sql.joined import JoinText
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from streams.sql.state_shape import StateShape, Window
 from taskmanager import query_channel
@@ -20,10 +22,8 @@ TIMEOUT_S = 30
 TABLE = pa.table({"value": ["a", "b"]})
 
 
-class Doubling:
-    """A query that returns its records twice, and fails if the first value asks for it."""
-
-    columns = ("value",)
+class Running:
+    """Returns its records twice, and fails if the first value asks for it."""
 
     def __init__(self) -> None:
         self.began = threading.Event()
@@ -57,6 +57,12 @@ class Doubling:
         self.closed.set()
 
 
+class Doubling(Running):
+    """A query."""
+
+    columns = ("value",)
+
+
 SHAPE = StateShape(
     groups=pa.schema([("g", pa.string()), ("w", pa.timestamp("us", tz="UTC"))]),
     buffers=pa.schema([pa.field("n", pa.int64(), nullable=False)]),
@@ -81,11 +87,41 @@ class Grouping(Doubling):
         return rows.slice(0, 1)
 
 
+JOIN_SHAPE = JoinShape(
+    rows=(pa.schema([("left0", pa.string())]), pa.schema([("right0", pa.int64())])),
+    text=JoinText("a", "b", ("left",), 5, -3),
+    is_checked=True,
+    columns=(["key string"], ["n bigint"]),
+)
+
+
+class Joining(Running):
+    """A join of two inputs that says what it was asked for."""
+
+    columns = (["key"], ["value"])
+    shape = JOIN_SHAPE
+
+    def left(self, records: pa.Table) -> pa.Table:
+        return self._named("left", records)
+
+    def right(self, records: pa.Table) -> pa.Table:
+        return self._named("right", records)
+
+    def matches(self, pairs: pa.Table) -> pa.Table:
+        return self._named("matches", pairs)
+
+    def results(self, pairs: pa.Table) -> pa.Table:
+        return self._named("results", pairs)
+
+    def _named(self, name: str, table: pa.Table) -> pa.Table:
+        return self.run(table).append_column("call", [[name] * 2 * len(table)])
+
+
 class FakeQueries:
     """Opens a query, or fails if its text asks for it."""
 
     def __init__(self) -> None:
-        self.opened: list[tuple[QuerySpec, Doubling]] = []
+        self.opened: list[tuple[QuerySpec, Running]] = []
         self.opened_one = threading.Event()
         self.answers = threading.Event()
         self.answers.set()
@@ -94,6 +130,13 @@ class FakeQueries:
         if spec.query == "refused":
             raise QueryError("it sorts")
         query = Grouping()
+        self.opened.append((spec, query))
+        return query
+
+    def open_join(self, spec: QuerySpec) -> Joining:
+        if spec.query == "refused":
+            raise QueryError("it sorts")
+        query = Joining()
         self.opened.append((spec, query))
         return query
 
@@ -155,6 +198,23 @@ def test_query_with_groups_makes_rows_and_merges_them(
     assert queries.opened[0][1].closed.wait(TIMEOUT_S)
     with pytest.raises(QueryError, match=r"^it sorts$"):
         remote.open_aggregation(QuerySpec("refused"))
+
+
+def test_join_makes_rows_of_both_sides_and_results_of_pairs(
+    queries: FakeQueries, remote: RemoteQueries
+) -> None:
+    query = remote.open_join(QuerySpec("SELECT"))
+    assert (query.columns, query.shape) == ((["key"], ["value"]), JOIN_SHAPE)
+    for name in ("left", "right", "matches", "results"):
+        found = getattr(query, name)(TABLE)
+        assert found["value"].to_pylist() == ["a", "b", "a", "b"]
+        assert found["call"].to_pylist() == [name] * 4
+    with pytest.raises(QueryError, match=r"^no good$"):
+        query.results(pa.table({"value": ["rejected"]}))
+    query.close()
+    assert queries.opened[0][1].closed.wait(TIMEOUT_S)
+    with pytest.raises(QueryError, match=r"^it sorts$"):
+        remote.open_join(QuerySpec("refused"))
 
 
 def test_rows_of_tables_come_with_the_records(queries: FakeQueries, remote: RemoteQueries) -> None:

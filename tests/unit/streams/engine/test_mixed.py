@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -43,13 +44,14 @@ class Mixed(MixedProcessor):
             raise RecordRejectedError("bad", batch, bad[0]) if self.exact else ValueError("bad")
 
 
+@pytest.mark.parametrize("accumulates", [False, True])
 @pytest.mark.parametrize("exact", [False, True])
 @given(data=st.data())
 def test_records_come_in_the_order_of_time_without_the_bad_ones(
-    exact: bool, data: st.DataObject
+    exact: bool, accumulates: bool, data: st.DataObject
 ) -> None:
     Mixed.exact = exact
-    task = Tasks(chain(Mixed, topics=TOPICS, uses=[0]), SKIP)
+    task = Tasks(chain(Mixed, topics=TOPICS, uses=[0]), replace(SKIP, accumulates=accumulates))
     columns = {}
     for topic in TOPICS:
         timestamps = data.draw(st.lists(st.integers(0, 9), max_size=12), label=topic)

@@ -155,6 +155,15 @@ def test_an_error_in_select_rejects_the_record_that_it_is_about(shared: OpenedOn
     job.close()
 
 
+def test_each_input_may_have_columns_of_its_own(shared: OpenedOnce) -> None:
+    query = f"SELECT key, n, m FROM (SELECT o.key, n, m FROM orders o JOIN payments p {ON})"
+    job = Job(pipeline(query, schema="{orders: n INT, payments: m INT}"), shared)
+    job.send([row("a", 10, 1)], topic="orders")
+    job.send([row("a", 10, m=2)], topic="payments")
+    assert results(job) == [("a", 1, 2, 10.0)]
+    job.close()
+
+
 def test_a_changed_query_does_not_read_the_state(shared: OpenedOnce) -> None:
     query = f"SELECT o.key, p.n FROM orders o JOIN payments p {ON}"
     job = Job(pipeline(query), shared)

@@ -1,0 +1,132 @@
+"""What the text of a query says about a join of two inputs."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.sql.join_text import TimeComparison, bounds_of, read_join
+from streams.sql.joined import JoinText
+from streams.sql.spec import QueryError
+from tests.unit.streams.sql.join_pipeline import ON, WITHIN
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+
+
+def joined(how: str, on: str) -> str:
+    return f"SELECT o.key FROM orders o {how} payments p ON o.key = p.key AND {on}"
+
+
+@pytest.mark.parametrize(
+    ("condition", "before_ms", "after_ms"),
+    [
+        (WITHIN, 5 * MINUTE, 10 * MINUTE),
+        (
+            "(p.timestamp >= o.timestamp) AND p.timestamp < o.timestamp + INTERVAL 1 DAY",
+            0,
+            86399999,
+        ),
+        ("o.timestamp = p.timestamp", 0, 0),
+        (
+            "o.timestamp < p.timestamp AND p.timestamp - INTERVAL '2' HOUR <= o.timestamp",
+            -1,
+            2 * HOUR,
+        ),
+        (
+            "o.timestamp BETWEEN p.timestamp - INTERVAL '1 hour 30 minutes' AND p.timestamp",
+            0,
+            90 * MINUTE,
+        ),
+        (
+            "p.timestamp >= o.timestamp + INTERVAL -5 MINUTES "
+            "AND p.timestamp > o.timestamp - INTERVAL 1 HOUR AND p.n > o.n "
+            "AND p.timestamp <= o.timestamp - (INTERVAL 1 MINUTE)",
+            5 * MINUTE,
+            -MINUTE,
+        ),
+    ],
+)
+def test_bounds(condition: str, before_ms: int, after_ms: int) -> None:
+    wanted = JoinText("orders", "payments", (), before_ms, after_ms)
+    assert read_join(joined("JOIN", condition)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("how", "keeps"),
+    [
+        ("JOIN", ()),
+        ("INNER JOIN", ()),
+        ("LEFT JOIN", ("left",)),
+        ("right outer join", ("right",)),
+        ("FULL OUTER JOIN", ("left", "right")),
+    ],
+)
+def test_kinds_of_joins(how: str, keeps: tuple[str, ...]) -> None:
+    found = read_join(joined(how, WITHIN))
+    assert found is not None
+    assert found.keeps == keeps
+
+
+@pytest.mark.parametrize(
+    ("query", "left", "right"),
+    [
+        (f"SELECT * FROM Orders o JOIN `pay.m-1` p {ON}", "orders", "pay.m-1"),
+        (f"SELECT * FROM (SELECT * FROM orders WHERE n > 1) o JOIN pays p {ON}", "orders", "pays"),
+        (f"WITH p AS (SELECT key, timestamp FROM b) SELECT * FROM a o JOIN p {ON}", "a", "b"),
+        (f"SELECT * FROM (SELECT o.key FROM a o JOIN b p {ON}) WHERE key > 'a'", "a", "b"),
+        (f"SELECT * FROM t JOIN a o ON t.x = o.n JOIN u ON u.y = 1 JOIN b p {ON}", "a", "b"),
+    ],
+)
+def test_inputs_of_a_join(query: str, left: str, right: str) -> None:
+    assert read_join(query, ("T", "u")) == JoinText(left, right, (), 5 * MINUTE, 10 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT key, 'a join' AS n FROM input",
+        "SELECT i.key FROM input i JOIN t ON i.n = t.n LEFT JOIN u ON t.n = u.n",
+        "SELECT key FROM orders UNION ALL SELECT p.key FROM payments p JOIN t ON p.n = t.n",
+        "SELECT ((( FROM a JOIN b",
+    ],
+)
+def test_other_queries_have_no_join(query: str) -> None:
+    assert read_join(query, ("t", "u")) is None
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (joined("JOIN", "p.timestamp > o.timestamp"), "must limit how much older"),
+        (joined("JOIN", "p.n = o.n"), "must limit how much older"),
+        ("SELECT 1 FROM input i JOIN t ON i.n = t.n", "input with t, which are inputs, as tables"),
+        (joined("JOIN", f"({WITHIN} OR p.n = o.n)"), "must limit how much older"),
+        (
+            "SELECT o.key FROM (SELECT key, created AS timestamp FROM orders) o "
+            f"JOIN payments p {ON}",
+            "must limit how much older",
+        ),
+        (
+            joined("JOIN", "p.timestamp > o.timestamp AND p.timestamp <= o.timestamp"),
+            "no two records can meet",
+        ),
+        (f"SELECT o.key FROM orders o, payments p WHERE {WITHIN}", r"FULL JOIN … ON.*CROSS JOIN"),
+        ("SELECT key FROM orders NATURAL JOIN payments", "NATURAL"),
+        ("SELECT key FROM orders JOIN payments USING (key)", "FULL JOIN … ON"),
+        (
+            joined("JOIN", WITHIN) + " JOIN refunds r ON r.key = o.key",
+            "joins inputs more than once",
+        ),
+        (f"SELECT o.key FROM orders o JOIN orders p {ON}", "orders is joined with itself"),
+    ],
+)
+def test_joins_that_cannot_run_are_refused(query: str, reason: str) -> None:
+    with pytest.raises(QueryError, match=reason):
+        read_join(query)
+
+
+def test_bounds_are_whole_milliseconds() -> None:
+    """A record has a time in whole milliseconds, so nothing is lost."""
+    comparisons = [TimeComparison(">=", -1500), TimeComparison("<", 2001)]
+    assert bounds_of(comparisons) == (1, 2)
+    assert bounds_of([TimeComparison(">", -1000), TimeComparison("<", 1000)]) == (0, 0)
