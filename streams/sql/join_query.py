@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.specs import JoinSide
+from streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, bounds_of
 from streams.sql.join_shape import MATCHES, RECORD
-from streams.sql.join_text import EXAMPLE, Comparing, TimeComparison, bounds_of
 from streams.sql.joined import JoinText
 from streams.sql.keyed_joins import demands
 from streams.sql.origins import id_of, is_column

@@ -256,5 +256,5 @@ def _require_same(kept: str | None, shape: JoinShape) -> None:
         raise QueryError(
             f"the state was kept for another query: {'; '.join(changed)}. Go back to the former "
             "query, or give the processor another id, with which it begins without state; see "
-            'docs/how-to/change_a_pipeline.md, "Change a query with a join of two inputs"'
+            'docs/how-to/change_a_pipeline.md, "Change a query with GROUP BY"'
         )

@@ -7,43 +7,13 @@ with Spark's analyzed plan.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection
 
+from streams.sql.join_bounds import bounds_of, said
 from streams.sql.joined import JoinText
 from streams.sql.spec import QueryError
 
-Comparing = Literal["<", "<=", "=", ">=", ">"]
-
-EXAMPLE = (
-    "FROM orders o JOIN payments p ON o.key = p.key AND p.timestamp BETWEEN o.timestamp - INTERVAL "
-    "5 MINUTES AND o.timestamp + INTERVAL 10 MINUTES"
-)
 _MAY_JOIN = re.compile(r"\bjoin\b|\bfrom\b[^()]*,", re.IGNORECASE)
-_MIRRORED: dict[str, Comparing] = {"<": ">", "<=": ">=", "=": "=", ">=": "<=", ">": "<"}
-
-
-@dataclass(frozen=True, slots=True)
-class TimeComparison:
-    """A condition on the time of the right record minus that of the left one, in µs."""
-
-    operator: Comparing
-    difference_us: int
-
-    @classmethod
-    def of_sides(
-        cls, first: tuple[int, int], operator: Comparing, second: tuple[int, int]
-    ) -> TimeComparison | None:
-        """Return what two times say that are compared; `None` if they are of the same side.
-
-        Each is a side, 0 for the left one, and how much is added to the time of its record.
-        """
-        if first[0] == second[0]:
-            return None
-        if first[0] == 1:
-            return cls(operator, second[1] - first[1])
-        return cls(_MIRRORED[operator], first[1] - second[1])
 
 
 def read_join(query: str, tables: Collection[str] = ()) -> JoinText | None:
@@ -63,31 +33,3 @@ def read_join(query: str, tables: Collection[str] = ()) -> JoinText | None:
     except QueryError as error:
         raise QueryError(f"{said(found.left, found.right)}: {error}") from error
     return JoinText(found.left, found.right, found.keeps, before_ms, after_ms)
-
-
-def said(left: str, right: str) -> str:
-    """Return how messages about a join of two inputs begin: a name may be that of a table."""
-    return f"the query joins {left} with {right}, which are inputs, as tables has neither"
-
-
-def bounds_of(comparisons: Iterable[TimeComparison]) -> tuple[int, int]:
-    """Return how much older and younger the right record may be, in ms; either may be negative.
-
-    Times of records are whole milliseconds. Raises `QueryError` unless there are both bounds.
-    """
-    low: list[int] = []
-    high: list[int] = []
-    for each in comparisons:
-        if each.operator in (">", ">=", "="):
-            low.append(-((-each.difference_us - (each.operator == ">")) // 1000))
-        if each.operator in ("<", "<=", "="):
-            high.append((each.difference_us - (each.operator == "<")) // 1000)
-    if not low or not high:
-        raise QueryError(
-            "the condition of the join must limit how much older, and how much younger, the "
-            f"partner of a record may be: otherwise, all records would be kept. Write ON and its "
-            f"intervals as in {EXAMPLE}"
-        )
-    if max(low) > min(high):
-        raise QueryError("no two records can meet: the bounds of the join exclude each other")
-    return -max(low), min(high)

@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from common.specs import JoinSide
-from streams.sql.join_text import EXAMPLE, Comparing, TimeComparison, said
+from streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, said
 from streams.sql.query_text import microseconds
 from streams.sql.query_tree import is_column_of_records, is_input, parsed, quiet
 from streams.sql.spec import QueryError
@@ -70,8 +70,8 @@ def find_join(query: str, tables: Collection[str]) -> Join | None:
     on = join.args.get("on")
     if join.method or join.kind not in ("", "INNER", "OUTER") or on is None:
         raise QueryError(
-            f"{said(left, right)}: two inputs are joined by INNER, LEFT, RIGHT or FULL JOIN … ON, as in {EXAMPLE}"
-            + (f" ({how})" if how != "JOIN" else "")
+            f"{said(left, right)}: two inputs are joined by INNER, LEFT, RIGHT or FULL JOIN … ON, "
+            f"as in {EXAMPLE}" + (f" ({how})" if how != "JOIN" else "")
         )
     comparisons = [*_comparisons(on, scope, join.alias_or_name)]
     return Join(left, right, _KEEPS[join.side or ""], comparisons)

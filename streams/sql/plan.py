@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.sql.join_text import EXAMPLE as JOIN_EXAMPLE
+from streams.sql.join_bounds import EXAMPLE as JOIN_EXAMPLE
 from streams.sql.spec import QueryError
 
 _NARROW = ("Project", "Filter", "Generate", "View", "SubqueryAlias", "ResolvedHint")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.sql.join_text import TimeComparison, bounds_of, read_join
+from streams.sql.join_bounds import TimeComparison, bounds_of
+from streams.sql.join_text import read_join
 from streams.sql.joined import JoinText
 from streams.sql.spec import QueryError
 from tests.unit.streams.sql.join_pipeline import ON, WITHIN
