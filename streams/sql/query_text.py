@@ -82,7 +82,7 @@ def _window(times: Sequence[Time]) -> WindowSpec:
 
 
 def _session(times: Sequence[Time]) -> SessionSpec:
-    gap = _microseconds(times[0]) if len(times) == 1 and isinstance(times[0], str) else None
+    gap = microseconds(times[0]) if len(times) == 1 and isinstance(times[0], str) else None
     if gap is None:
         raise QueryError(
             "the gap of session_window(…) cannot be read: write it as text, such as "

@@ -192,9 +192,9 @@ def _has_key(scope: Scope) -> bool:
     group = select.args.get("group")
     if group is None:
         return any(
-            _star_gives_key(column, _KEY, scope)
+            _star_gives(column, _KEY, _KEY, scope)
             if column.is_star
-            else _is_key(column.unalias(), scope)
+            else is_column_of_records(column.unalias(), _KEY, scope)
             for column in select.selects
         )
     if any(group.args.get(name) for name in ("cube", "rollup", "grouping_sets")):
