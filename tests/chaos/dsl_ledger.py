@@ -1,13 +1,16 @@
-"""The required results of `tests/user_code/numbered.py`, computed without the engine.
+"""The required results of `tests/user_code/numbered.py`, and of queries that say the same in SQL.
+
+They are computed without the engine.
 
 | result | what must hold |
 | --- | --- |
-| `count`, on update, per key and window | each count once, from 1 on, in ascending order |
+| `count`, on update, per key and window (not in SQL) | each count once, from 1 on, in ascending order |
 | `sum`, on close, per key and window | once, the sum of all its numbers, windows in order |
 | `bucket`, on close, after a repartition | the same for the keys of a bucket |
 | `join`, with a partner | once for each number that has one, in order |
 | `join`, without one | once for each number of former epochs that has none, in order |
-| `rate`, by foreign key | never an older order or rate; the last one is of the last of both |
+| `rate`, by foreign key (not in SQL) | never an older order or rate; the last one is of the last of both |
+| `table`, with a table that follows the source (only in SQL) | each number once with itself, in order |
 
 Which of the rates an order meets on its way is open, and so is how many of its results come: that
 depends on which task is faster.
@@ -15,7 +18,7 @@ depends on which task is faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tests.chaos.event_times import STEP_MS, EventTimes
@@ -29,7 +32,9 @@ from tests.user_code.numbered import (
     rate_of,
 )
 
-PREFIX = b"dsl "
+OF_DSL = {b"count", b"sum", b"bucket", b"join", b"rate"}
+OF_SQL = {b"sum", b"bucket", b"join", b"table"}
+PREFIXES = (b"dsl ", b"sql ")
 _PER_WINDOW = WINDOW_MS // STEP_MS
 
 
@@ -127,31 +132,34 @@ class _Rated:
 
 
 class DslLedger:
-    """Checks the results of the topology, in the order of each partition of the sink."""
+    """Checks the results of these kinds, in the order of each partition of the sink."""
 
-    def __init__(self, keys: Iterable[bytes], times: EventTimes) -> None:
+    def __init__(self, keys: Iterable[bytes], times: EventTimes, kinds: Collection[bytes]) -> None:
         self._times = times
         keys = list(keys)
-        self._counts = {key: NumberedResults() for key in keys}
-        self._paired = {key: NumberedResults() for key in keys}
-        self._unpaired = {key: NumberedResults() for key in keys}
-        self._rated = {key: _Rated() for key in keys}
+        self._counts = _numbered_results(keys if b"count" in kinds else ())
+        self._looked_up = _numbered_results(keys if b"table" in kinds else ())
+        self._paired = _numbered_results(keys)
+        self._unpaired = _numbered_results(keys)
+        self._rated = {key: _Rated() for key in (keys if b"rate" in kinds else ())}
         self._sums = {key: _Closed([key], times) for key in keys}
         in_bucket: dict[bytes, list[bytes]] = {}
         for key in keys:
             in_bucket.setdefault(bucket_of(key), []).append(key)
         self._buckets = {bucket: _Closed(own, times) for bucket, own in in_bucket.items()}
         self._wrong: list[str] = []
-        self._notes: dict[bytes, Callable[[bytes, int, int], None]] = {
+        notes: dict[bytes, Callable[[bytes, int, int], None]] = {
             b"count": self._note_count,
+            b"table": self._note_lookup,
             b"sum": lambda key, start, total: self._sums[key].note(start, total),
             b"bucket": lambda key, start, total: self._buckets[key].note(start, total),
             b"join": self._note_join,
             b"rate": lambda key, order, rate: self._rated[key].note(order, rate),
         }
+        self._notes = {kind: notes[kind] for kind in kinds}
 
     def note(self, key: bytes | None, value: bytes) -> None:
-        """Process a record of the sink whose value begins with `PREFIX`."""
+        """Process a record of the sink whose value begins with one of `PREFIXES`."""
         try:
             _, what, first, second = value.split()
             self._notes[what](key or b"", int(first), int(second))
@@ -162,6 +170,11 @@ class DslLedger:
         if not 1 <= count <= _PER_WINDOW or start % WINDOW_MS:
             raise ValueError("no such count or window")
         self._counts[key].note(self._times.number_at(key, start) + count - 1)
+
+    def _note_lookup(self, key: bytes, number: int, found: int) -> None:
+        if number <= 0 or found != number:
+            raise ValueError("the table has the record itself")
+        self._looked_up[key].note(number)
 
     def _note_join(self, key: bytes, left: int, right: int) -> None:
         has_partner = left % PARTNERLESS != 0
@@ -224,8 +237,10 @@ class DslLedger:
         self, written: Mapping[bytes, int]
     ) -> Iterator[tuple[str, bytes, NumberedResults, int]]:
         """Yield all numbered results, with the last number that must have come."""
+        for what, found in (("count", self._counts), ("table", self._looked_up)):
+            for key, results in found.items():
+                yield what, key, results, written[key]
         for key, number in written.items():
-            yield "count", key, self._counts[key], number
             yield "join", key, self._paired[key], paired_up_to(number)
             former = self._times.before_epoch(key)
             yield "join without a partner", key, self._unpaired[key], unpaired_up_to(former)
@@ -242,3 +257,7 @@ class DslLedger:
         for key, rated in self._rated.items():
             if not rated.is_final(key, written):
                 yield f"rate of {key!r}, whose last is {rated.order} with {rated.rate}", 1
+
+
+def _numbered_results(keys: Iterable[bytes]) -> dict[bytes, NumberedResults]:
+    return {key: NumberedResults() for key in keys}

@@ -9,9 +9,9 @@ emits `3 * BASE + n`. So every result identifies the record from which it stems.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from tests.chaos.dsl_ledger import PREFIX, DslLedger
+from tests.chaos.dsl_ledger import PREFIXES, DslLedger
 from tests.chaos.event_times import EventTimes
 from tests.chaos.numbered_results import NumberedResults, Tally
 
@@ -44,15 +44,21 @@ class Ledger:
     While the pipeline is being edited, it may lack an Adder. Then sums and pairs are missing,
     from `suspend_sums` to `resume_sums`.
 
-    With `times`, the pipeline also has a topology of the DSL, whose results `DslLedger` checks.
+    With `times`, the pipeline also has windows and joins, whose results, of these kinds,
+    `DslLedger` checks.
     """
 
-    def __init__(self, keys: Iterable[bytes], times: EventTimes | None = None) -> None:
+    def __init__(
+        self,
+        keys: Iterable[bytes],
+        times: EventTimes | None = None,
+        kinds: Collection[bytes] = (),
+    ) -> None:
         self._counts = {key: NumberedResults() for key in keys}
         self._sums = {key: NumberedResults() for key in self._counts}
         self._audits = {key: NumberedResults() for key in self._counts}
         self._pairs = {key: NumberedResults() for key in self._counts}
-        self._dsl = None if times is None else DslLedger(self._counts, times)
+        self._dsl = None if times is None else DslLedger(self._counts, times, kinds)
         self._wrong = 0
         self.results = 0
         self.others: Counter[tuple[bytes | None, bytes | None]] = Counter()
@@ -63,7 +69,7 @@ class Ledger:
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
         """Process a record of the sink."""
-        if self._dsl is not None and value is not None and value.startswith(PREFIX):
+        if self._dsl is not None and value is not None and value.startswith(PREFIXES):
             self.results += 1
             self._dsl.note(key, value)
             return

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
+from tests.chaos.dsl_ledger import OF_DSL, OF_SQL
 from tests.chaos.ledger import BASE
+from tests.user_code.numbered import BUCKETS, PARTNERLESS, WINDOW_MS
 
 START = """
 - {id: Splitter, type: forward, to: [Adder, Counter], on_error: dead_letter}
@@ -39,9 +42,13 @@ class Kind(StrEnum):
     """The splitter sleeps for each record, and the auditor is an `AsyncProcessor`."""
     DSL = "dsl"
     """There is also a topology with windows, a stream-stream join and a foreign-key join."""
+    QUERIES = "queries"
+    """There are also queries with windows, a stream-stream join and a table of a topic."""
 
 
-_AUDITORS = {Kind.PLAIN: _SUM, Kind.SQL: _QUERY, Kind.SLOW: _ASYNC, Kind.DSL: _SUM}
+RESULTS: Mapping[Kind, Collection[bytes]] = {Kind.DSL: OF_DSL, Kind.QUERIES: OF_SQL}
+"""What the results of windows and joins are, where there are any."""
+_AUDITORS = {Kind.SQL: _QUERY, Kind.SLOW: _ASYNC}
 _DSL = f"""
 - id: Dsl
   type: topology
@@ -49,6 +56,54 @@ _DSL = f"""
   config: {{base: {BASE}}}
   on_error: dead_letter
 """
+_NUMBER = f"CAST(value AS BIGINT) - {BASE}"
+_IS_NUMBERED = "key RLIKE '^k[0-9][0-9]$'"
+_QUERIES = f"""
+- id: Numbered
+  type: sql
+  query: SELECT key, {_NUMBER} AS value FROM source WHERE {_IS_NUMBERED}
+  to: [Copied, Summed, Buckets, Partners, Joined, Looked]
+  on_error: dead_letter
+- {{id: Copied, type: forward, to: [copies]}}
+- id: Summed
+  type: sql
+  query: >
+    SELECT key, concat_ws(' ', 'sql sum', unix_millis(window.start), sum(CAST(value AS BIGINT))) AS value
+    FROM Numbered GROUP BY key, window(timestamp, '{WINDOW_MS} milliseconds')
+  emit: on_close
+  grace: 1 s
+  to: [sink]
+- id: Buckets
+  type: sql
+  query: >
+    SELECT bucket AS key, concat_ws(' ', 'sql bucket', unix_millis(window.start), sum(number)) AS value
+    FROM (SELECT concat('bucket', CAST(substr(key, 2) AS INT) % {BUCKETS}) AS bucket,
+      CAST(value AS BIGINT) AS number, timestamp FROM Numbered)
+    GROUP BY bucket, window(timestamp, '{WINDOW_MS} milliseconds')
+  emit: on_close
+  grace: 10 min
+  to: [sink]
+- id: Partners
+  type: sql
+  query: SELECT key, value FROM Numbered WHERE CAST(value AS BIGINT) % {PARTNERLESS} <> 0
+  to: [Joined]
+- id: Joined
+  type: sql
+  query: >
+    SELECT n.key, concat_ws(' ', 'sql join', n.value, coalesce(p.value, 0)) AS value
+    FROM Numbered n LEFT JOIN Partners p
+    ON n.key = p.key AND p.timestamp BETWEEN n.timestamp AND n.timestamp
+  grace: 10 min
+  to: [sink]
+- id: Looked
+  type: sql
+  tables: {{copies: {{topic: copies}}}}
+  query: >
+    SELECT n.key, concat_ws(' ', 'sql table', n.value, coalesce(c.value, 0)) AS value
+    FROM Numbered n LEFT JOIN copies c ON n.key = c.key
+  to: [sink]
+"""
+_MORE = {Kind.DSL: _DSL, Kind.QUERIES: _QUERIES}
 
 
 def pipeline(start: str, kind: Kind) -> str:
@@ -57,7 +112,7 @@ def pipeline(start: str, kind: Kind) -> str:
         start = start.replace("{id: Splitter, type: forward", f"{{id: Splitter, {_SLOW}")
     return f"""
 {start}
-- {{id: Auditor, {_AUDITORS[kind]}, to: [Merger], on_error: dead_letter}}
+- {{id: Auditor, {_AUDITORS.get(kind, _SUM)}, to: [Merger], on_error: dead_letter}}
 - {{id: Merger, type: forward, to: [sink], on_error: dead_letter}}
 - id: Pairer
   type: tests.user_code.pairing:Pairing
@@ -65,5 +120,5 @@ def pipeline(start: str, kind: Kind) -> str:
   config: {{base: {BASE}}}
   stores: [{{name: Waiting, value: boolean}}]
   on_error: dead_letter
-{_DSL if kind is Kind.DSL else ""}
+{_MORE.get(kind, "")}
 """

@@ -24,7 +24,7 @@ from tests.chaos.event_times import EventTimes
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import KEYS, Load, SinkReader
 from tests.chaos.numbered_results import Tally
-from tests.chaos.pipelines import START, Kind, pipeline
+from tests.chaos.pipelines import RESULTS, START, Kind, pipeline
 from tests.chaos.proxy import Link
 from tests.chaos.small_disk import NoSmallDiskError, small_disk
 from tests.engine import Engine, signal_session
@@ -151,13 +151,17 @@ class Rig:
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
-        self.times = EventTimes(KEYS) if kind is Kind.DSL else None
+        self.times = EventTimes(KEYS) if kind in RESULTS else None
         """The event times of the records, if the pipeline has windows."""
-        self.ledger = Ledger(KEYS, self.times)
+        self.ledger = self.new_ledger()
         self.seconds: list[float] = []
         """The measurements of the current round."""
         self._outage: Outage | None = None
         self._stack = ExitStack()
+
+    def new_ledger(self) -> Ledger:
+        """Return an empty ledger for the results of the pipeline."""
+        return Ledger(KEYS, self.times, RESULTS.get(self._kind, ()))
 
     @contextmanager
     def open(self) -> Iterator[Rig]:

@@ -47,7 +47,7 @@ def verify(rig: Rig) -> list[str]:
 def read_again(rig: Rig) -> Tally:
     """Check the whole sink again, with another consumer."""
     config = rig.engine.config
-    ledger = Ledger(KEYS, rig.times)
+    ledger = rig.new_ledger()
     batches = read_committed(config, config.sink_topic, config.parallelism)
     batches.sort(key=lambda batch: (batch.partition, batch.offsets[0]))
     for batch in batches:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from streams import TopologyTestDriver
-from tests.chaos.dsl_ledger import DslLedger
+from tests.chaos.dsl_ledger import OF_DSL, DslLedger
 from tests.chaos.event_times import EPOCH_MS, STEP_MS, EventTimes
 from tests.chaos.ledger import BASE, value_of
 from tests.chaos.numbered_results import Tally
@@ -51,7 +51,7 @@ class Run:
         return self.judge(results).tally(self.written)
 
     def judge(self, results: list[Result]) -> DslLedger:
-        ledger = DslLedger(KEYS, self.times)
+        ledger = DslLedger(KEYS, self.times, OF_DSL)
         for key, value in results:
             ledger.note(key, value)
         return ledger
