@@ -4,13 +4,15 @@ They are computed without the engine.
 
 | result | what must hold |
 | --- | --- |
-| `count`, on update, per key and window (not in SQL) | each count once, from 1 on, in ascending order |
+| `count`, on update, per key and window | each count once, from 1 on, in ascending order |
 | `sum`, on close, per key and window | once, the sum of all its numbers, windows in order |
 | `bucket`, on close, after a repartition | the same for the keys of a bucket |
 | `join`, with a partner | once for each number that has one, in order |
 | `join`, without one | once for each number of former epochs that has none, in order |
-| `rate`, by foreign key (not in SQL) | never an older order or rate; the last one is of the last of both |
-| `table`, with a table that follows the source (only in SQL) | each number once with itself, in order |
+| `rate`, by foreign key | never an older order or rate; the last one is of the last of both |
+| `table`, a lookup of the same numbers | once for each number, with a row that is never older |
+
+Queries have no `count` and no `rate`, and they alone have `table`.
 
 Which of the rates an order meets on its way is open, and so is how many of its results come: that
 depends on which task is faster.
@@ -139,6 +141,8 @@ class DslLedger:
         keys = list(keys)
         self._counts = _numbered_results(keys if b"count" in kinds else ())
         self._looked_up = _numbered_results(keys if b"table" in kinds else ())
+        self._rows = dict.fromkeys(self._looked_up, 0)
+        """The last row of each key that a record has met in the table."""
         self._paired = _numbered_results(keys)
         self._unpaired = _numbered_results(keys)
         self._rated = {key: _Rated() for key in (keys if b"rate" in kinds else ())}
@@ -172,8 +176,9 @@ class DslLedger:
         self._counts[key].note(self._times.number_at(key, start) + count - 1)
 
     def _note_lookup(self, key: bytes, number: int, found: int) -> None:
-        if number <= 0 or found != number:
-            raise ValueError("the table has the record itself")
+        if number <= 0 or not self._rows[key] <= found <= number:
+            raise ValueError(f"the row was {self._rows[key]} before")
+        self._rows[key] = found
         self._looked_up[key].note(number)
 
     def _note_join(self, key: bytes, left: int, right: int) -> None:

@@ -64,11 +64,12 @@ _QUERIES = f"""
   query: SELECT key, {_NUMBER} AS value FROM source WHERE {_IS_NUMBERED}
   to: [Copied, Summed, Buckets, Partners, Joined, Looked]
   on_error: dead_letter
-- {{id: Copied, type: forward, to: [copies]}}
+- {{id: Copied, type: forward, to: [copied]}}
 - id: Summed
   type: sql
   query: >
-    SELECT key, concat_ws(' ', 'sql sum', unix_millis(window.start), sum(CAST(value AS BIGINT))) AS value
+    SELECT key,
+      concat_ws(' ', 'sql sum', unix_millis(window.start), sum(CAST(value AS BIGINT))) AS value
     FROM Numbered GROUP BY key, window(timestamp, '{WINDOW_MS} milliseconds')
   emit: on_close
   grace: 1 s
@@ -76,7 +77,8 @@ _QUERIES = f"""
 - id: Buckets
   type: sql
   query: >
-    SELECT bucket AS key, concat_ws(' ', 'sql bucket', unix_millis(window.start), sum(number)) AS value
+    SELECT bucket AS key,
+      concat_ws(' ', 'sql bucket', unix_millis(window.start), sum(number)) AS value
     FROM (SELECT concat('bucket', CAST(substr(key, 2) AS INT) % {BUCKETS}) AS bucket,
       CAST(value AS BIGINT) AS number, timestamp FROM Numbered)
     GROUP BY bucket, window(timestamp, '{WINDOW_MS} milliseconds')
@@ -104,13 +106,17 @@ _QUERIES = f"""
   to: [sink]
 """
 _MORE = {Kind.DSL: _DSL, Kind.QUERIES: _QUERIES}
+_TOPICS = """
+sources: {copies: copies_chaos}
+sinks: {copied: copies_chaos}
+processors:"""
 
 
 def pipeline(start: str, kind: Kind) -> str:
     """Return a whole pipeline that begins with `start`."""
     if kind is Kind.SLOW:
         start = start.replace("{id: Splitter, type: forward", f"{{id: Splitter, {_SLOW}")
-    return f"""
+    return f"""{_TOPICS if kind is Kind.QUERIES else ""}
 {start}
 - {{id: Auditor, {_AUDITORS.get(kind, _SUM)}, to: [Merger], on_error: dead_letter}}
 - {{id: Merger, type: forward, to: [sink], on_error: dead_letter}}

@@ -18,7 +18,7 @@ from common.kafka.data import PartitionReader
 from common.processors import OnError
 from common.status import TaskState
 from common.topic_names import TopicNames
-from tests.chaos.ledger import Ledger, value_of
+from tests.chaos.ledger import value_of
 from tests.chaos.load import KEYS
 from tests.chaos.numbered_results import Tally
 from tests.chaos.rig import Rig
