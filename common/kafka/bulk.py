@@ -109,14 +109,21 @@ def read_committed(
 
     Reads up to the high watermarks at the time of the call: the last stable offset would leave out
     the records after the beginning of an open transaction. Raises `UnavailableError` if nothing
-    comes for `stall_timeout_s`, as happens while such a transaction stays open.
+    comes for `stall_timeout_s`, as happens while such a transaction stays open. Begins again if
+    records are deleted meanwhile.
     """
     admin = Admin(config)
     ends = admin.high_watermarks([(topic, number) for number in range(partitions)])
     lows = admin.oldest_offsets(list(ends))
-    with closing(PartitionReader(config, _READ_GROUP)) as reader:
-        reader.assign({p: low for p, low in lows.items() if low < ends[p]})
-        return list(_read(reader, ends, stall_timeout_s))
+    while True:
+        try:
+            with closing(PartitionReader(config, _READ_GROUP)) as reader:
+                reader.assign({p: low for p, low in lows.items() if low < ends[p]})
+                return list(_read(reader, ends, stall_timeout_s))
+        except UnavailableError:
+            before, lows = lows, admin.oldest_offsets(list(ends))
+            if lows == before:
+                raise
 
 
 def read_range(
