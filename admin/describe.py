@@ -12,6 +12,7 @@ from common.messages import replicas
 from common.pipeline import Pipeline
 from common.processors import OnError, PipelineProcessor
 from common.topics import TopicSpec, control_topics
+from streams.pipeline.kinds.registry import kind_of
 
 _BROKER_DEFAULT = "broker default"
 _LAST_PER_KEY = "last record per key"
@@ -80,6 +81,8 @@ def _graph(pipeline: Pipeline) -> list[Tree]:
         unfolded.add(processor.id)
         about = f" {_parameters(processor)}{_on_error(processor)}"
         branch = to.add(Text.assemble((processor.id, "bold"), about))
+        for kept in kind_of(processor.spec).keeps(processor.spec):
+            branch.add(Text(f"keeps {kept}"))
         for store, topic in processor.global_stores.items():
             branch.add(f"{store} (global store of topic [bold]{topic}[/bold])")
         for topic in pipeline.out_topics(processor):

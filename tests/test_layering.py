@@ -78,6 +78,7 @@ MAY_IMPORT = {
         "admin/broker",
         "admin/commands",
         "streams/pipeline",
+        "streams/pipeline/kinds",
         "streams/testing",
         "common",
         "common/kafka",

@@ -50,3 +50,6 @@ def validate(
         "topic": len(topics),
     }
     typer.echo(f"ok: {', '.join(counted(count, noun) for noun, count in counts.items())}")
+    for processor in loaded.processors:
+        for kept in kind_of(processor.spec).keeps(processor.spec):
+            typer.echo(f"{processor.id} keeps {kept}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from common.specs import SessionSpec, WindowSpec
@@ -35,10 +35,11 @@ _HOW = "write its times as text, such as window(timestamp, '1 hour')"
 
 @dataclass(frozen=True, slots=True)
 class GroupsText:
-    """What GROUP BY says; `has_key` if the key of the records is one of the grouping columns."""
+    """What GROUP BY says; `has_key` if the key of the records is one of the grouping `columns`."""
 
     window: WindowSpec | SessionSpec | None
     has_key: bool
+    columns: Sequence[str] = field(default=(), compare=False)
 
 
 def read_groups(query: str, tables: Collection[str] = ()) -> GroupsText | None:
@@ -64,7 +65,7 @@ def read_groups(query: str, tables: Collection[str] = ()) -> GroupsText | None:
         raise QueryError(
             "the query has two different windows: put one of them into a processor after this one"
         )
-    return GroupsText(next(iter(windows), None), groups.has_key)
+    return GroupsText(next(iter(windows), None), groups.has_key, groups.columns)
 
 
 def _window(times: Sequence[Time]) -> WindowSpec:

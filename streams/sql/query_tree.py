@@ -37,11 +37,13 @@ class Groups:
 
     `windows` has the times of each call of `window`, without its first argument, and `sessions`
     those of `session_window`. `has_key` says whether each of them groups by the key of the records.
+    `columns` are the grouping columns of the first one, as SQL.
     """
 
     windows: Sequence[Sequence[Time]]
     sessions: Sequence[Sequence[Time]]
     has_key: bool
+    columns: Sequence[str]
 
 
 def find_groups(query: str, tables: Collection[str] = ()) -> Groups | None:
@@ -135,7 +137,16 @@ def _groups(tree: exp.Query) -> Groups | None:
         windows=_times(calls, "window"),
         sessions=_times(calls, "session_window"),
         has_key=all(_has_key(scope) for scope in grouped),
+        columns=_grouping_columns(grouped[0].expression),
     )
+
+
+def _grouping_columns(select: exp.Expr) -> list[str]:
+    """Return what a SELECT groups by; with ALL or DISTINCT, what it gives."""
+    assert isinstance(select, exp.Select), "nothing else is grouped"
+    group = select.args.get("group")
+    named = [] if group is None else group.expressions
+    return [column.unalias().sql("spark") for column in named or select.selects]
 
 
 def _is_grouped(expression: exp.Expr) -> bool:

@@ -249,6 +249,10 @@ class Kind(Generic[S]):
         """Return the stores of its tasks."""
         return ()
 
+    def keeps(self, spec: S) -> Sequence[str]:
+        """Return what its tasks keep, in words, if it can be said better than by store names."""
+        return ()
+
     def serdes(self, spec: S) -> Serdes:
         """Return the serdes of its records."""
         return Serdes()

@@ -38,6 +38,7 @@ from streams.pipeline.kinds.joins import (
     read_joining,
     read_schemas,
 )
+from streams.pipeline.kinds.kept_state import kept_groups, kept_sides, kept_tables
 from streams.pipeline.kinds.kind import (
     ARGUMENTS,
     CODE_PATTERN,
@@ -132,6 +133,10 @@ class _Spark(Kind[Q]):
     def stores(self, spec: Q) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`."""
         return tuple(map(table_store, _keyed(spec)))
+
+    def keeps(self, spec: Q) -> Sequence[str]:
+        """See `Kind`."""
+        return tuple(kept_tables(_keyed(spec)))
 
     def table_inputs(self, spec: Q) -> Mapping[str, TableInput]:
         """See `Kind`."""
@@ -268,6 +273,15 @@ class Sql(_Spark[SqlSpec]):
             return super().stores(spec)
         tables = () if spec.grouping.stage == "groups" else super().stores(spec)
         return (*tables, *state_stores(spec.grouping))
+
+    def keeps(self, spec: SqlSpec) -> Sequence[str]:
+        """See `Kind`."""
+        if spec.join is not None:
+            return (kept_sides(spec.join),)
+        if spec.grouping is None or spec.grouping.stage == "rows":
+            return super().keeps(spec)
+        tables = () if spec.grouping.stage == "groups" else super().keeps(spec)
+        return (*tables, kept_groups(spec, spec.grouping))
 
     def try_out(self, spec: SqlSpec, queries: Queries) -> None:
         """See `_Spark`."""

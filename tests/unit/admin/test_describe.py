@@ -47,6 +47,31 @@ CHAIN = """
   config: {lines: lines_topic, words: words_topic}
   on_error: dead_letter
 """
+QUERIES = """
+sources: {orders: orders_topic, payments: payments_topic, customers: customers_topic}
+processors:
+- id: Revenue
+  type: sql
+  from: [orders]
+  query: >
+    SELECT value AS key, count(*) AS c FROM orders GROUP BY value, window(timestamp, '1 hour')
+  grace: 90 min
+  to: [sink]
+- id: Paid
+  type: sql
+  from: [orders, payments]
+  query: >
+    SELECT o.key, p.value FROM orders o JOIN payments p ON o.key = p.key
+    AND p.timestamp BETWEEN o.timestamp - INTERVAL 5 MINUTES AND o.timestamp + INTERVAL 10 MINUTES
+  grace: 1 h
+  to: [sink]
+- id: Known
+  type: sql
+  from: [orders]
+  tables: {names: {topic: customers}}
+  query: SELECT DISTINCT o.key, n.value FROM orders o JOIN names n ON o.key = n.key
+  to: [sink]
+"""
 
 
 @pytest.fixture
@@ -329,3 +354,14 @@ def test_a_pattern_stands_where_its_topics_will(folder: Path) -> None:
         in describe(GATHER, folder, "--mermaid").splitlines()
     )
     assert "W-All_0" not in describe(GATHER, folder)
+
+
+def test_what_queries_keep_is_said_in_words(folder: Path) -> None:
+    shown = tree(QUERIES, folder)
+    kept = [line.split("keeps ")[1].rstrip() for line in shown if "keeps " in line]
+    assert kept == [
+        "a row for each value, WINDOW(timestamp, '1 hour'), until 90 min after the window",
+        "the records of orders and payments, for 75 min",
+        "the last record of each key of customers, as table names",
+        "a row for each o.key, n.value",
+    ]
