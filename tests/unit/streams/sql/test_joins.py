@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from streams import TopologyTestDriver, serdes
 from streams.sql.spec import QueryError
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 from tests.unit.streams.sql.join_pipeline import ON, WITHIN, pipeline
+from tests.unit.streams.sql.test_keyed_joins import CONFIG
 
 pytestmark = pytest.mark.integration
 
@@ -162,6 +166,37 @@ def test_each_input_may_have_columns_of_its_own(shared: OpenedOnce) -> None:
     job.send([row("a", 10, m=2)], topic="payments")
     assert results(job) == [("a", 1, 2, 10.0)]
     job.close()
+
+
+def test_tables_are_looked_up_below_and_above_the_join(tmp_path: Path) -> None:
+    """Those that Spark reads, and those of topics if all tasks have them as a whole."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "cities.csv").write_text("a,Ulm\n")
+    query = (
+        "SELECT o.key, c.city, r.rate * o.n AS n FROM orders o JOIN cities c ON o.key = c.code "
+        f"LEFT JOIN payments p {ON} LEFT JOIN rates r ON p.n = r.number"
+    )
+    tables = (
+        'tables:\n    cities: {format: csv, path: cities.csv, schema: "code STRING, city STRING"}\n'
+        '    rates: {topic: rates, schema: "number INT, rate INT", global: true}'
+    )
+    text = pipeline(query, f"grace: 0 s\n  {tables}")
+    (tmp_path / "pipeline.yaml").write_text(text.replace("sources: {", "sources: {rates: rates, "))
+    with TopologyTestDriver.of_pipeline(
+        tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
+    ) as driver:
+        rates = driver.create_input_topic("rates", serdes.string, serdes.json)
+        orders = driver.create_input_topic("orders", serdes.string, serdes.json)
+        payments = driver.create_input_topic("payments", serdes.string, serdes.json)
+        found = driver.create_output_topic("out", serdes.string, serdes.json)
+        rates.pipe_input("x", {"number": 7, "rate": 100}, timestamp=1)
+        for key in "ab":
+            orders.pipe_input(key, {"n": 2}, timestamp=5)
+        payments.pipe_input("a", {"n": 7}, timestamp=6)
+        assert found.read_key_values() == [("a", {"city": "Ulm", "n": 200})]
+        rates.pipe_input("x", {"number": 7, "rate": 1000}, timestamp=1)
+        payments.pipe_input("a", {"n": 7}, timestamp=7)
+        assert found.read_key_values() == [("a", {"city": "Ulm", "n": 2000})]
 
 
 def test_a_changed_query_does_not_read_the_state(shared: OpenedOnce) -> None:
