@@ -60,6 +60,8 @@ class KeptPlan:
                 self.leaves[name].put(self.nothing)  # or Spark would keep the batch in memory
         with _load_from_socket(served, NoOpSerializer()) as parts:
             batches = [pa.ipc.read_record_batch(pa.py_buffer(part), self.output) for part in parts]
+        # What Spark sends just ends if Spark does; this raises unless all was sent.
+        served[2].getResult()
         return pa.Table.from_batches(batches, self.output)
 
 
