@@ -19,6 +19,10 @@ settings.load_profile("shared machine")
 # A shell lets what it starts in the background ignore SIGINT, and what tests start would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_EAGER_RETENTION = {"log.retention.check.interval.ms": 1_000, "log.initial.task.delay.ms": 1_000}
+"""Kafka deletes records whose timestamps are older than a week; by default, it looks for them once
+in 5 minutes, so a test that writes such records would fail only now and then."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -60,7 +64,7 @@ def bootstrap_servers(
     """Addresses of a Kafka that runs for the whole session; give each test topics of its own."""
     broker: str = request.config.getoption("--broker")
     if broker == "local":
-        with local_cluster(tmp_path_factory.mktemp("kafka")) as servers:
+        with local_cluster(tmp_path_factory.mktemp("kafka"), settings=_EAGER_RETENTION) as servers:
             yield servers
     elif broker == "docker":
         with docker_cluster() as servers:

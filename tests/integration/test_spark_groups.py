@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from common.clock import wall_clock_ms
 from common.kafka.admin import Admin
 from tests.engine import all_run, engine
 
@@ -47,8 +48,8 @@ def test_windows_and_totals_are_exact_though_a_task_manager_is_killed(
 ) -> None:
     """Each window is given once; the totals go through an internal topic."""
     job = f"groups_{os.getpid()}"
-    # librdkafka takes a timestamp of 0 for the time of the clock.
-    rows = [(i % KEYS, i % VALUES, WINDOW_MS + i * STEP_MS) for i in range(RECORDS)]
+    start = wall_clock_ms() // WINDOW_MS * WINDOW_MS - RECORDS * STEP_MS
+    rows = [(i % KEYS, i % VALUES, start + i * STEP_MS) for i in range(RECORDS)]
     counts: Counter[tuple[str, int]] = Counter()
     sums: Counter[tuple[str, int]] = Counter()
     for key, n, at in rows:
@@ -56,7 +57,7 @@ def test_windows_and_totals_are_exact_though_a_task_manager_is_killed(
         counts[window] += 1
         sums[window] += n
     # Windows wait for records: these close the others, and stay open themselves.
-    end = RECORDS * STEP_MS + 2 * WINDOW_MS
+    end = start + RECORDS * STEP_MS + WINDOW_MS
     last = [(key, 0, end) for key in range(KEYS)]
     totals = Counter(n for _, n, _ in [*rows, *last])
     with engine(

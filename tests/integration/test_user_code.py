@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from common.clock import wall_clock_ms
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, read_committed
 from common.status import TaskState
@@ -22,6 +23,8 @@ from tests.user_code.word_count import word_count
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
+HOUR_MS = 3_600_000
+START_MS = (wall_clock_ms() // HOUR_MS - 1) * HOUR_MS
 LINES = [("k", "a b a", 1), ("k", "b", 1_000), ("k", "late", 500), ("k", "c a", 3_500)]
 
 
@@ -55,14 +58,14 @@ def test_word_count_says_the_same_on_the_driver_and_on_the_cluster(
     with TopologyTestDriver(word_count("lines", "words").build()) as driver:
         lines = driver.create_input_topic("lines", serdes.string, serdes.string)
         words = driver.create_output_topic("words")
-        for key, value, timestamp in LINES:
-            lines.pipe_input(key, value, timestamp)
+        for key, value, at_ms in LINES:
+            lines.pipe_input(key, value, START_MS + at_ms)
         expected = [(r.key, r.value, r.timestamp) for r in words.read_records()]
     with running(tmp_path, bootstrap_servers, "words", pipeline) as made:
         made.start_job_manager()
         made.start_task_manager(0)
         made.wait_until(all_run([0]))
-        made.write_at([(key.encode(), value.encode(), at) for key, value, at in LINES])
+        made.write_at((k.encode(), value.encode(), START_MS + at_ms) for k, value, at_ms in LINES)
         made.wait_until_done({made.config.sink_topic: len(expected)})
         found = made.read_with_times(made.config.sink_topic)
     assert sorted(found) == sorted(expected)
