@@ -14,11 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import structlog
-from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
-from streams.engine.user_code import UserCode
 from streams.sql.aggregate_plan import (
     AGGREGATES,
     AggregateParts,
@@ -27,13 +25,13 @@ from streams.sql.aggregate_plan import (
     partial_plan,
 )
 from streams.sql.aggregate_query import GroupedQuery, grouped_query
-from streams.sql.global_rows import GlobalRows
 from streams.sql.kept_plan import INPUT, KeptPlan
 from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
 from streams.sql.plan import items, kind, require_all_inputs
-from streams.sql.query_session import QuerySession, translated
-from streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from streams.sql.query_session import translated
+from streams.sql.running import Running
+from streams.sql.spec import QueryError
 from streams.sql.state_shape import (
     HAS_RESULT,
     OPEN_FROM,
@@ -43,104 +41,59 @@ from streams.sql.state_shape import (
     Window,
     difference,
 )
-from streams.sql.tables import Rows, SharedTables, Tables
+from streams.sql.tables import Rows
 
 logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    tables: Rows
     shape: StateShape
     partial: KeptPlan
     merge: KeptPlan
 
 
-class RunningAggregation:
+class RunningAggregation(Running[_Plan]):
     """See `Aggregation`."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        spec: QuerySpec,
-        tables: Tables,
-        code: UserCode,
-        shared: SharedTables,
-    ) -> None:
-        """Plan the query. Raises `QueryError` with the reason if no state can be kept for it."""
-        self._tables = tables
-        self._shared = shared
-        # Each query has its own session, since views and settings belong to a session.
-        self._session = session.newSession()
-        hidden = [pa.field(OPEN_FROM, pa.timestamp("us", tz="UTC")), pa.field(ORDER, pa.int64())]
-        self._work = QuerySession(self._session, spec, code, hidden)
-        self._globals = GlobalRows(session, spec)
-        self._plan = self._tried_out(self._globals.with_others(tables.rows))
-        self._seen = self._plan.tables.version
+    hidden = (pa.field(OPEN_FROM, pa.timestamp("us", tz="UTC")), pa.field(ORDER, pa.int64()))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """See `Aggregation`."""
-        return self._plan.partial.columns
+        return self.plan.partial.columns
 
     @property
     def shape(self) -> StateShape:
         """See `Aggregation`."""
-        return self._plan.shape
+        return self.plan.shape
 
     def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `Aggregation`."""
-        with translated():
-            self._work.enter_thread()
-            self._use_newest_tables()
-            if not set(table.column_names).issuperset(self.columns):
-                raise SparkLostError("a table has changed, and the query needs other columns now")
-            return self._plan.partial.run(table, lookups)
+        return self.run_kept(lambda plan: plan.partial, table, lookups)
 
     def merge(self, rows: pa.Table) -> pa.Table:
         """See `Aggregation`."""
         with translated():
-            self._work.enter_thread()
-            self._use_newest_tables()
-            merged = self._plan.merge.run(rows.select(self._plan.shape.rows.names))
+            self.work.enter_thread()
+            plan = self.newest_plan()
+            merged = plan.merge.run(rows.select(plan.shape.rows.names))
         place = merged.column_names.index(HAS_RESULT)
         return merged.set_column(place, HAS_RESULT, merged[HAS_RESULT].fill_null(False))
 
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """See `SparkQuery.replace`."""
-        with translated():
-            self._globals.replace(name, rows)
+    def require_same_state(self, plan: _Plan) -> None:
+        """See `Running`."""
+        if changed := difference(self.shape.content, plan.shape.content):
+            raise QueryError(f"with the new rows, the query would keep other state: {changed}")
 
-    def cancel(self) -> None:
-        """End a call from another thread: it then raises `SparkLostError`."""
-        self._session.sparkContext.cancelJobsWithTag(self._work.tag)
-
-    def close(self) -> None:
-        """Release the tables."""
-        self._shared.give_back(self._tables)
-
-    def _use_newest_tables(self) -> None:
-        rows = self._globals.with_others(self._tables.rows)
-        if rows.version == self._seen:
-            return
-        self._seen = rows.version
-        try:
-            with translated():
-                plan = self._tried_out(rows)
-            if changed := difference(self._plan.shape.content, plan.shape.content):
-                raise QueryError(f"with the new rows, the query would keep other state: {changed}")
-            self._plan = plan
-        except QueryError as error:
-            logger.warning("query keeps the old rows of its tables", reason=str(error))
-
-    def _tried_out(self, tables: Rows) -> _Plan:
-        """Return plans that were run on empty tables: Spark finds some mistakes only then."""
-        plan = self._make_plan(tables)
-        plan.merge.run(plan.partial.run(self._work.records.empty_table()))
+    def tried_out(self, rows: Rows) -> _Plan:
+        """See `Running`."""
+        plan = self._make_plan(rows)
+        plan.merge.run(plan.partial.run(self.work.records.empty_table()))
         return plan
 
     def _make_plan(self, tables: Rows) -> _Plan:
-        work = self._work
+        work = self.work
         work.enter_thread()
         found = work.analyzed(tables)
         rdd_id = found.rdd_id
@@ -166,7 +119,7 @@ class RunningAggregation:
             {int(given.rdd().id()): (INPUT, shape.rows)},
             AGGREGATES,
         )
-        return _Plan(tables, shape, partial, merge)
+        return _Plan(shape, partial, merge)
 
 
 def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark: str) -> StateShape:

@@ -17,15 +17,15 @@ from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.sql.access import located, require_readable
 from streams.sql.aggregation import RunningAggregation
-from streams.sql.global_rows import GlobalRows
 from streams.sql.kept_plan import KeptPlan
 from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
 from streams.sql.plan import items, require_all_inputs, require_narrow, with_timestamp
-from streams.sql.query_session import QuerySession, translated
+from streams.sql.query_session import translated
+from streams.sql.running import Running
 from streams.sql.running_join import RunningJoin
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
-from streams.sql.tables import Rows, SharedTables, Tables
+from streams.sql.tables import Rows, SharedTables
 
 T = TypeVar("T")
 
@@ -79,80 +79,37 @@ class _Plan:
     is_reusable: bool
 
 
-class RunningQuery:
+class RunningQuery(Running[_Plan]):
     """See `SparkQuery`."""
-
-    def __init__(
-        self,
-        session: SparkSession,
-        spec: QuerySpec,
-        tables: Tables,
-        code: UserCode,
-        shared: SharedTables,
-    ) -> None:
-        self._tables = tables
-        self._shared = shared
-        # Each query has its own session, since views and settings belong to a session.
-        self._session = session.newSession()
-        self._work = QuerySession(self._session, spec, code)
-        self._globals = GlobalRows(session, spec)
-        self._plan = self._tried_out(self._globals.with_others(tables.rows))
-        self._seen = self._plan.rows.version
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of records that the query needs."""
-        return self._plan.kept.columns
+        return self.plan.kept.columns
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery.run`."""
-        with translated():
-            self._work.enter_thread()
-            plan = self._newest_plan()
-            if not set(table.column_names).issuperset(plan.kept.columns):
-                raise SparkLostError("a table has changed, and the query needs other columns now")
-            return plan.kept.run(table, lookups)
+        return self.run_kept(lambda plan: plan.kept, table, lookups)
 
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """See `SparkQuery.replace`."""
-        with translated():
-            self._globals.replace(name, rows)
-
-    def cancel(self) -> None:
-        """End `run` from another thread: it then raises `SparkLostError`."""
-        self._session.sparkContext.cancelJobsWithTag(self._work.tag)
-
-    def close(self) -> None:
-        """Release the tables."""
-        self._shared.give_back(self._tables)
-
-    def _newest_plan(self) -> _Plan:
-        """Return the plan for the newest rows of the tables that the query can be run with."""
-        rows = self._globals.with_others(self._tables.rows)
-        if rows.version != self._seen:
-            self._seen = rows.version
+    def newest_plan(self) -> _Plan:
+        """See `Running`; a plan that cannot be used twice is made again."""
+        before, plan = self.plan, super().newest_plan()
+        if plan is before and not plan.is_reusable:
             try:
                 with translated():
-                    self._plan = self._tried_out(rows)
-                return self._plan
-            except QueryError as error:
-                logger.warning("query keeps the old rows of its tables", reason=str(error))
-        if not self._plan.is_reusable:
-            try:
-                with translated():
-                    self._plan = self._make_plan(self._plan.rows)
+                    self.plan = self._make_plan(plan.rows)
             except QueryError as error:
                 raise SparkLostError(f"the query cannot be planned again: {error}") from error
-        return self._plan
+        return self.plan
 
-    def _tried_out(self, rows: Rows) -> _Plan:
-        """Return a plan that was run on an empty table: Spark finds some mistakes only then."""
+    def tried_out(self, rows: Rows) -> _Plan:
+        """See `Running`."""
         plan = self._make_plan(rows)
-        plan.kept.run(self._work.records.empty_table())
+        plan.kept.run(self.work.records.empty_table())
         return plan
 
     def _make_plan(self, rows: Rows) -> _Plan:
-        work = self._work
+        work = self.work
         work.enter_thread()
         query = work.analyzed(rows)
         analyzed, rdd_id = query.plan, query.rdd_id

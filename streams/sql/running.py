@@ -1,0 +1,99 @@
+"""What running queries share: a session, tables, and a plan that follows the tables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Generic, TypeVar
+
+import pyarrow as pa
+import structlog
+from pyspark.sql import SparkSession
+
+from streams.engine.user_code import UserCode
+from streams.sql.global_rows import GlobalRows
+from streams.sql.kept_plan import KeptPlan
+from streams.sql.query_session import QuerySession, translated
+from streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from streams.sql.tables import Rows, SharedTables, Tables
+
+P = TypeVar("P")
+
+logger = structlog.get_logger()
+
+
+class Running(ABC, Generic[P]):
+    """A query that was planned once, as a `P`, and again whenever its tables have other rows."""
+
+    hidden: ClassVar[Sequence[pa.Field]] = ()
+    """Columns that records have for the engine alone."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        spec: QuerySpec,
+        tables: Tables,
+        code: UserCode,
+        shared: SharedTables,
+    ) -> None:
+        """Plan the query. Raises `QueryError` with the reason if it cannot be run."""
+        self._tables = tables
+        self._shared = shared
+        # Each query has its own session, since views and settings belong to a session.
+        self._session = session.newSession()
+        self.work = QuerySession(self._session, spec, code, self.hidden)
+        self._globals = GlobalRows(session, spec)
+        rows = self._globals.with_others(tables.rows)
+        self.plan = self.tried_out(rows)
+        self._seen = rows.version
+
+    @abstractmethod
+    def tried_out(self, rows: Rows) -> P:
+        """Return a plan that was run on empty tables: Spark finds some mistakes only then.
+
+        Raises `QueryError` if there is none.
+        """
+
+    def require_same_state(self, plan: P) -> None:
+        """Raise `QueryError` if another plan cannot go on with the state of this one."""
+
+    def newest_plan(self) -> P:
+        """Return the plan for the newest rows of the tables that the query can be run with."""
+        rows = self._globals.with_others(self._tables.rows)
+        if rows.version != self._seen:
+            self._seen = rows.version
+            try:
+                with translated():
+                    plan = self.tried_out(rows)
+                self.require_same_state(plan)
+                self.plan = plan
+            except QueryError as error:
+                logger.warning("query keeps the old rows of its tables", reason=str(error))
+        return self.plan
+
+    def run_kept(
+        self,
+        chosen: Callable[[P], KeptPlan],
+        table: pa.Table,
+        lookups: Mapping[str, pa.Table] = {},
+    ) -> pa.Table:
+        """Run a part of the newest plan. Raises `QueryError` and `SparkLostError`."""
+        with translated():
+            self.work.enter_thread()
+            kept = chosen(self.newest_plan())
+            if not set(table.column_names).issuperset(kept.columns):
+                raise SparkLostError("a table has changed, and the query needs other columns now")
+            return kept.run(table, lookups)
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """See `SparkQuery.replace`."""
+        with translated():
+            self._globals.replace(name, rows)
+
+    def cancel(self) -> None:
+        """End a call from another thread: it then raises `SparkLostError`."""
+        self._session.sparkContext.cancelJobsWithTag(self.work.tag)
+
+    def close(self) -> None:
+        """Release the tables."""
+        self._shared.give_back(self._tables)
