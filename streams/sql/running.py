@@ -1,4 +1,4 @@
-"""What running queries share: a session, tables, and a plan that follows the tables."""
+"""A session, tables, and a plan that follows the tables: what all running queries have."""
 
 from __future__ import annotations
 
