@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import structlog
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
@@ -42,8 +41,6 @@ from streams.sql.state_shape import (
     difference,
 )
 from streams.sql.tables import Rows
-
-logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
-import structlog
 from pyspark.sql import SparkSession
 
 from common.table_settings import TableSettings
@@ -28,8 +27,6 @@ from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from streams.sql.tables import Rows, SharedTables
 
 T = TypeVar("T")
-
-logger = structlog.get_logger()
 
 
 class SparkQueries:

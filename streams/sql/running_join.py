@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import structlog
 
 from streams.sql.join_query import JoinedQuery, joined_query, name_of
 from streams.sql.join_shape import PAIR, RECORD, JoinShape
@@ -21,8 +20,6 @@ from streams.sql.row_codec import RowCodec
 from streams.sql.running import Running
 from streams.sql.spec import QueryError
 from streams.sql.tables import Rows
-
-logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
