@@ -34,6 +34,7 @@ from common.kafka.clients import (
     client_config,
     is_missing_topic,
     is_passing,
+    offset_of,
     retry,
 )
 from common.kafka.lifeline import connect_with_lifeline
@@ -257,7 +258,10 @@ class Admin:
     def request_stable_ends(
         self, partitions: Collection[Partition]
     ) -> dict[Partition, Future[Any]]:
-        """Ask for the last stable offset of each partition; does not wait for the answers."""
+        """Ask for the last stable offset of each partition; does not wait for the answers.
+
+        `clients.offset_of` reads them.
+        """
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         level = IsolationLevel.READ_COMMITTED
         answers = self._request_offsets(partitions, latest, level, _ATTEMPT_S)
@@ -288,7 +292,7 @@ class Admin:
     ) -> dict[Partition, int]:
         def list_offsets(timeout_s: float) -> dict[Partition, int]:
             futures = self._request_offsets(partitions, spec, level, timeout_s)
-            return {partition: future.result().offset for partition, future in futures.items()}
+            return {place: offset_of(future.result()) for place, future in futures.items()}
 
         return self._ask(list_offsets)
 

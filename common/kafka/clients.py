@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from common.config import Config
 from common.errors import ConfigError, EngineError
@@ -222,6 +222,17 @@ def is_passing(error: KafkaError) -> bool:
 def is_missing_topic(error: KafkaError) -> bool:
     """Whether the broker that answered does not know the topic, its partition or its id."""
     return error.code() in _MISSING_TOPIC
+
+
+def offset_of(answer: Any) -> int:
+    """Return the offset in a broker's answer to `AdminClient.list_offsets`.
+
+    Raises `KafkaException` if the broker gave none: if its connection breaks, or if it does not
+    answer in time, librdkafka 2.16 gives `OFFSET_INVALID` and no error.
+    """
+    if answer.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the leader gave no answer"))
+    return int(answer.offset)
 
 
 def retry(call: Callable[[float], T], timeout_s: float, waits_for_topic: bool = False) -> T:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from common.config import Config
 from common.errors import EngineError
 from common.kafka.admin import Admin
-from common.kafka.clients import Partition
+from common.kafka.clients import Partition, offset_of
 from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 
@@ -48,7 +48,7 @@ class Offsets:
         ends: dict[Partition, int] = {}
         for partition, answer in self._admin.request_stable_ends(partitions).items():
             with suppress(KafkaException, TimeoutError, CancelledError):
-                ends[partition] = int(answer.result(max(deadline_s - time.monotonic(), 0)).offset)
+                ends[partition] = offset_of(answer.result(max(deadline_s - time.monotonic(), 0)))
         return ends
 
     def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:

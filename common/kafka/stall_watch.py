@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 
-from common.kafka.clients import Partition
+from common.kafka.clients import Partition, offset_of
 
 SILENCE_S = 10.0
 GRACE_S = 5.0
@@ -87,6 +87,6 @@ def _offset(answer: Future[Any]) -> int:
     if not answer.done():
         return -1
     try:
-        return int(answer.result().offset)
+        return offset_of(answer.result())
     except KafkaException:
         return -1

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader
+from common.kafka.offsets import Offsets
 from tests.unit.common.config_texts import BASE, load
 from tests.unit.common.mock_broker import LIST_OFFSETS, MockBroker
 
@@ -41,6 +42,9 @@ def config(broker: MockBroker) -> Config:
         KafkaError.KAFKA_STORAGE_ERROR,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.REQUEST_TIMED_OUT,
+        # The connection breaks.
+        KafkaError._TRANSPORT,
     ],
 )
 def test_offsets_are_asked_for_again(broker: MockBroker, config: Config, error: int) -> None:
@@ -51,6 +55,8 @@ def test_offsets_are_asked_for_again(broker: MockBroker, config: Config, error: 
     assert admin.high_watermarks([PLACE]) == {PLACE: RECORDS}
     broker.answer(LIST_OFFSETS, [error])
     assert admin.stable_ends([PLACE]) == {PLACE: RECORDS}
+    broker.answer(LIST_OFFSETS, [error])
+    assert Offsets(config, admin).stable_ends([PLACE]) == {}
 
 
 def test_control_messages_are_read_from_their_history_on(

@@ -32,15 +32,18 @@ from common.specs import (
     DataFrameSpec,
     FieldTime,
     ForwardSpec,
+    GroupingSpec,
     PatternSpec,
     ProcessorSpec,
     Serdes,
+    SessionSpec,
     SourceSpec,
     SqlSpec,
     StoreSpec,
     SumSpec,
     TableSpec,
     TopologySpec,
+    WindowSpec,
 )
 from common.status import FIGURES, TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
@@ -104,6 +107,24 @@ stores = st.builds(
     logged=st.booleans(),
     retention_ms=st.none() | numbers,
 )
+groupings = st.builds(
+    GroupingSpec,
+    window=st.one_of(
+        st.none(),
+        st.builds(
+            WindowSpec,
+            size_ms=st.integers(1, 9),
+            slide_ms=st.integers(1, 9),
+            start_ms=st.integers(-9, 9),
+        ),
+        st.builds(SessionSpec, gap_ms=st.integers(1, 9)),
+    ),
+    emit=st.sampled_from(["on_update", "on_close"]),
+    grace_ms=numbers,
+    late_to=st.none() | ids,
+    max_collected=st.integers(1, 9),
+    stage=st.sampled_from(["whole", "rows", "groups"]),
+)
 specs: st.SearchStrategy[ProcessorSpec] = st.one_of(
     st.builds(ForwardSpec),
     st.builds(SumSpec, constant=st.integers()),
@@ -113,8 +134,15 @@ specs: st.SearchStrategy[ProcessorSpec] = st.one_of(
         query=texts,
         format=st.sampled_from(["string", "json"]),
         tables=st.dictionaries(texts, st.builds(TableSpec, format=texts, refresh_s=numbers)),
+        grouping=st.none() | groupings,
     ),
-    st.builds(DataFrameSpec, code=references, config=configs, schema=texts),
+    st.builds(
+        DataFrameSpec,
+        code=references,
+        config=configs,
+        schema=texts,
+        grouping=st.none() | groupings,
+    ),
     st.builds(
         ClassSpec,
         code=references,
