@@ -16,12 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.hot_path import OutputTopics, group_of
+from benchmarks.hot_path import group_of
+from benchmarks.lone_task import lone_task, results_of
 from common.record_batch import RecordBatch
 from streams.builtin.count import COUNTS, CountProcessor
-from streams.engine.group_task import GroupTask
-from streams.engine.task_environment import TaskEnvironment
-from streams.group_settings import GroupSettings
 
 BATCH_RECORDS = 10_000
 COMMIT_BATCHES = 3
@@ -51,26 +49,13 @@ def main() -> None:
     group = group_of(CountProcessor)
     with tempfile.TemporaryDirectory() as folder:
         store = COUNTS.open(Path(folder), {})
-        task = GroupTask(
-            group,
-            [("source", 0)],
-            GroupSettings(takes_inputs_as_they_come=True),
-            TaskEnvironment(
-                application_id="bench",
-                task_id="Stage_0",
-                number=0,
-                stores={COUNTS.name: store},
-                output_topics=OutputTopics(),
-                clock_ms=lambda: 0,
-            ),
-        )
+        task = lone_task(group, {COUNTS.name: store})
         own_s, all_s = [0.0] * SHARES, [0.0] * SHARES
         for number in range(keys // BATCH_RECORDS):
             first = number * BATCH_RECORDS
             batch = batch_of(first, keys)
             began_s = time.thread_time(), time.process_time()
-            task.add(batch)
-            task.take()
+            results_of(task, batch)
             if number % COMMIT_BATCHES == COMMIT_BATCHES - 1:
                 store.commit(first)
             own_s[first * SHARES // keys] += time.thread_time() - began_s[0]

@@ -15,12 +15,11 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from benchmarks.hot_path import OutputTopics
+from benchmarks.lone_task import lone_task, results_of
 from common.record_batch import RecordBatch
-from streams import GroupSettings, StreamsBuilder, col, serdes, struct
+from streams import StreamsBuilder, col, serdes, struct
 from streams.dsl.streams_and_tables import Stream
 from streams.engine.group_task import GroupTask
-from streams.engine.task_environment import TaskEnvironment
 
 BATCH_RECORDS = 10_000
 WORKLOADS: dict[str, tuple[Callable[[Stream], Stream], Callable[[Stream], Stream]]] = {
@@ -82,19 +81,7 @@ def task_of(steps: Callable[[Stream], Stream]) -> GroupTask:
     builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.json)
     steps(builder.stream("in", name="In")).to("out")
     (group,) = builder.build().groups
-    return GroupTask(
-        group,
-        [("in", 0)],
-        GroupSettings(),
-        TaskEnvironment(
-            application_id="benchmark",
-            task_id="In_0",
-            number=0,
-            stores={},
-            output_topics=OutputTopics(),
-            clock_ms=lambda: 0,
-        ),
-    )
+    return lone_task(group, {}, [("in", 0)])
 
 
 def measure(steps: Callable[[Stream], Stream], values: list[bytes]) -> float:
@@ -106,10 +93,7 @@ def measure(steps: Callable[[Stream], Stream], values: list[bytes]) -> float:
         offsets = range(start, start + len(part))
         batch = RecordBatch("in", 0, [b"key"] * len(part), part, list(offsets), offsets)
         began_s = time.thread_time()
-        task.add(batch)
-        while task.step(0, {("in", 0)}).has_more:
-            pass
-        task.take()
+        results_of(task, batch)
         spent_s += time.thread_time() - began_s
     task.close()
     return spent_s / len(values) * 1e9

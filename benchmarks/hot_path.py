@@ -32,6 +32,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from benchmarks.counting import BatchCounting, Counting
+from benchmarks.lone_task import PARTITIONS, lone_task
 from common.config import Config
 from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
@@ -43,8 +44,6 @@ from streams.builtin.sum import SumProcessor
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import OutputColumns
-from streams.engine.task_environment import TaskEnvironment
-from streams.group_settings import GroupSettings
 from streams.stores.bytes_store import BytesStore
 
 KEYS = 10_000
@@ -55,8 +54,6 @@ COMMIT_RECORDS = 30_000
 """Approximately the number of records in a commit interval of 100 ms."""
 TIMEOUT_S = 30
 SOURCE, SINK, STATE = "source", "sink", "state"
-PARTITIONS = 4
-"""The number of partitions that the mock broker creates."""
 PARTS = ("fetch", "nodes", "send", "state", "commit")
 WORKLOADS: dict[str, Any] = {
     "fetch": None,
@@ -94,19 +91,6 @@ class MockBroker:
             self._owner.produce("several", value, key, partition=several)
         if self._owner.flush(TIMEOUT_S):
             sys.exit("the mock broker takes no records")
-
-
-class OutputTopics:
-    """Topics without limits."""
-
-    def num_partitions(self, topic: str) -> int:
-        return PARTITIONS
-
-    def size_limit(self, topic: str) -> int:
-        return 1_000_000
-
-    def recheck_size_limit(self, topic: str) -> None:
-        pass
 
 
 def group_of(processor: Any) -> NodeGroup:
@@ -166,19 +150,7 @@ class Bench:
         self._producer.fence(TIMEOUT_S)
         group = group_of(WORKLOADS[name])
         self._stores = {s.name: s.open(folder / s.name, {}) for s in group.stores}
-        self._task = GroupTask(
-            group,
-            self._partitions,
-            GroupSettings(takes_inputs_as_they_come=True),
-            TaskEnvironment(
-                application_id="bench",
-                task_id="Stage_0",
-                number=0,
-                stores=self._stores,
-                output_topics=OutputTopics(),
-                clock_ms=lambda: int(time.time() * 1000),
-            ),
-        )
+        self._task = lone_task(group, self._stores, self._partitions)
 
     def round(self) -> Times:
         """Process all records; return the time of each part."""

@@ -1,0 +1,59 @@
+"""A task without Kafka around it, for benchmarks of what it does itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from common.record_batch import OutputRecord, RecordBatch
+from streams.engine.group_task import GroupTask
+from streams.engine.node_group import NodeGroup
+from streams.engine.outputs import OutputColumns
+from streams.engine.task_environment import TaskEnvironment
+from streams.group_settings import GroupSettings
+from streams.stores.bytes_store import BytesStore
+
+PARTITIONS = 4
+"""The number of partitions of each topic, as librdkafka's mock broker creates them."""
+
+
+class OutputTopics:
+    """Topics without limits."""
+
+    def num_partitions(self, topic: str) -> int:
+        return PARTITIONS
+
+    def size_limit(self, topic: str) -> int:
+        return 1_000_000
+
+    def recheck_size_limit(self, topic: str) -> None:
+        pass
+
+
+def lone_task(
+    group: NodeGroup,
+    stores: Mapping[str, BytesStore],
+    partitions: Sequence[tuple[str, int]] = (("source", 0),),
+) -> GroupTask:
+    """Return a task that takes its inputs as they come."""
+    return GroupTask(
+        group,
+        partitions,
+        GroupSettings(takes_inputs_as_they_come=True),
+        TaskEnvironment(
+            application_id="bench",
+            task_id="Stage_0",
+            number=0,
+            stores=stores,
+            output_topics=OutputTopics(),
+            clock_ms=lambda: int(time.time() * 1000),
+        ),
+    )
+
+
+def results_of(task: GroupTask, batch: RecordBatch) -> list[OutputRecord | OutputColumns]:
+    """Process a batch, and return what it leads to."""
+    task.add(batch)
+    while task.step(0, ()).has_more:
+        pass
+    return task.take()[0]
