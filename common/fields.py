@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from common.keys import Choice, Flag, Key, Number, Section, T, Text, Texts, names
+from common import durations
+from common.keys import Choice, Duration, Flag, Key, Number, Section, T, Text, Texts, names
 from common.suggest import did_you_mean, one_of
 from common.yaml_positions import Items, Located, Map, Pair, Problems, Scalar, Value, describe
 
@@ -61,6 +62,19 @@ class Fields:
             self._problems.add(value, f"{key.name} is empty")
             return ""
         return value.value
+
+    def duration(self, key: Duration) -> int | None:
+        """Return a time in ms, or None if the key is not there or has a bad value."""
+        text = self.text(key)
+        if not text:
+            return None
+        found = durations.parsed(text, key.units, key.low)
+        if found is None:
+            self._problems.add(
+                self.at(key.name),
+                f'{key.name} must be a time such as "30 s", "10 min" or "1 h", got "{text}"',
+            )
+        return found
 
     def number(self, key: Number) -> int:
         """Return a whole number in the key's range; a string counts only if expanded.

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from common import durations
+
 T = TypeVar("T", bound=str)
 
 Schema = dict[str, Any]
@@ -88,6 +90,23 @@ class Text(Key):
     def default_text(self) -> str:
         """See `Key`."""
         return self.default or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duration(Text):
+    """A time such as `10 min`, in one of the `units`; the smallest number is `low`, 0 or 1."""
+
+    low: int = 0
+    units: Sequence[str] = durations.UNITS
+
+    def schema(self) -> Schema:
+        """See `Key`."""
+        return {"type": "string", "pattern": durations.pattern(self.units, self.low)}
+
+    @property
+    def kind(self) -> str:
+        """See `Key`."""
+        return "time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

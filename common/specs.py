@@ -120,17 +120,28 @@ class TopicTableSpec:
 
     `topic` is one of the processor's names in `from`; if the table `is_global`, which all tasks
     have as a whole, it is the topic in Kafka. With a `schema`, DDL of Spark, values are JSON;
-    otherwise, they are one column. The store has the name `store_of(table)`.
+    otherwise, they are one column. With a history, former records of each key are kept for
+    `history_ms`, in a store of another format.
     """
 
     topic: Name
     schema: str = ""
     is_global: bool = False
+    history_ms: Annotated[int, AtLeast(1)] | None = None
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the store is versioned."""
+        return self.history_ms is not None
+
+    def store_of(self, table: str) -> str:
+        """Return the name of its store, if it is the table with this name."""
+        return self.store_name(table, has_history=self.has_history)
 
     @staticmethod
-    def store_of(table: str) -> str:
-        """Return the name of the store of a table."""
-        return f"table-{table}"
+    def store_name(table: str, *, has_history: bool) -> str:
+        """Return the name of the store of a table. No table has a `-` in its name."""
+        return f"table-{table}-history" if has_history else f"table-{table}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,55 +295,26 @@ class JoinSpec:
     late_to: Name | None = None
 
 
-def _followed(tables: Mapping[str, TopicTableSpec]) -> Mapping[str, str]:
-    """Return the topics of the global stores of tables, by store name."""
-    return {t.store_of(name): t.topic for name, t in tables.items() if t.is_global}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSpec(ProcessorSpec):
     """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`.
 
-    `tables` are read by Spark, and `topic_tables` follow topics.
+    `tables` are read by Spark, and `topic_tables` follow topics. A query that groups records has a
+    `grouping`.
     """
 
     format: Format = "string"
     schema: str = ""
     tables: Mapping[str, TableSpec] = field(default_factory=_none, hash=False)
     topic_tables: Mapping[str, TopicTableSpec] = field(default_factory=_none, hash=False)
+    grouping: GroupingSpec | None = None
     # A batch has up to 100,000 records: while Spark computes, the next one can already be read.
     buffered_records: Annotated[int, AtLeast(1)] = 50_000
 
     @property
-    def global_stores(self) -> Mapping[str, str]:
-        """See `ProcessorSpec`."""
-        return _followed(self.topic_tables)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SqlSpec(SparkSpec):
-    """A query over the view `input`, or over its one input by name, as `inputs` has it.
-
-    One with GROUP BY has a `grouping`, and one that joins two inputs has a `join`. In a join,
-    `schemas` may have the DDL of each input, by its name, in place of `schema`.
-    """
-
-    type = "sql"
-    query: str
-    inputs: tuple[Name, ...] = ()
-    schemas: Mapping[str, str] = field(default_factory=_none, hash=False)
-    grouping: GroupingSpec | None = None
-    join: JoinSpec | None = None
-
-    @property
     def parameters(self) -> Mapping[str, Any]:
-        """What a query does with its groups, or which inputs it joins."""
-        if self.join is not None:
-            return {"joins": f"{self.join.left} and {self.join.right}"}
-        if self.grouping is None:
-            return {}
-        is_first = self.grouping.stage == "rows"
-        return {"gives": "rows of groups"} if is_first else {"emits": self.grouping.emit}
+        """What the query does with its groups."""
+        return self._of_groups
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:
@@ -341,12 +323,44 @@ class SqlSpec(SparkSpec):
 
     @property
     def global_stores(self) -> Mapping[str, str]:
-        """See `ProcessorSpec`: what merges rows of groups looks nothing up."""
-        return {} if self._merges_only else _followed(self.topic_tables)
+        """The topics of global tables; what merges rows of groups looks nothing up."""
+        if self._merges_only:
+            return {}
+        tables = self.topic_tables.items()
+        return {table.store_of(name): table.topic for name, table in tables if table.is_global}
+
+    @property
+    def _of_groups(self) -> Mapping[str, Any]:
+        if self.grouping is None:
+            return {}
+        is_first = self.grouping.stage == "rows"
+        return {"gives": "rows of groups"} if is_first else {"emits": self.grouping.emit}
 
     @property
     def _merges_only(self) -> bool:
         return self.grouping is not None and self.grouping.stage == "groups"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlSpec(SparkSpec):
+    """A query over the view `input`, or over its one input by name, as `inputs` has it.
+
+    One that joins two inputs has a `join`. There, `schemas` may have the DDL of each input, by its
+    name, in place of `schema`.
+    """
+
+    type = "sql"
+    query: str
+    inputs: tuple[Name, ...] = ()
+    schemas: Mapping[str, str] = field(default_factory=_none, hash=False)
+    join: JoinSpec | None = None
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What a query does with its groups, or which inputs it joins."""
+        if self.join is not None:
+            return {"joins": f"{self.join.left} and {self.join.right}"}
+        return self._of_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,8 +378,8 @@ class DataFrameSpec(SparkSpec):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The config."""
-        return self.config
+        """What the function does with its groups, and the config."""
+        return {**self._of_groups, **self.config}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,12 @@ from jobmanager.partitions import check_parallelism, with_partitions
 from jobmanager.patterns import with_topics_of_patterns
 from jobmanager.purge import ArcPurger
 from jobmanager.state import JobManagerState
-from jobmanager.state_topics import check_kept_groups, check_moved_state, check_state_topics
+from jobmanager.state_topics import (
+    check_kept_groups,
+    check_kept_tables,
+    check_moved_state,
+    check_state_topics,
+)
 
 POLL_S = 0.05
 
@@ -79,6 +84,7 @@ class JobManagerDaemon:
         check_state_topics(pipeline, admin)
         check_moved_state(pipeline, admin)
         check_kept_groups(pipeline, admin)
+        check_kept_tables(pipeline, admin)
         data_topics = pipeline.data_topics(config.replication_factor)
         created = admin.ensure_topics((*control_topics(config), *data_topics))
         logger.info("topics are ready", created=created)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,17 +44,22 @@ class Interrupted(BaseException):
 
 @dataclass
 class Here:
-    """Runs tasks one by one; before each one, `interrupts` decides whether to end the run."""
+    """Runs tasks one by one; before each one, `interrupts` decides whether to end the run.
+
+    Queries run in this process, if they are given as `local`.
+    """
 
     interrupts: Callable[[BackfillTask], bool] = lambda task: False
     ran: list[str] = field(default_factory=list)
     slots: int = 1
+    local: Queries | None = None
 
     def start(self, config: Config) -> Here:
         return self
 
     def queries(self) -> Queries:
-        raise AssertionError("there is no Spark here")
+        assert self.local is not None, "there is no Spark here"
+        return self.local
 
     def run(
         self,
@@ -130,13 +136,18 @@ class History:
         ]
 
     def streamed(self, rows: dict[str, Sequence[Row]], *topics: str) -> list[list[Row]]:
-        """Return what a `TopologyTestDriver` writes to topics, one partition each."""
+        """Return what a `TopologyTestDriver` writes to topics, one partition each.
+
+        Of several topics, it gets the older record first; at equal times, in the order of `rows`.
+        """
         files = self.folder / "config.yaml", self.folder / "pipeline.yaml"
         with TopologyTestDriver.of_pipeline(*files) as driver:
-            for name, records in rows.items():
-                topic = driver.create_input_topic(name)
-                for key, value, timestamp, headers in records:
-                    topic.pipe_input(key, value, timestamp, headers)
+            inputs = {name: driver.create_input_topic(name) for name in rows}
+            waiting = {name: deque(records) for name, records in rows.items()}
+            while any(waiting.values()):
+                name = min(filter(waiting.get, waiting), key=lambda name: waiting[name][0][2])
+                key, value, timestamp, headers = waiting[name].popleft()
+                inputs[name].pipe_input(key, value, timestamp, headers)
             return [
                 [(k, v, time, list(headers)) for k, v, time, headers, _ in driver.log(topic)]
                 for topic in topics

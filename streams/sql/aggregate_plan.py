@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.sql.plan import alias, items, kind, seq, step_to_input
+from streams.sql.origins import id_of
+from streams.sql.plan import alias, items, kind, literal, seq, step_to_input
 from streams.sql.spec import QueryError
-from streams.sql.state_shape import HAS_RESULT
+from streams.sql.state_shape import HAS_RESULT, MARK, PLACE
 
 AGGREGATES = ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")
 """The operators of plans with an aggregate that row-by-row plans do not have."""
@@ -50,9 +51,18 @@ Many names in SQL become one of these: any_value, bool_and, count_if, every, som
 """
 
 _BY_AGGREGATE = frozenset(
-    {"ApproximatePercentile", "CollectList", "CollectSet", "HyperLogLogPlusPlus", "Percentile"}
+    {
+        "ApproximatePercentile",
+        "CollectList",
+        "CollectSet",
+        "CollectTopK",
+        "HyperLogLogPlusPlus",
+        "Percentile",
+    }
 )
 """The classes of functions whose result only an aggregate operator computes."""
+
+_AFTER_GROUPS = ("ProjectExec", "FilterExec", "GenerateExec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ def aggregate_parts(plan: Any, rdd_id: int) -> AggregateParts:
     """
     above = []
     while kind(plan) not in AGGREGATES:
-        if kind(plan) not in ("ProjectExec", "FilterExec"):
+        if kind(plan) not in _AFTER_GROUPS:
             raise _not_split(plan)
         step = step_to_input(plan, rdd_id)
         if step is None:
@@ -122,10 +132,11 @@ def partial_plan(parts: AggregateParts, jvm: Any) -> Any:
 
 
 def merging_plan(parts: AggregateParts, leaf: Any, time_id: int | None, jvm: Any) -> Any:
-    """Return the physical plan that merges the buffers of a leaf and gives one row a group.
+    """Return the physical plan that merges the buffers of a leaf and gives the rows of each group.
 
-    Its columns are the groups, the buffers, whether HAVING keeps the group (`has_result`), and the
-    columns of the result. `time_id` is the id of the time that was added to the query.
+    Its columns are the groups, the buffers, whether HAVING keeps the row (`has_result`), for best
+    rows their `PLACE` and `MARK`, and the columns of the result. Only the first row of a group has
+    the buffers. `time_id` is the id of the time that was added to the query.
     """
     return _Merging(parts, time_id, jvm).plan(leaf)
 
@@ -143,17 +154,20 @@ class _Merging:
         if time_id is not None:
             self._always.add(time_id)
         self._kept: Any = None
+        self._of_rows: list[Any] = []
 
     def plan(self, leaf: Any) -> Any:
         node = self._evaluated(self._merged(leaf))
         for operator in reversed(self._parts.above):
             if kind(operator) == "FilterExec":
                 node = self._marked(operator.condition(), node)
+            elif kind(operator) == "GenerateExec":
+                node = self._exploded(operator, node)
             else:
                 node = self._selected(items(operator.projectList()), node)
         top = self._parts.above[0] if self._parts.above else self._parts.final
-        kept = self._kept or self._alias(self._literal(True), HAS_RESULT)
-        return self._project([*self._state, kept, *items(top.output())], node)
+        kept = self._kept or self._alias(literal(True, "boolean", self._jvm), HAS_RESULT)
+        return self._project([*self._state, kept, *self._of_rows, *items(top.output())], node)
 
     def _merged(self, leaf: Any) -> Any:
         """Merge the buffers of each group; first and last follow the order of the rows."""
@@ -233,6 +247,33 @@ class _Merging:
             merged,
         )
 
+    def _exploded(self, operator: Any, node: Any) -> Any:
+        """Make several rows of each group: those of the array of its best rows."""
+        place, row = items(operator.generatorOutput())
+        make = self._jvm.org.apache.spark.sql.execution.GenerateExec
+        node = self._linked(
+            make(
+                operator.generator(),
+                seq(self._jvm, items(node.output())),
+                operator.outer(),
+                operator.generatorOutput(),
+                node,
+            )
+        )
+        is_first = self._expressions.EqualTo(place, literal(0, "int", self._jvm))
+        hashed = self._expressions.XxHash64(seq(self._jvm, [row]))
+        own = [self._alias(place, PLACE), self._alias(hashed, MARK)]
+        buffers = {id_of(column) for column in self._parts.buffers}
+        columns = [
+            self._alias(self._only_if(is_first, column), column.name(), column.exprId())
+            if id_of(column) in buffers
+            else column
+            for column in items(node.output())
+        ]
+        self._always.add(id_of(place))
+        self._of_rows = [column.toAttribute() for column in own]
+        return self._project([*columns, *own], node)
+
     def _marked(self, condition: Any, node: Any) -> Any:
         """Mark the groups that a filter keeps, rather than drop the others."""
         if self._kept is not None:
@@ -246,15 +287,17 @@ class _Merging:
         self._note_always(columns)
         if self._kept is not None:
             columns = [self._guarded(column) for column in columns] + [self._kept]
-        return self._project(self._with_state(columns), node)
+        return self._project(self._with_state([*columns, *self._of_rows]), node)
 
     def _guarded(self, column: Any) -> Any:
         if kind(column) != "Alias" or column.exprId().id() in self._always:
             return column
-        value = column.child()
-        nothing = self._expressions.Literal.create(None, value.dataType())
-        guarded = self._expressions.If(self._kept, value, nothing)
+        guarded = self._only_if(self._kept, column.child())
         return column.withNewChildren(seq(self._jvm, [guarded]))
+
+    def _only_if(self, condition: Any, value: Any) -> Any:
+        nothing = self._expressions.Literal.create(None, value.dataType())
+        return self._expressions.If(condition, value, nothing)
 
     def _note_always(self, columns: list[Any]) -> None:
         for column in columns:
@@ -268,18 +311,15 @@ class _Merging:
 
     def _project(self, columns: list[Any], node: Any) -> Any:
         make = self._jvm.org.apache.spark.sql.execution.ProjectExec
-        made = make(seq(self._jvm, columns), node)
+        return self._linked(make(seq(self._jvm, columns), node))
+
+    def _linked(self, made: Any) -> Any:
         # Spark's rules ask each operator of the planner which logical one it comes from.
         made.setLogicalLink(self._parts.final.logicalLink().get())
         return made
 
     def _alias(self, value: Any, name: str, id_: Any = None) -> Any:
         return alias(value, name, self._jvm, id_)
-
-    def _literal(self, value: bool) -> Any:
-        return self._expressions.Literal.create(
-            value, self._jvm.org.apache.spark.sql.types.DataType.fromDDL("boolean")
-        )
 
     def _none(self) -> Any:
         return self._jvm.scala.Option.empty()
@@ -297,6 +337,6 @@ def _hashed(jvm: Any, distribution: Any, *arguments: Any) -> Any:
 
 def _not_split(node: Any) -> QueryError:
     return QueryError(
-        f"Spark plans a {node.nodeName()} around GROUP BY, but only SELECT and HAVING can follow "
-        "it: put the rest into a processor after this one"
+        f"Spark plans a {node.nodeName()} around GROUP BY or row_number(), but only SELECT, HAVING "
+        "and WHERE can follow: put the rest into a processor after this one"
     )

@@ -1,8 +1,8 @@
 """Recognises the queries with GROUP BY that can keep state, on Spark's analyzed plans.
 
-Such a query has one Aggregate, or one Distinct, which groups by all columns. Below it, operators
-work record by record; above it are only the SELECT and HAVING. Anything else is refused with the
-reason.
+Such a query has one Aggregate, one Window, which numbers rows, or what groups by all columns: a
+Distinct, or a Deduplicate in a function of a DataFrame. Below it, operators work record by record;
+above it are only the SELECT and HAVING. Anything else is refused with the reason.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streams.sql.best_plan import BestRows, best_rows, require_row_number
 from streams.sql.distinct_plan import collecting
 from streams.sql.origins import id_of, is_column, nodes_to_input, origin
 from streams.sql.plan import (
@@ -31,7 +32,7 @@ from streams.sql.plan import (
     with_column,
 )
 from streams.sql.session_plan import is_session, session_of, with_order
-from streams.sql.spec import QueryError
+from streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
 from streams.sql.state_shape import OPEN_FROM, Sessions, Window
 
 TIME = "timestamp"
@@ -39,31 +40,89 @@ LAST_TIME = "__last_time"
 """A column with the time of the last record of a group, where `timestamp` is another time."""
 
 _AFTER_GROUPS = ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint")
-_GROUPING = ("Aggregate", "Distinct")
+_GROUPING = ("Aggregate", "Distinct", "Deduplicate", "Window")
 _BEFORE_GROUPS = ("Join", "Generate", "Expand", "MapInPandas", "MapInArrow")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGroups:
+    """What an analyzed query groups by; `above` are the operators above the Aggregate.
+
+    `record_time_id` is the id of the `timestamp` of records. `window_column` is the grouping column
+    that `window` describes. `has_key` says whether one of the grouping columns is the key of the
+    records, and `is_distinct` that the query removes duplicates. `best` describes the rows of a
+    `row_number()`.
+    """
+
+    above: list[Step]
+    aggregate: Any
+    record_time_id: int
+    window: Window | Sessions | None
+    window_column: Any
+    has_key: bool
+    is_distinct: bool
+    best: BestRows | None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedQuery:
     """An analyzed query with one Aggregate, whose output has a column `timestamp`.
 
-    `window_id` is the id of the grouping column that `window` describes. Rows of a `Window` that
-    starts before the `OPEN_FROM` of their record are left out. With `Sessions`, the last grouping
-    column is the `ORDER` of records. `time_id` is the id of the `timestamp` of a group, if the
-    query gives none, or else of its last record's time. `added` are columns that are not part of
-    the result. `record_time_id` is the id of the `timestamp` of records. `has_key` says whether one
-    of the grouping columns is the key of the records, and `is_distinct` that it is a SELECT
-    DISTINCT.
+    Rows of a `Window` that starts before the `OPEN_FROM` of their record are left out. With
+    `Sessions`, the last grouping column is the `ORDER` of records. `time_id` is the id of the
+    `timestamp` of a group, if the query gives none, or else of its last record's time. `added` are
+    columns that are not part of the result.
     """
 
+    groups: QueryGroups
     plan: Any
     time_id: int | None
     added: Sequence[str]
-    record_time_id: int
-    window: Window | Sessions | None
-    window_id: int | None
-    has_key: bool
-    is_distinct: bool
+
+
+def is_grouped(analyzed: Any, rdd_id: int) -> bool:
+    """Whether a query groups its records."""
+    return any(kind(node) in _GROUPING for node in nodes_to_input(analyzed, rdd_id))
+
+
+def groups_of(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> QueryGroups:
+    """Return what an analyzed query groups by.
+
+    Raises `QueryError` with the reason if no state can be kept for the query.
+    """
+    require_one_input(analyzed, rdd_id)
+    above, aggregate = _way_to_aggregate(analyzed, rdd_id)
+    is_distinct = kind(aggregate) in ("Distinct", "Deduplicate")
+    if is_distinct:
+        aggregate = _as_aggregate(aggregate, jvm)
+    is_numbered = kind(aggregate) == "Window"
+    if is_numbered:
+        require_row_number(aggregate)
+    child = items(aggregate.children())[0]
+    _require_one_aggregate(child, rdd_id)
+    require_narrow(child, rdd_id)
+    best = None
+    if is_numbered:
+        best = best_rows(above, aggregate, rdd_id, max_collected, jvm)
+        above, aggregate = best.above, best.aggregate
+        child = items(aggregate.children())[0]
+    grouping = items(aggregate.groupingExpressions())
+    _require_groups(grouping, "PARTITION BY" if is_numbered else "GROUP BY")
+    if is_numbered and any(map(is_session, grouping)):
+        raise QueryError(NO_NUMBERED_SESSIONS)
+    _require_functions(items(aggregate.aggregateExpressions()))
+    key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
+    windows = [column for column in grouping if _is_window(column) or is_session(column)]
+    return QueryGroups(
+        above=above,
+        aggregate=aggregate,
+        record_time_id=time,
+        window=_window(windows[0], child, time, rdd_id, jvm) if windows else None,
+        window_column=windows[0] if windows else None,
+        has_key=any(is_column(column, key, child, rdd_id) for column in grouping),
+        is_distinct=is_distinct,
+        best=best,
+    )
 
 
 def grouped_query(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> GroupedQuery:
@@ -72,25 +131,13 @@ def grouped_query(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> G
     It gives an error for a group with more than `max_collected` values in a collection. Raises
     `QueryError` with the reason if no state can be kept for the query.
     """
-    require_one_input(analyzed, rdd_id)
-    above, aggregate = _way_to_aggregate(analyzed, rdd_id)
-    is_distinct = kind(aggregate) == "Distinct"
-    if is_distinct:
-        aggregate = _as_aggregate(aggregate, jvm)
-    child = items(aggregate.children())[0]
-    _require_one_aggregate(child, rdd_id)
-    require_narrow(child, rdd_id)
-    grouping = items(aggregate.groupingExpressions())
-    _require_groups(grouping)
-    _require_functions(items(aggregate.aggregateExpressions()))
-    aggregate = collecting(aggregate, max_collected, jvm)
-    key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
-    has_key = any(is_column(column, key, child, rdd_id) for column in grouping)
-    windows = [column for column in grouping if _is_window(column) or is_session(column)]
-    window = _window(windows[0], child, time, rdd_id, jvm) if windows else None
+    groups = groups_of(analyzed, rdd_id, max_collected, jvm)
+    window, is_distinct = groups.window, groups.is_distinct
+    aggregate = collecting(groups.aggregate, max_collected, jvm)
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
     if isinstance(window, Window):
-        child = _with_open_windows(windows[0], child, rdd_id, jvm)
+        child = items(aggregate.children())[0]
+        child = _with_open_windows(groups.window_column, child, rdd_id, jvm)
         aggregate = aggregate.withNewChildren(seq(jvm, [child]))
     elif window is not None:
         aggregate = with_order(aggregate, rdd_id, jvm)
@@ -104,22 +151,25 @@ def grouped_query(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> G
         aggregate, column = _with_time(aggregate, LAST_TIME, "Max", rdd_id, jvm)
         times.append(column)
     return GroupedQuery(
-        plan=_over(above, aggregate, times, jvm),
+        groups=groups,
+        plan=_over(groups.above, aggregate, times, jvm),
         time_id=id_of(times[0]) if times else None,
         added=[LAST_TIME for column in times if column.name() == LAST_TIME],
-        record_time_id=time,
-        window=window,
-        window_id=id_of(windows[0]) if windows else None,
-        has_key=has_key,
-        is_distinct=is_distinct,
     )
 
 
 def _as_aggregate(distinct: Any, jvm: Any) -> Any:
-    """Return an Aggregate by all columns for SELECT DISTINCT."""
+    """Return an Aggregate by all columns for an operator that removes duplicates."""
     child = distinct.child()
     if any(map(is_session, items(child.output()))):
         raise QueryError("SELECT DISTINCT with session_window(…): use GROUP BY")
+    if kind(distinct) == "Deduplicate":
+        keys = {id_of(column) for column in items(distinct.keys())}
+        if keys != {id_of(column) for column in items(child.output())}:
+            raise QueryError(
+                "dropDuplicates by some of the columns keeps any one of their rows: select these "
+                "columns first, or use groupBy(…) with an aggregate such as F.first(…)"
+            )
     make = jvm.org.apache.spark.sql.catalyst.plans.logical.Aggregate
     return make(child.output(), child.output(), child, jvm.scala.Option.empty())
 
@@ -129,7 +179,9 @@ def _way_to_aggregate(plan: Any, rdd_id: int) -> tuple[list[Step], Any]:
     way = []
     while kind(plan) not in _GROUPING:
         if is_input(plan, rdd_id):
-            raise QueryError("the query has no GROUP BY, so there is no state to keep")
+            raise QueryError(
+                "there is no GROUP BY, so there is no state to keep: leave group_by out"
+            )
         step = step_to_input(plan, rdd_id)
         assert step is not None, "the query reads input"
         if kind(plan) not in _AFTER_GROUPS:
@@ -147,21 +199,23 @@ def _require_follows(plan: Any, rdd_id: int) -> None:
         raise refusal(plan)
     if any(kind(node) in _GROUPING for node in nodes_to_input(plan, rdd_id)):
         raise QueryError(
-            f"only SELECT and HAVING can follow GROUP BY ({kind(plan)}): put the rest into a "
-            "processor after this one"
+            f"only SELECT, HAVING and WHERE can follow GROUP BY or row_number() ({kind(plan)}): "
+            "put the rest into a processor after this one"
         )
 
 
 def _require_one_aggregate(child: Any, rdd_id: int) -> None:
     for node in nodes_to_input(child, rdd_id):
-        if kind(node) in (*_GROUPING, "Deduplicate"):
+        if kind(node) == "Window":
+            require_row_number(node)
+        if kind(node) in _GROUPING:
             raise QueryError(
-                f"a second GROUP BY or DISTINCT below the first ({kind(node)}) needs results that "
-                "change later: put the outer one into a processor after this one"
+                f"a second GROUP BY, DISTINCT or row_number() below the first ({kind(node)}) needs "
+                "results that change later: put the outer one into a processor after this one"
             )
 
 
-def _require_groups(grouping: list[Any]) -> None:
+def _require_groups(grouping: list[Any], clause: str) -> None:
     if not grouping:
         raise QueryError(
             "aggregates without GROUP BY would be those of a partition, not of the whole topic: "
@@ -170,10 +224,10 @@ def _require_groups(grouping: list[Any]) -> None:
     for column in grouping:
         type_ = str(column.dataType().json())
         if '"map"' in type_:
-            raise QueryError(f"GROUP BY {column.sql()}: a map cannot be the key of a group")
+            raise QueryError(f"{clause} {column.sql()}: a map cannot be the key of a group")
         if "collat" in type_:
             raise QueryError(
-                f"GROUP BY {column.sql()}: different bytes are equal under its collation, and "
+                f"{clause} {column.sql()}: different bytes are equal under its collation, and "
                 "groups are found by their bytes: use lower(…) or another function"
             )
 

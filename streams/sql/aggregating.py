@@ -1,4 +1,4 @@
-"""`type: sql` with GROUP BY: records become rows of groups and buffers, which are merged and kept.
+"""Queries that group records: these become rows of groups and buffers, which are merged and kept.
 
 Where the records of a group have one key, `WholeAggregation` does both. Elsewhere,
 `RowsOfGroups` sends rows through an internal topic to `MergedRows`.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from common.errors import ConfigError
-from common.specs import GROUPS_TOPIC, GroupingSpec, SessionSpec, WindowSpec
+from common.specs import GROUPS_TOPIC, GroupingSpec, WindowSpec
 from common.tasks import TaskId
 from streams.dsl.stateless import NULL_KEY, selected
 from streams.dsl.window_aggregates import EXPIRED, late_headers
@@ -24,40 +24,15 @@ from streams.record import Batch, Record, items_of
 from streams.sql.columns import table_of
 from streams.sql.group_codec import GroupCodec, Groups
 from streams.sql.kept_groups import KeptShape, KeptTable, KeptWindows
+from streams.sql.planned_groups import require_as_planned
 from streams.sql.processor import run_carefully
-from streams.sql.spec import QueryError, QuerySpec
-from streams.sql.state_shape import OPEN_FROM, ORDER, Aggregation, Sessions, StateShape, Window
+from streams.sql.spec import QuerySpec
+from streams.sql.state_shape import OPEN_FROM, ORDER, Aggregation
 from streams.sql.state_stores import windows_of
 from streams.sql.topic_tables import Lookup
 from streams.windowed import Window as DslWindow
 
 _Times = npt.NDArray[np.int64]
-
-
-def require_as_planned(shape: StateShape, grouping: GroupingSpec) -> None:
-    """Raise `QueryError` if Spark reads a query in another way than its text was read."""
-    found, wanted = shape.window, grouping.window
-    if _function(found) != _function(wanted):
-        name = _function(wanted) or _function(found)
-        raise QueryError(f"{name} must be one of the columns of GROUP BY, or of SELECT DISTINCT")
-    if isinstance(found, Sessions) and isinstance(wanted, SessionSpec):
-        if found.gap_us != 1000 * wanted.gap_ms:
-            raise QueryError(f"the gap of session_window(…) is {found.gap_us} µs for Spark")
-    elif isinstance(found, Window) and isinstance(wanted, WindowSpec):
-        times = (found.size_us, found.slide_us, found.start_us)
-        if times != tuple(1000 * ms for ms in (wanted.size_ms, wanted.slide_ms, wanted.start_ms)):
-            raise QueryError(f"the times of window(…) are {times} µs for Spark: write them as text")
-    if grouping.stage == "whole" and not shape.has_key:
-        raise QueryError(
-            "GROUP BY has a column key that is not the key of the records: give it another name"
-        )
-
-
-def _function(window: Window | Sessions | WindowSpec | SessionSpec | None) -> str:
-    """Return the name of the function that gives a window; "" without one."""
-    if window is None:
-        return ""
-    return "session_window(…)" if isinstance(window, Sessions | SessionSpec) else "window(…)"
 
 
 class LateRecords:
@@ -134,7 +109,7 @@ class Aggregating(BatchProcessor):
         self.partition = TaskId.parse(context.task_id).partition
         self.query = self.open(self.spec)
         self.shape = self.query.shape
-        require_as_planned(self.shape, self.grouping)
+        require_as_planned(self.shape, self.grouping, self.spec.function)
         self.late = LateRecords(self.grouping, context)
 
     def close(self) -> None:

@@ -24,17 +24,21 @@ from streams.sql.aggregate_plan import (
     partial_plan,
 )
 from streams.sql.aggregate_query import GroupedQuery, grouped_query
+from streams.sql.history_joins import at_record_times
 from streams.sql.kept_plan import INPUT, KeptPlan
 from streams.sql.keyed_joins import require_keyed_joins
-from streams.sql.output import shaped
+from streams.sql.origins import id_of
+from streams.sql.output import require_plain_type, shaped
 from streams.sql.plan import items, kind, require_all_inputs
 from streams.sql.query_session import translated
 from streams.sql.running import Running
 from streams.sql.spec import QueryError
 from streams.sql.state_shape import (
     HAS_RESULT,
+    MARK,
     OPEN_FROM,
     ORDER,
+    PLACE,
     Sessions,
     StateShape,
     Window,
@@ -82,6 +86,11 @@ class RunningAggregation(Running[_Plan]):
         """See `Running`."""
         if changed := difference(self.shape.content, plan.shape.content):
             raise QueryError(f"with the new rows, the query would keep other state: {changed}")
+        if (plan.shape.has_key, plan.shape.loses_rows) != (
+            self.shape.has_key,
+            self.shape.loses_rows,
+        ):
+            raise QueryError("with the new rows, the query would group records in another way")
 
     def tried_out(self, rows: Rows) -> _Plan:
         """See `Running`."""
@@ -102,7 +111,8 @@ class RunningAggregation(Running[_Plan]):
                 "random numbers and the current time would make state depend on when a batch ran: "
                 "use timestamp, or compute them in a processor before or after this one"
             )
-        frame = shaped(work.frame(query.plan), work.spec.format, query.added)
+        plan = at_record_times(query.plan, rdd_id, found.versioned, work.jvm)
+        frame = shaped(work.frame(plan), work.spec.format, query.added)
         parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version))
@@ -110,8 +120,9 @@ class RunningAggregation(Running[_Plan]):
         partial = work.kept(empty, partial_plan(parts, work.jvm), work.leaves(found), AGGREGATES)
         given = empty._jdf.queryExecution().sparkPlan()
         leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
+        of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if shape.best else []
         merge = work.kept(
-            work.empty(pa.schema([*shape.rows, (HAS_RESULT, pa.bool_()), *output])),
+            work.empty(pa.schema([*shape.rows, (HAS_RESULT, pa.bool_()), *of_rows, *output])),
             merging_plan(parts, leaf, query.time_id, work.jvm),
             {int(given.rdd().id()): (INPUT, shape.rows)},
             AGGREGATES,
@@ -120,18 +131,19 @@ class RunningAggregation(Running[_Plan]):
 
 
 def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark: str) -> StateShape:
-    taken = {HAS_RESULT, *output.names}
+    taken = {HAS_RESULT, PLACE, MARK, *output.names}
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
-    window = query.window
+    query_groups = query.groups
+    window = query_groups.window
     kept = list(parts.groups)
     for column, field in zip(parts.groups, groups, strict=True):
-        if window is not None and column.exprId().id() == query.window_id:
+        if window is not None and id_of(column) == id_of(query_groups.window_column):
             window = replace(window, column=field.name)
     if isinstance(window, Sessions):
         window = replace(window, order=groups.names[-1])
         kept.pop()
-    content = {
+    content: dict[str, Any] = {
         "groups": [str(column.dataType().catalogString()) for column in kept],
         "window": _times(window),
         "functions": [_described(function) for function in parts.functions],
@@ -139,14 +151,19 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         # to change nothing but bugs.
         "spark": ".".join(spark.split(".")[:2]),
     }
+    best = query_groups.best
+    if best is not None:
+        content["best"] = [best.size, *best.order]
     return StateShape(
         groups,
         buffers,
         output,
         window,
         "" if not isinstance(window, Window) else buffers[_place_of_last_time(parts, query)].name,
-        query.has_key,
-        query.is_distinct,
+        query_groups.has_key,
+        query_groups.is_distinct,
+        0 if best is None else best.size,
+        best is not None and best.loses_rows,
         json.dumps(content, sort_keys=True),
     )
 
@@ -174,7 +191,7 @@ def _place_of_last_time(parts: AggregateParts, query: GroupedQuery) -> int:
         if (
             kind(function) == "Max"
             and kind(function.child()) == "AttributeReference"
-            and function.child().exprId().id() == query.record_time_id
+            and id_of(function.child()) == query.groups.record_time_id
         ):
             return place
         place += int(function.aggBufferAttributes().size())
@@ -192,5 +209,7 @@ def _field(column: Any, taken: set[str]) -> pa.Field:
         number += 1
         name = f"{column.name()} {number}"
     taken.add(name)
-    type_ = _parse_datatype_json_string(str(column.dataType().json()))
+    described = str(column.dataType().json())
+    require_plain_type(described)
+    type_ = _parse_datatype_json_string(described)
     return to_arrow_schema(StructType([StructField(name, type_)]), timezone="UTC").field(0)

@@ -11,6 +11,7 @@ from common.record_batch import KafkaHeaders
 from common.specs import Format
 from streams.errors import StreamsError
 from streams.record import Batch, items_of
+from streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -34,6 +35,13 @@ def lookup_schema(format_: Format) -> pa.Schema:
     """Return the types of a record of a topic that a table follows."""
     records = schema_of(format_)
     return pa.schema([records.field(name) for name in ("key", "value", "timestamp")])
+
+
+def versions_schema(format_: Format) -> pa.Schema:
+    """Return the types of a version of a row of a table with a history."""
+    records = lookup_schema(format_)
+    time = records.field("timestamp").type
+    return pa.schema([*records, (VISIBLE_FROM, time), (VISIBLE_UNTIL, time)])
 
 
 def table_of(

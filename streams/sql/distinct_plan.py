@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streams.sql.plan import expressions, items, kind, seq
+from streams.sql.plan import expressions, field_of, items, kind, literal, seq, struct_of
 from streams.sql.spec import QueryError
 
 _SAME_WITH_DUPLICATES = (
@@ -109,18 +109,19 @@ class _Rewriting:
         # NaN and -0.0 have several forms that are equal.
         rules = self._jvm.org.apache.spark.sql.catalyst.optimizer
         rule = getattr(getattr(rules, "NormalizeFloatingNumbers$"), "MODULE$")
-        values = self._struct([rule.normalize(each) for each in arguments])
+        values = struct_of([rule.normalize(each) for each in arguments], self._jvm)
         found = aggregates.CollectSet(values).toAggregateExpression(False, condition)
         return self._folded(function, self._bounded(found, name), values.dataType())
 
     def _folded(self, function: Any, values: Any, type_: Any) -> Any:
         """Return what a function gives for an array of structs of its arguments."""
         value = self._variable("value", type_)
-        fields = [self._field(value, index) for index in range(function.children().size())]
+        places = range(function.children().size())
+        fields = [field_of(value, place, self._jvm) for place in places]
         function = function.withNewChildren(seq(self._jvm, fields))
-        zero = self._struct(items(function.initialValues()))
+        zero = struct_of(items(function.initialValues()), self._jvm)
         buffers = self._variable("buffers", zero.dataType().asNullable())
-        places = {
+        numbers = {
             each.exprId().id(): index
             for index, each in enumerate(items(function.aggBufferAttributes()))
         }
@@ -128,7 +129,7 @@ class _Rewriting:
         def in_buffers(expression: Any) -> Any | None:
             if kind(expression) != "AttributeReference":
                 return None
-            return self._field(buffers, places[expression.exprId().id()])
+            return field_of(buffers, numbers[expression.exprId().id()], self._jvm)
 
         updated = [
             _replaced(each, in_buffers, self._jvm) for each in items(function.updateExpressions())
@@ -137,7 +138,7 @@ class _Rewriting:
         return self._expressions.ArrayAggregate(
             values,
             zero,
-            self._lambda(self._struct(updated), buffers, value),
+            self._lambda(struct_of(updated, self._jvm), buffers, value),
             self._lambda(result, buffers),
         )
 
@@ -146,32 +147,20 @@ class _Rewriting:
         make, types = self._expressions, self._jvm.org.apache.spark.sql.types
         text = types.DataType.fromDDL("string")
         parts = [
-            self._literal(f"{name} has more than {self._max} values in the group ", text),
-            self._cast(self._struct(self._grouping), text),
-            self._literal(": see max_collected", text),
+            self._text(f"{name} has more than {self._max} values in the group "),
+            self._cast(struct_of(self._grouping, self._jvm), text),
+            self._text(": see max_collected"),
         ]
         error = make.RaiseError(make.Concat(seq(self._jvm, parts)))
-        limit = self._literal(self._max, types.DataType.fromDDL("int"))
+        limit = literal(self._max, "int", self._jvm)
         return make.If(
             make.GreaterThan(make.Size(collection, False), limit),
             self._cast(error, collection.dataType()),
             collection,
         )
 
-    def _struct(self, values: Sequence[Any]) -> Any:
-        text = self._jvm.org.apache.spark.sql.types.DataType.fromDDL("string")
-        named = [
-            part
-            for index, value in enumerate(values)
-            for part in (self._literal(f"_{index}", text), value)
-        ]
-        return self._expressions.CreateNamedStruct(seq(self._jvm, named))
-
-    def _field(self, struct: Any, index: int) -> Any:
-        return self._expressions.GetStructField(struct, index, self._jvm.scala.Option.empty())
-
-    def _literal(self, value: Any, type_: Any) -> Any:
-        return self._expressions.Literal.create(value, type_)
+    def _text(self, text: str) -> Any:
+        return literal(text, "string", self._jvm)
 
     def _cast(self, value: Any, type_: Any) -> Any:
         return self._expressions.Cast(value, type_, self._jvm.scala.Option.empty())

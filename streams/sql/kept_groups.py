@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,11 +22,13 @@ from streams.sql.state_stores import GROUPS, WINDOWS, windows_of
 from streams.stores import KeyValueStore, WindowStore
 from streams.stores.layout import window_key
 
+_Marks = npt.NDArray[np.int64]
+
+_Id = tuple[bytes, int]
+"""The key of a group in a store, and the start of its window; 0 without one."""
+
 Merge = Callable[[pa.Table], pa.Table]
 """Merges rows; see `Aggregation.merge`."""
-
-_HAS_RESULT, _HAS_NONE = b"\1", b"\0"
-"""The first byte of a group's value in a store: whether HAVING kept it. The buffers follow."""
 
 _CONTENT = "content"
 _ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
@@ -55,21 +59,59 @@ class KeptShape:
             self._store.put(_CONTENT, self._content)
 
 
+class SentMarks:
+    """The first bytes of a group's value in a store: the marks of its results. The buffers follow.
+
+    There is one byte, which says whether HAVING kept the group, or 8 for each of its best rows.
+    """
+
+    def __init__(self, shape: StateShape) -> None:
+        self._places = shape.best or 1
+        self._type = np.dtype("<i8" if shape.best else "u1")
+        self.size = self._places * self._type.itemsize
+
+    def packed(self, merged: Merged) -> list[bytes]:
+        """Return the marks of groups as bytes."""
+        marks = np.zeros((len(merged.rows), self._places), self._type)
+        marks[merged.group_of, merged.places] = merged.marks
+        packed = marks.tobytes()
+        return [packed[at : at + self.size] for at in range(0, len(packed), self.size)]
+
+    def heads(self, values: Iterable[bytes | None]) -> list[bytes]:
+        """Return the marks in values as bytes; `None` has those of a group without results."""
+        none = bytes(self.size)
+        return [none if value is None else value[: self.size] for value in values]
+
+    def former(self, values: Iterable[bytes | None], merged: Merged) -> _Marks:
+        """Return the marks that results had, where `values` are those of their groups."""
+        marks = np.frombuffer(b"".join(self.heads(values)), self._type).reshape(-1, self._places)
+        return marks[merged.group_of, merged.places].astype(np.int64)
+
+
 class KeptGroups:
     """The groups of a task. One thread at a time."""
 
-    def __init__(self, shape: StateShape, context: ProcessorContext) -> None:
-        """Take what the query keeps."""
+    def __init__(
+        self, shape: StateShape, context: ProcessorContext, *, closes: bool = False
+    ) -> None:
+        """Take what the query keeps; if it `closes`, results are given on close only."""
         self.shape = shape
+        self.closes = closes
         self.codec = GroupCodec(shape)
+        self.sent = SentMarks(shape)
         self.context = context
 
     def new(
-        self, rows: pa.Table, groups: Groups, kept: Collection[tuple[bytes, int]]
-    ) -> tuple[pa.Table, Groups]:
-        """Return the rows of groups that were not kept, which alone matter to SELECT DISTINCT."""
-        is_new = [id_ not in kept for id_ in groups.ids]
-        return rows.filter(pa.array(is_new, pa.bool_())), groups.only(is_new)
+        self, rows: pa.Table, groups: Groups, kept: Mapping[_Id, bytes]
+    ) -> tuple[pa.Table, Groups, dict[_Id, bytes]]:
+        """Return what matters to SELECT DISTINCT: groups that are not kept, or have no result yet.
+
+        The last value has what was kept of those.
+        """
+        done = {id_ for id_, value in kept.items() if self.closes or self.had_result(value)}
+        is_new = [id_ not in done for id_ in groups.ids]
+        waiting = {id_: value for id_, value in kept.items() if id_ not in done}
+        return rows.filter(pa.array(is_new, pa.bool_())), groups.only(is_new), waiting
 
     def merged(self, merge: Merge, kept: Groups, rows: pa.Table) -> tuple[Merged, Groups]:
         """Merge rows with those that were kept; the second value has the merged rows as bytes."""
@@ -77,14 +119,42 @@ class KeptGroups:
         merged = Merged.of(self.shape, merge(pa.concat_tables([before, rows])))
         return merged, self.codec.encode(merged.rows)
 
-    def results(self, merged: Merged, had_result: Iterable[bool], time: int) -> list[Batch]:
-        """Return the results of all groups, and deletions of those that have none any more."""
-        results, has_result = merged.results, merged.has_result
+    def values(self, groups: Groups, merged: Merged, former: Iterable[bytes | None]) -> list[bytes]:
+        """Return the values of groups in a store; `former` are those that they had.
+
+        While windows are open, `on_close` gives no results, so the marks stay as they were.
+        """
+        marks = self.sent.heads(former) if self.closes else self.sent.packed(merged)
+        return [head + buffers for head, buffers in zip(marks, groups.buffers, strict=True)]
+
+    def buffers(self, values: Iterable[bytes]) -> list[bytes]:
+        """Return the buffers of groups with these values in a store."""
+        return [value[self.sent.size :] for value in values]
+
+    def in_columns(self, kept: Mapping[_Id, bytes]) -> Groups:
+        """Return groups with these values in a store."""
+        keys, starts = [key for key, _ in kept], [start for _, start in kept]
+        return Groups(keys, starts, self.buffers(kept.values()))
+
+    def had_result(self, value: bytes | None) -> bool:
+        """Whether a group with this value in a store has a result."""
+        return value is not None and any(value[: self.sent.size])
+
+    def results(self, merged: Merged, former: Sequence[bytes | None], time: int) -> list[Batch]:
+        """Return the results of all groups, and deletions of those that have none any more.
+
+        Of the best rows, only those are given that changed. `former` are the values that the groups
+        had in a store.
+        """
+        results, marks = merged.results, self.sent.former(former, merged)
+        has_result = merged.has_result
+        if self.shape.best:
+            has_result = pc.and_(has_result, pa.array(marks != merged.marks))
         if "key" not in results.column_names:
             return batches_of(results.filter(has_result))
         is_known = pc.is_valid(results["key"])
-        had = pa.chunked_array([pa.array(list(had_result), pa.bool_())])
-        is_gone = pc.and_(pc.and_(had, is_known), pc.invert(has_result))
+        is_lost = pa.array((marks != 0) & (merged.marks == 0))
+        is_gone = pc.and_(is_known, is_lost)
         # The time of a deletion may be made of aggregates, which HAVING leaves out.
         times = pc.if_else(is_gone, pc.fill_null(results["timestamp"], time), results["timestamp"])
         place = results.column_names.index("timestamp")
@@ -105,20 +175,18 @@ class KeptTable(KeptGroups):
         `groups` are the rows as bytes. `time` is the largest timestamp of the records of this
         batch.
         """
-        wanted = list(dict.fromkeys(groups.keys))
-        values = zip(wanted, self._store.get_all(wanted), strict=True)
-        kept = {key: value for key, value in values if value is not None}
+        wanted = list(dict.fromkeys(groups.ids))
+        values = zip(wanted, self._store.get_all(key for key, _ in wanted), strict=True)
+        kept = {id_: value for id_, value in values if value is not None}
         if self.shape.is_distinct:
-            rows, groups = self.new(rows, groups, {(key, 0) for key in kept})
-            kept = {}
+            rows, groups, kept = self.new(rows, groups, kept)
             if not len(rows):
                 return []
-        buffers = [value[1:] for value in kept.values()]
-        merged, now = self.merged(merge, Groups(list(kept), [0] * len(kept), buffers), rows)
-        had = [had_result(kept.get(key)) for key in now.keys]
-        values_now = values_of(now, merged)
+        merged, now = self.merged(merge, self.in_columns(kept), rows)
+        former = [kept.get(id_) for id_ in now.ids]
+        values_now = self.values(now, merged, former)
         self._store.put_serialized(dict(zip(now.keys, values_now, strict=True)))
-        return self.results(merged, had, time)
+        return self.results(merged, former, time)
 
 
 class KeptWindows(KeptGroups):
@@ -131,12 +199,11 @@ class KeptWindows(KeptGroups):
     def __init__(
         self, shape: StateShape, context: ProcessorContext, grouping: GroupingSpec
     ) -> None:
-        super().__init__(shape, context)
+        super().__init__(shape, context, closes=grouping.emit == "on_close")
         self._store: WindowStore[bytes, bytes] = context.get_state_store(WINDOWS)
         self._windows = windows_of(grouping)
         assert isinstance(grouping.window, WindowSpec)
         self._start_ms = grouping.window.start_ms
-        self._closes = grouping.emit == "on_close"
         self.time = WindowTime(context.get_state_store(times_store_name(WINDOWS)))
 
     def add(self, rows: pa.Table, groups: Groups, merge: Merge, time: int) -> list[Batch]:
@@ -146,29 +213,21 @@ class KeptWindows(KeptGroups):
         values = zip(touched, self._store.get_all_serialized(places), strict=True)
         kept = {id_: value for id_, value in values if value is not None}
         if self.shape.is_distinct:
-            rows, groups = self.new(rows, groups, kept)
-            touched = [id_ for id_ in touched if id_ not in kept]
-            kept = {}
+            rows, groups, kept = self.new(rows, groups, kept)
+            touched = list(dict.fromkeys(groups.ids))
         closed, now = self.time.closed, self.time.see(time)
-        if self._closes:
+        if self.closes:
             kept = self._closing(closed, now, set(touched)) | kept
         if not len(rows) and not kept:
             return []
-        former = Groups(
-            [key for key, _ in kept],
-            [start for _, start in kept],
-            [value[1:] for value in kept.values()],
-        )
-        merged, groups_now = self.merged(merge, former, rows)
-        self._put(groups_now, values_of(groups_now, merged), set(touched))
-        if not self._closes:
-            had = [had_result(kept.get(id_)) for id_ in groups_now.ids]
-            return self.results(merged, had, time)
+        merged, groups_now = self.merged(merge, self.in_columns(kept), rows)
+        former_values = [kept.get(id_) for id_ in groups_now.ids]
+        self._put(groups_now, self.values(groups_now, merged, former_values), set(touched))
+        if not self.closes:
+            return self.results(merged, former_values, time)
         return self._closed(merged, groups_now, self._windows.closing(closed, now)[1])
 
-    def _closing(
-        self, closed: int, now: int, touched: set[tuple[bytes, int]]
-    ) -> dict[tuple[bytes, int], bytes]:
+    def _closing(self, closed: int, now: int, touched: set[_Id]) -> dict[_Id, bytes]:
         """Return the windows that close, except those that are touched."""
         first, last = self._windows.closing(closed, now)
         slide_ms = self._windows.advance_ms
@@ -180,9 +239,7 @@ class KeptWindows(KeptGroups):
             windows = {(key, window.start): value for (key, window), value in found}
         return {id_: value for id_, value in windows.items() if id_ not in touched}
 
-    def _put(
-        self, groups: Groups, values: Sequence[bytes], touched: set[tuple[bytes, int]]
-    ) -> None:
+    def _put(self, groups: Groups, values: Sequence[bytes], touched: set[_Id]) -> None:
         """Put the windows that changed."""
         changed = zip(groups.ids, values, strict=True)
         self._store.put_serialized(
@@ -190,29 +247,18 @@ class KeptWindows(KeptGroups):
         )
 
     def _closed(self, merged: Merged, groups: Groups, last: int) -> list[Batch]:
-        """Return the results of windows that start up to `last`, in the order of start and key."""
+        """Return the results of windows that start up to `last`, in the order of start and key.
+
+        Those of one group come in the order of their places.
+        """
         has_result = merged.has_result.to_pylist()
         due = [
-            (start, key, index)
-            for index, (key, start) in enumerate(groups.ids)
-            if start <= last and has_result[index]
+            (groups.starts[group], groups.keys[group], index)
+            for index, group in enumerate(merged.group_of.tolist())
+            if groups.starts[group] <= last and has_result[index]
         ]
         order = pa.array([index for _, _, index in sorted(due)], pa.int64())
         return batches_of(merged.results.take(order))
-
-
-def had_result(value: bytes | None) -> bool:
-    """Whether HAVING kept the group with this value in a store."""
-    return value is not None and value[:1] == _HAS_RESULT
-
-
-def values_of(groups: Groups, merged: Merged) -> list[bytes]:
-    """Return the values of groups in a store."""
-    has_result = merged.has_result.to_pylist()
-    return [
-        (_HAS_RESULT if has else _HAS_NONE) + buffers
-        for has, buffers in zip(has_result, groups.buffers, strict=True)
-    ]
 
 
 def batches_of(results: pa.Table) -> list[Batch]:

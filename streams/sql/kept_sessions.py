@@ -17,7 +17,7 @@ from streams.dsl.window_time import WindowTime, times_store_name
 from streams.processor import ProcessorContext
 from streams.record import Batch
 from streams.sql.group_codec import Groups
-from streams.sql.kept_groups import KeptGroups, Merge, batches_of, had_result, values_of
+from streams.sql.kept_groups import KeptGroups, Merge, batches_of
 from streams.sql.session_merging import Session, SessionsOfKey
 from streams.sql.state_shape import Merged, StateShape
 from streams.sql.state_stores import SESSIONS, sessions_of
@@ -58,11 +58,10 @@ class KeptSessions(KeptGroups):
     def __init__(
         self, shape: StateShape, context: ProcessorContext, grouping: GroupingSpec
     ) -> None:
-        super().__init__(shape, context)
+        super().__init__(shape, context, closes=grouping.emit == "on_close")
         self._store: SessionStore[bytes, bytes] = context.get_state_store(SESSIONS)
         self._sessions = sessions_of(grouping)
         self._delay_ms = self._sessions.gap_ms + self._sessions.grace_ms
-        self._closes = grouping.emit == "on_close"
         self._closing = Closing(self._ending, serdes.bytes, self._delay_ms // 8)
         times = context.get_state_store(times_store_name(SESSIONS))
         self.time = WindowTime(times, on_undo=self._closing.forget)
@@ -99,25 +98,22 @@ class KeptSessions(KeptGroups):
         """
         closed, now = self.time.closed, self.time.see(time)
         changes = [_change(key, session, placed) for key, session in placed.changed]
-        if self._closes:
-            others = self._due(closed, now, changes)
-        else:
-            others = self._outgrown(changes, placed)
+        others = self._due(closed, now, changes) if self.closes else self._outgrown(changes, placed)
         if not changes and not others:
             return []
         size = len(placed.kept) + len(rows)
         wanted = [(change.id, change.parts) for change in changes]
         wanted += [(id_, [size + number]) for number, (id_, _) in enumerate(others)]
         table = pa.concat_tables([self._decoded(placed.kept), rows, self._decoded(others)])
-        merged, values = self._in_sessions(merge, table, wanted)
+        merged, values = self._in_sessions(merge, table, wanted, dict([*placed.kept, *others]))
         self._put(changes, values, now)
-        if self._closes:
+        if self.closes:
             return self._closed(merged, list(values), now)
         places = {id_: place for place, id_ in enumerate(values)}
         deletions = self._deletions(merged, places, changes, others)
         kept = _taken(merged, [places[change.id] for change in changes])
-        had = [had_result(dict(change.former).get(change.id)) for change in changes]
-        return [*deletions, *self.results(kept, had, time)]
+        former = [dict(change.former).get(change.id) for change in changes]
+        return [*deletions, *self.results(kept, former, time)]
 
     def _near(self, key: bytes, times: Sequence[int]) -> _Kept:
         """Return the sessions of a key that were kept, and that one of these times may be in."""
@@ -147,7 +143,7 @@ class KeptSessions(KeptGroups):
             (id_, value)
             for change in changes
             for id_, value in change.former
-            if id_ != change.id and had_result(value)
+            if id_ != change.id and self.had_result(value)
         ]
 
     def _ending(self, first: int, last: int) -> list[Windowed[bytes]]:
@@ -157,14 +153,20 @@ class KeptSessions(KeptGroups):
 
     def _decoded(self, kept: _Kept) -> pa.Table:
         keys, starts = [id_.key for id_, _ in kept], [id_.window.start for id_, _ in kept]
-        return self.codec.decode(Groups(keys, starts, [value[1:] for _, value in kept]))
+        buffers = self.buffers(value for _, value in kept)
+        return self.codec.decode(Groups(keys, starts, buffers))
 
     def _in_sessions(
-        self, merge: Merge, table: pa.Table, wanted: Sequence[tuple[_Id, Sequence[int]]]
+        self,
+        merge: Merge,
+        table: pa.Table,
+        wanted: Sequence[tuple[_Id, Sequence[int]]],
+        kept: Mapping[_Id, bytes],
     ) -> tuple[Merged, dict[_Id, bytes]]:
         """Merge rows of a table, given by their numbers, into sessions.
 
-        The second value has the sessions in the order of the merged rows, with their values.
+        The second value has the sessions in the order of the merged rows, with their values. `kept`
+        has those that they had.
         """
         picks = [number for _, parts in wanted for number in parts]
         windows = [id_.window for id_, parts in wanted for _ in parts]
@@ -172,10 +174,9 @@ class KeptSessions(KeptGroups):
         rows = table.take(pa.array(picks, pa.int64()))
         merged = Merged.of(self.shape, merge(self.codec.in_sessions(rows, starts, lasts)))
         groups, ends = self.codec.encode(merged.rows), self.codec.lasts(merged.rows)
-        windows = list(map(Window, groups.starts, ends))
-        return merged, dict(
-            zip(map(Windowed, groups.keys, windows), values_of(groups, merged), strict=True)
-        )
+        ids = list(map(Windowed, groups.keys, map(Window, groups.starts, ends)))
+        values = self.values(groups, merged, map(kept.get, ids))
+        return merged, dict(zip(ids, values, strict=True))
 
     def _put(self, changes: Sequence[_Change], values: Mapping[_Id, bytes], now: int) -> None:
         """Replace sessions by those that they are part of now; closed ones do not change again."""
@@ -186,7 +187,7 @@ class KeptSessions(KeptGroups):
                     self._store.remove(id_)
             if is_open:
                 self._store.put(change.id, values[change.id])
-                if self._closes:
+                if self.closes:
                     self._closing.add(change.id)
 
     def _closed(self, merged: Merged, ids: Sequence[_Id], now: int) -> list[Batch]:
@@ -235,7 +236,12 @@ def _change(key: bytes, session: Session, placed: Placed) -> _Change:
 
 def _taken(merged: Merged, places: Sequence[int]) -> Merged:
     """Return these rows of what was merged."""
-    order = pa.array(places, pa.int64())
+    order = np.asarray(places, np.int64)
+    taken = pa.array(order)
     return Merged(
-        merged.rows.take(order), merged.results.take(order), merged.has_result.take(order)
+        merged.rows.take(taken),
+        merged.results.take(taken),
+        merged.has_result.take(taken),
+        merged.places[order],
+        merged.marks[order],
     )

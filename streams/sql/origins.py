@@ -47,7 +47,7 @@ def _given(node: Any, wanted: int) -> Any | None:
     """Return the expression by which a node gives the column with an id; `None` if it does not.
 
     A node that gives several rows for each one may have several. One that is not a column of the
-    rows below is returned then, if there is one.
+    rows below is returned then, if there is one, and `None` if they are different columns.
     """
     if kind(node) == "Project":
         for column in items(node.projectList()):
@@ -57,5 +57,7 @@ def _given(node: Any, wanted: int) -> Any | None:
         for index, column in enumerate(items(node.output())):
             if id_of(column) == wanted:
                 ways = [row.apply(index) for row in items(node.projections())]
-                return next((way for way in ways if kind(way) != "AttributeReference"), ways[0])
+                made = next((way for way in ways if kind(way) != "AttributeReference"), None)
+                is_one = made is None and len({id_of(way) for way in ways}) == 1
+                return ways[0] if is_one else made
     return None

@@ -61,7 +61,12 @@ def require_plain_types(frame: DataFrame) -> None:
     PySpark imports the module that such a type names, although config.yaml does not list it: a
     schema, in a query or in a file, could choose what this process runs.
     """
-    if _USER_DEFINED in frame._jdf.schema().json():
+    require_plain_type(str(frame._jdf.schema().json()))
+
+
+def require_plain_type(type_: str) -> None:
+    """Raise `QueryError` if a type, as JSON of Spark, has a user-defined one."""
+    if _USER_DEFINED in type_:
         raise QueryError("user-defined types cannot be read: make a column of a plain type")
 
 

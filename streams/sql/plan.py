@@ -27,13 +27,13 @@ _STREAM_IS_RIGHT = ("Inner", "Cross", "RightOuter")
 _ADVICE = "use type: count, or a class with a store"
 _BATCH = "a batch holds just the records that came together"
 _REFUSED = {
-    "Aggregate": f"GROUP BY and aggregates need all rows of a key, and {_BATCH}: use GROUP BY in "
-    "a query of type: sql, or a class with a store",
-    "Distinct": f"DISTINCT needs all rows, and {_BATCH}: use SELECT DISTINCT in a query of type: "
-    "sql, or a class with a store",
-    "Deduplicate": f"dropDuplicates needs all rows, and {_BATCH}: {_ADVICE}",
+    "Aggregate": f"GROUP BY and aggregates need all rows of a key, and {_BATCH}: use GROUP BY, or "
+    "a class with a store",
+    "Distinct": f"DISTINCT needs all rows, and {_BATCH}: use SELECT DISTINCT, or a class with a "
+    "store",
     "Sort": f"ORDER BY needs all rows, and {_BATCH}: records keep the order of their partition",
-    "Window": f"OVER (…) needs the rows around a row, and {_BATCH}: {_ADVICE}",
+    "Window": f"OVER (…) needs the rows around a row, and {_BATCH}: use row_number() with a limit, "
+    "or a class with a store",
     "GlobalLimit": f"LIMIT counts the rows of a batch, and {_BATCH}: use WHERE",
     "LocalLimit": f"LIMIT counts the rows of a batch, and {_BATCH}: use WHERE",
     "Tail": f"tail counts the rows of a batch, and {_BATCH}: use WHERE",
@@ -47,6 +47,10 @@ _REFUSED = {
     "repartition are done by writing the key that is wanted",
     "ScriptTransformation": "TRANSFORM … USING would run a program on the TaskManager's host",
 }
+_IN_PYTHON = (
+    f"a Python function of whole groups needs all rows of a group, and {_BATCH}: use "
+    "groupBy(…).agg(…), or a class with a store"
+)
 _PYTHON_GROUPS = (
     "FlatMapGroupsInPandas",
     "FlatMapGroupsInArrow",
@@ -168,7 +172,8 @@ def with_column(plan: Any, name: str, rdd_id: int, jvm: Any) -> Any:
         return plan
     if kind(plan) in _OPAQUE and not _gives_windows(plan):
         raise QueryError(
-            f"{kind(plan)} hides which record a row stems from: let it give a column timestamp"
+            f"{kind(plan)} hides which record a row stems from: let the result have a column "
+            "timestamp"
         )
     step = step_to_input(plan, rdd_id)
     assert step is not None, "a narrow plan reads input"
@@ -248,6 +253,29 @@ def alias(value: Any, name: str, jvm: Any, id_: Any = None) -> Any:
     )
 
 
+def literal(value: Any, type_: str, jvm: Any) -> Any:
+    """Return a constant of a type in Spark's DDL."""
+    types = jvm.org.apache.spark.sql.types
+    make = jvm.org.apache.spark.sql.catalyst.expressions.Literal
+    return make.create(value, types.DataType.fromDDL(type_))
+
+
+def struct_of(values: Sequence[Any], jvm: Any, names: Sequence[str | None] = ()) -> Any:
+    """Return a struct of expressions; a field without a name is called by its place."""
+    named = []
+    for place, value in enumerate(values):
+        name = (names[place] if names else None) or f"_{place}"
+        named += [literal(name, "string", jvm), value]
+    make = jvm.org.apache.spark.sql.catalyst.expressions.CreateNamedStruct
+    return make(seq(jvm, named))
+
+
+def field_of(struct: Any, place: int, jvm: Any) -> Any:
+    """Return a field of a struct."""
+    make = jvm.org.apache.spark.sql.catalyst.expressions.GetStructField
+    return make(struct, place, jvm.scala.Option.empty())
+
+
 def is_input(node: Any, rdd_id: int) -> bool:
     """Whether a node is `input`, the RDD with this id."""
     return kind(node) in ("LogicalRDD", "RDDScanExec") and node.rdd().id() == rdd_id
@@ -311,7 +339,7 @@ def refusal(node: Any) -> QueryError:
     """Return the error that says why a node of an analyzed plan cannot run batch by batch."""
     name = kind(node)
     if name in _PYTHON_GROUPS:
-        return QueryError(f"{_REFUSED['Aggregate']} ({name})")
+        return QueryError(f"{_IN_PYTHON} ({name})")
     return QueryError(
         f"{_REFUSED.get(name, 'it is none of the operators that work record by record')} ({name})"
     )

@@ -15,11 +15,14 @@ from pyspark.sql import SparkSession
 from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.sql.access import located, require_readable
+from streams.sql.aggregate_query import groups_of, is_grouped
 from streams.sql.aggregation import RunningAggregation
+from streams.sql.history_joins import at_record_times
 from streams.sql.kept_plan import KeptPlan
 from streams.sql.keyed_joins import require_keyed_joins
 from streams.sql.output import shaped
 from streams.sql.plan import items, require_all_inputs, require_narrow, with_timestamp
+from streams.sql.planned_groups import undeclared
 from streams.sql.query_session import translated
 from streams.sql.running import Running
 from streams.sql.running_join import RunningJoin
@@ -111,8 +114,12 @@ class RunningQuery(Running[_Plan]):
         query = work.analyzed(rows)
         analyzed, rdd_id = query.plan, query.rdd_id
         require_all_inputs(analyzed, query.inputs)
+        if work.spec.function and is_grouped(analyzed, rdd_id):
+            groups = groups_of(analyzed, rdd_id, work.spec.max_collected, work.jvm)
+            raise undeclared(work.spec.function, groups.window, has_key=groups.has_key)
         require_narrow(analyzed, rdd_id)
         require_keyed_joins(analyzed, rdd_id, query.tables)
+        analyzed = at_record_times(analyzed, rdd_id, query.versioned, work.jvm)
         if not any(a.name().lower() == "timestamp" for a in items(analyzed.output())):
             analyzed = with_timestamp(analyzed, rdd_id, work.jvm)
         frame = shaped(work.frame(analyzed), work.spec.format)

@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from common.errors import ConfigError
 from streams.engine.user_code import UserCode
 from streams.engine.user_frames import place_of
-from streams.sql.columns import lookup_schema, schema_of
+from streams.sql.columns import lookup_schema, schema_of, versions_schema
 from streams.sql.global_rows import parsed_table
 from streams.sql.kept_plan import INPUT, KeptPlan, Leaf
 from streams.sql.keyed_joins import HASH_JOIN, joined_in_place, require_planned_joins
@@ -85,12 +85,14 @@ class Analyzed:
     """The analyzed plan of a query, without aliases.
 
     `rdd_id` is the id of the RDD `input`, and `tables` has those of tables that follow topics, with
-    their names. If there are several inputs, `inputs` likewise has those of the single ones.
+    their names. `versioned` are the ids of those with a history. If there are several inputs,
+    `inputs` likewise has those of the single ones.
     """
 
     plan: Any
     rdd_id: int
     tables: Mapping[int, str]
+    versioned: Sequence[int]
     inputs: Mapping[int, str]
 
 
@@ -167,7 +169,8 @@ class QuerySession:
         if self.spec.query:
             require_given(analyzed)
             require_plain_types(self.frame(analyzed))
-        return Analyzed(analyzed, rdd_id, tables, inputs)
+        versioned = [id_ for id_, name in tables.items() if name in self.spec.versioned_tables]
+        return Analyzed(analyzed, rdd_id, tables, versioned, inputs)
 
     def _view_of_records(self, *names: str) -> tuple[int, DataFrame]:
         """Make a view of records, under each of these names; return the id of its RDD, and it."""
@@ -182,18 +185,23 @@ class QuerySession:
 
     def _view_of_topic(self, name: str) -> int:
         """Make the view of a table that follows a topic, and return the id of its RDD."""
-        raw = self.empty(lookup_schema(self.spec.format))
+        raw = self.empty(self._rows_of_topic(name))
+        rows = raw.select(*lookup_schema(self.spec.format).names)
         schema = self.spec.topic_tables[name]
-        table = parsed_table(raw, schema) if schema else raw
+        table = parsed_table(rows, schema) if schema else rows
         require_plain_types(table)
         table.hint("shuffle_hash").createOrReplaceTempView(name)
         return _rdd_id(raw)
 
     def leaves(self, query: Analyzed) -> dict[int, tuple[str, pa.Schema]]:
         """Return the leaves of a query whose rows each batch replaces; see `kept`."""
-        schema = lookup_schema(self.spec.format)
-        tables = {rdd_id: (name, schema) for rdd_id, name in query.tables.items()}
+        tables = {id_: (name, self._rows_of_topic(name)) for id_, name in query.tables.items()}
         return {query.rdd_id: (INPUT, self.records), **tables}
+
+    def _rows_of_topic(self, name: str) -> pa.Schema:
+        """Return the types of the rows of a table that follows a topic."""
+        is_versioned = name in self.spec.versioned_tables
+        return (versions_schema if is_versioned else lookup_schema)(self.spec.format)
 
     def is_reusable(self, analyzed: Any) -> bool:
         """Whether a plan gives the same for the same records, always."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from common.specs import SessionSpec, WindowSpec
-from streams.sql.spec import QueryError
+from streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
 
 if TYPE_CHECKING:
     from streams.sql.query_tree import Time
 
-_MAY_GROUP = re.compile(r"group\s*(by|--|/\*)|distinct", re.IGNORECASE)
+_MAY_GROUP = re.compile(r"group\s*(by|--|/\*)|distinct|(row_number|rank)`?\s*\(", re.IGNORECASE)
 _UNITS_US = {
     "microsecond": 1,
     "millisecond": 1_000,
@@ -34,21 +34,25 @@ _HOW = "write its times as text, such as window(timestamp, '1 hour')"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupsText:
-    """What GROUP BY says; `has_key` if the key of the records is one of the grouping `columns`."""
+class GroupBy:
+    """What records are grouped by: `has_key` if their key is one of the grouping `columns`.
+
+    `is_numbered` says that it is the PARTITION BY of `row_number()`.
+    """
 
     window: WindowSpec | SessionSpec | None
     has_key: bool
     columns: Sequence[str] = field(default=(), compare=False)
+    is_numbered: bool = False
 
 
-def read_groups(query: str, tables: Collection[str] = ()) -> GroupsText | None:
+def read_groups(query: str, tables: Collection[str] = ()) -> GroupBy | None:
     """Return what a query groups its records by; `None` if it does not group them.
 
     `tables` are the names of its lookup tables. Whatever else it reads are its inputs.
 
     Raises `QueryError` for windows that it cannot read, or that are not possible. Also raises it
-    for a text that cannot be read at all, if it has GROUP BY or DISTINCT.
+    for a text that cannot be read at all, if it has GROUP BY, DISTINCT or `row_number()`.
     """
     if not _MAY_GROUP.search(query):
         return None
@@ -65,7 +69,10 @@ def read_groups(query: str, tables: Collection[str] = ()) -> GroupsText | None:
         raise QueryError(
             "the query has two different windows: put one of them into a processor after this one"
         )
-    return GroupsText(next(iter(windows), None), groups.has_key, groups.columns)
+    if groups.is_numbered and groups.sessions:
+        raise QueryError(NO_NUMBERED_SESSIONS)
+    window = next(iter(windows), None)
+    return GroupBy(window, groups.has_key, groups.columns, groups.is_numbered)
 
 
 def _window(times: Sequence[Time]) -> WindowSpec:

@@ -20,7 +20,7 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from sqlglot.optimizer.qualify_tables import qualify_tables
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from streams.sql.spec import QueryError
+from streams.sql.spec import QueryError, no_rank
 
 _KEY = "key"
 _IS_LOOKUP = "is a lookup table"
@@ -33,17 +33,20 @@ Time = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the parts of a query say that read its inputs, if one has GROUP BY or SELECT DISTINCT.
+    """What the parts of a query say that read its inputs, if one of them groups records.
 
-    `windows` has the times of each call of `window`, without its first argument, and `sessions`
-    those of `session_window`. `has_key` says whether each of them groups by the key of the records.
-    `columns` are the grouping columns of the first one, as SQL.
+    That is by GROUP BY, SELECT DISTINCT, or the PARTITION BY of `row_number()`. `windows` has the
+    times of each call of `window`, without its first argument, and `sessions` those of
+    `session_window`. `has_key` says whether each of them groups by the key of the records.
+    `columns` are the grouping columns of the first one, as SQL, and `is_numbered` says whether it
+    numbers the rows of its groups.
     """
 
     windows: Sequence[Sequence[Time]]
     sessions: Sequence[Sequence[Time]]
     has_key: bool
     columns: Sequence[str]
+    is_numbered: bool
 
 
 def find_groups(query: str, tables: Collection[str] = ()) -> Groups | None:
@@ -129,7 +132,9 @@ def _groups(tree: exp.Query) -> Groups | None:
     for scope in traverse_scope(tree):  # what a scope reads comes before it
         if any(is_input(source) or source in reading for source in _sources(scope)):
             reading.append(scope)
-    grouped = [scope for scope in reading if _is_grouped(scope.expression)]
+    for scope in reading:
+        _require_row_number(scope)
+    grouped = [scope for scope in reading if _is_grouped(scope) or _numbering(scope)]
     if not grouped:
         return None
     calls = [call for scope in reading for call in scope.find_all(exp.Anonymous)]
@@ -137,21 +142,50 @@ def _groups(tree: exp.Query) -> Groups | None:
         windows=_times(calls, "window"),
         sessions=_times(calls, "session_window"),
         has_key=all(_has_key(scope) for scope in grouped),
-        columns=_grouping_columns(grouped[0].expression),
+        columns=_grouping_columns(grouped[0]),
+        is_numbered=not _is_grouped(grouped[0]),
     )
 
 
-def _grouping_columns(select: exp.Expr) -> list[str]:
+def _grouping_columns(scope: Scope) -> list[str]:
     """Return what a SELECT groups by; with ALL or DISTINCT, what it gives."""
+    select = scope.expression
     assert isinstance(select, exp.Select), "nothing else is grouped"
     group = select.args.get("group")
     named = [] if group is None else group.expressions
+    if not _is_grouped(scope):
+        named = _partition_columns(scope)
     return [column.unalias().sql("spark") for column in named or select.selects]
 
 
-def _is_grouped(expression: exp.Expr) -> bool:
+def _is_grouped(scope: Scope) -> bool:
     names = ("group", "distinct")
-    return isinstance(expression, exp.Select) and any(map(expression.args.get, names))
+    select = scope.expression
+    return isinstance(select, exp.Select) and any(map(select.args.get, names))
+
+
+def _require_row_number(scope: Scope) -> None:
+    """Raise `QueryError` for functions that number rows in a way that keeps no fixed number."""
+    for call in scope.find_all(exp.Window):
+        if isinstance(call.this, exp.Rank | exp.DenseRank):
+            raise QueryError(no_rank(call.this.sql_name().lower()))
+
+
+def _numbering(scope: Scope) -> exp.Window | None:
+    """Return the first `row_number() OVER …` of a SELECT."""
+    if not isinstance(scope.expression, exp.Select):
+        return None
+    calls = scope.find_all(exp.Window)
+    return next((call for call in calls if isinstance(call.this, exp.RowNumber)), None)
+
+
+def _partition_columns(scope: Scope) -> list[exp.Expr]:
+    """Return what the `row_number()` of a SELECT has in PARTITION BY."""
+    call = _numbering(scope)
+    assert call is not None, "its rows are numbered"
+    named = scope.expression.args.get("windows") or ()
+    window = next((each for each in named if call.alias and each.name == call.alias), call)
+    return list(window.args.get("partition_by") or ())
 
 
 def _times(calls: list[exp.Anonymous], name: str) -> list[list[Time]]:
@@ -200,6 +234,8 @@ def _has_key(scope: Scope) -> bool:
     """Whether the key of the records is a grouping column, in each grouping set."""
     select = scope.expression
     assert isinstance(select, exp.Select), "nothing else is grouped"
+    if not _is_grouped(scope):
+        return any(is_column_of_records(each, _KEY, scope) for each in _partition_columns(scope))
     group = select.args.get("group")
     if group is None:
         return any(

@@ -24,7 +24,7 @@ def is_session(column: Any) -> bool:
 def session_of(column: Any, made: Any, jvm: Any) -> Sessions:
     """Return a grouping column that `session_window(…)` gives, from the struct that it makes.
 
-    Raises `QueryError` if the gap is not a constant.
+    Raises `QueryError` if the gap is not a constant, or has months.
     """
     end = items(made.children())[3]
     gap = next(each.right() for each in expressions([end]) if kind(each) == "TimestampAddInterval")
@@ -32,7 +32,12 @@ def session_of(column: Any, made: Any, jvm: Any) -> Sessions:
         raise QueryError("the gap of session_window(…) must be a constant, such as '5 minutes'")
     intervals = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
     microseconds = jvm.java.util.concurrent.TimeUnit.MICROSECONDS
-    gap_us = int(intervals.getDuration(gap.eval(None), microseconds, 31))
+    # With months of 31 days and of none.
+    gap_us, without_months_us = (
+        int(intervals.getDuration(gap.eval(None), microseconds, days)) for days in (31, 0)
+    )
+    if gap_us != without_months_us:
+        raise QueryError("the gap of session_window(…) has months, whose lengths differ: use days")
     return Sessions(str(column.name()), ORDER, gap_us)
 
 

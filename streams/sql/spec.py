@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
+VISIBLE_FROM, VISIBLE_UNTIL = "__visible_from", "__visible_until"
+"""Hidden columns of tables with a history: records see a row from the one time to before the other.
+
+The latter is null if there is no later row.
+"""
+
 COLUMNS = ("key", "value", "timestamp", "partition", "offset", "headers")
 """The columns of a record."""
 
@@ -31,6 +37,20 @@ class SparkLostError(EngineError):
     """Spark, or the connection to it, failed; no record is to blame. The task starts again."""
 
 
+NO_NUMBERED_SESSIONS = (
+    "session_window(…) in PARTITION BY would be a session for each record: Spark merges sessions "
+    "only in GROUP BY. Use window(…)"
+)
+
+
+def no_rank(function: str) -> str:
+    """Return why rows are not numbered by a function such as `rank`."""
+    return (
+        f"{function}() gives rows that tie the same place, so a group may have any number of rows: "
+        "use row_number(), for which the earlier record comes first"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
     """A query over the view `input`, or a function `package.module:name` of its DataFrame.
@@ -40,9 +60,10 @@ class QuerySpec:
 
     `schema` is Spark's DDL for the values of `format: json`. `tables` are `TableSpec`s as JSON
     values. `topic_tables` has the schemas of tables that follow topics and of which each batch has
-    the rows with its keys; one without columns of its own has "". `global_tables` has those of
-    tables that follow topics as a whole. `config` has the keyword arguments of the function.
-    `max_collected` is how many values a collection of a group may have.
+    the rows with its keys; one without columns of its own has "". `versioned_tables` are the names
+    of those with a history. `global_tables` has the schemas of tables that follow topics as a
+    whole. `config` has the keyword arguments of the function. `max_collected` is how many values a
+    collection of a group may have.
     """
 
     query: str = ""
@@ -52,6 +73,7 @@ class QuerySpec:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     topic_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
+    versioned_tables: tuple[str, ...] = ()
     global_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
     max_collected: int = DEFAULT_MAX_COLLECTED
     inputs: tuple[str, ...] = ()
@@ -65,7 +87,8 @@ class QuerySpec:
     def from_json(cls, text: str) -> QuerySpec:
         """Read what `to_json` wrote."""
         values = json.loads(text)
-        return cls(**{**values, "inputs": tuple(values["inputs"])})
+        lists = {name: tuple(values[name]) for name in ("inputs", "versioned_tables")}
+        return cls(**{**values, **lists})
 
 
 class SparkQuery(Protocol):
@@ -79,7 +102,9 @@ class SparkQuery(Protocol):
         """Return the output of these records, in their order.
 
         `lookups` has the rows of tables that follow topics, by table name: those with the keys of
-        the records, with the columns key, value and timestamp. A missing table has no rows.
+        the records, with the columns key, value and timestamp. A table with a history may have
+        several rows of a key, and has the columns `VISIBLE_FROM` and `VISIBLE_UNTIL` too. A missing
+        table has no rows.
 
         The output has the columns `value` and `timestamp` (milliseconds), and `key` and `headers`
         if the query gives them. Raises `QueryError` if a record may be to blame, otherwise

@@ -8,10 +8,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 HAS_RESULT = "has_result"
-"""The column of a merge that says whether HAVING keeps a group."""
+"""The column of a merge that says whether HAVING keeps a group, or WHERE one of its best rows."""
+
+PLACE = "__place"
+"""The column of a merge with the place of one of the best rows; 0 for the first one of a group."""
+
+MARK = "__mark"
+"""The column of a merge with a hash of one of the best rows."""
 
 OPEN_FROM = "__open_from"
 """A column of records: the start of the first window that is still open for the record."""
@@ -26,9 +34,11 @@ _MEANINGS = {
     "groups": "the types of the grouping columns",
     "window": "the window (size, slide and first start, or the gap of sessions, in µs)",
     "functions": "the aggregate functions",
+    "best": "the rows of row_number() (how many, and the types and directions of ORDER BY)",
     "spark": "the version of Spark",
     "route": "how records of a group meet",
 }
+_PLURALS = ("groups", "functions", "best")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,9 @@ class StateShape:
     the grouping columns. `is_distinct` says that a group gives one result, which does not change:
     that of its first record.
 
+    `best` is how many rows a `row_number()` keeps of a group, and 0 without one. `loses_rows` says
+    that a place may lose its result while the key to delete is unknown.
+
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
     with the types of their arguments and buffers, and the version of Spark. Two queries can use the
     same state if it is the same.
@@ -81,6 +94,8 @@ class StateShape:
     last_time: str
     has_key: bool
     is_distinct: bool
+    best: int
+    loses_rows: bool
     content: str
 
     @property
@@ -96,6 +111,8 @@ class StateShape:
             "last_time": self.last_time,
             "has_key": self.has_key,
             "is_distinct": self.is_distinct,
+            "best": self.best,
+            "loses_rows": self.loses_rows,
             "content": self.content,
         }
 
@@ -109,6 +126,8 @@ class StateShape:
             last_time=values["last_time"],
             has_key=values["has_key"],
             is_distinct=values["is_distinct"],
+            best=values["best"],
+            loses_rows=values["loses_rows"],
             content=values["content"],
         )
 
@@ -117,7 +136,7 @@ def difference(kept: str, wanted: str) -> str:
     """Return what differs between two contents of state; "" if they are the same."""
     before, now = json.loads(kept), json.loads(wanted)
     return "; ".join(
-        f"{meaning} {'were' if name in ('groups', 'functions') else 'was'} "
+        f"{meaning} {'were' if name in _PLURALS else 'was'} "
         f"{_said(before.get(name))}, now {_said(now.get(name))}"
         for name, meaning in _MEANINGS.items()
         if before.get(name) != now.get(name)
@@ -126,26 +145,42 @@ def difference(kept: str, wanted: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge gives, in three tables of one row a group, in the same order.
+    """What a merge gives.
 
-    `rows` have groups and buffers, to be kept. `results` have the columns of a result. Where
-    `has_result` is false, HAVING leaves the group out: `value` and `headers` are null, and so is
-    `key` unless it is made of grouping columns.
+    `rows` have groups and buffers, to be kept: one row a group. `results` have the columns of a
+    result, one row a group, or one for each of its best rows, in the order of groups and places.
+    Where `has_result` is false, HAVING leaves the group out, or WHERE the row: `value` and
+    `headers` are null, and so is `key` unless it is made of grouping columns and the place.
+
+    `places` are those of results in their group, which begin with 0. `marks` tell the best row of a
+    place from others. They are 0 where there is no result, and 1 for groups that have one result.
     """
 
     rows: pa.Table
     results: pa.Table
     has_result: pa.ChunkedArray
+    places: npt.NDArray[np.int64]
+    marks: npt.NDArray[np.int64]
+
+    @property
+    def group_of(self) -> npt.NDArray[np.int64]:
+        """The index of the group of each result in `rows`."""
+        return np.cumsum(self.places == 0) - 1
 
     @classmethod
     def of(cls, shape: StateShape, merged: pa.Table) -> Merged:
         """Take the table apart that a merge gives."""
-        size = len(shape.rows)
-        return cls(
-            merged.select(range(size)),
-            merged.select(range(size + 1, merged.num_columns)),
-            merged[HAS_RESULT],
-        )
+        rows = merged.select(range(len(shape.rows)))
+        results = merged.select(shape.output.names)
+        has_result = merged[HAS_RESULT]
+        marks = np.asarray(has_result).astype(np.int64)
+        places = np.zeros(len(marks), np.int64)
+        if shape.best:
+            places = np.asarray(merged[PLACE]).astype(np.int64)
+            # An even hash counts as the next odd one, so that none is 0.
+            marks *= np.asarray(merged[MARK]) | 1
+            rows = rows.filter(pa.array(places == 0))
+        return cls(rows, results, has_result, places, marks)
 
 
 class Aggregation(Protocol):

@@ -6,9 +6,10 @@ from typing import Any
 
 from common.specs import SHAPE_STORE, GroupingSpec, SessionSpec, TopicTableSpec, WindowSpec
 from streams import serdes
+from streams.dsl.table_values import table_store
 from streams.dsl.window_time import times_store
 from streams.dsl.windows import SessionWindows, TimeWindows
-from streams.stores import StoreBuilder, key_value, session, timestamped_key_value, window
+from streams.stores import StoreBuilder, key_value, session, window
 
 GROUPS = "groups"
 """The store of groups without a window."""
@@ -57,6 +58,6 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     return (kept, times_store(WINDOWS), shape)
 
 
-def table_store(table: str) -> StoreBuilder[Any, Any]:
+def topic_store(name: str, table: TopicTableSpec) -> StoreBuilder[Any, Any]:
     """Return the definition of the store of a table that follows a topic."""
-    return timestamped_key_value(TopicTableSpec.store_of(table), serdes.bytes, serdes.bytes)
+    return table_store(table.store_of(name), serdes.bytes, serdes.bytes, table.history_ms)

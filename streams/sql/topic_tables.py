@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 import structlog
@@ -12,27 +12,28 @@ import structlog
 from common.specs import Format, TopicTableSpec
 from streams.dsl.tables import TableFiller
 from streams.processor import ProcessorContext, RecordRejectedError
-from streams.record import Batch, Record
+from streams.record import Batch, Record, items_of
 from streams.sql.columns import is_utf8, lookup_schema
-from streams.sql.spec import QuerySpec
-from streams.stores import TimestampedKeyValueStore
+from streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QuerySpec
+from streams.stores import TimestampedKeyValueStore, VersionedKeyValueStore
 
 _VERB = "the table"
 """How errors name the step that keeps a table."""
 
 logger = structlog.get_logger()
 Store = TimestampedKeyValueStore[bytes, bytes]
+History = VersionedKeyValueStore[bytes, bytes]
 
 
 class TopicTable(TableFiller):
-    """Keeps the last record of each key; rejects records that Spark could not read.
+    """Keeps the records of a table in its store; rejects those that Spark could not read.
 
     Those are keys and values that are not UTF-8, unless the format is `binary`, and values that are
     not JSON objects, if the table has columns of its own.
     """
 
-    def __init__(self, table: str, format_: Format, has_columns: bool) -> None:
-        super().__init__(TopicTableSpec.store_of(table), _VERB, sends_old=False)
+    def __init__(self, store: str, format_: Format, has_columns: bool) -> None:
+        super().__init__(store, _VERB, sends_old=False)
         self._needs = format_ != "binary", has_columns
 
     def process(self, batch: Batch) -> None:
@@ -42,6 +43,11 @@ class TopicTable(TableFiller):
                     super().process(batch.head(index))
                 raise RecordRejectedError(wrong, batch, index)
         super().process(batch)
+
+    def process_each(self, batch: Batch) -> None:
+        """Process records one by one, which were looked at before."""
+        for record in batch.records():
+            super().process_record(record)
 
     def process_record(self, record: Record) -> None:
         if wrong := _problem(record.key, record.value, *self._needs):
@@ -63,8 +69,17 @@ class Lookup:
         """Open the stores of the tables of a query."""
         self._query = query
         self._schema = lookup_schema(spec.format)
-        self._stores = {name: _store_of(name, context) for name in spec.topic_tables}
-        self._globals = {name: _store_of(name, context) for name in spec.global_tables}
+        self._stores: dict[str, Store] = {
+            name: _store_of(name, context)
+            for name in spec.topic_tables
+            if name not in spec.versioned_tables
+        }
+        self._histories: dict[str, History] = {
+            name: _store_of(name, context, has_history=True) for name in spec.versioned_tables
+        }
+        self._globals: dict[str, Store] = {
+            name: _store_of(name, context) for name in spec.global_tables
+        }
         self._generations = dict.fromkeys(self._globals, -1)
         self._has_columns = {name for name, schema in spec.global_tables.items() if schema}
         self._is_text = spec.format != "binary"
@@ -72,18 +87,36 @@ class Lookup:
     def rows(self, batch: Batch) -> dict[str, pa.Table]:
         """Return the rows with the keys of the records, by table name; see `SparkQuery.run`.
 
-        If the content of a global table has changed, replaces it as a whole first.
+        Of a table with a history, these are all versions that records may see between the first
+        and the last time of their key. If the content of a global table has changed, replaces it as
+        a whole first.
         """
         for name, store in self._globals.items():
             if (generation := store.generation) != self._generations[name]:
                 self._query.replace(name, self._all_rows(name, store))
                 self._generations[name] = generation
         keys = [key for key in dict.fromkeys(batch.keys) if key is not None] if self._stores else []
-        return {name: self._found(store, keys) for name, store in self._stores.items()}
+        times = _times_of_keys(batch) if self._histories else {}
+        return {
+            **{name: self._found(store, keys) for name, store in self._stores.items()},
+            **{name: self._versions(store, times) for name, store in self._histories.items()},
+        }
 
     def _found(self, store: Store, keys: list[bytes]) -> pa.Table:
         content = zip(keys, store.get_all_serialized(keys), strict=True)
         return self._table([(key, *entry) for key, entry in content if entry is not None])
+
+    def _versions(self, store: History, times: Mapping[bytes, tuple[int, int]]) -> pa.Table:
+        found = [
+            (key, version)
+            for key, (first, last) in times.items()
+            for version in store.get_serialized(key, first, last)
+        ]
+        table = self._table([(key, each.value, each.timestamp) for key, each in found])
+        time = self._schema.types[2]
+        since = _moments([each.visible_from for _, each in found], time)
+        until = _moments([each.visible_until for _, each in found], time)
+        return table.append_column(VISIBLE_FROM, since).append_column(VISIBLE_UNTIL, until)
 
     def _all_rows(self, name: str, store: Store) -> pa.Table:
         """Return the rows of a global table, without those that Spark could not read."""
@@ -98,18 +131,31 @@ class Lookup:
         return self._table(right)
 
     def _table(self, rows: Sequence[tuple[bytes, bytes, int]]) -> pa.Table:
-        times = pa.array([row[2] for row in rows], pa.timestamp("ms", tz="UTC"))
         arrays = [
             pa.array([row[0] for row in rows], pa.binary()).cast(self._schema.types[0]),
             pa.array([row[1] for row in rows], pa.binary()).cast(self._schema.types[1]),
-            times.cast(self._schema.types[2]),
+            _moments([row[2] for row in rows], self._schema.types[2]),
         ]
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
 
-def _store_of(table: str, context: ProcessorContext) -> Store:
-    store: Store = context.get_state_store(TopicTableSpec.store_of(table))
-    return store
+def _store_of(table: str, context: ProcessorContext, *, has_history: bool = False) -> Any:
+    return context.get_state_store(TopicTableSpec.store_name(table, has_history=has_history))
+
+
+def _times_of_keys(batch: Batch) -> dict[bytes, tuple[int, int]]:
+    """Return the smallest and the largest timestamp of the records of each key."""
+    times: dict[bytes, tuple[int, int]] = {}
+    for key, time in zip(batch.keys, items_of(batch.timestamps), strict=True):
+        if key is not None:
+            first, last = times.get(key, (time, time))
+            times[key] = (min(first, time), max(last, time))
+    return times
+
+
+def _moments(times: Sequence[int | None], type_: pa.DataType) -> pa.Array:
+    """Return times in ms as a column."""
+    return pa.array(times, pa.timestamp("ms", tz="UTC")).cast(type_)
 
 
 def _problem(key: bytes | None, value: bytes | None, is_text: bool, has_columns: bool) -> str:

@@ -30,6 +30,18 @@ class VersionedRecord(NamedTuple, Generic[V]):
     valid_to: int | None = None
 
 
+class SerializedVersion(NamedTuple):
+    """The bytes of a version, and the times at which it can be looked up.
+
+    Those are from `visible_from` until before `visible_until`; `None` means there is no end.
+    """
+
+    value: bytes
+    timestamp: int
+    visible_from: int
+    visible_until: int | None
+
+
 class LateCount:
     """Counts entries that a store refuses because they come too late, except those undone later."""
 

@@ -10,6 +10,7 @@ from streams.stores.api import (
     PUT_RETURN_CODE_NOT_PUT,
     PUT_RETURN_CODE_VALID_TO_UNDEFINED,
     LateCount,
+    SerializedVersion,
     VersionedRecord,
     check_bounds,
     check_time,
@@ -124,6 +125,27 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
         ]
         return StoreIterator(iter(records))
 
+    def get_serialized(self, key: bytes, time_from: int, time_to: int) -> list[SerializedVersion]:
+        """Return what `get` finds under a serialized key between two times, both included.
+
+        For the engine.
+        """
+        if time_to < 0:
+            return []
+        history_from, found = self._history_from, list[SerializedVersion]()
+        end = self._next_time(key, time_to)
+        with self._versions(key, 0, time_to, reverse=True) as versions:
+            for time, stored in versions:
+                # Before the history, only the latest version is found.
+                start = time if end is None else max(time, history_from)
+                is_seen = start <= time_to and (end is None or end > max(time_from, start))
+                if stored != _DELETED and is_seen:
+                    found.append(SerializedVersion(stored[1:], time, start, end))
+                if time <= time_from:
+                    break
+                end = time
+        return found[::-1]
+
     @property
     def _history_from(self) -> int:
         """The first time for which versions can be read and put."""
@@ -132,7 +154,12 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
     def _versions(
         self, key: bytes, time_from: int, time_to: int, reverse: bool = False
     ) -> StoreIterator[tuple[int, bytes]]:
-        """Return times and stored values of a key's versions between two times, both included."""
+        """Return times and stored values of a key's versions between two times, both included.
+
+        There are none after the largest timestamp, and a scan further on would meet other keys that
+        begin with this one.
+        """
+        time_to = min(time_to, self._store.max_timestamp)
         if time_to < time_from:
             return StoreIterator(iter(()))
         scan = self._store.scan(key + pack_time(time_from), key + pack_time(time_to + 1), reverse)

@@ -22,7 +22,7 @@ PARTS = 30
 STEP_MS, WINDOW_MS = 100, 60_000
 
 PIPELINE = """
-sinks: {{totals: {totals}}}
+sinks: {{totals: {totals}, best: {best}}}
 processors:
 - id: Minutes
   type: sql
@@ -40,13 +40,23 @@ processors:
   schema: n INT
   query: SELECT n AS key, count(*) AS c FROM input GROUP BY n
   to: [totals]
+- id: Best
+  type: sql
+  format: json
+  schema: n INT
+  query: >
+    SELECT concat(n, '-', place) AS key, at
+    FROM (SELECT n, unix_millis(timestamp) AS at,
+                 row_number() OVER (PARTITION BY n ORDER BY timestamp DESC) AS place FROM input)
+    WHERE place <= 3
+  to: [best]
 """
 
 
-def test_windows_and_totals_are_exact_though_a_task_manager_is_killed(
+def test_windows_totals_and_best_rows_are_exact_though_a_task_manager_is_killed(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
-    """Each window is given once; the totals go through an internal topic."""
+    """Each window is given once; the others go through internal topics."""
     job = f"groups_{os.getpid()}"
     start = wall_clock_ms() // WINDOW_MS * WINDOW_MS - RECORDS * STEP_MS
     rows = [(i % KEYS, i % VALUES, start + i * STEP_MS) for i in range(RECORDS)]
@@ -60,11 +70,18 @@ def test_windows_and_totals_are_exact_though_a_task_manager_is_killed(
     end = start + RECORDS * STEP_MS + WINDOW_MS
     last = [(key, 0, end) for key in range(KEYS)]
     totals = Counter(n for _, n, _ in [*rows, *last])
+    best = {
+        f"{number}-{place}": at
+        for number in range(VALUES)
+        for place, at in enumerate(
+            sorted((at for _, n, at in [*rows, *last] if n == number), reverse=True)[:3], 1
+        )
+    }
     with engine(
         tmp_path,
         bootstrap_servers,
         job,
-        PIPELINE.format(totals=f"totals_{job}"),
+        PIPELINE.format(totals=f"totals_{job}", best=f"best_{job}"),
         tm_number=2,
         heartbeat_interval_ms=500,
     ) as made:
@@ -92,9 +109,17 @@ def test_windows_and_totals_are_exact_though_a_task_manager_is_killed(
         while totals_in(made.read(f"totals_{job}")) != totals and time.monotonic() < deadline_s:
             time.sleep(0.2)
         assert totals_in(made.read(f"totals_{job}")) == totals
+        while best_in(made.read(f"best_{job}")) != best and time.monotonic() < deadline_s:
+            time.sleep(0.2)
+        assert best_in(made.read(f"best_{job}")) == best
         topics = Admin(made.config).topics()
         assert f"Totals_groups-repartition_{job}" in topics
         assert f"state_topic_Minutes_windows_{job}" in topics
+
+
+def best_in(rows: list[tuple[bytes | None, bytes | None]]) -> dict[str, int]:
+    """Return the last time of each number and place."""
+    return {(key or b"").decode(): json.loads(value or b"")["at"] for key, value in rows}
 
 
 def totals_in(rows: list[tuple[bytes | None, bytes | None]]) -> dict[int, int]:

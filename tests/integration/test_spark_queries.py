@@ -138,7 +138,7 @@ def test_headers_are_there_for_queries_that_ask_for_them(queries: Queries) -> No
     [
         (
             "SELECT key, count(*) AS value FROM input GROUP BY key",
-            "GROUP BY .* a query of type: sql",
+            "GROUP BY and aggregates need all rows of a key",
         ),
         ("SELECT count(*) AS value FROM input", "Aggregate"),
         ("SELECT DISTINCT value FROM input", "DISTINCT"),
@@ -269,7 +269,7 @@ def test_function_is_found_in_its_own_python_path_by_a_spark_that_runs_already(
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        ("counted", "GROUP BY"),
+        ("counted", "add group_by: {key: true}"),
         ("nothing", "returns a NoneType: it must return a DataFrame"),
         ("failing", "fails: KeyError: 'model' (tests/user_code/frames.py:43 in failing)"),
         ("timeless", "hides which record a row stems from"),

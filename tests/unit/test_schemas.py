@@ -77,6 +77,7 @@ QUERY = {
             "refresh_interval": "10 min",
         },
         "people": {"topic": "people", "schema": "name STRING", "global": True},
+        "prices": {"topic": "prices", "schema": "price DOUBLE", "history": "10 min"},
     },
     "max_task_idle_ms": 5,
     "max_process_time_ms": 1000,
@@ -104,6 +105,11 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         **ENDS,
         "config": {"limit": 1},
         "function": "shop.stock:low",
+        "group_by": {"key": True, "window": "1 h", "slide": "20 min", "offset": "5 min"},
+        "emit": "on_close",
+        "grace": "10 min",
+        "late_to": "sink",
+        "max_collected": 5,
         **QUERY,
     },
     "topology": {
@@ -153,7 +159,8 @@ VALUES: tuple[Any, ...] = (
 KEYS = ("unknown", "", "source", "sink", "input", "two words", "1", "a.b", "topic")
 ONLY_THE_LOADER_SEES = re.compile(
     "unknown target|unknown source|cannot be a target|must be below"
-    "|store .* has a (retention|window_size)_ms of|belongs to a query with"
+    "|store .* has a (retention|window_size)_ms of|belongs to a (query|function) with"
+    "|slide must not be above window"
 )
 
 
@@ -317,6 +324,18 @@ def test_both_know_lists_and_variables_in_config_yaml(
         ({"type": "sql", "query": "SELECT 1", "format": "json"}, False),
         ({"type": "sql", "query": "SELECT 1", "schema": "a INT"}, False),
         ({"type": "sql", "query": "SELECT 1", "tables": {"Input": {"format": "csv"}}}, False),
+        (
+            {"type": "sql", "query": "SELECT 1", "tables": {"t": {"topic": "a", "history": "1 d"}}},
+            True,
+        ),
+        (
+            {
+                "type": "sql",
+                "query": "SELECT 1",
+                "tables": {"t": {"topic": "a", "history": "1 d", "global": True}},
+            },
+            False,
+        ),
         ({"type": "dataframe", "function": "low"}, False),
         ({"type": "topology", "builder": "shop:build"}, False),
         ({"type": "shop:Low", "stores": [{"name": "a", "retention_ms": 5}]}, False),

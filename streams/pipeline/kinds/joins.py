@@ -10,7 +10,7 @@ from common.keys import Free
 from common.specs import JoinSpec, SqlSpec
 from common.yaml_positions import Map, Problems, plain
 from streams.pipeline.kinds.entry import Entry, PipelineFile
-from streams.pipeline.kinds.groups import DEFAULT_GRACE_MS, EMIT, GRACE, LATE_TO, read_grace
+from streams.pipeline.kinds.group_keys import DEFAULT_GRACE_MS, EMIT, GRACE, LATE_TO
 from streams.pipeline.kinds.tables import VIEW
 from streams.sql.join_text import read_join
 from streams.sql.joined import JoinText
@@ -60,8 +60,8 @@ def read_joining(
             return None
         if read_groups(query, tables) is not None:
             raise QueryError(
-                "GROUP BY cannot follow a join of two inputs in the same query: put it into a sql "
-                "processor after this one"
+                "GROUP BY, DISTINCT and row_number() cannot follow a join of two inputs in the "
+                "same query: put them into a sql processor after this one"
             )
     except QueryError as error:
         problems.add(fields.at("query"), str(error))
@@ -74,7 +74,7 @@ def _spec(join: JoinText, fields: Fields, problems: Problems) -> JoinSpec:
         problems.add(
             fields.at(EMIT.name), "emit belongs to a query with GROUP BY: leave it out in a join"
         )
-    grace_ms = read_grace(fields, problems)
+    grace_ms = fields.duration(GRACE)
     if grace_ms is None and join.keeps:
         fields.require(replace(GRACE, required=True))
     return JoinSpec(

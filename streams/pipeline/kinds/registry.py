@@ -6,8 +6,9 @@ from typing import Any
 
 from common.specs import ProcessorSpec
 from streams.pipeline.kinds.built_in import Count, Forward, Sum
+from streams.pipeline.kinds.dataframe import DataFrame
 from streams.pipeline.kinds.kind import Kind
-from streams.pipeline.kinds.spark import DataFrame, Sql
+from streams.pipeline.kinds.sql import Sql
 from streams.pipeline.kinds.user_class import UserClass
 from streams.pipeline.kinds.user_topology import UserTopology
 

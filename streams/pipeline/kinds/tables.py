@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from common.fields import Fields
-from common.keys import Flag, Free, Key, Text, map_schema, names
+from common.keys import Duration, Flag, Free, Key, Schema, Text, map_schema, names
 from common.names import name_problem
 from common.processors import SOURCE
 from common.specs import TableSpec, TopicTableSpec
@@ -17,9 +16,6 @@ from streams.pipeline.kinds.entry import Entry, PipelineFile
 
 VIEW = "input"
 """The name of the view of records, which no table can have."""
-
-_INTERVAL = re.compile(r"([1-9][0-9]*)\s*(s|sec|min|h)")
-_SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3600}
 
 _TABLE_FORMAT = Text(
     name="format",
@@ -43,11 +39,11 @@ _TABLE_OPTIONS = Free(
     },
     says="map",
 )
-_REFRESH = Text(
+_REFRESH = Duration(
     name="refresh_interval",
     doc="how often the table is read again, such as `10 min`; never without it",
-    default="",
-    pattern=rf"^{_INTERVAL.pattern}$",
+    low=1,
+    units=("s", "sec", "min", "h", "d"),
 )
 _TABLE_KEYS: tuple[Key, ...] = (
     _TABLE_FORMAT,
@@ -67,7 +63,17 @@ _GLOBAL = Flag(
     doc="with `topic`: all tasks have the whole table, so it can be joined by any column",
     default=False,
 )
-_TOPIC_KEYS: tuple[Key, ...] = (_TOPIC, _TABLE_SCHEMA, _GLOBAL)
+_HISTORY = Duration(
+    name="history",
+    doc="with `topic`: how long former records of each key are kept, such as `10 min`; a record "
+    "then sees the row of its own time, even if it comes late",
+    low=1,
+)
+_TOPIC_KEYS: tuple[Key, ...] = (_TOPIC, _TABLE_SCHEMA, _GLOBAL, _HISTORY)
+_TOPIC_RULE: Schema = {
+    "if": {"properties": {_GLOBAL.name: {"const": True}}, "required": [_GLOBAL.name]},
+    "then": {"properties": {_HISTORY.name: False}},
+}
 TABLES = Free(
     name="tables",
     doc="lookup tables, by the names that the query uses",
@@ -79,14 +85,14 @@ TABLES = Free(
         },
         "additionalProperties": {
             "if": {"required": [_TOPIC.name]},
-            "then": map_schema(_TOPIC_KEYS),
+            "then": {**map_schema(_TOPIC_KEYS), "allOf": [_TOPIC_RULE]},
             "else": map_schema(_TABLE_KEYS),
         },
     },
     says="map",
     parts=tuple(
         replace(key, name=f"<name>.{key.name}", required=False)
-        for key in (*_TABLE_KEYS, _TOPIC, _GLOBAL)
+        for key in (*_TABLE_KEYS, _TOPIC, _GLOBAL, _HISTORY)
     ),
 )
 
@@ -116,7 +122,7 @@ def read_tables(fields: Fields, problems: Problems) -> TablesRead:
             )
         elif any(inner.key == _TOPIC.name for inner in pair.value.pairs):
             found = _topic_table(pair, pair.value, of_topics, problems)
-            wrong = name_problem(TopicTableSpec.store_of(pair.key))
+            wrong = name_problem(found.store_of(pair.key))
             if wrong is None:
                 of_topics[pair.key] = found
             elif not problems.found_at(pair.at):
@@ -154,7 +160,7 @@ def _table(value: Map, problems: Problems) -> TableSpec:
         path=table.text(_TABLE_PATH),
         schema=table.text(_TABLE_SCHEMA),
         options=_options(table, problems),
-        refresh_s=_interval(table, problems),
+        refresh_s=(table.duration(_REFRESH) or 0) // 1000,
     )
 
 
@@ -166,7 +172,14 @@ def _topic_table(
         topic=table.text(_TOPIC),
         schema=table.text(_TABLE_SCHEMA),
         is_global=table.boolean(_GLOBAL),
+        history_ms=table.duration(_HISTORY),
     )
+    if found.is_global and found.has_history:
+        problems.add(
+            table.at(_HISTORY.name),
+            "history belongs to a table without global: true, which has the rows that were read so "
+            "far, whatever the time of a record: leave out one of them",
+        )
     for name, other in others.items():
         if found.topic and other.topic == found.topic:
             problems.add(
@@ -186,18 +199,3 @@ def _options(table: Fields, problems: Problems) -> dict[str, str]:
         value = plain(pair.value)
         options[pair.key] = str(value).lower() if isinstance(value, bool) else str(value)
     return options
-
-
-def _interval(table: Fields, problems: Problems) -> int:
-    """Return the refresh interval in seconds; 0 if the table is read only once."""
-    text = table.text(_REFRESH)
-    if not text:
-        return 0
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
-        problems.add(
-            table.at(_REFRESH.name),
-            f'refresh_interval must be a time such as "30 s", "10 min" or "1 h", got "{text}"',
-        )
-        return 0
-    return int(found[1]) * _SECONDS[found[2]]

@@ -71,6 +71,22 @@ processors:
   tables: {names: {topic: customers}}
   query: SELECT DISTINCT o.key, n.value FROM orders o JOIN names n ON o.key = n.key
   to: [sink]
+- id: Best
+  type: sql
+  from: [orders]
+  query: >
+    SELECT key, value FROM (SELECT *, row_number() OVER (PARTITION BY key, window(timestamp,
+    '1 hour') ORDER BY timestamp) AS place FROM orders) WHERE place <= 3
+  grace: 1 h
+  to: [sink]
+- id: Visits
+  type: dataframe
+  from: [orders]
+  function: shop:visits
+  group_by: {session: 5 min}
+  emit: on_close
+  grace: 10 min
+  to: [sink]
 """
 
 
@@ -362,6 +378,15 @@ def test_what_queries_keep_is_said_in_words(folder: Path) -> None:
     assert kept == [
         "a row for each value, WINDOW(timestamp, '1 hour'), until 90 min after the window",
         "the records of orders and payments, for 75 min",
+        "the best rows for each key, WINDOW(timestamp, '1 hour'), until 1 h after the window",
+        "a row for each group and session with a gap of 5 min, until 10 min after the window",
         "the last record of each key of customers, as table names",
         "a row for each o.key, n.value",
     ]
+
+
+def test_a_function_with_groups_is_two_processors_with_a_topic_in_between(folder: Path) -> None:
+    shown = "\n".join(tree(QUERIES, folder))
+    assert "Visits-rows shop:visits, gives rows of groups" in shown
+    assert "── Visits shop:visits, emits on_close" in shown
+    assert "Visits_groups-repartition_job" in rows(QUERIES, folder, "Topics")

@@ -91,7 +91,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     monkeypatch.setattr(daemon, "CommandWriter", made.command_writer)
     for name in ("with_topics_of_patterns", "with_partitions"):
         monkeypatch.setattr(daemon, name, lambda pipeline, *_: pipeline)
-    for name in ("check_state_topics", "check_moved_state"):
+    for name in ("check_state_topics", "check_moved_state", "check_kept_tables"):
         monkeypatch.setattr(daemon, name, lambda *_: None)
     return made
 

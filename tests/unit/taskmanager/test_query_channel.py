@@ -71,6 +71,8 @@ SHAPE = StateShape(
     last_time="n",
     has_key=True,
     is_distinct=False,
+    best=0,
+    loses_rows=False,
     content="{}",
 )
 

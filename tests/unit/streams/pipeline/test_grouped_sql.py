@@ -75,6 +75,24 @@ def test_windows_are_kept_for_a_day_unless_grace_says_something_else() -> None:
     assert policy["retention.ms"] == str(HOUR_MS + 1 + 7 * DAY_MS)
 
 
+def test_best_rows_are_kept_as_groups_are() -> None:
+    best = (
+        "SELECT concat(value, place) AS key, value FROM (SELECT *, row_number() OVER (PARTITION BY "
+        "{} ORDER BY timestamp) AS place FROM input) WHERE place <= 3"
+    )
+    by_key = load(one(best.format("key")))
+    assert [each.id for each in by_key.processors] == ["P"]
+    assert list(by_key.state_topics(by_key.processors[0])) == ["groups", "shape"]
+    by_hour = best.format("value, window(timestamp, '1 hour')")
+    hourly = load(one(by_hour, ", emit: on_close, grace: 0 s"))
+    assert [each.id for each in hourly.processors] == ["P-rows", "P"]
+    window = WindowSpec(size_ms=HOUR_MS, slide_ms=HOUR_MS)
+    assert grouping_of(hourly) == GroupingSpec(window=window, emit="on_close", stage="groups")
+    assert "grace belongs to a query with window(…) in PARTITION BY: leave it out" in str(
+        problems_in(one(best.format("key"), ", grace: 1 h"))
+    )
+
+
 def test_sessions_are_in_a_session_store() -> None:
     pipeline = load(one(SESSIONS))
     session = SessionSpec(gap_ms=HOUR_MS)

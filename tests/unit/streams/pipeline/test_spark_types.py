@@ -9,7 +9,8 @@ import pytest
 from common.processors import PipelineProcessor
 from common.specs import DataFrameSpec, SqlSpec
 from common.table_settings import TableSettings
-from streams.pipeline.kinds.spark import DataFrame, Sql
+from streams.pipeline.kinds.dataframe import DataFrame
+from streams.pipeline.kinds.sql import Sql
 from streams.sql.spec import QuerySpec
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 

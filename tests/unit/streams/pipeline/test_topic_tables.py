@@ -8,8 +8,11 @@ from common.errors import ConfigError
 from common.messages import ProcessorReplica, replicas
 from common.specs import SqlSpec, TopicTableSpec
 from streams.engine.user_code import UserCode
+from streams.pipeline.kinds.registry import kind_of
+from streams.pipeline.kinds.sql import Sql
 from streams.pipeline.partitions import with_counts
 from streams.pipeline.units import group_of, settings_of
+from streams.sql.spec import QuerySpec
 from tests.unit.streams.pipeline.loading import load, problems_in
 
 JOIN = "SELECT i.key, city AS value FROM input i LEFT JOIN customers c ON i.key = c.key"
@@ -38,6 +41,42 @@ def test_table_is_an_input_with_a_store() -> None:
     assert made.in_topics(processor) == ("people_topic", "orders_topic", "A_P")
     assert made.state_topics(processor) == {"table-customers": "state_topic_P_table-customers"}
     assert processor.stores[0].topic_config["cleanup.policy"] == "compact"
+
+
+def test_table_with_a_history_has_a_versioned_store_of_another_name() -> None:
+    made = load(pipeline(table="{topic: people, schema: city STRING, history: 2 h}"))
+    processor = made.processor("P")
+    assert isinstance(processor.spec, SqlSpec)
+    table = TopicTableSpec(topic="people", schema="city STRING", history_ms=7_200_000)
+    assert processor.spec.topic_tables == {"customers": table}
+    assert made.state_topics(processor) == {
+        "table-customers-history": "state_topic_P_table-customers-history"
+    }
+    assert processor.stores[0].topic_config["cleanup.policy"] == "compact"
+    kind = kind_of(processor.spec)
+    (store,) = kind.stores(processor.spec)
+    assert (store.family, store.options) == (
+        "versioned-key-value",
+        {"history_retention_ms": 7_200_000},
+    )
+    assert kind.keeps(processor.spec) == (
+        "the last record of each key of people, with a history of 2 h, as table customers",
+    )
+    (unit, *_) = [unit for unit in replicas(made) if unit.task.processor == "P"]
+    assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit
+
+
+def test_query_carries_which_tables_have_a_history() -> None:
+    tables = "{topic: people, history: 1 min}, others: {topic: source}"
+    made = load(pipeline(table=tables))
+    spec = made.processor("P").spec
+    assert isinstance(spec, SqlSpec)
+    query = Sql().query(spec)
+    assert (query.topic_tables, query.versioned_tables) == (
+        {"customers": "", "others": ""},
+        ("customers",),
+    )
+    assert QuerySpec.from_json(query.to_json()) == query
 
 
 def test_the_source_of_config_yaml_can_be_a_table() -> None:
@@ -112,7 +151,17 @@ def test_groups_by_key_have_both_stores() -> None:
         ("{topic: A}", 'topic names none of sources, got "A"'),
         ("{topic: orders}", 'follows "orders", which the processor reads as input too'),
         ("{topic: more}", 'source "more" must not say value'),
-        ("{topic: people, history: 1 d}", 'unknown key "history"'),
+        ("{format: csv, path: a.csv, history: 1 d}", 'unknown key "history"'),
+        (
+            "{topic: people, history: soon}",
+            'history must be a time such as "30 s", "10 min" or "1 h", got "soon"',
+        ),
+        ("{topic: people, history: 0 s}", 'history must be a time such as "30 s"'),
+        (
+            "{topic: people, global: true, history: 1 d}",
+            "history belongs to a table without global: true, which has the rows that were read so "
+            "far, whatever the time of a record: leave out one of them",
+        ),
         ("{topic: people, format: csv}", 'unknown key "format"'),
         ("{topic: people, refresh_interval: 1 h}", 'unknown key "refresh_interval"'),
         ("{topic: more, global: true}", 'source "more" must not say value'),

@@ -16,11 +16,16 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.fixture(scope="session")
 def local() -> LocalQueries:
-    return LocalQueries(
-        UserCode(["tests.unit.streams.sql.grouped_frames"], [ROOT]), TableSettings()
-    )
+    return LocalQueries(UserCode(["tests.user_code"], [ROOT]), TableSettings())
 
 
 @pytest.fixture(scope="session")
 def shared(local: LocalQueries) -> OpenedOnce:
     return OpenedOnce(local)
+
+
+@pytest.fixture(scope="session")
+def seeds(request: pytest.FixtureRequest) -> list[int]:
+    """The seeds of random records: one, those of `--seeds`, or the one of `--seed`."""
+    seed = request.config.getoption("--seed")
+    return [seed] if seed is not None else list(range(request.config.getoption("--seeds") or 1))

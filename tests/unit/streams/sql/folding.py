@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from streams.sql.aggregation import RunningAggregation
 from streams.sql.local import LocalQueries
 from streams.sql.row_codec import RowCodec
-from streams.sql.spec import QuerySpec
+from streams.sql.spec import COLUMNS, QuerySpec
 from streams.sql.state_shape import OPEN_FROM, Merged
 
 SCHEMA = "customer STRING, amount DOUBLE, n INT, price DECIMAL(10, 2), tags ARRAY<STRING>"
@@ -37,6 +37,8 @@ def records(rows: Sequence[Row], start: int = 0) -> pa.Table:
             "key": pa.nulls(len(rows), pa.string()),
             "value": pa.array([json.dumps(each) for each in fields], pa.string()),
             "timestamp": pa.array(times, pa.timestamp("us", tz="UTC")),
+            "partition": pa.array([0] * len(rows), pa.int32()),
+            "offset": pa.array(range(start, start + len(rows)), pa.int64()),
             OPEN_FROM: pa.array([-(2**50)] * len(rows), pa.timestamp("us", tz="UTC")),
         }
     )
@@ -89,17 +91,40 @@ def all_at_once(query: str, table: pa.Table) -> list[tuple[bytes | None, Any, in
 
     `{last}` in the query adds their last time, and `{last_2}` passes it on.
     """
+    frame = _parsed(table)
+    frame.createOrReplaceTempView("input")
+    last = ", unix_millis(max(timestamp)) AS `last time`"
+    query = query.replace("{last}", last).replace("{last_2}", ", `last time`")
+    return _collected(frame.sparkSession.sql(query))
+
+
+def frame_at_once(
+    function: Callable[..., DataFrame], table: pa.Table, **config: Any
+) -> list[tuple[bytes | None, Any, int]]:
+    """Return what a function gives for all records; it adds their last time as `last time`."""
+    return _collected(function(_parsed(table), **config))
+
+
+def plain_session() -> SparkSession:
+    """Return a session for what plain Spark gives, for a few rows at once."""
     session = SparkSession(SparkContext.getOrCreate()).newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.shuffle.partitions", "1")
     # Compiling would take longer than the few rows do.
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return session
+
+
+def _parsed(table: pa.Table) -> DataFrame:
+    session = plain_session()
     parsed = F.from_json("value", SCHEMA).alias("value")
-    frame: DataFrame = session.createDataFrame(table).select("key", parsed, "timestamp")
-    frame.select("key", "value.*", "timestamp").createOrReplaceTempView("input")
-    last = ", unix_millis(max(timestamp)) AS `last time`"
-    found = session.sql(query.replace("{last}", last).replace("{last_2}", ", `last time`"))
+    others = [name for name in COLUMNS if name in table.column_names and name != "value"]
+    frame: DataFrame = session.createDataFrame(table).select(parsed, *others)
+    return frame.select("value.*", *others)
+
+
+def _collected(found: DataFrame) -> list[tuple[bytes | None, Any, int]]:
     names = [name for name in found.columns if name not in ("key", "last time")]
     value = F.to_json(F.struct(*(F.col(name) for name in names)), {"ignoreNullFields": "false"})
     key = F.col("key") if "key" in found.columns else F.lit(None)

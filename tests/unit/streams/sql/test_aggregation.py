@@ -302,7 +302,7 @@ def test_grouping_sets_are_groups(local: LocalQueries) -> None:
 
 
 def test_function_of_a_dataframe(local: LocalQueries) -> None:
-    code = "tests.unit.streams.sql.grouped_frames:per_hour"
+    code = "tests.user_code.grouped_frames:per_hour"
     spec = QuerySpec(function=code, format="json", schema=SCHEMA, config={"least": 2})
     folding = Folding(local.open_aggregation(spec))
     folding.add(records([{"customer": "a"}, {"customer": "b"}]))

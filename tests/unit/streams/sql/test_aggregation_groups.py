@@ -15,6 +15,11 @@ pytestmark = pytest.mark.integration
 @pytest.mark.parametrize(
     ("query", "has_key"),
     [
+        (
+            "SELECT count(*) AS c FROM (SELECT * FROM input UNPIVOT (part FOR name IN "
+            "(key, customer))) GROUP BY part",
+            False,
+        ),
         ("SELECT count(*) AS c FROM input GROUP BY n, key", True),
         ("SELECT k AS key, count(*) AS c FROM (SELECT key AS k FROM input) GROUP BY 1", True),
         ("SELECT count(*) AS c FROM (SELECT upper(key) AS key FROM input) GROUP BY key", False),

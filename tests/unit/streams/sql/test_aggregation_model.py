@@ -13,7 +13,6 @@ from tests.unit.streams.sql.folding import Folding, Row, all_at_once, opened, re
 
 pytestmark = pytest.mark.integration
 
-SEEDS = 1
 SIZE = 150
 
 # Where the other side asks for the time that the engine adds, and passes it on.
@@ -86,12 +85,6 @@ def rounded(value: Any) -> Any:
 
 def counted(rows: list[tuple[bytes | None, Any, int]]) -> Counter[Any]:
     return Counter((key, rounded(value), last) for key, value, last in rows)
-
-
-@pytest.fixture(scope="module")
-def seeds(request: pytest.FixtureRequest) -> list[int]:
-    seed = request.config.getoption("--seed")
-    return [seed] if seed is not None else list(range(request.config.getoption("--seeds") or SEEDS))
 
 
 @pytest.mark.parametrize("query", QUERIES)

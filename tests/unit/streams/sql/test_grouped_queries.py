@@ -7,7 +7,7 @@ import pytest
 
 from common.errors import ConfigError
 from common.specs import GroupingSpec
-from streams.sql.aggregating import require_as_planned
+from streams.sql.planned_groups import require_as_planned
 from streams.sql.spec import QueryError
 from streams.sql.state_shape import StateShape
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
@@ -304,6 +304,28 @@ def test_distinct_row_is_given_once_with_the_time_of_its_first_record(
     job.close()
 
 
+def test_distinct_rows_that_were_kept_for_the_close_are_given_when_emit_is_changed(
+    shared: OpenedOnce,
+) -> None:
+    query = (
+        "SELECT key, customer FROM (SELECT DISTINCT key, customer, window(timestamp, '1 hour') "
+        "AS w FROM input)"
+    )
+    rows: list[Row] = [{"key": 1, "customer": each, "n": 1, "at": 5} for each in "ab"]
+    job = Job(pipeline(query, "grace: 0 s\n  emit: on_close"), shared)
+    job.send(rows[:1])
+    job.close()
+    job = Job(pipeline(query, "grace: 0 s\n  emit: on_update"), shared, job.stores)
+    assert job.take() == []
+    job.send([{**rows[0], "at": 7}, rows[1]])
+    assert [each[1:4] for each in job.take()] == [
+        ("1", {"customer": each}, 5 * MINUTE_MS) for each in "ab"
+    ]
+    job.send(rows)
+    assert job.take() == []
+    job.close()
+
+
 @pytest.mark.parametrize("emit", ["on_update", "on_close"])
 @pytest.mark.parametrize("group", ["key", "customer"])
 def test_distinct_row_is_given_once_a_window(shared: OpenedOnce, emit: str, group: str) -> None:
@@ -339,6 +361,17 @@ def test_window_that_is_no_grouping_column_is_refused(shared: OpenedOnce, query:
 
 def test_key_that_spark_does_not_group_by_is_refused() -> None:
     empty = pa.schema([])
-    shape = StateShape(empty, empty, empty, None, "", has_key=False, is_distinct=False, content="")
+    shape = StateShape(
+        empty,
+        empty,
+        empty,
+        None,
+        "",
+        has_key=False,
+        is_distinct=False,
+        best=0,
+        loses_rows=False,
+        content="",
+    )
     with pytest.raises(QueryError, match="a column key that is not the key of the records"):
         require_as_planned(shape, GroupingSpec())

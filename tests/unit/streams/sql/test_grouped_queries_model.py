@@ -5,21 +5,26 @@ Batches are cut at random places, tasks start again in between, and some records
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.unit.streams.sql.folding import SCHEMA, all_at_once, records
+from tests.unit.streams.sql.folding import all_at_once
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
+from tests.unit.streams.sql.random_rows import (
+    GRACE_MIN,
+    pipeline,
+    random_rows,
+    rounded,
+    run,
+    table_of,
+    without_late,
+)
 
 pytestmark = pytest.mark.integration
 
-SEEDS = 1
-SIZE = 60
-GRACE_MIN = 30
 GAP_MIN = 4
 
 QUERIES = [
@@ -50,71 +55,11 @@ QUERIES = [
 ]
 
 
-def pipeline(query: str, more: str) -> str:
-    return (
-        f"- id: P\n  type: sql\n  format: json\n  schema: {SCHEMA}\n"
-        f"  query: {json.dumps(query.replace('{last}', ''))}\n  to: [sink]\n"
-        f"  on_error: skip\n  {more}\n"
-    )
-
-
-def random_rows(chance: random.Random, *, spread: int) -> list[Row]:
-    """Return records whose times go on, give or take `spread` minutes; some are not JSON."""
-
-    def row(index: int) -> Row:
-        fields = {
-            "key": chance.choice("xyz"),
-            "customer": chance.choice(["a", "b", "é", "", None]),
-            "amount": chance.choice([None, 0.0, chance.randint(-20, 40) / 4]),
-            "n": chance.choice([None, *range(6)]),
-            "price": chance.choice([None, "1.25", "-3.75"]),
-            "at": 1000 + index + chance.randint(-spread, spread),
-        }
-        bad = chance.random() < 0.03
-        return {**fields, "raw": chance.choice([b"\xff", b"{"])} if bad else fields
-
-    return [row(index) for index in range(SIZE)]
-
-
-def run(job: Job, rows: list[Row], chance: random.Random) -> None:
-    """Send the rows in batches, and restart now and then."""
-    while rows:
-        size = chance.choice([1, 5, 30])
-        job.send(rows[:size])
-        rows = rows[size:]
-        if chance.random() < 0.1:
-            job.restart()
-
-
-def table_of(rows: list[Row]) -> Any:
-    """Return the rows that are JSON, as Spark takes them."""
-    right = [row for row in rows if "raw" not in row]
-    table = records([{name: row[name] for name in row if name != "key"} for row in right])
-    return table.set_column(0, "key", [[row["key"] for row in right]])
-
-
-def rounded(value: Any) -> Any:
-    match value:
-        case float():
-            return float(f"{value:.9g}")
-        case list():
-            return tuple(sorted((rounded(each) for each in value), key=repr))
-        case dict():
-            return tuple(sorted((name, rounded(each)) for name, each in value.items()))
-    return value
-
-
 def expected(query: str, rows: list[Row]) -> dict[str | None, Any]:
     found = all_at_once(query, table_of(rows))
     return {
         None if key is None else key.decode(): (rounded(value), last) for key, value, last in found
     }
-
-
-@pytest.fixture(scope="module")
-def seeds(request: pytest.FixtureRequest) -> list[int]:
-    seed = request.config.getoption("--seed")
-    return [seed] if seed is not None else list(range(request.config.getoption("--seeds") or SEEDS))
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -158,22 +103,6 @@ def test_distinct_rows_are_given_once(shared: OpenedOnce, seeds: list[int], colu
         )
         assert found == wanted, f"seed {seed}"
         job.close()
-
-
-def without_late(rows: list[Row], *, with_rejected: bool) -> tuple[list[Row], int]:
-    """Return the records whose hour is open when they come, and how many others there are.
-
-    `with_rejected` says whether time goes on with records that are rejected.
-    """
-    in_time: list[Row] = []
-    now = late = 0
-    for row in rows:
-        then = max(now, row["at"])
-        is_late = row["at"] // 60 * 60 + 60 + GRACE_MIN <= then and row.get("raw") != b"\xff"
-        late += is_late
-        in_time += [] if is_late or "raw" in row else [row]
-        now = then if with_rejected or "raw" not in row else now
-    return in_time, late
 
 
 @pytest.mark.parametrize("query", [query for query in QUERIES if "'1 hour')" in query])

@@ -20,7 +20,6 @@ from tests.unit.streams.sql.join_pipeline import pipeline
 
 pytestmark = pytest.mark.integration
 
-SEEDS = 1
 SIZE = 30
 END_MIN = 100_000
 BOUNDS = {
@@ -145,12 +144,6 @@ def said(row: dict[str, Any]) -> str:
 
 def found(results: list[Result]) -> Counter[Any]:
     return Counter((each.key, said(each.value), each.timestamp) for each in results)
-
-
-@pytest.fixture(scope="module")
-def seeds(request: pytest.FixtureRequest) -> list[int]:
-    seed = request.config.getoption("--seed")
-    return [seed] if seed is not None else list(range(request.config.getoption("--seeds") or SEEDS))
 
 
 @pytest.mark.parametrize("bounds", BOUNDS)

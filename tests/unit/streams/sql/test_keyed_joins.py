@@ -40,6 +40,8 @@ REASONS = {
     "keys of both",
     "SELECT i.value FROM input i LEFT JOIN c ON i.key = c.key LEFT JOIN d ON c.city = d.key": "be "
     "joined with d by the keys of both",
+    "SELECT i.name AS value FROM input UNPIVOT (part FOR name IN (key, value)) i JOIN c "
+    "ON i.part = c.key": "by the keys of both",
     "SELECT i.value FROM input i, c WHERE i.key = c.key": "by the keys of both",
     "SELECT i.value FROM input i JOIN (SELECT key, max(level) FROM c GROUP BY key) c "
     "ON i.key = c.key": "Aggregate over c would miss rows",

@@ -8,7 +8,7 @@ import pytest
 from sqlglot import parse
 
 from common.specs import SessionSpec, WindowSpec
-from streams.sql.query_text import GroupsText, read_groups
+from streams.sql.query_text import GroupBy, read_groups
 from streams.sql.spec import QueryError
 
 HOUR_MS = 3_600_000
@@ -126,7 +126,7 @@ def test_key_among_the_grouping_columns(query: str, has_key: bool) -> None:
 )
 def test_key_comes_through_what_is_read(source: str, has_key: bool) -> None:
     found = read_groups(f"SELECT count(*) FROM {source} GROUP BY key", TABLES)
-    assert found == GroupsText(None, has_key)
+    assert found == GroupBy(None, has_key)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,70 @@ def test_key_comes_through_what_is_read(source: str, has_key: bool) -> None:
     ],
 )
 def test_queries_of_other_forms(query: str) -> None:
-    assert read_groups(query, TABLES) == GroupsText(None, True)
+    assert read_groups(query, TABLES) == GroupBy(None, True)
+
+
+def numbered(columns: str, source: str = "input") -> str:
+    return f"SELECT row_number() OVER (PARTITION BY {columns} ORDER BY n) AS place FROM {source}"
+
+
+@pytest.mark.parametrize(
+    ("query", "window", "has_key"),
+    [
+        (f"SELECT * FROM ({numbered('n')}) WHERE place <= 3", None, False),
+        (numbered("n").upper() + " QUALIFY place <= 3", None, False),
+        (numbered("n, key"), None, True),
+        (numbered("k", "(SELECT key AS k FROM input)"), None, True),
+        (numbered("i.key", "input i"), None, True),
+        (numbered("upper(key)"), None, False),
+        (numbered("n").replace("PARTITION BY n ", ""), None, False),
+        (numbered("key, window(timestamp, '1 hour')"), HOURLY, True),
+        (
+            numbered("w, n", "(SELECT *, window(timestamp, '1 hour') AS w FROM input)"),
+            HOURLY,
+            False,
+        ),
+        (
+            "SELECT `row_number`() OVER w AS p FROM input WINDOW v AS (ORDER BY n), "
+            "w AS (PARTITION BY key, window(timestamp, '1 hour') ORDER BY n)",
+            HOURLY,
+            True,
+        ),
+    ],
+)
+def test_groups_of_numbered_rows(query: str, window: WindowSpec | None, has_key: bool) -> None:
+    assert read_groups(query, TABLES) == GroupBy(window, has_key, is_numbered=True)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT rank, row_number FROM input",
+        "SELECT sum(n) OVER (PARTITION BY key) AS rank FROM input",
+        "SELECT * FROM input JOIN (SELECT c, rank() OVER (ORDER BY p) FROM prices) ON n = c",
+        "SELECT * FROM input JOIN (SELECT c, row_number() OVER (ORDER BY p) FROM prices) ON n = c",
+    ],
+)
+def test_rows_of_inputs_that_are_not_numbered(query: str) -> None:
+    assert read_groups(query, TABLES) is None
+
+
+@pytest.mark.parametrize("function", ["rank", "dense_rank"])
+def test_ranks_are_refused(function: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        read_groups(f"SELECT {function} () OVER (PARTITION BY key ORDER BY n) AS r FROM input")
+    assert str(caught.value) == (
+        f"{function}() gives rows that tie the same place, so a group may have any number of rows: "
+        "use row_number(), for which the earlier record comes first"
+    )
+
+
+def test_sessions_of_numbered_rows_are_refused() -> None:
+    with pytest.raises(QueryError, match="would be a session for each record: Spark merges"):
+        read_groups(
+            "SELECT row_number() OVER (PARTITION BY session_window(timestamp, '5 minutes') "
+            "ORDER BY n) AS place FROM input"
+        )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +224,7 @@ def test_queries_of_other_forms(query: str) -> None:
 def test_times_of_windows(window: str, size_ms: int, slide_ms: int, start_ms: int) -> None:
     query = f"SELECT count(*) AS c FROM input GROUP BY window (timestamp, {window})"
     wanted = WindowSpec(size_ms=size_ms, slide_ms=slide_ms, start_ms=start_ms)
-    assert read_groups(query, TABLES) == GroupsText(wanted, False)
+    assert read_groups(query, TABLES) == GroupBy(wanted, False)
 
 
 def test_window_may_be_written_twice() -> None:
@@ -169,7 +232,7 @@ def test_window_may_be_written_twice() -> None:
         "SELECT window(timestamp, '1 hour').start AS s FROM input GROUP BY "
         "window(timestamp, '1 hour') WINDOW w AS (ORDER BY s)"
     )
-    assert read_groups(query, TABLES) == GroupsText(HOURLY, False)
+    assert read_groups(query, TABLES) == GroupBy(HOURLY, False)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +240,7 @@ def test_window_may_be_written_twice() -> None:
 )
 def test_gap_of_sessions(gap: str, gap_ms: int) -> None:
     query = f"SELECT count(*) AS c FROM input GROUP BY session_window(timestamp, '{gap}'), key"
-    assert read_groups(query) == GroupsText(SessionSpec(gap_ms=gap_ms), True)
+    assert read_groups(query) == GroupBy(SessionSpec(gap_ms=gap_ms), True)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +257,7 @@ def test_gap_of_sessions(gap: str, gap_ms: int) -> None:
     ],
 )
 def test_window_of_what_is_read(query: str) -> None:
-    assert read_groups(query, TABLES) == GroupsText(HOURLY, True)
+    assert read_groups(query, TABLES) == GroupBy(HOURLY, True)
 
 
 @pytest.mark.parametrize(

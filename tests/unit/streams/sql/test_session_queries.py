@@ -7,8 +7,8 @@ import json
 import pytest
 
 from common.specs import GroupingSpec, SessionSpec, WindowSpec
-from streams.sql.aggregating import require_as_planned
 from streams.sql.local import LocalQueries
+from streams.sql.planned_groups import require_as_planned
 from streams.sql.spec import QueryError
 from streams.sql.state_shape import Sessions, StateShape
 from tests.unit.streams.sql.folding import opened

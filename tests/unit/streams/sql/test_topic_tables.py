@@ -15,8 +15,14 @@ from streams.dsl.global_table import GlobalFiller
 from streams.sql.processor import SparkProcessor
 from streams.sql.spec import QuerySpec
 from streams.sql.topic_tables import TopicTable
+from streams.stores import StoreBuilder
 
 STORE = stores.timestamped_key_value("table-t", serdes.bytes, serdes.bytes)
+
+
+HISTORY = stores.versioned_key_value(
+    "table-t-history", serdes.bytes, serdes.bytes, history_retention_ms=100
+)
 
 
 class Noting:
@@ -42,13 +48,20 @@ class Noting:
         """Nothing to release."""
 
 
-def rows_of(table: pa.Table) -> list[tuple[Any, Any, int]]:
-    times = table["timestamp"].cast(pa.int64()).to_pylist()
-    columns = table["key"].to_pylist(), table["value"].to_pylist(), [t // 1000 for t in times]
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Return the rows, with times in ms."""
+    columns = [
+        [None if time is None else time // 1000 for time in column.cast(pa.int64()).to_pylist()]
+        if pa.types.is_timestamp(column.type)
+        else column.to_pylist()
+        for column in table.columns
+    ]
     return list(zip(*columns, strict=True))
 
 
-def driver_of(query: Noting, spec: QuerySpec, *, is_global: bool) -> TopologyTestDriver:
+def driver_of(
+    query: Noting, spec: QuerySpec, *, is_global: bool, store: StoreBuilder[Any, Any] = STORE
+) -> TopologyTestDriver:
     builder = TopologyBuilder()
     builder.add_source("In", "in")
     builder.add_processor("P", lambda: SparkProcessor(spec, query.open), "In")
@@ -57,8 +70,8 @@ def driver_of(query: Noting, spec: QuerySpec, *, is_global: bool) -> TopologyTes
         builder.add_global_store(STORE, "Rows", "rows", "Fill", filler)
     else:
         builder.add_source("Rows", "rows")
-        builder.add_processor("Fill", partial(TopicTable, "t", spec.format, False), "Rows")
-        builder.add_state_store(STORE, ["P", "Fill"])
+        builder.add_processor("Fill", partial(TopicTable, store.name, spec.format, False), "Rows")
+        builder.add_state_store(store, ["P", "Fill"])
     return TopologyTestDriver(builder)
 
 
@@ -76,6 +89,49 @@ def test_a_batch_gets_the_rows_of_its_keys_once() -> None:
         assert driver.dropped_records == {"null key": 1}
     assert query.lookups == [{"t": [("a", "3", 7)]}, {"t": []}, {"t": []}, {"t": []}]
     assert query.replaced == []
+
+
+def test_a_batch_gets_the_versions_that_its_records_may_see() -> None:
+    query = Noting()
+    spec = QuerySpec(topic_tables={"t": ""}, versioned_tables=("t",))
+    with driver_of(query, spec, is_global=False, store=HISTORY) as driver:
+        rows, records = driver.create_input_topic("rows"), driver.create_input_topic("in")
+        changes = (
+            (b"b", b"4", 10),
+            (b"a", b"1", 50),
+            (b"a", b"2", 120),
+            (b"a", None, 130),
+            (b"a", b"3", 150),
+            # The history begins at 60 from here on.
+            (b"c", b"5", 160),
+            (b"a", b"late", 110),
+            (b"a", b"too late", 59),
+            (None, b"6", 160),
+        )
+        for key, value, at in changes:
+            rows.pipe_input(key, value, timestamp=at)
+        assert driver.dropped_records == {"expired": 1, "null key": 1}
+
+        def seen(*asked: tuple[bytes | None, int]) -> list[tuple[Any, ...]]:
+            query.lookups.clear()
+            records.pipe_batch([Record(key, b"", at) for key, at in asked])
+            (found,) = query.lookups
+            return list(found["t"])
+
+        assert seen((b"a", 150), (None, 1)) == [("a", "3", 150, 150, None)]
+        assert seen((b"a", 149), (b"a", 100)) == [
+            ("a", "1", 50, 60, 110),
+            ("a", "late", 110, 110, 120),
+            ("a", "2", 120, 120, 130),
+        ]
+        assert seen((b"a", 59)) == seen((b"a", 130)) == seen((b"d", 500)) == []
+        # The latest version has no end, and is there before the history too.
+        assert seen((b"b", 10), (b"c", 159)) == [("b", "4", 10, 10, None)]
+        assert seen((b"b", 9)) == []
+        assert seen((b"c", 999), (b"a", 115)) == [
+            ("c", "5", 160, 160, None),
+            ("a", "late", 110, 110, 120),
+        ]
 
 
 def test_a_global_table_is_given_as_a_whole_when_it_has_changed() -> None:
@@ -112,23 +168,30 @@ def test_a_global_table_is_given_as_a_whole_when_it_has_changed() -> None:
     ],
 )
 @pytest.mark.parametrize("size", [1, 6])
+@pytest.mark.parametrize("kept", [STORE, HISTORY], ids=["latest", "history"])
 def test_records_that_spark_cannot_read_are_rejected(
-    format_: Format, has_columns: bool, key: bytes, value: bytes | None, problem: str, size: int
+    format_: Format,
+    has_columns: bool,
+    key: bytes,
+    value: bytes | None,
+    problem: str,
+    size: int,
+    kept: StoreBuilder[Any, Any],
 ) -> None:
     builder = TopologyBuilder().add_source("Rows", "rows")
-    builder.add_processor("Fill", partial(TopicTable, "t", format_, has_columns), "Rows")
-    builder.add_state_store(STORE, ["Fill"])
+    builder.add_processor("Fill", partial(TopicTable, kept.name, format_, has_columns), "Rows")
+    builder.add_state_store(kept, ["Fill"])
     with TopologyTestDriver(builder) as driver:
         rows = driver.create_input_topic("rows")
         good = [_record(b"%d" % index, b"{}") for index in range(size - 1)]
-        store = driver.get_timestamped_key_value_store("table-t")
+        store = driver.get_state_store(kept.name)
         if problem:
             with pytest.raises(Exception, match=problem):
                 rows.pipe_batch([*good, _record(key, value)])
         else:
             rows.pipe_batch([*good, _record(key, value)])
             assert (store.get(key) or (None,))[0] == value
-        assert [found for found, _ in store.all() if found != key] == [each.key for each in good]
+        assert all(store.get(each.key)[0] == each.value for each in good)
 
 
 def _record(key: bytes, value: bytes | None) -> Record:

@@ -10,15 +10,13 @@ import random
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.unit.streams.sql.folding import plain_session
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row, columns_of
 
 pytestmark = pytest.mark.integration
 
-SEEDS = 1
 SIZE = 30
 FOREVER = 10**9
 SCHEMA = "n INT"
@@ -126,10 +124,7 @@ class Versions:
 
     def run(self, query: str) -> list[tuple[str | None, Any]]:
         """Return keys and values of the results, those of joins in the order of the records."""
-        session = SparkSession(SparkContext.getOrCreate()).newSession()
-        session.conf.set("spark.sql.session.timeZone", "UTC")
-        session.conf.set("spark.sql.shuffle.partitions", "1")
-        session.conf.set("spark.sql.codegen.wholeStage", "false")
+        session = plain_session()
         types = "key STRING, n INT, number INT"
         session.createDataFrame(self._input, types).createOrReplaceTempView("input")
         for name, versions in self._versions.items():
@@ -149,12 +144,6 @@ class Versions:
             )
         rows = [row.asDict() for row in session.sql(query).collect()]
         return [(row.pop("key"), {n: v for n, v in row.items() if n != "number"}) for row in rows]
-
-
-@pytest.fixture(scope="module")
-def seeds(request: pytest.FixtureRequest) -> list[int]:
-    seed = request.config.getoption("--seed")
-    return [seed] if seed is not None else list(range(request.config.getoption("--seeds") or SEEDS))
 
 
 def run(query: str, seed: int, shared: OpenedOnce) -> tuple[Job, Versions, dict[str, list[Row]]]:

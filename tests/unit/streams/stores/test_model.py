@@ -227,4 +227,22 @@ def test_versioned_store_behaves_as_a_dict_of_times(
                 if value is not None and (until is None or as_of >= now - HISTORY):
                     wanted = (value, since, until)
             assert store.get(key, as_of) == wanted
+        for first, last in ((0, 31), (0, 10), (9, 9), (11, 20), (15, 16), (30, 31)):
+            found = store.get_serialized(key.encode(), first, last)
+            seen = [
+                [
+                    each
+                    for each in found
+                    if each.visible_from <= as_of and as_of < (each.visible_until or 99)
+                ]
+                for as_of in range(first, last + 1)
+            ]
+            assert [
+                [(serdes.int64.deserialize(each.value), each.timestamp) for each in versions]
+                for versions in seen
+            ] == [
+                [] if (version := store.get(key, as_of)) is None else [version[:2]]
+                for as_of in range(first, last + 1)
+            ]
+            assert all(any(each in versions for versions in seen) for each in found)
     backend.close()

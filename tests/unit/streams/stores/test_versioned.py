@@ -12,6 +12,10 @@ from streams.stores import (
     VersionedKeyValueStore,
     VersionedRecord,
 )
+from streams.stores.bytes_store import Entry
+from streams.stores.iterators import StoreIterator
+from streams.stores.layout import version_key, version_time
+from streams.stores.memory import MemoryStore
 from tests.unit.streams.stores.backends import Backend
 
 HISTORY = 300_000
@@ -269,6 +273,36 @@ def test_keys_that_begin_like_others_are_kept_apart(backend: Backend) -> None:
     assert store.get(b"k", NOW) is None
     assert store.get(b"k", NOW + 9) == ("1", NOW + 1, None)
     assert store.put(b"k", "late", NOW - 5) == NOW + 1
+
+
+def test_other_keys_that_begin_with_a_key_are_not_read_with_it() -> None:
+    ranges: list[tuple[bytes, bytes | None]] = []
+
+    class Noting(MemoryStore):
+        def scan(
+            self, low: bytes, high: bytes | None, reverse: bool = False
+        ) -> StoreIterator[Entry]:
+            ranges.append((low, high))
+            return super().scan(low, high, reverse)
+
+        def range(self, low: bytes, high: bytes) -> list[Entry]:
+            ranges.append((low, high))
+            return super().range(low, high)
+
+    store = VersionedKeyValueStore(
+        "v", Noting(version_time), serdes.string, serdes.string, history_retention_ms=HISTORY
+    )
+    for key in ("1", "10", "123"):
+        store.put(key, "v", NOW)
+    others = [version_key(key, NOW) for key in (b"10", b"123")]
+    ranges.clear()
+    store.get("1")
+    store.get("1", NOW)
+    store.get_versions("1").close()
+    store.get_serialized(b"1", 0, NOW)
+    assert len(ranges) == 4
+    for low, high in ranges:
+        assert not any(low <= other and (high is None or other < high) for other in others)
 
 
 def test_history_that_ended_leaves_store_and_state_topic(

@@ -1,0 +1,94 @@
+"""Python functions of DataFrames that Spark runs: `type: dataframe`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from common.durations import spoken
+from common.fields import Fields
+from common.keys import Text
+from common.specs import DataFrameSpec, SessionSpec, WindowSpec
+from common.yaml_positions import Problems
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.group_keys import GROUP_BY, GROUP_KEYS, grouping_of_function
+from streams.pipeline.kinds.kind import (
+    ARGUMENTS,
+    CODE_PATTERN,
+    MAX_PROCESS_TIME,
+    MAX_TASK_IDLE,
+    Means,
+    read_arguments,
+    read_reference,
+    require_allowed,
+)
+from streams.pipeline.kinds.spark import FORMAT, SCHEMA, Spark, query_of, read_schema
+from streams.pipeline.kinds.tables import TABLES, read_tables
+from streams.sql.spec import QuerySpec
+
+_FUNCTION = Text(
+    name="function",
+    doc="a function of the DataFrame of records, as `package.module:function`",
+    about="package.module:function",
+    required=True,
+    pattern=CODE_PATTERN,
+)
+
+
+class DataFrame(Spark[DataFrameSpec]):
+    """`type: dataframe`."""
+
+    spec = DataFrameSpec
+    doc = "a Python function of Spark's DataFrame"
+    own_keys = (
+        _FUNCTION,
+        FORMAT,
+        SCHEMA,
+        TABLES,
+        GROUP_BY,
+        *GROUP_KEYS,
+        MAX_TASK_IDLE,
+        MAX_PROCESS_TIME,
+    )
+    config = ARGUMENTS
+
+    def read(self, fields: Fields, problems: Problems) -> DataFrameSpec:
+        """See `Kind`."""
+        format_ = fields.choice(FORMAT)
+        tables = read_tables(fields, problems)
+        return DataFrameSpec(
+            code=read_reference(fields, _FUNCTION, problems),
+            config=read_arguments(fields.pairs(ARGUMENTS), problems),
+            grouping=grouping_of_function(fields, problems),
+            format=format_,
+            schema=read_schema(fields, format_, problems),
+            tables=tables.by_spark,
+            topic_tables=tables.of_topics,
+            max_task_idle_ms=fields.number(MAX_TASK_IDLE),
+            max_process_time_ms=fields.number(MAX_PROCESS_TIME),
+        )
+
+    def check_code(
+        self,
+        entry: Entry,
+        spec: DataFrameSpec,
+        file: PipelineFile,
+        means: Means,
+        problems: Problems,
+    ) -> None:
+        """See `Kind`."""
+        if spec.code:
+            require_allowed(spec.code, entry, means.config, problems)
+        super().check_code(entry, spec, file, means, problems)
+
+    def rows_of_groups(self, spec: DataFrameSpec) -> str:
+        """See `Spark`: only Spark knows the columns."""
+        match spec.grouping and spec.grouping.window:
+            case WindowSpec(size_ms=size_ms):
+                return f"a row for each group and window of {spoken(size_ms)}"
+            case SessionSpec(gap_ms=gap_ms):
+                return f"a row for each group and session with a gap of {spoken(gap_ms)}"
+        return "a row for each group"
+
+    def query(self, spec: DataFrameSpec) -> QuerySpec:
+        """See `Spark`."""
+        return replace(query_of(spec), function=spec.code, config=spec.config)

@@ -1,0 +1,155 @@
+"""Queries that Spark runs: `type: sql`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from common.config import Config
+from common.fields import Fields
+from common.keys import Text
+from common.processors import PipelineProcessor
+from common.specs import SqlSpec
+from common.yaml_positions import Problems
+from streams.engine.nodes import Supplier
+from streams.engine.user_code import UserCode
+from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.group_keys import GROUP_KEYS, grouping_of_query
+from streams.pipeline.kinds.groups import check_late, with_late
+from streams.pipeline.kinds.joins import SCHEMAS, check_join, read_joining, read_schemas
+from streams.pipeline.kinds.kept_state import kept_sides
+from streams.pipeline.kinds.kind import (
+    MAX_PROCESS_TIME,
+    MAX_TASK_IDLE,
+    Means,
+    Unit,
+    refuse_config,
+)
+from streams.pipeline.kinds.spark import FORMAT, Spark, query_of, read_schema
+from streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
+from streams.sql.join_stores import join_stores
+from streams.sql.query_text import read_groups
+from streams.sql.spec import Queries, QuerySpec
+from streams.stores import StoreBuilder
+
+_QUERY = Text(
+    name="query",
+    doc=f"a SELECT over `{VIEW}`, the records of all inputs; a single input also has its own name",
+    about=f"a SELECT over the view {VIEW}, or over the name of the input",
+    required=True,
+)
+
+
+class Sql(Spark[SqlSpec]):
+    """`type: sql`."""
+
+    spec = SqlSpec
+    doc = "a query on Spark"
+    own_keys = (_QUERY, FORMAT, SCHEMAS, TABLES, *GROUP_KEYS, MAX_TASK_IDLE, MAX_PROCESS_TIME)
+
+    def read(self, fields: Fields, problems: Problems) -> SqlSpec:
+        """See `Kind`."""
+        refuse_config(self.spec.type, fields, problems)
+        format_ = fields.choice(FORMAT)
+        query = fields.text(_QUERY)
+        tables = read_tables(fields, problems)
+        join = read_joining(fields, query, tables.names, problems)
+        schemas = read_schemas(fields, problems)
+        return SqlSpec(
+            query=query,
+            grouping=None if join else grouping_of_query(fields, query, tables.names, problems),
+            join=join,
+            format=format_,
+            schema=read_schema(fields, format_, problems, schemas),
+            schemas=schemas,
+            tables=tables.by_spark,
+            topic_tables=tables.of_topics,
+            max_task_idle_ms=fields.number(MAX_TASK_IDLE),
+            max_process_time_ms=fields.number(MAX_PROCESS_TIME),
+        )
+
+    def check(self, entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
+        """See `Kind`."""
+        super().check(entry, spec, file, problems)
+        if spec.join is not None:
+            check_late(entry, spec.join.late_to, file, problems)
+        check_join(entry, spec, file, problems)
+        inputs = {name.lower(): name for name in file.inputs(entry)}
+        for name in (*spec.tables, *spec.topic_tables):
+            if name.lower() in inputs:
+                problems.add(
+                    entry.at,
+                    f'"{entry.id}": table "{name}" has the name of the input '
+                    f'"{inputs[name.lower()]}", which the query can read under it: give the table '
+                    "another name",
+                )
+
+    def check_code(
+        self, entry: Entry, spec: SqlSpec, file: PipelineFile, means: Means, problems: Problems
+    ) -> None:
+        """See `Kind`."""
+        found = replace(spec, inputs=file.inputs(entry))
+        super().check_code(entry, found, file, means, problems)
+
+    def processors(
+        self, entry: Entry, spec: SqlSpec, file: PipelineFile, config: Config, problems: Problems
+    ) -> list[PipelineProcessor]:
+        """See `Kind`."""
+        spec = replace(spec, inputs=file.inputs(entry))
+        found = super().processors(entry, spec, file, config, problems)
+        if spec.join is None:
+            return found
+        return [with_late(each, spec.join.late_to, file) for each in found]
+
+    def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
+        """See `Kind`: in joins, the order of time says what is late."""
+        return spec.join is None and super().takes_inputs_as_they_come(spec)
+
+    def stores(self, spec: SqlSpec) -> Sequence[StoreBuilder[Any, Any]]:
+        """See `Kind`."""
+        return super().stores(spec) if spec.join is None else join_stores(spec.join)
+
+    def keeps(self, spec: SqlSpec) -> Sequence[str]:
+        """See `Kind`."""
+        return super().keeps(spec) if spec.join is None else (kept_sides(spec.join),)
+
+    def rows_of_groups(self, spec: SqlSpec) -> str:
+        """See `Spark`."""
+        groups = read_groups(spec.query, [*spec.tables, *spec.topic_tables])
+        assert groups is not None, "there is a grouping"
+        what = "the best rows" if groups.is_numbered else "a row"
+        return f"{what} for each {', '.join(groups.columns)}"
+
+    def try_out(self, spec: SqlSpec, queries: Queries) -> None:
+        """See `Spark`."""
+        if spec.join is None:
+            super().try_out(spec, queries)
+            return
+        from streams.sql.joining import require_join_as_planned
+
+        join = queries.open_join(self.query(spec))
+        try:
+            require_join_as_planned(join.shape.text, spec.join)
+        finally:
+            join.close()
+
+    def supplier(
+        self, unit: Unit, spec: SqlSpec, code: UserCode, queries: Queries | None
+    ) -> Supplier:
+        """See `Kind`."""
+        join = spec.join
+        if join is None:
+            return super().supplier(unit, spec, code, queries)
+        assert queries is not None, "only hosts with a Spark run such a processor"
+        from streams.sql.joining import JoinProcessor
+
+        names = [name.lower() for name in unit.from_]
+        right = unit.in_topics[names.index(join.right)]
+        results = tuple(target for target in unit.to if target != join.late_to)
+        return partial(JoinProcessor, self.query(spec), join, right, results, queries.open_join)
+
+    def query(self, spec: SqlSpec) -> QuerySpec:
+        """See `Spark`."""
+        return replace(query_of(spec), query=spec.query, inputs=spec.inputs, schemas=spec.schemas)
