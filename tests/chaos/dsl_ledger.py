@@ -10,9 +10,11 @@ They are computed without the engine.
 | `join`, with a partner | once for each number that has one, in order |
 | `join`, without one | once for each number of former epochs that has none, in order |
 | `rate`, by foreign key | never an older order or rate; the last one is of the last of both |
-| `table`, a lookup of the same numbers | once for each number, with a row that is never older |
+| `table`, a lookup in one of two tables | once for each number, with a row that is never older |
+| `best`, on close, per key and window | each of the last numbers once, windows in order |
 
-Queries have no `count` and no `rate`, and they alone have `table`.
+Queries have no `count` and no `rate`, and they alone have `table` and `best`. The tables hold the
+same numbers: even numbers look up the last row, and odd ones that of their own time, in a history.
 
 Which of the rates an order meets on its way is open, and so is how many of its results come: that
 depends on which task is faster.
@@ -35,7 +37,9 @@ from tests.user_code.numbered import (
 )
 
 OF_DSL = {b"count", b"sum", b"bucket", b"join", b"rate"}
-OF_SQL = {b"sum", b"bucket", b"join", b"table"}
+OF_SQL = {b"sum", b"bucket", b"join", b"table", b"best"}
+BEST = 3
+"""How many numbers of each window are among the best."""
 PREFIXES = (b"dsl ", b"sql ")
 _PER_WINDOW = WINDOW_MS // STEP_MS
 
@@ -81,18 +85,51 @@ class _Closed:
         seen.add(start)
 
     def _total(self, epoch: int, start: int) -> int:
-        total = 0
-        for key in self.keys:
-            low = self.times.number_at(key, start)
-            end = self.times.end_of(key, epoch)
-            high = low + _PER_WINDOW if end is None else min(low + _PER_WINDOW, end)
-            total += sum(range(low, high))
-        return total
+        return sum(sum(_numbers_of(key, self.times, epoch, start)) for key in self.keys)
 
     def lost(self, epoch: int) -> int:
         """Return how many windows of a former epoch have no result."""
         most = max(self.times.count_in(key, epoch) for key in self.keys)
         return -(-most // _PER_WINDOW) - len(self.seen.get(epoch, ()))
+
+
+def _numbers_of(key: bytes, times: EventTimes, epoch: int, start: int) -> range:
+    """Return the numbers of a key in a window that has closed."""
+    low = times.number_at(key, start)
+    end = times.end_of(key, epoch)
+    return range(low, low + _PER_WINDOW if end is None else min(low + _PER_WINDOW, end))
+
+
+@dataclass(slots=True)
+class _Best:
+    """The best numbers of the windows of one key, the largest first."""
+
+    key: bytes
+    times: EventTimes
+    latest: tuple[int, int] = (-1, 0)
+    repeated: int = 0
+    reordered: int = 0
+    seen: dict[int, set[int]] = field(default_factory=dict)
+    """The numbers by epoch."""
+
+    def note(self, start: int, number: int) -> None:
+        """Process a result; raises `ValueError` if the number is not among the best."""
+        epoch = self.times.epoch_at(start)
+        best = _numbers_of(self.key, self.times, epoch, start)[-BEST:]
+        if start % WINDOW_MS or number not in best:
+            raise ValueError(f"the best are {list(best)}")
+        seen = self.seen.setdefault(epoch, set())
+        is_new = number not in seen
+        place = (start, -number)
+        self.repeated += not is_new
+        self.reordered += is_new and place < self.latest
+        self.latest = max(self.latest, place)
+        seen.add(number)
+
+    def lost(self, epoch: int) -> int:
+        """Return how many numbers of a former epoch have not come."""
+        full, rest = divmod(self.times.count_in(self.key, epoch), _PER_WINDOW)
+        return full * BEST + min(rest, BEST) - len(self.seen.get(epoch, ()))
 
 
 @dataclass(slots=True)
@@ -141,8 +178,8 @@ class DslLedger:
         keys = list(keys)
         self._counts = _numbered_results(keys if b"count" in kinds else ())
         self._looked_up = _numbered_results(keys if b"table" in kinds else ())
-        self._rows = dict.fromkeys(self._looked_up, 0)
-        """The last row of each key that a record has met in the table."""
+        self._rows = {(key, table): 0 for key in self._looked_up for table in (0, 1)}
+        """The last row of each key that a record has met in each of the two tables."""
         self._paired = _numbered_results(keys)
         self._unpaired = _numbered_results(keys)
         self._rated = {key: _Rated() for key in (keys if b"rate" in kinds else ())}
@@ -151,12 +188,14 @@ class DslLedger:
         for key in keys:
             in_bucket.setdefault(bucket_of(key), []).append(key)
         self._buckets = {bucket: _Closed(own, times) for bucket, own in in_bucket.items()}
+        self._best = {key: _Best(key, times) for key in (keys if b"best" in kinds else ())}
         self._wrong: list[str] = []
         notes: dict[bytes, Callable[[bytes, int, int], None]] = {
             b"count": self._note_count,
             b"table": self._note_lookup,
             b"sum": lambda key, start, total: self._sums[key].note(start, total),
             b"bucket": lambda key, start, total: self._buckets[key].note(start, total),
+            b"best": lambda key, start, number: self._best[key].note(start, number),
             b"join": self._note_join,
             b"rate": lambda key, order, rate: self._rated[key].note(order, rate),
         }
@@ -176,9 +215,10 @@ class DslLedger:
         self._counts[key].note(self._times.number_at(key, start) + count - 1)
 
     def _note_lookup(self, key: bytes, number: int, found: int) -> None:
-        if number <= 0 or not self._rows[key] <= found <= number:
-            raise ValueError(f"the row was {self._rows[key]} before")
-        self._rows[key] = found
+        place = key, number % 2
+        if number <= 0 or not self._rows[place] <= found <= number:
+            raise ValueError(f"the row was {self._rows[place]} before")
+        self._rows[place] = found
         self._looked_up[key].note(number)
 
     def _note_join(self, key: bytes, left: int, right: int) -> None:
@@ -193,10 +233,9 @@ class DslLedger:
     def tally(self, written: Mapping[bytes, int]) -> Tally:
         """Compare the results with the number of records written for each key."""
         numbered = list(self._numbered(written))
-        ordered: list[NumberedResults | _Closed | _Rated] = [
+        ordered: list[NumberedResults | _Closed | _Best | _Rated] = [
             *(results for _, _, results, _ in numbered),
-            *self._sums.values(),
-            *self._buckets.values(),
+            *(each for _, _, each in self._windowed()),
             *self._rated.values(),
         ]
         return Tally(
@@ -228,14 +267,7 @@ class DslLedger:
         return (
             all(results.highest >= wanted for _, _, results, wanted in self._numbered(written))
             and all(rated.is_final(key, written) for key, rated in self._rated.items())
-            and (
-                former < 0
-                or all(
-                    each.lost(former) <= 0
-                    for kind in (self._sums, self._buckets)
-                    for each in kind.values()
-                )
-            )
+            and (former < 0 or all(each.lost(former) <= 0 for _, _, each in self._windowed()))
         )
 
     def _numbered(
@@ -250,15 +282,20 @@ class DslLedger:
             former = self._times.before_epoch(key)
             yield "join without a partner", key, self._unpaired[key], unpaired_up_to(former)
 
+    def _windowed(self) -> Iterator[tuple[str, bytes, _Closed | _Best]]:
+        """Yield the results of windows that close."""
+        for what, of_keys in (("sum", self._sums), ("bucket", self._buckets), ("best", self._best)):
+            for key, results in of_keys.items():
+                yield what, key, results
+
     def _losses(self, written: Mapping[bytes, int]) -> Iterator[tuple[str, int]]:
         for what, key, results, wanted in self._numbered(written):
             if lost := results.lost(wanted):
                 yield f"{what} of {key!r}, the first is {results.first_lost()}", lost
-        for what, kind in (("sum", self._sums), ("bucket", self._buckets)):
-            for key, closed in kind.items():
-                for epoch in range(self._times.epoch):
-                    if lost := closed.lost(epoch):
-                        yield f"{what} of {key!r} in epoch {epoch}", lost
+        for what, key, closed in self._windowed():
+            for epoch in range(self._times.epoch):
+                if lost := closed.lost(epoch):
+                    yield f"{what} of {key!r} in epoch {epoch}", lost
         for key, rated in self._rated.items():
             if not rated.is_final(key, written):
                 yield f"rate of {key!r}, whose last is {rated.order} with {rated.rate}", 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 
-from tests.chaos.dsl_ledger import OF_DSL, OF_SQL
+from tests.chaos.dsl_ledger import BEST, OF_DSL, OF_SQL
 from tests.chaos.ledger import BASE
-from tests.user_code.numbered import BUCKETS, PARTNERLESS, WINDOW_MS
+from tests.user_code.numbered import PARTNERLESS, WINDOW_MS
 
 START = """
 - {id: Splitter, type: forward, to: [Adder, Counter], on_error: dead_letter}
@@ -43,7 +43,7 @@ class Kind(StrEnum):
     DSL = "dsl"
     """There is also a topology with windows, a stream-stream join and a foreign-key join."""
     QUERIES = "queries"
-    """There are also queries with windows, a stream-stream join and a table of a topic."""
+    """There are also queries with windows, a stream-stream join and tables of a topic."""
 
 
 RESULTS: Mapping[Kind, Collection[bytes]] = {Kind.DSL: OF_DSL, Kind.QUERIES: OF_SQL}
@@ -62,9 +62,9 @@ _QUERIES = f"""
 - id: Numbered
   type: sql
   query: SELECT key, {_NUMBER} AS value FROM source WHERE {_IS_NUMBERED}
-  to: [Copied, Summed, Buckets, Partners, Joined, Looked]
+  to: [Copied, Summed, Buckets, Best, Partners, Joined, Looked]
   on_error: dead_letter
-- {{id: Copied, type: forward, to: [copied]}}
+- {{id: Copied, type: forward, to: [copied, dated]}}
 - id: Summed
   type: sql
   query: >
@@ -75,15 +75,23 @@ _QUERIES = f"""
   grace: 1 s
   to: [sink]
 - id: Buckets
-  type: sql
-  query: >
-    SELECT bucket AS key,
-      concat_ws(' ', 'sql bucket', unix_millis(window.start), sum(number)) AS value
-    FROM (SELECT concat('bucket', CAST(substr(key, 2) AS INT) % {BUCKETS}) AS bucket,
-      CAST(value AS BIGINT) AS number, timestamp FROM Numbered)
-    GROUP BY bucket, window(timestamp, '{WINDOW_MS} milliseconds')
+  type: dataframe
+  function: tests.user_code.numbered_frames:by_bucket
+  group_by: {{window: {WINDOW_MS} ms}}
   emit: on_close
   grace: 10 min
+  to: [sink]
+- id: Best
+  type: sql
+  query: >
+    SELECT key, concat_ws(' ', 'sql best', unix_millis(window.start), number) AS value
+    FROM (SELECT key, window, number,
+        row_number() OVER (PARTITION BY key, window ORDER BY number DESC) AS place
+      FROM (SELECT key, CAST(value AS BIGINT) AS number,
+          window(timestamp, '{WINDOW_MS} milliseconds') AS window FROM Numbered))
+    WHERE place <= {BEST}
+  emit: on_close
+  grace: 1 s
   to: [sink]
 - id: Partners
   type: sql
@@ -99,16 +107,17 @@ _QUERIES = f"""
   to: [sink]
 - id: Looked
   type: sql
-  tables: {{copies: {{topic: copies}}}}
+  tables: {{last: {{topic: copies}}, kept: {{topic: dated_copies, history: 10 min}}}}
   query: >
-    SELECT n.key, concat_ws(' ', 'sql table', n.value, coalesce(c.value, 0)) AS value
-    FROM Numbered n LEFT JOIN copies c ON n.key = c.key
+    SELECT n.key, concat_ws(' ', 'sql table', n.value,
+      coalesce(if(n.value % 2 = 0, l.value, k.value), 0)) AS value
+    FROM Numbered n LEFT JOIN last l ON n.key = l.key LEFT JOIN kept k ON n.key = k.key
   to: [sink]
 """
 _MORE = {Kind.DSL: _DSL, Kind.QUERIES: _QUERIES}
 _TOPICS = """
-sources: {copies: copies_chaos}
-sinks: {copied: copies_chaos}
+sources: {copies: copies_chaos, dated_copies: dated_copies_chaos}
+sinks: {copied: copies_chaos, dated: dated_copies_chaos}
 processors:"""
 
 

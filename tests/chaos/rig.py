@@ -189,7 +189,7 @@ class Rig:
             heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
             kafka=_servers_setting(servers),
-            modules="[tests.user_code.pairing, tests.user_code.slow, tests.user_code.numbered]",
+            modules="[tests.user_code]",
             python_path=f"[{_ROOT}]",
         )
         self._stack.callback(self._end_engine)
@@ -397,6 +397,9 @@ class Rig:
     def drain(self) -> None:
         """Stop writing, and wait until no task has any work left."""
         self.settle()
+        self._wait_until_idle()
+
+    def _wait_until_idle(self) -> None:
         # An earlier report may be older than the last records: the brokers are asked once per
         # heartbeat, then the thread reports the answer, then the TaskManager does.
         time.sleep(4 * HEARTBEAT_S)
@@ -410,10 +413,12 @@ class Rig:
     def settle(self) -> Tally:
         """Stop writing, and compare when all results are there, or no more come.
 
-        Results of windows that are still open come once later records have closed them.
+        Results of windows that are still open come once later records have closed them. No record
+        must be on its way to such a window then, or it would be late.
         """
         self.load.pause()
         if self._has_all_results() and self.times is not None:
+            self._wait_until_idle()
             self.load.close_windows()
             self._has_all_results()
         return self.ledger.tally(self.load.numbers)
