@@ -179,7 +179,7 @@ class DslLedger:
         self._counts = _numbered_results(keys if b"count" in kinds else ())
         self._looked_up = _numbered_results(keys if b"table" in kinds else ())
         self._rows = {(key, table): 0 for key in self._looked_up for table in (0, 1)}
-        """The last row of each key that a record has met in each of the two tables."""
+        """The last row of each key that a record has met, by whether the table has a history."""
         self._paired = _numbered_results(keys)
         self._unpaired = _numbered_results(keys)
         self._rated = {key: _Rated() for key in (keys if b"rate" in kinds else ())}
@@ -215,8 +215,9 @@ class DslLedger:
         self._counts[key].note(self._times.number_at(key, start) + count - 1)
 
     def _note_lookup(self, key: bytes, number: int, found: int) -> None:
-        place = key, number % 2
-        if number <= 0 or not self._rows[place] <= found <= number:
+        has_history = number % 2
+        place = key, has_history
+        if number <= 0 or found < self._rows[place] or (has_history and found > number):
             raise ValueError(f"the row was {self._rows[place]} before")
         self._rows[place] = found
         self._looked_up[key].note(number)
@@ -244,13 +245,15 @@ class DslLedger:
             sum(each.reordered for each in ordered),
             len(self._wrong)
             + sum(results.highest > wanted for _, _, results, wanted in numbered)
-            + sum(rated.is_ahead(key, written) for key, rated in self._rated.items()),
+            + sum(rated.is_ahead(key, written) for key, rated in self._rated.items())
+            # Without a history, a late record may have a newer row, but one that was written.
+            + sum(row > written[key] for (key, _), row in self._rows.items()),
         )
 
     def losses(self, written: Mapping[bytes, int]) -> list[str]:
-        """Return the lost results, how many there are, and results that are wrong."""
+        """Return the results that are wrong, then the lost ones, and how many there are."""
         lost = [f"{what}: {number} lost" for what, number in self._losses(written)]
-        return lost + [f"wrong: {each}" for each in self._wrong]
+        return [f"wrong: {each}" for each in self._wrong] + lost
 
     def behind(self, marks: Mapping[bytes, int]) -> list[str]:
         """Return what has no result later than its mark, of those that come record by record."""
