@@ -41,7 +41,9 @@ class Guard:
 
     def release(self) -> None:
         """Let it end what is left, and end itself."""
-        self._process.communicate()
+        # Should this process be killed meanwhile, what it has found is not lost.
+        sys.stdout.flush()
+        self._process.communicate(b".")
         if self._before is None:
             del os.environ[VARIABLE]
         else:

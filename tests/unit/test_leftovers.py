@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leftovers_guard import marked
+from tests.leftovers_guard import VARIABLE, kill_all, marked
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240
@@ -39,6 +39,17 @@ from admin.broker.processes import Process
 
 def test_that_starts_a_process_in_a_session_of_its_own():
     Process.spawn(["/bin/sleep", "1000"], log_file=pathlib.Path("log"))
+"""
+FORKS = """
+import os, signal, time
+from tests.leftovers import Guard
+
+guard = Guard(0.0)
+forked = os.fork()
+if forked == 0:
+    time.sleep(1000)
+guard.release()
+os.kill(forked, signal.SIGKILL)
 """
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc shows the marks")
@@ -102,3 +113,22 @@ def test_what_a_test_forgets_ends_with_the_run(tmp_path: Path) -> None:
     exit_code, output = run(tmp_path, "pass", "-n", "0")
     assert exit_code == 0, output
     assert_nothing_is_left(tmp_path)
+
+
+def test_process_that_was_forked_does_not_keep_the_guard() -> None:
+    subprocess.run([sys.executable, "-c", FORKS], cwd=ROOT, timeout=TIMEOUT_S, check=True)
+
+
+def test_guard_ends_though_a_process_does_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mark = "<that stays>"
+    process = subprocess.Popen(["/bin/sleep", "1000"], env={VARIABLE: mark})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", lambda _pid, _number: None)
+        kill_all(mark, 0.2)
+    process.kill()
+    process.wait()
+    said = capsys.readouterr().err
+    assert "still there 0 s after it was killed" in said
+    assert f"process {process.pid}, /bin/sleep 1000" in said
