@@ -56,10 +56,15 @@ def table_of(rows: list[Row]) -> Any:
     return table.set_column(0, "key", [[row["key"] for row in right]])
 
 
+def without_last_digits(value: float) -> float:
+    """Return a number as it is in any order of additions; what should be 0 is often nearly 0."""
+    return round(float(f"{value:.9g}"), 12)
+
+
 def rounded(value: Any) -> Any:
     match value:
         case float():
-            return float(f"{value:.9g}")
+            return without_last_digits(value)
         case list():
             return tuple(sorted((rounded(each) for each in value), key=repr))
         case dict():

@@ -10,6 +10,7 @@ import pytest
 
 from streams.sql.local import LocalQueries
 from tests.unit.streams.sql.folding import Folding, Row, all_at_once, opened, records
+from tests.unit.streams.sql.random_rows import without_last_digits
 
 pytestmark = pytest.mark.integration
 
@@ -75,7 +76,7 @@ def rounded(value: Any) -> Any:
     """Return a JSON value as something that can be counted; the last digits of numbers vary."""
     match value:
         case float():
-            return float(f"{value:.9g}")
+            return without_last_digits(value)
         case list():
             return tuple(rounded(each) for each in value)
         case dict():
