@@ -5,23 +5,32 @@ from __future__ import annotations
 import typer
 
 from admin.broker.command import broker_app
+from admin.commands.apply import apply, rollback
 from admin.commands.backfill import backfill
 from admin.commands.describe import describe
 from admin.commands.init import init
+from admin.commands.pause import drain, pause, restart, resume
+from admin.commands.plan import plan
 from admin.commands.schema import schema
 from admin.commands.status import status
 from admin.commands.test import test
+from admin.commands.topics import topics
 from admin.commands.validate import validate
+from admin.commands.versions import versions
 from common import logs
 
 app = typer.Typer(
-    help="Make, check, describe and watch a pipeline.",
+    help="Make, check, deploy and watch a pipeline.",
     no_args_is_help=True,
     add_completion=False,
     # An unexpected error shows Python's own traceback, without the values of variables.
     pretty_exceptions_enable=False,
 )
-for command in (init, validate, describe, schema, test, status, backfill):
+COMMANDS = (
+    *(init, validate, describe, schema, test, backfill),
+    *(plan, apply, rollback, versions, pause, drain, resume, restart, topics, status),
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(broker_app, name="broker")
 

@@ -11,6 +11,9 @@ from common.messages import MISSED_BEATS, JobManagerBeat, Report
 from common.status import FIGURES, TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
 
+HELD = "HELD"
+"""Shown in place of the state of a task that nobody is to run."""
+
 
 class Presence(StrEnum):
     """Whether a daemon is up: UP, DOWN (fell silent), LEFT (announced it), ABSENT (never seen).
@@ -69,6 +72,8 @@ class TaskInfo:
     owner: int | None
     status: TaskStatus | None
     reason: str
+    is_held: bool = False
+    """Whether nobody is to run it: its processor is paused, or waits for a change."""
 
     @property
     def restore_percent(self) -> int | None:
@@ -92,8 +97,8 @@ class ClusterStatus:
 
     @property
     def without_owner(self) -> tuple[TaskId, ...]:
-        """The tasks that no TaskManager runs."""
-        return tuple(info.task for info in self.tasks if info.owner is None)
+        """The tasks that no TaskManager runs, but should."""
+        return tuple(info.task for info in self.tasks if info.owner is None and not info.is_held)
 
     @property
     def all_run(self) -> bool:
@@ -137,7 +142,7 @@ def _task_to_json(info: TaskInfo) -> dict[str, Any]:
         "id": str(info.task),
         "owner": info.owner,
         "thread": status.thread if status else None,
-        "state": str(status.state) if status else None,
+        "state": str(status.state) if status else HELD if info.is_held else None,
         "reason": info.reason,
         "activity": status.activity if status else None,
         **{
@@ -190,7 +195,13 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
     incomplete = {tm_id for tm_id, (_, report) in reports.items() if report.base is not None}
     job_manager = _job_manager(leader, now_ms, overdue_ms)
     owners = _owners(leader, job_manager.presence, statuses)
-    tasks = [_task(task, owner, up, incomplete, statuses) for task, owner in owners.items()]
+    held = _held(leader)
+    tasks = [
+        TaskInfo(task, None, None, "", is_held=True)
+        if owner is None and task.processor in held
+        else _task(task, owner, up, incomplete, statuses)
+        for task, owner in owners.items()
+    ]
     return ClusterStatus(
         job_manager,
         managers,
@@ -278,6 +289,14 @@ def _owners(
     if presence is Presence.UP:
         return dict(leader.content.owners)
     return {task: runners.get(task) for task in leader.content.owners}
+
+
+def _held(leader: Beat | None) -> frozenset[str]:
+    """Return the processors that nobody is to run."""
+    if leader is None:
+        return frozenset()
+    assert isinstance(leader.content, JobManagerBeat)
+    return leader.content.held
 
 
 def _task(

@@ -8,10 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from admin.cluster_status import (
+    HELD,
     ClusterStatus,
     JobManagerInfo,
     Presence,
@@ -26,7 +28,9 @@ from common.tasks import TaskId
 _FOLDED_WIDTH = 4
 
 _NAMED_TASKS = 5
+_REFRESH_S = 0.5
 _OLDEST = "oldest"
+_RESTARTS = "restarts"
 
 _PLACE = ("task", "owner", "thread", "state")
 
@@ -53,6 +57,24 @@ def read_status(config: Config) -> ClusterStatus:
     try:
         watcher.read_until_fresh()
         return watcher.status()
+    finally:
+        watcher.close()
+
+
+def watch_status(config: Config) -> None:
+    """Show the status on the terminal, anew with each heartbeat, until Ctrl-C.
+
+    Raises as `read_status`.
+    """
+    watcher = ClusterWatcher(config)
+    try:
+        watcher.read_until_fresh()
+        with Live(overview(watcher.status()), auto_refresh=False, screen=True) as live:
+            while True:
+                watcher.read(_REFRESH_S)
+                live.update(overview(watcher.status()), refresh=True)
+    except KeyboardInterrupt:
+        return
     finally:
         watcher.close()
 
@@ -114,7 +136,7 @@ def task_managers_table(status: ClusterStatus) -> Table:
 
 def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = None) -> Table:
     """Return a table of the tasks; `rates`, in records per second, add a column."""
-    numbers = ["in", "out", "dead\nletters", "skipped", "lag", _OLDEST]
+    numbers = ["in", "out", "dead\nletters", "skipped", _RESTARTS, "lag", _OLDEST]
     if rates is not None:
         numbers.append("records/s")
     rows = []
@@ -167,11 +189,13 @@ def _place(info: TaskInfo) -> tuple[Text, ...]:
 def _numbers(info: TaskInfo) -> list[str]:
     status = info.status
     if status is None:
-        return [""] * 6
+        return [""] * 7
     counts = map(status.count, ("records_in", "records_out", "dead_letters", "skipped"))
+    restarts = status.count("restarts")
     oldest_ms = status.gauge("oldest_waiting_ms")
     oldest = "" if oldest_ms is None else _duration(oldest_ms)
-    return [*(f"{count:,}" for count in counts), _lag(status), oldest]
+    shown = f"{restarts:,}" if restarts else ""
+    return [*(f"{count:,}" for count in counts), shown, _lag(status), oldest]
 
 
 def _lag(status: TaskStatus) -> str:
@@ -184,7 +208,7 @@ def _lag(status: TaskStatus) -> str:
 
 def _state(info: TaskInfo) -> Text:
     if info.status is None:
-        return Text("-")
+        return Text(HELD, style="yellow") if info.is_held else Text("-")
     text = _colored(info.status.state)
     if info.restore_percent is not None:
         text.append(f" {info.restore_percent}%")
@@ -235,7 +259,7 @@ def _table(
     folded: Collection[str],
     numbers: Collection[str] = (),
 ) -> Table:
-    """Return a table, without the column `oldest` if nothing is in it.
+    """Return a table, without the columns `oldest` and `restarts` if nothing is in them.
 
     On a narrow terminal, the columns in `folded` break anywhere, and the others only between words.
     """
@@ -245,7 +269,7 @@ def _table(
     columns = list(zip(*rows, strict=True)) or [()] * len(headers)
     used = []
     for header, cells in zip(headers, columns, strict=True):
-        if header == _OLDEST and not any(cells):
+        if header in (_OLDEST, _RESTARTS) and not any(cells):
             continue
         used.append(cells)
         texts = [header, *(cell.plain for cell in cells)]

@@ -96,9 +96,9 @@ class Codec:
                 return self._report(names.threads_tm, report, b"%d" % report.threads, base)
             case Heartbeat(report):
                 return self._report(names.heartbeat, report, b"ping", base)
-            case JobManagerBeat(epoch, _, owners, leaving):
+            case JobManagerBeat():
                 key = JOB_MANAGER.encode()
-                parts = [(("report", part),) for part in encode_owners(epoch, owners, leaving)]
+                parts = [(("report", part),) for part in encode_owners(message)]
                 return [
                     ControlRecord(names.heartbeat, key, b"ping", (*base, *headers))
                     for headers in _numbered(parts)
@@ -172,10 +172,9 @@ class Codec:
             return self._collect(Threads(report), sender, record, headers)
         if record.topic == names.heartbeat and record.value == b"ping":
             if record.key == JOB_MANAGER.encode():
-                epoch, owners, leaving = decode_owners(headers["report"], self._reads_figures)
                 sent_at_ms = _number(headers["sent_at"])
-                beat = JobManagerBeat(epoch, sent_at_ms, owners, leaving)
-                return self._collect(beat, (str(epoch), sent_at_ms), record, headers)
+                beat = decode_owners(headers["report"], sent_at_ms, self._reads_figures)
+                return self._collect(beat, (str(beat.epoch), sent_at_ms), record, headers)
             report = self._read_report(record, headers)
             sender = (report.incarnation, report.beat)
             return self._collect(Heartbeat(report), sender, record, headers)

@@ -27,7 +27,13 @@ FULL_BEATS = 5
 A reader that cannot ask for a full report waits for this long at most.
 """
 
-_OPTIONAL: Mapping[str, Any] = {"spec": {}, "sources": {}, "state_topics": {}, "standby": 0}
+_OPTIONAL: Mapping[str, Any] = {
+    "spec": {},
+    "sources": {},
+    "state_topics": {},
+    "standby": 0,
+    "generation": 0,
+}
 
 
 class MalformedMessageError(Exception):
@@ -68,6 +74,8 @@ class ProcessorReplica:
     on_error: OnError = OnError.FAIL
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
     """How to read the sources that have settings, by their names in `from_`."""
+    generation: int = 0
+    """How often it was asked to start again; another number is another version of the task."""
 
     @property
     def name(self) -> str:
@@ -98,6 +106,7 @@ class ProcessorReplica:
             "sources": as_json(self.sources),
             "state_topics": {name: t for name, t in self.state_topics.items() if name != sole},
             "standby": self.task.standby,
+            "generation": self.generation,
         }
         return {
             "on_error": str(self.on_error),
@@ -137,6 +146,7 @@ class ProcessorReplica:
             dead_letter_topic=extra.name_or_none("dead_letter_topic"),
             on_error=OnError(extra.text("on_error")),
             sources=from_json(Mapping[str, SourceSpec], extra.object("sources"), "sources"),
+            generation=extra.integer("generation"),
         )
 
 
@@ -147,13 +157,16 @@ def read_task(fields: JsonObject, standby: int) -> TaskId:
     return task
 
 
-def replicas(pipeline: Pipeline, standbys: int = 0) -> list[ProcessorReplica]:
+def replicas(
+    pipeline: Pipeline, standbys: int = 0, generations: Mapping[str, int] = {}
+) -> list[ProcessorReplica]:
     """Return the tasks of a pipeline, processor by processor, partition by partition.
 
     They are followed by `standbys` (0..) copies of each task that keeps state on disk.
+    `generations` are by processor; those that are left out are 0.
     """
     tasks = [
-        (processor, _replica(processor, pipeline, partition))
+        (processor, _replica(processor, pipeline, partition, generations.get(processor.id, 0)))
         for processor in pipeline.processors
         for partition in range(pipeline.task_count(processor))
     ]
@@ -166,7 +179,9 @@ def replicas(pipeline: Pipeline, standbys: int = 0) -> list[ProcessorReplica]:
     return [*(replica for _, replica in tasks), *copies]
 
 
-def _replica(processor: PipelineProcessor, pipeline: Pipeline, partition: int) -> ProcessorReplica:
+def _replica(
+    processor: PipelineProcessor, pipeline: Pipeline, partition: int, generation: int
+) -> ProcessorReplica:
     # The last tasks do not read topics that have fewer partitions.
     inputs = [
         (from_, topic)
@@ -184,6 +199,7 @@ def _replica(processor: PipelineProcessor, pipeline: Pipeline, partition: int) -
         dead_letter_topic=pipeline.dead_letter_topic(processor),
         on_error=processor.on_error,
         sources=processor.sources,
+        generation=generation,
     )
 
 
@@ -247,13 +263,15 @@ class Heartbeat:
 class JobManagerBeat:
     """JobManager to any observer: the owner of each task (`None`: no owner right now).
 
-    `leaving` marks the last heartbeat of a JobManager that stops on purpose.
+    `leaving` marks the last heartbeat of a JobManager that stops on purpose. The tasks of the
+    processors in `held` have no owner on purpose.
     """
 
     epoch: int
     sent_at_ms: int
     owners: Mapping[TaskId, int | None] = field(hash=False)
     leaving: bool = False
+    held: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from common.errors import shorten
-from common.messages import Report
+from common.messages import JobManagerBeat, Report
 from common.status import FIGURES, TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
 from common.wire import JsonObject
@@ -150,13 +150,15 @@ def _decode_statuses(
     return tuple(statuses)
 
 
-def encode_owners(
-    epoch: int, owners: Mapping[TaskId, int | None], leaving: bool = False
-) -> list[bytes]:
+def encode_owners(beat: JobManagerBeat) -> list[bytes]:
     """Return the document of each part of the JobManager's heartbeat."""
-    # Readers of earlier versions know no field `leaving`, and ignore it.
-    facts = {"epoch": epoch, "leaving": True} if leaving else {"epoch": epoch}
-    pairs = [(str(task), tm_id) for task, tm_id in owners.items()]
+    # Readers of earlier versions ignore the fields that they do not know.
+    facts: dict[str, Any] = {"epoch": beat.epoch}
+    if beat.leaving:
+        facts["leaving"] = True
+    if beat.held:
+        facts["held"] = sorted(beat.held)
+    pairs = [(str(task), tm_id) for task, tm_id in beat.owners.items()]
     size = sum(len(task) + _OWNER_BYTES for task, _ in pairs)
     some = max(len(pairs) * PART_BYTES // max(size, 1), 1)
     documents = [_encode_owners(facts, pairs[n : n + some]) for n in range(0, len(pairs), some)]
@@ -173,20 +175,20 @@ def _encode_owners(
     return _encode_owners(facts, owners[:half]) + _encode_owners(facts, owners[half:])
 
 
-def decode_owners(
-    document: bytes, reads_owners: bool
-) -> tuple[int, dict[TaskId, int | None], bool]:
-    """Return the epoch, the owners and `leaving` of a part, without owners unless `reads_owners`.
+def decode_owners(document: bytes, sent_at_ms: int, reads_owners: bool) -> JobManagerBeat:
+    """Return the heartbeat that a part stands for, without owners unless `reads_owners`.
 
     Raises ValueError on anything that `encode_owners` did not write.
     """
-    body = JsonObject(json.loads(document), {"leaving": False})
+    body = JsonObject(json.loads(document), {"leaving": False, "held": []})
     found = body.object("owners")
     if not reads_owners:
         found = {}
     owners = JsonObject(found)
-    return (
+    return JobManagerBeat(
         body.integer("epoch"),
+        sent_at_ms,
         {TaskId.parse(task): owners.integer_or_none(task) for task in found},
         body.boolean("leaving"),
+        frozenset(body.names("held")),
     )

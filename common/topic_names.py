@@ -79,6 +79,11 @@ class TopicNames:
         """HeartbeatController to JobManager: `down` and `up`."""
         return self._of_job("heartbeat_events_topic")
 
+    @property
+    def pipeline(self) -> str:
+        """What the job is to run: the versions of its pipeline, and the wish (`Deployment`)."""
+        return self._of_job("pipeline_topic")
+
     def consumer_group(self, processor_id: str) -> str:
         """Return the group to which a processor commits input offsets; nobody subscribes with it.
 
@@ -104,13 +109,24 @@ class TopicNames:
         """The JobManager's transactional id; no task has it, as a task's ends in a number."""
         return f"{self.job_name}_jobmanager" if self.job_name else "jobmanager"
 
+    @property
+    def pipeline_transactional_id(self) -> str:
+        """The transactional id of whoever writes the pipeline topic, one at a time."""
+        return f"{self.job_name}_pipeline" if self.job_name else "pipeline"
+
     def reserved_for(self, name: str) -> str | None:
         """Return the owner of a reserved topic name, a control topic or Kafka itself, or None.
 
         The command topics of all TaskManagers are reserved, since one may join at any time.
         """
         key = collision_key(name)
-        for control in (self.threads_jm, self.threads_tm, self.heartbeat, self.heartbeat_events):
+        for control in (
+            self.threads_jm,
+            self.threads_tm,
+            self.heartbeat,
+            self.heartbeat_events,
+            self.pipeline,
+        ):
             if key == collision_key(control):
                 return f'the control topic "{control}"'
         prefix, _, suffix = collision_key(self.processors("*")).partition("*")

@@ -41,6 +41,8 @@ STATE: Mapping[str, str] = {
 
 # Few records, and the last `sos` must still be there for a TaskManager that joins months later.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
+# Each version of the pipeline has a key of its own; it has the text of a file of any size.
+_LAST = {"cleanup.policy": "compact"} | _ANY_SIZE
 # One record per TaskManager and second, of no use a minute later. Time is by the brokers' clock:
 # a heartbeat's age shows which TaskManagers are up, and the clock of its sender may be wrong.
 _ONE_HOUR = {
@@ -63,7 +65,8 @@ class TopicSpec:
 
 def control_topic(config: Config, name: str) -> TopicSpec:
     """Return a control topic: one partition, so that its messages have one order."""
-    policy = _ONE_HOUR if name == config.topic_names.heartbeat else _KEEP
+    names = config.topic_names
+    policy = {names.heartbeat: _ONE_HOUR, names.pipeline: _LAST}.get(name, _KEEP)
     return TopicSpec(name, 1, config.replication_factor, policy)
 
 
@@ -78,5 +81,6 @@ def control_topics(config: Config) -> tuple[TopicSpec, ...]:
             *(names.processors(str(tm_id)) for tm_id in range(config.tm_number)),
             names.heartbeat,
             names.heartbeat_events,
+            names.pipeline,
         )
     )

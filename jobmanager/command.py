@@ -10,8 +10,11 @@ import typer
 from common import logs
 from common.cli import run_command
 from common.config import load_config
+from common.kafka.admin import Admin
 from common.open_files import raise_limit
 from jobmanager.daemon import JobManagerDaemon
+from jobmanager.deploy import Proposal, deploy
+from jobmanager.prepare import prepared
 from streams.pipeline.load import load_pipeline
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -22,16 +25,36 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def jobmanager(
     context: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Path of config.yaml.")],
-    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE", help="Path of pipeline.yaml.")],
+    pipeline: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="PIPELINE",
+            help="Path of pipeline.yaml. Without it, the job goes on with the version that it has.",
+        ),
+    ] = None,
+    allow_removal: Annotated[
+        bool,
+        typer.Option(
+            "--allow-removal",
+            help="Take away from the pipeline that runs what PIPELINE does not have.",
+        ),
+    ] = False,
 ) -> None:
     """Run the JobManager: it creates the topics and balances the pipeline over TaskManagers.
 
-    When it ends (SIGTERM, Ctrl-C) the pipeline keeps running; the next JobManager adopts what runs.
+    If the job runs another pipeline, PIPELINE may add to it and edit it; it refuses to take
+    anything away. When it ends (SIGTERM, Ctrl-C) the pipeline keeps running; the next JobManager
+    adopts what runs.
     Exit codes: 0 stopped, 2 wrong argument, file or topic, 3 Kafka is not there, 4 another
     JobManager took over.
     """
     settings = load_config(config)
-    loaded = load_pipeline(pipeline, settings)
+    loaded = load_pipeline(pipeline, settings) if pipeline else None
     logs.configure(settings.log_format, settings.log_level, settings.modules)
     raise_limit()
-    JobManagerDaemon(settings, loaded, context.obj).run()
+    admin = Admin(settings)
+    admin.check_broker()
+    if pipeline is not None and loaded is not None:
+        proposal = Proposal(prepared(loaded, settings, admin), pipeline.read_text("utf-8"))
+        deploy(proposal, settings, admin, agreed=None if allow_removal else ())
+    JobManagerDaemon(settings, admin, context.obj).run()

@@ -26,15 +26,11 @@ from common.messages import (
     ReportRequest,
     Sos,
     Threads,
-    replicas,
 )
-from common.pipeline import Pipeline
 from common.stop_signals import StopSignals
 from common.tick import Tick
-from common.topics import control_topics
 from jobmanager import leadership
 from jobmanager.events import Echoed, LeadershipBegan, Reported
-from jobmanager.input_watch import InputWatch
 from jobmanager.leadership import (
     Leadership,
     LeaderState,
@@ -48,16 +44,8 @@ from jobmanager.leadership import (
     WriteFenced,
     WriteSos,
 )
-from jobmanager.partitions import check_parallelism, with_partitions
-from jobmanager.patterns import with_topics_of_patterns
-from jobmanager.purge import ArcPurger
+from jobmanager.rollout import Rollout
 from jobmanager.state import JobManagerState
-from jobmanager.state_topics import (
-    check_kept_groups,
-    check_kept_tables,
-    check_moved_state,
-    check_state_topics,
-)
 
 POLL_S = 0.05
 
@@ -67,44 +55,27 @@ logger = structlog.get_logger()
 class JobManagerDaemon:
     """Runs one JobManager until it is asked to stop or another one takes over."""
 
-    def __init__(self, config: Config, pipeline: Pipeline, signals: StopSignals) -> None:
-        """Connect and create the topics.
+    def __init__(self, config: Config, admin: Admin, signals: StopSignals) -> None:
+        """Connect.
 
         Raises `UnavailableError` if no broker answers, `ConfigError` if existing topics do
-        not suit the pipeline.
+        not suit the pipeline that was deployed, or if there is none.
         """
         self._config = config
         self._signals = signals
         self._names = config.topic_names
-        admin = Admin(config)
-        admin.check_broker()
-        pipeline = with_topics_of_patterns(pipeline, config, admin)
-        check_parallelism(pipeline, admin)
-        pipeline = with_partitions(pipeline, admin)
-        check_state_topics(pipeline, admin)
-        check_moved_state(pipeline, admin)
-        check_kept_groups(pipeline, admin)
-        check_kept_tables(pipeline, admin)
-        data_topics = pipeline.data_topics(config.replication_factor)
-        created = admin.ensure_topics((*control_topics(config), *data_topics))
-        logger.info("topics are ready", created=created)
+        self._rollout = Rollout(config, admin)
         self._codec = Codec(self._names, reads_figures=False)
         names = self._names
         topics = [names.threads_jm, names.threads_tm, names.heartbeat]
         self._reader = ControlReader(config, topics, asker=admin)
         self._reports = ReportWriter(config)
-        self._purger = ArcPurger(config, pipeline)
-        self._inputs = InputWatch(pipeline, config, admin)
         self._writer: CommandWriter | None = None
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
         self._rejected = 0
         self._was_isolated = False
-        self._state = JobManagerState(
-            replicas(pipeline, config.num_standby_replicas),
-            config.tm_number,
-            config.heartbeat_interval_ms,
-        )
+        self._state = JobManagerState((), config.tm_number, config.heartbeat_interval_ms)
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT.
@@ -112,25 +83,28 @@ class JobManagerDaemon:
         Raises `SupersededError` when another JobManager of this job has taken over.
         """
         self._signals.hold()
-        self._purger.start()
-        self._inputs.start()
         try:
             while not self._signals.is_requested:
                 tick = Tick(int(time.monotonic() * 1000))
                 if self._leadership.state is not LeaderState.YIELDING:
                     self._send(self._state.handle(tick))
                     self._log_isolation()
+                self._roll_out()
                 self._lead(tick)
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
                 self._reports.poll()
             self._lead(StopRequested())
         finally:
-            self._purger.stop()
-            self._inputs.stop()
+            self._rollout.close()
             self._reports.close(1)
             self._reader.close()
         logger.info("JobManager stopped; the pipeline keeps running")
+
+    def _roll_out(self) -> None:
+        """Follow what the job is to run."""
+        for event in self._rollout.advance(self._state):
+            self._send(self._state.handle(event))
 
     def _log_isolation(self) -> None:
         if self._state.is_isolated is self._was_isolated:

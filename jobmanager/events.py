@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.messages import Report
+from common.messages import ProcessorReplica, Report
 from common.tick import Tick
 
 
@@ -27,4 +28,15 @@ class Echoed:
     """This JobManager read its own heartbeat back: Kafka accepts and delivers messages."""
 
 
-Event = LeadershipBegan | Reported | Tick | Echoed
+@dataclass(frozen=True, slots=True)
+class PipelineChanged:
+    """Other tasks are to run from now on, or others of them are held.
+
+    The tasks of the processors in `held` are given back, and nobody gets them.
+    """
+
+    replicas: Sequence[ProcessorReplica]
+    held: frozenset[str] = frozenset()
+
+
+Event = LeadershipBegan | Reported | Tick | Echoed | PipelineChanged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from common.tasks import TaskId
 from jobmanager.load_balancer import balance, place_standbys
@@ -11,10 +11,10 @@ from jobmanager.ownership import LiveTaskManager, OwnedTask
 
 def place(
     tasks: Mapping[TaskId, OwnedTask],
-    standbys: Sequence[TaskId],
     managers: Mapping[int, LiveTaskManager],
 ) -> dict[TaskId, int]:
     """Return the TaskManager for each task, and for each standby that has a place."""
+    standbys = [task_id for task_id in tasks if task_id.standby]
     threads = {tm_id: manager.threads for tm_id, manager in managers.items()}
     homes = {}
     for task_id, task in tasks.items():

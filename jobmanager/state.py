@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from common.messages import (
@@ -19,7 +19,7 @@ from common.messages import (
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
 from common.tick import Tick
-from jobmanager.events import Echoed, Event, LeadershipBegan, Reported
+from jobmanager.events import Echoed, Event, LeadershipBegan, PipelineChanged, Reported
 from jobmanager.heartbeat_controller import HeartbeatController
 from jobmanager.ownership import LiveTaskManager, NextCommands, OwnedTask, TaskPhase
 from jobmanager.placement import place
@@ -46,10 +46,9 @@ class JobManagerState:
     def __init__(
         self, replicas: Sequence[ProcessorReplica], tm_number: int, heartbeat_interval_ms: int
     ) -> None:
-        self._tasks = {
-            replica.task: OwnedTask(replica, replica.fingerprint) for replica in replicas
-        }
-        self._standbys = [task_id for task_id in self._tasks if task_id.standby]
+        self._tasks: dict[TaskId, OwnedTask] = {}
+        self._held: frozenset[str] = frozenset()
+        self._change(replicas)
         self._tm_number = tm_number
         self._interval_ms = heartbeat_interval_ms
         self._controller = HeartbeatController(heartbeat_interval_ms)
@@ -87,6 +86,11 @@ class JobManagerState:
         return self._controller.is_isolated
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the TaskManagers have introduced themselves, or have had time to."""
+        return self._settled
+
+    @property
     def live(self) -> dict[int, str]:
         """The TaskManagers that take part, with their incarnations."""
         return {tm_id: manager.incarnation for tm_id, manager in self._managers.items()}
@@ -111,9 +115,46 @@ class JobManagerState:
                     self._on_report(report)
             case Echoed():
                 self._controller.echo()
+            case PipelineChanged(replicas, held):
+                self._held = held
+                self._change(replicas)
+                if self._settled:
+                    for tm_id, manager in self._managers.items():
+                        self._adopt(tm_id, manager)
+                    self._rebalance()
         self._flush()
         commands, self._commands = self._commands, []
         return commands
+
+    def running(self, processors: Collection[str]) -> list[TaskId]:
+        """Return the tasks of these processors that a TaskManager has, or may have."""
+        found = {
+            task_id
+            for manager in self._managers.values()
+            for task_id in (*manager.tasks, *manager.runs.tasks)
+            if task_id.processor in processors and not task_id.standby
+        }
+        return sorted(found)
+
+    def _change(self, replicas: Sequence[ProcessorReplica]) -> None:
+        """Have these tasks run, and no others.
+
+        The reports of those who run another version, or a task that is gone, show the difference;
+        see `_is_unexpected`.
+        """
+        former, self._tasks = self._tasks, {}
+        for replica in replicas:
+            fingerprint = replica.fingerprint
+            task = former.pop(replica.task, None) or OwnedTask(replica, fingerprint)
+            task.replica, task.fingerprint = replica, fingerprint
+            self._tasks[replica.task] = task
+        for task in former.values():
+            if task.owner is not None:
+                self._next.withdraw(task.owner, task.replica.task)
+                self._disown(task)
+
+    def _is_held(self, task_id: TaskId) -> bool:
+        return task_id.processor in self._held
 
     def _on_tick(self) -> None:
         for tm_id in self._controller.tick(self._now_ms):
@@ -129,7 +170,7 @@ class JobManagerState:
         self._time_out_revocations()
         if self._now_ms >= self._beat_at_ms:
             self._beat_at_ms = self._now_ms + self._interval_ms
-            self._commands.append(JobManagerBeat(self._epoch, 0, self.owners))
+            self._commands.append(JobManagerBeat(self._epoch, 0, self.owners, held=self._held))
 
     def _may_settle(self) -> bool:
         """Whether every TaskManager has introduced itself, or has had time to."""
@@ -272,12 +313,15 @@ class JobManagerState:
     def _rebalance(self) -> None:
         """Assign every task that has no owner, and start to move the misplaced ones."""
         self._is_rebalance_due = False
-        targets = place(self._tasks, self._standbys, self._managers)
+        free = {
+            task_id: task for task_id, task in self._tasks.items() if not self._is_held(task_id)
+        }
+        targets = place(free, self._managers)
         for manager in self._managers.values():
             manager.misplaced = {}
         for task_id, task in self._tasks.items():
             target = targets.get(task_id)
-            if target is not None or task_id.standby:
+            if target is not None or (task_id.standby and not self._is_held(task_id)):
                 task.home = target
             if task.phase is TaskPhase.UNASSIGNED and target is not None:
                 self._assign(task, target)
@@ -301,7 +345,7 @@ class JobManagerState:
             del manager.misplaced[task_id]
             task = manager.tasks.get(task_id)
             if task is not None and task.phase is TaskPhase.ASSIGNED:
-                self._move(task, task.home)
+                self._move(task, None if self._is_held(task_id) else task.home)
 
     def _own(self, task: OwnedTask, tm_id: int) -> None:
         """Make a TaskManager the owner of a task that has none."""
@@ -339,7 +383,8 @@ class JobManagerState:
             # Freeing an earlier task may have moved this one on.
             if task.owner != tm_id or task_id in manager.runs.tasks or not knows:
                 continue
-            if task.phase is TaskPhase.REVOKING or task_id in manager.misplaced:
+            is_to_go = task_id in manager.misplaced or self._is_held(task_id)
+            if task.phase is TaskPhase.REVOKING or is_to_go:
                 self._free(task)
             else:
                 # The TaskManager gave it up, or the command got lost.
@@ -363,7 +408,8 @@ class JobManagerState:
         manager = self._managers[tm_id]
         self._next.answer(tm_id)
         for task_id, task in manager.tasks.items():
-            if task.phase is TaskPhase.REVOKING or task_id in manager.unexpected:
+            is_to_close = task_id in manager.unexpected or self._is_held(task_id)
+            if task.phase is TaskPhase.REVOKING or is_to_close:
                 self._next.revoke(tm_id, task_id)
             else:
                 self._next.assign(tm_id, task_id)
@@ -371,6 +417,8 @@ class JobManagerState:
     def _free(self, task: OwnedTask) -> None:
         """Take a task from its owner, which has given it back, and pass it on."""
         self._disown(task)
+        if self._is_held(task.replica.task):
+            return
         if task.home in self._managers:
             self._assign(task, task.home)
         else:

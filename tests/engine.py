@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -66,10 +67,27 @@ class Engine:
         self._pipeline_file.write_text(pipeline)
         self.pipeline: Pipeline = load_pipeline(self._pipeline_file, self.config)
 
-    def start_job_manager(self, environment: Mapping[str, str] | None = None) -> Daemon:
-        """Start `jobmanager`; `environment` adds to this process's."""
-        arguments = [str(self.config_file), str(self._pipeline_file)]
+    def start_job_manager(
+        self, environment: Mapping[str, str] | None = None, *options: str
+    ) -> Daemon:
+        """Start `jobmanager` with pipeline.yaml; `environment` adds to this process's."""
+        arguments = [*options, str(self.config_file), str(self._pipeline_file)]
         return self._start("jobmanager", arguments, environment)
+
+    def run_command(self, name: str, *arguments: str, with_pipeline: bool = False) -> str:
+        """Run a `pipeline` command on config.yaml, perhaps pipeline.yaml; return what it prints."""
+        files = [self.config_file, self._pipeline_file] if with_pipeline else [self.config_file]
+        done = subprocess.run(
+            [command_path("pipeline"), name, *files, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=START_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name} ended with {done.returncode}:\n{done.stdout}"
+        return done.stdout
 
     def start_task_manager(
         self,

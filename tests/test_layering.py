@@ -77,6 +77,7 @@ MAY_IMPORT = {
     "admin": (
         "admin/broker",
         "admin/commands",
+        "jobmanager",
         "streams/pipeline",
         "streams/pipeline/kinds",
         "streams/testing",
@@ -104,6 +105,8 @@ engine works with them, so only the files of these two have a direction, not the
 PACKAGES = {folder for folder in MAY_IMPORT if "/" not in folder}
 CORES = (
     "jobmanager/state.py",
+    "jobmanager/change.py",
+    "jobmanager/plan.py",
     "jobmanager/leadership.py",
     "jobmanager/ownership.py",
     "jobmanager/placement.py",
@@ -115,6 +118,7 @@ CORES = (
 )
 VALUES = (
     "common/messages.py",
+    "common/deployment.py",
     "common/codec.py",
     "common/pipeline.py",
     "common/processors.py",

@@ -8,22 +8,32 @@ import typer
 
 from admin.files import ConfigPath
 from admin.status import as_json as json_of
-from admin.status import overview, read_status
+from admin.status import overview, read_status, watch_status
 from admin.terminal import show
 from common.cli import run_command
 from common.config import load_config
+from common.errors import ConfigError
 
 
 @run_command
 def status(
     config: ConfigPath,
     as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it anew all the time, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Show who is there and how the tasks do, by the last heartbeats.
 
     Exit codes: 0 whatever the status is, 2 wrong argument or file, 3 Kafka is not there.
     """
-    found = read_status(load_config(config))
+    settings = load_config(config)
+    if watch and as_json:
+        raise ConfigError("--watch shows the status to people: leave --json out")
+    if watch:
+        watch_status(settings)
+        return
+    found = read_status(settings)
     if as_json:
         typer.echo(json_of(found))
     else:

@@ -320,6 +320,36 @@ class Admin:
 
         self._ask(delete)
 
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics; those that do not exist are left out."""
+        self._delete(
+            names, lambda left: self._client.delete_topics(list(names), request_timeout=left)
+        )
+
+    def delete_groups(self, groups: Sequence[str]) -> None:
+        """Delete the committed offsets of groups; those that do not exist are left out."""
+        self._delete(
+            groups,
+            lambda left: self._client.delete_consumer_groups(list(groups), request_timeout=left),
+        )
+
+    def _delete(
+        self, names: Sequence[str], request: Callable[[float], Mapping[str, Future[Any]]]
+    ) -> None:
+        def delete(timeout_s: float) -> None:
+            for future in request(timeout_s).values():
+                try:
+                    future.result()
+                except KafkaException as exception:
+                    error = exception.args[0]
+                    is_gone = error.code() == KafkaError.GROUP_ID_NOT_FOUND
+                    if not is_gone and not is_missing_topic(error):
+                        raise
+
+        if names:
+            with _naming("Delete", names):
+                self._ask(delete)
+
     def _ask(self, request: Callable[[float], T]) -> T:
         """Make a request that takes a timeout; repeat it with new metadata if nobody answers.
 

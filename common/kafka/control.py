@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -30,6 +30,8 @@ _REPORT_TIMEOUT_MS = 5000
 _LOG_INTERVAL_S = 10.0
 _PROBE_S = 3.0
 _MOST_RECORDS = 1000
+MAX_RECORD_BYTES = 1_000_000
+"""librdkafka's default."""
 
 
 class ControlReader:
@@ -63,6 +65,11 @@ class ControlReader:
         self.ends: dict[str, int] = {}
         """The end offset of each topic at the start: records from there on were written since."""
         self._consumer.assign({(topic, 0): self._start(topic, history) for topic in topics})
+
+    @property
+    def positions(self) -> Mapping[Partition, int]:
+        """The offsets to read next."""
+        return self._consumer.positions
 
     def read(self, wait_s: float) -> list[ControlRecord]:
         """Return the records that have arrived, after waiting up to `wait_s` for the first."""
@@ -205,12 +212,14 @@ class _LastOffset:
 
 
 class CommandWriter:
-    """Writes the commands of the JobManager that leads, in transactions.
+    """Writes control messages in transactions: the commands of the JobManager that leads.
 
-    Making a writer fences every older one of the same job. After any error, make a new one.
+    Making a writer fences every older one with its id. After any error, make a new one.
     """
 
-    def __init__(self, config: Config, transactional_id: str) -> None:
+    def __init__(
+        self, config: Config, transactional_id: str, max_record_bytes: int = MAX_RECORD_BYTES
+    ) -> None:
         """Fence older writers. Blocks until the brokers answer, at most 30 s; raises as `write`."""
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._last = _LastOffset()
@@ -222,6 +231,7 @@ class CommandWriter:
             enable_idempotence=True,
             acks="all",
             linger_ms=0,
+            message_max_bytes=max_record_bytes,
             retry_backoff_ms=5,
         )
         self._producer, self._lifeline = connect_with_lifeline(Producer, settings)

@@ -212,7 +212,7 @@ def test_links_in_code_are_no_links(tmp_path: Path) -> None:
     [
         "pipeline validat config.yaml pipeline.yaml",
         "pipeline status --jsn config.yaml",
-        "jobmanager config.yaml",
+        "jobmanager --no-such-option config.yaml",
         "taskmanager 0 two config.yaml",
         "python -m benchmarks.compare --no-such-option",
         "python -m benchmarks.nothing",

@@ -145,7 +145,7 @@ def test_init_into_what_is_no_folder_is_refused(tmp_path: Path, name: str, reaso
 def test_validate_says_ok_with_counts(files: tuple[Path, Path]) -> None:
     result = pipeline("validate", *files)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "ok: 3 processors, 6 tasks, 12 topics\n"
+    assert result.stdout == "ok: 3 processors, 6 tasks, 13 topics\n"
 
 
 def test_validate_says_one_processor_of_one(files: tuple[Path, Path]) -> None:

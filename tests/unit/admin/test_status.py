@@ -335,11 +335,20 @@ def test_what_a_task_is_busy_with_is_shown() -> None:
     assert both[-2:] == ["Count_0: why", f"Count_0: {activity}"]
 
 
+def test_tasks_that_are_held_are_missing_on_purpose() -> None:
+    beat = JobManagerBeat(7, NOW_MS, {FORWARD: None, COUNT: 0}, held=frozenset({"Forward"}))
+    found = look(Beat(NOW_MS, beat), report(0, running(COUNT)))
+    assert found.without_owner == ()
+    assert "Forward_0 HELD" in rows(found)
+    assert not any("No TaskManager" in line for line in rows(found))
+    assert found.to_json()["tasks"][0]["state"] == "HELD"
+
+
 def test_a_task_that_starts_again_is_shown_with_its_reason() -> None:
     again = TaskStatus(COUNT, TaskState.RESTARTING, "ValueError: no", figures={"restarts": 7})
     found = look(leader({COUNT: 0}), report(0, again))
     assert not found.all_run
-    assert cells_of(again) == "Count_0 0 0 RESTARTING 0 0 0 0"
+    assert cells_of(again) == "Count_0 0 0 RESTARTING 0 0 0 0 7"
     assert rows(found)[-1] == "Count_0: ValueError: no"
     assert json.loads(status.as_json(found))["tasks"][0]["restarts"] == 7
 

@@ -119,14 +119,16 @@ def test_control_topics_have_one_partition_and_one_command_topic_per_taskmanager
         "processors_topic_1_x",
         "heartbeat_topic_x",
         "heartbeat_events_topic_x",
+        "pipeline_topic_x",
     ]
     assert {(topic.partitions, topic.replication_factor) for topic in topics} == {(1, 3)}
 
 
 def test_only_heartbeats_are_deleted_after_a_time() -> None:
-    kept = {topic.name: topic.config["retention.ms"] for topic in control_topics(CONFIG)}
-    assert kept.pop("heartbeat_topic") == "3600000"
-    assert set(kept.values()) == {"-1"}
+    topics = {topic.name: topic.config for topic in control_topics(CONFIG)}
+    assert topics.pop("heartbeat_topic")["retention.ms"] == "3600000"
+    assert topics.pop("pipeline_topic")["cleanup.policy"] == "compact"
+    assert {config["retention.ms"] for config in topics.values()} == {"-1"}
 
 
 @pytest.mark.parametrize(

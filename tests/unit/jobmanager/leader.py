@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
@@ -10,7 +10,7 @@ from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
 from common.tick import Tick
-from jobmanager.events import Echoed, LeadershipBegan, Reported
+from jobmanager.events import Echoed, LeadershipBegan, PipelineChanged, Reported
 from jobmanager.state import JobManagerState
 
 EPOCH = 40
@@ -50,10 +50,18 @@ class Leader:
         self.now_ms = START_MS
         self.epoch = epoch
         self.runs: dict[int, dict[TaskId, TaskState]] = {}
+        self.versions: dict[tuple[int, TaskId], str] = {}
+        """The fingerprints of what TaskManagers were given; otherwise, it is that of `replica`."""
         self.sequences: dict[int, int] = {}
         self.beats = 0
         self.tick(0)
         self.state.handle(LeadershipBegan(epoch))
+
+    def change(
+        self, replicas: Sequence[ProcessorReplica], held: Collection[str] = ()
+    ) -> list[Message]:
+        """Have other tasks run, or hold others."""
+        return commands(self.state.handle(PipelineChanged(replicas, frozenset(held))))
 
     def tick(self, after_ms: int = 250) -> list[Message]:
         """Let time pass; the JobManager's own heartbeats are left out."""
@@ -89,9 +97,16 @@ class Leader:
                 self.epoch if epoch is None else epoch,
                 self.sequences.get(tm_id, 0) if sequence is None else sequence,
                 leaving,
-                tasks=tuple(status(t.partition, state, t.standby) for t, state in runs.items()),
+                tasks=tuple(
+                    TaskStatus(task_id, state, fingerprint=self._version(tm_id, task_id))
+                    for task_id, state in runs.items()
+                ),
             )
         )
+
+    def _version(self, tm_id: int, task_id: TaskId) -> str:
+        known = self.versions.get((tm_id, task_id))
+        return known or standby(task_id.partition, task_id.standby).fingerprint
 
     def send(self, report: Report) -> list[Message]:
         """Report exactly this."""
@@ -105,8 +120,10 @@ class Leader:
                 runs = self.runs.setdefault(message.tm_id, {})
                 for task_id in message.revoke:
                     runs.pop(task_id, None)
-                for assigned in message.assign:
-                    runs.setdefault(assigned.task, TaskState.RUNNING)
+                for given in message.assign:
+                    if given.task not in runs:
+                        runs[given.task] = TaskState.RUNNING
+                        self.versions[message.tm_id, given.task] = given.fingerprint
 
     def settle(self, *tm_ids: int) -> None:
         """Let these TaskManagers report until nothing more is commanded."""
@@ -119,6 +136,23 @@ class Leader:
                 said += answer
             if not said and None not in self.state.owners.values():
                 return
+        raise AssertionError("the JobManager does not come to rest")
+
+    def come_to_rest(self, *tm_ids: int) -> list[Message]:
+        """Let these TaskManagers report until nothing was commanded for a while; return all."""
+        all_said: list[Message] = []
+        quiet = 0
+        for _ in range(100):
+            said = self.tick(1000)
+            self.carry_out(said)
+            for tm_id in tm_ids:
+                answer = self.report(tm_id)
+                self.carry_out(answer)
+                said += answer
+            all_said += said
+            quiet = 0 if said else quiet + 1
+            if quiet > 4:
+                return all_said
         raise AssertionError("the JobManager does not come to rest")
 
     def owned_by(self, tm_id: int | None) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +11,15 @@ import pytest
 from common.codec import Codec
 from common.config import Config
 from common.kafka.clients import TransactionFailedError
-from common.messages import ControlRecord, JobManagerBeat
+from common.messages import ControlRecord, JobManagerBeat, replicas
 from common.pipeline import Pipeline
 from common.processors import SINK, SOURCE, PipelineProcessor
 from common.specs import ForwardSpec
 from common.tasks import TaskId
 from jobmanager import daemon
 from jobmanager.daemon import JobManagerDaemon
+from jobmanager.events import PipelineChanged
+from jobmanager.state import JobManagerState
 
 CONFIG = Config(
     server_ip="127.0.0.1",
@@ -45,11 +47,6 @@ class Kafka:
     def client(self, *_: object, **__: object) -> SimpleNamespace:
         nothing: Any = lambda *_: None  # noqa: E731
         return SimpleNamespace(
-            check_broker=nothing,
-            ensure_topics=lambda _: [],
-            partition_counts=lambda _: {},
-            start=nothing,
-            stop=nothing,
             read=lambda _: [],
             close=nothing,
             write=self.take,
@@ -83,22 +80,32 @@ class Signals:
         return self.left < 0
 
 
+class Rollout:
+    """Has one version to run, from the first look on."""
+
+    def __init__(self, *_: object) -> None:
+        self._events = iter([PipelineChanged(replicas(PIPELINE))])
+
+    def advance(self, _: JobManagerState) -> Iterator[PipelineChanged]:
+        return self._events
+
+    def close(self) -> None:
+        pass
+
+
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     made = Kafka()
-    for name in ("Admin", "ControlReader", "ReportWriter", "ArcPurger", "InputWatch"):
+    for name in ("ControlReader", "ReportWriter"):
         monkeypatch.setattr(daemon, name, made.client)
     monkeypatch.setattr(daemon, "CommandWriter", made.command_writer)
-    for name in ("with_topics_of_patterns", "with_partitions"):
-        monkeypatch.setattr(daemon, name, lambda pipeline, *_: pipeline)
-    for name in ("check_state_topics", "check_moved_state", "check_kept_tables"):
-        monkeypatch.setattr(daemon, name, lambda *_: None)
+    monkeypatch.setattr(daemon, "Rollout", Rollout)
     return made
 
 
 def beats(kafka: Kafka, looks: int) -> list[JobManagerBeat]:
     """Run a JobManager that is stopped after so many turns; return its heartbeats."""
-    JobManagerDaemon(CONFIG, PIPELINE, Signals(looks)).run()  # type: ignore[arg-type]
+    JobManagerDaemon(CONFIG, kafka.client(), Signals(looks)).run()  # type: ignore[arg-type]
     messages = map(Codec(CONFIG.topic_names).decode, kafka.reports)
     return [message for message in messages if isinstance(message, JobManagerBeat)]
 

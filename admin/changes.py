@@ -1,0 +1,221 @@
+"""Changes of what a job runs: looked at, agreed to, made, and followed until they are done."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import typer
+
+from admin.cluster_status import ClusterStatus, Presence
+from admin.cluster_watcher import ClusterWatcher
+from admin.orphans import Orphans
+from admin.plans import overview
+from admin.terminal import show
+from common.config import Config
+from common.deployment import Deployment, Wish
+from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
+from common.kafka.admin import Admin
+from common.kafka.deployments import (
+    ChangedMeanwhileError,
+    DeploymentEditor,
+    DeploymentReader,
+)
+from common.messages import replicas
+from common.pipeline import Pipeline
+from common.status import TaskState
+from common.suggest import counted, did_you_mean, one_of
+from common.tasks import TaskId
+from jobmanager.change import Change
+from jobmanager.deploy import Proposal, deploy, plan_for
+from jobmanager.plan import Plan
+from jobmanager.prepare import prepared
+
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a change is to be made: whether only to show it, to ask, and to wait for it."""
+
+    dry_run: bool
+    yes: bool
+    wait: bool
+    timeout_s: float | None
+
+
+def connected(config: Config) -> Admin:
+    """Return a client that has reached the brokers; raises `UnavailableError` if none answers."""
+    admin = Admin(config)
+    admin.check_broker()
+    return admin
+
+
+def read_deployment(config: Config, admin: Admin) -> Deployment:
+    """Return what the job is to run. Raises as `DeploymentReader`."""
+    with closing(DeploymentReader(config, admin)) as reader:
+        return reader.deployment
+
+
+def look_at(config: Config, pipeline: Pipeline) -> tuple[Plan, Deployment]:
+    """Return what would change if the job ran a pipeline. Raises as `prepared`."""
+    admin = connected(config)
+    deployment = read_deployment(config, admin)
+    return plan_for(prepared(pipeline, config, admin), deployment, admin), deployment
+
+
+def change(config: Config, pipeline: Pipeline, text: str, wanted: Wanted) -> None:
+    """Show what changes, ask if something is taken away, make the change, and follow it."""
+    admin = connected(config)
+    proposal = Proposal(prepared(pipeline, config, admin), text)
+    deployment = read_deployment(config, admin)
+    found = plan_for(proposal.pipeline, deployment, admin)
+    show(overview(found, deployment.current))
+    if wanted.dry_run:
+        return
+    if found.losses:
+        require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
+    number = deploy(proposal, config, admin, agreed=found.losses)
+    if wanted.wait:
+        _follow(config, admin, number, wanted.timeout_s)
+    else:
+        typer.echo(f"version {number} is the pipeline of the job")
+
+
+def ask_for(
+    config: Config,
+    processors: Sequence[str] | None,
+    what: str,
+    changed: Callable[[Wish, Sequence[str]], Wish],
+    *,
+    dry_run: bool,
+) -> None:
+    """Ask something of processors, all by default, and wait until the JobManager has done it.
+
+    Raises `ConfigError` if there is no such processor.
+    """
+    admin = connected(config)
+    chosen = _chosen(read_deployment(config, admin), processors)
+    typer.echo(f"{what}: {', '.join(chosen)}")
+    if dry_run:
+        return
+    with closing(DeploymentEditor(config, admin)) as editor:
+        wish = editor.deployment.wish
+        assert wish is not None
+        editor.write(changed(wish, chosen))
+    _follow(config, admin, wish.next or wish.version, None)
+
+
+def _chosen(deployment: Deployment, processors: Sequence[str] | None) -> Sequence[str]:
+    """Return the ids that are meant: all of the version that runs if none is given."""
+    current = deployment.current
+    if current is None:
+        raise ConfigError("this job has no pipeline yet")
+    ids = [processor.id for processor in current.pipeline.processors]
+    for unknown in sorted({*(processors or ())}.difference(ids)):
+        known = did_you_mean(unknown, ids) or f": it has {one_of(ids)}"
+        raise ConfigError(f'the job has no processor "{unknown}"{known}')
+    return processors or ids
+
+
+def delete_orphans(admin: Admin, found: Orphans) -> None:
+    """Delete what former versions have left. Raises `UnavailableError` if Kafka does not do it."""
+    try:
+        admin.delete_topics(found.topics)
+        admin.delete_groups(found.groups)
+    except EngineError as error:
+        raise UnavailableError(f"not everything could be deleted: {error}") from error
+
+
+def require_consent(question: str, *, yes: bool) -> None:
+    """Ask, unless `yes`; end the command if the answer is no.
+
+    Raises `ConfigError` if nobody can be asked, as in a script.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} Nobody can be asked here: give --yes to do it")
+    typer.confirm(question, abort=True)
+
+
+def _follow(config: Config, admin: Admin, number: int, timeout_s: float | None) -> None:
+    """Print how a version comes to run, until all of its tasks do.
+
+    Raises `UnavailableError` if that takes longer than `timeout_s`, and `PipelineError` if a task
+    fails. The change goes on in any case.
+    """
+    deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+    reader, watcher = DeploymentReader(config, admin), ClusterWatcher(config)
+    said = ""
+    try:
+        while True:
+            reader.read(0)
+            watcher.read(_LOOK_S)
+            is_done, line = _progress(reader.deployment, watcher.status(), number)
+            if line != said:
+                typer.echo(line)
+                said = line
+            if is_done:
+                return
+            if time.monotonic() >= deadline_s:
+                raise UnavailableError(
+                    "the change is not complete in time; the JobManager goes on with it: see "
+                    "`pipeline status` and `pipeline versions`"
+                )
+    finally:
+        reader.close()
+        watcher.close()
+
+
+def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tuple[bool, str]:
+    """Return whether a version runs with all of its tasks, and a line about it."""
+    wish = deployment.wish
+    assert wish is not None
+    if number not in (wish.version, wish.next):
+        raise ChangedMeanwhileError(
+            f"another change has come after version {number}: see `pipeline versions`"
+        )
+    if status.job_manager.presence is not Presence.UP:
+        return False, "no JobManager runs: the change waits for one"
+    before, coming = deployment.current, deployment.coming
+    if before is not None and coming is not None:
+        arcs = [arc.topic for arc in Change(before.pipeline, coming.pipeline).left]
+        return False, f"version {number} comes once {', '.join(arcs)} {_are(arcs)} drained"
+    if wish.drains:
+        return _drained(status)
+    wanted = {
+        replica.task: replica.fingerprint
+        for replica in replicas(deployment.version(number).pipeline, 0, wish.restarts)
+        if replica.name not in wish.paused
+    }
+    has_come = 0
+    for info in status.tasks:
+        its = info.status
+        if its is None or its.fingerprint != wanted.get(info.task):
+            continue
+        if its.state is TaskState.FAILED:
+            raise PipelineError(f"version {number} runs, but {info.task} has failed: {info.reason}")
+        has_come += its.state is TaskState.RUNNING
+    is_done = has_come == len(wanted) and _runs_only(status, wanted)
+    held = sum(info.is_held for info in status.tasks)
+    how_many = f"{has_come} of {counted(len(wanted), 'task')} run"
+    how_many += f", {held} held" if held else ""
+    return is_done, f"{'done: ' if is_done else ''}version {number}, {how_many}"
+
+
+def _drained(status: ClusterStatus) -> tuple[bool, str]:
+    held, all_ = sum(info.is_held for info in status.tasks), len(status.tasks)
+    is_done = held == all_ > 0
+    return is_done, f"{'done: ' if is_done else ''}{held} of {counted(all_, 'task')} rest"
+
+
+def _runs_only(status: ClusterStatus, wanted: Collection[TaskId]) -> bool:
+    return all(info.task in wanted for info in status.tasks if not info.is_held)
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"

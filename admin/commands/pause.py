@@ -1,0 +1,88 @@
+"""`pipeline pause`, `drain`, `resume` and `restart`: what is asked of a pipeline as it is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from admin.changes import ask_for
+from admin.files import ConfigPath
+from common.cli import run_command
+from common.config import load_config
+
+Processors = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PROCESSOR]...", help="Ids of processors; all of them by default."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+
+@run_command
+def pause(config: ConfigPath, processors: Processors = None, dry_run: DryRun = False) -> None:
+    """Stop processors until they are resumed; the daemons go on, and may be restarted meanwhile.
+
+    Their tasks commit what they have done, and are given back. What comes in waits in Kafka. Ends
+    once all of them have stopped.
+
+    Exit codes: 0 done, 2 no such processor, 3 Kafka is not there.
+    """
+    ask_for(
+        load_config(config),
+        processors,
+        "pause",
+        lambda wish, ids: wish.with_paused({*wish.paused, *ids}),
+        dry_run=dry_run,
+    )
+
+
+@run_command
+def drain(config: ConfigPath, dry_run: DryRun = False) -> None:
+    """Take nothing more from outside, process what is on its way, and stop, until resumed.
+
+    The processors that nobody sends to stop first, and each other one when it has committed all
+    that was sent to it. Ends once all of them have stopped, with nothing in flight between them.
+
+    Exit codes: 0 done, 3 Kafka is not there.
+    """
+    ask_for(
+        load_config(config),
+        None,
+        "drain",
+        lambda wish, _: wish.with_drain(drains=True),
+        dry_run=dry_run,
+    )
+
+
+@run_command
+def resume(config: ConfigPath, processors: Processors = None, dry_run: DryRun = False) -> None:
+    """Let paused processors go on where they stopped. Ends once their tasks run.
+
+    Without an id, a pipeline that was drained goes on, too.
+
+    Exit codes: 0 done, 1 a task failed, 2 no such processor, 3 Kafka is not there.
+    """
+    ask_for(
+        load_config(config),
+        processors,
+        "resume",
+        lambda wish, ids: wish.with_paused({*wish.paused}.difference(ids)).with_drain(
+            drains=wish.drains and bool(processors)
+        ),
+        dry_run=dry_run,
+    )
+
+
+@run_command
+def restart(config: ConfigPath, processors: Processors = None, dry_run: DryRun = False) -> None:
+    """Start the tasks of processors again, those that are FAILED too. Ends once they run.
+
+    Exit codes: 0 done, 1 a task failed, 2 no such processor, 3 Kafka is not there.
+    """
+    ask_for(
+        load_config(config),
+        processors,
+        "restart",
+        lambda wish, ids: wish.with_restarts(ids),
+        dry_run=dry_run,
+    )

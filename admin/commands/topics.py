@@ -1,0 +1,72 @@
+"""`pipeline topics`: lists the topics of a job, and deletes those that nobody uses any more."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from admin.changes import connected, delete_orphans, read_deployment, require_consent
+from admin.files import ConfigPath
+from admin.orphans import orphans
+from admin.terminal import show
+from common.cli import run_command
+from common.config import load_config
+from common.errors import ConfigError
+from common.suggest import counted
+from common.topics import control_topics
+
+
+@run_command
+def topics(
+    config: ConfigPath,
+    orphaned: Annotated[
+        bool, typer.Option("--orphaned", help="Only those that former versions have left.")
+    ] = False,
+    delete: Annotated[
+        bool,
+        typer.Option(
+            "--delete", help="With --orphaned: delete them, and the offsets of their readers."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+) -> None:
+    """List the topics of the job that exist, with their numbers of partitions.
+
+    Sources and sinks belong to you: they are never orphaned, and never deleted.
+
+    Exit codes: 0 done, 2 wrong arguments, 3 Kafka is not there.
+    """
+    if delete and not orphaned:
+        raise ConfigError("--delete deletes what --orphaned lists: give both")
+    settings = load_config(config)
+    admin = connected(settings)
+    deployment = read_deployment(settings, admin)
+    existing = admin.topics()
+    found = orphans(deployment, existing.keys())
+    listed = dict.fromkeys(found.topics, "orphaned")
+    if not orphaned:
+        own = deployment.current.pipeline.data_topics(1) if deployment.current else ()
+        used = {spec.name: "of the pipeline" for spec in own}
+        control = {spec.name: "control" for spec in control_topics(settings)}
+        listed = {
+            name: kind for name, kind in {**used, **control}.items() if name in existing
+        } | listed
+    if as_json:
+        rows = [
+            {"topic": name, "kind": kind, "partitions": existing[name]}
+            for name, kind in listed.items()
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        table = Table("topic", "kind", "partitions")
+        for name, kind in listed.items():
+            table.add_row(name, kind, str(existing[name]))
+        show(table)
+    if delete and (found.topics or found.groups):
+        what = f"{counted(len(found.topics), 'topic')} and the offsets of {len(found.groups)}"
+        require_consent(f"Delete {what} former processors, state included?", yes=yes)
+        delete_orphans(admin, found)

@@ -1,0 +1,77 @@
+"""`pipeline versions`: lists the pipelines that a job has run."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from admin.changes import connected, read_deployment
+from admin.files import ConfigPath
+from admin.terminal import show
+from common.cli import run_command
+from common.config import load_config
+from common.deployment import Deployment
+from common.errors import ConfigError
+
+
+@run_command
+def versions(
+    config: ConfigPath,
+    text: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="VERSION", help="Print the pipeline.yaml of this version."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+) -> None:
+    """List the versions of the job's pipeline: which one runs, when each was made, and by whom.
+
+    Exit codes: 0 done, 2 no such version, 3 Kafka is not there.
+    """
+    settings = load_config(config)
+    deployment = read_deployment(settings, connected(settings))
+    if text is not None:
+        if text not in deployment.numbers:
+            raise ConfigError(f"this job has no version {text}: see `pipeline versions`")
+        typer.echo(deployment.version(text).text, nl=False)
+    elif as_json:
+        typer.echo(json.dumps(_as_json(deployment), indent=2))
+    else:
+        show(_table(deployment))
+
+
+def _as_json(deployment: Deployment) -> list[dict[str, object]]:
+    return [
+        {
+            "version": number,
+            "state": _state(deployment, number),
+            "made_at": _time(deployment.version(number).made_at_ms),
+            "made_by": deployment.version(number).made_by,
+            "processors": [p.id for p in deployment.version(number).pipeline.processors],
+        }
+        for number in deployment.numbers
+    ]
+
+
+def _table(deployment: Deployment) -> Table:
+    table = Table("version", "", "made at", "by", "processors")
+    for number in deployment.numbers:
+        version = deployment.version(number)
+        ids = ", ".join(processor.id for processor in version.pipeline.processors)
+        state = _state(deployment, number)
+        table.add_row(str(number), state, _time(version.made_at_ms), version.made_by, ids)
+    return table
+
+
+def _state(deployment: Deployment, number: int) -> str:
+    wish = deployment.wish
+    if wish is None:
+        return "FORMER"
+    return {wish.next: "COMING", wish.version: "CURRENT"}.get(number, "FORMER")
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,43 @@
+"""Topics and offsets that former versions of a job's pipeline have left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from common.deployment import Deployment
+from common.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Topics that nobody reads or writes any more, and the groups of processors that are gone."""
+
+    topics: tuple[str, ...]
+    groups: tuple[str, ...]
+
+
+def orphans(deployment: Deployment, existing: Collection[str]) -> Orphans:
+    """Return what the versions before the one that runs have left, of the topics that exist.
+
+    Sources and sinks belong to the user, so they are never among them. Raises as `version`.
+    """
+    pipelines = [deployment.version(number).pipeline for number in deployment.numbers]
+    kept = [each.pipeline for each in (deployment.current, deployment.coming) if each]
+    used = {topic for pipeline in kept for topic in _all_topics(pipeline)}
+    users = {topic for pipeline in pipelines for topic in pipeline.user_topics}
+    own = dict.fromkeys(topic for pipeline in pipelines for topic in _all_topics(pipeline))
+    groups = dict.fromkeys(group for pipeline in pipelines for group in _groups(pipeline))
+    running = {group for pipeline in kept for group in _groups(pipeline)}
+    return Orphans(
+        tuple(sorted((own.keys() - used - users).intersection(existing))),
+        tuple(sorted(groups.keys() - running)),
+    )
+
+
+def _all_topics(pipeline: Pipeline) -> list[str]:
+    return [spec.name for spec in pipeline.data_topics(1)]
+
+
+def _groups(pipeline: Pipeline) -> list[str]:
+    return [pipeline.names.consumer_group(processor.id) for processor in pipeline.processors]

@@ -1,0 +1,85 @@
+"""What a change does to a job, in the form shown on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from common.deployment import PipelineVersion
+from common.suggest import counted
+from jobmanager.plan import Effect, Plan, StateEffect
+
+_COLORS = {
+    Effect.ADDED: "green",
+    Effect.RESTARTED: "yellow",
+    Effect.REMOVED: "red",
+    StateEffect.FOUND: "yellow",
+    StateEffect.LEFT: "red",
+    StateEffect.NEW: "green",
+}
+_LOOK_S = 0.5
+
+
+def overview(found: Plan, current: PipelineVersion | None) -> RenderableType:
+    """Return a plan in the form shown on a terminal."""
+    if found.changes_nothing and current is not None:
+        return Text(f"nothing changes: the job runs this pipeline, as version {current.number}")
+    parts: list[RenderableType] = [_since(current), "", _tasks(found)]
+    changed = [store for store in found.stores if store.effect is not StateEffect.KEPT]
+    kept = len(found.stores) - len(changed)
+    if found.stores:
+        parts += ["", Text(f"State: {counted(kept, 'store')} kept")]
+        parts += [
+            Text.assemble(
+                "  ",
+                (f"{store.effect:5}", _COLORS.get(store.effect, "")),
+                f' "{store.name}" of {store.processor} ({store.topic})',
+            )
+            for store in changed
+        ]
+    if found.inputs:
+        parts += ["", Text("Read for the first time:")]
+        parts += [
+            Text(f"  {each.topic} by {each.processor}, from its {_END[each.begins]}")
+            for each in found.inputs
+        ]
+    for title, topics in (("made", found.made), ("orphaned", found.orphaned)):
+        if topics:
+            parts += ["", Text(f"Topics {title}:"), *(Text(f"  {topic}") for topic in topics)]
+    if found.arcs:
+        parts += ["", Text("Drained first, while their writers are held:")]
+        parts += [
+            Text(f"  {arc.topic}, read by {arc.reader}, written by {', '.join(arc.writers)}")
+            for arc in found.arcs
+        ]
+    if found.losses:
+        parts += [
+            "",
+            Text("Taken away:", style="red"),
+            *(Text(f"  {each}") for each in found.losses),
+        ]
+    return Group(*parts)
+
+
+_END = {"earliest": "oldest record", "latest": "end"}
+
+
+def _since(current: PipelineVersion | None) -> Text:
+    if current is None:
+        return Text("the job has no pipeline yet")
+    return Text(f"the job runs version {current.number}, made by {current.made_by}")
+
+
+def _tasks(found: Plan) -> Table:
+    table = Table("tasks", "of", title="Tasks", title_justify="left")
+    for effect in Effect:
+        of = [task for task, its in found.tasks.items() if its is effect]
+        if not of:
+            continue
+        by_processor: dict[str, int] = {}
+        for task in of:
+            by_processor[task.processor] = by_processor.get(task.processor, 0) + 1
+        names = ", ".join(f"{name} ({count})" for name, count in by_processor.items())
+        table.add_row(Text(f"{len(of)} {effect}", style=_COLORS.get(effect, "")), names)
+    return table

@@ -1,0 +1,239 @@
+"""What a job is to run, as its pipeline topic keeps it: versions of the pipeline, and the wish.
+
+Each version is a record that stays. The wish is one record, which the next one replaces: it names
+the version to run, and what is asked of it. Whoever changes the pipeline writes both in one
+transaction; JobManagers follow the topic.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from common.messages import ControlRecord
+from common.pipeline import Pipeline
+from common.processors import LoggedStore, Meeting, OnError, PipelineProcessor
+from common.specs import SPECS, Name, SourceSpec
+from common.topic_names import TopicNames
+from common.typed_json import AtLeast, as_json, from_json
+from common.wire import JsonObject
+
+FORMAT = 1
+"""The version of the format of records, in their header `format`."""
+
+_WISH = b"wish"
+_VERSION_KEY = re.compile(rb"version-([1-9][0-9]{0,8})")
+
+
+class UnreadableDeploymentError(Exception):
+    """A record of the pipeline topic that this version of the engine cannot read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineVersion:
+    """A pipeline that a job has run, or is to run.
+
+    `number` counts from 1. The pipeline has the partition counts of its topics. `text` is the file
+    that it was read from; `made_by` is a user at a host.
+    """
+
+    number: int
+    pipeline: Pipeline
+    text: str
+    made_at_ms: int
+    made_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the JobManager is to bring about.
+
+    The `version` runs. If there is a version to come `next`, the JobManager stops what the change
+    takes away, lets what follows process what is left, and makes `next` the version. Processors
+    that are `paused` do not run until they are resumed. If the wish `drains`, no processor takes
+    anything from outside, and each one stops when nothing comes any more. `restarts` counts how
+    often each processor was asked to start again.
+    """
+
+    version: Annotated[int, AtLeast(1)]
+    next: Annotated[int, AtLeast(1)] | None = None
+    paused: tuple[Name, ...] = ()
+    drains: bool = False
+    restarts: Mapping[Name, Annotated[int, AtLeast(1)]] = field(default_factory=dict, hash=False)
+
+    def of(self, version: int, next_: int | None = None) -> Wish:
+        """Return the same wish for another version, or for a change from it to the next one."""
+        return replace(self, version=version, next=next_)
+
+    def with_paused(self, processors: Iterable[str]) -> Wish:
+        """Return the same wish with these processors paused, and no others."""
+        return replace(self, paused=tuple(sorted(processors)))
+
+    def with_drain(self, *, drains: bool) -> Wish:
+        """Return the same wish, to drain the pipeline or not."""
+        return replace(self, drains=drains)
+
+    def with_restarts(self, processors: Iterable[str]) -> Wish:
+        """Return the same wish with one more restart of each of these processors."""
+        more = {id_: self.restarts.get(id_, 0) + 1 for id_ in processors}
+        return replace(self, restarts={**self.restarts, **more})
+
+
+@dataclass(slots=True)
+class Deployment:
+    """The content of a job's pipeline topic, from its first record on."""
+
+    names: TopicNames
+    wish: Wish | None = None
+    _versions: dict[int, ControlRecord] = field(default_factory=dict)
+    _read: dict[int, PipelineVersion] = field(default_factory=dict)
+
+    def take(self, record: ControlRecord) -> None:
+        """Add the next record of the topic.
+
+        Raises `UnreadableDeploymentError` if another version of the engine has written it.
+        """
+        if dict(record.headers).get("format") != b"%d" % FORMAT:
+            raise UnreadableDeploymentError(
+                f"topic {record.topic}, offset {record.offset}: written by another version of "
+                f"the engine (this one reads format {FORMAT})"
+            )
+        if found := _VERSION_KEY.fullmatch(record.key):
+            self._versions[int(found[1])] = record
+        elif record.key == _WISH:
+            self.wish = _read(record, lambda data: from_json(Wish, data, "the wish"))
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of all versions, in order."""
+        return sorted(self._versions)
+
+    @property
+    def current(self) -> PipelineVersion | None:
+        """The version that runs; None before the first one. Raises as `version`."""
+        return None if self.wish is None else self.version(self.wish.version)
+
+    @property
+    def coming(self) -> PipelineVersion | None:
+        """The version that a change in progress leads to, if there is one. Raises as `version`."""
+        number = None if self.wish is None else self.wish.next
+        return None if number is None else self.version(number)
+
+    def version(self, number: int) -> PipelineVersion:
+        """Return a version.
+
+        Raises KeyError if there is no such version, and `UnreadableDeploymentError` if its record
+        is not what this engine writes.
+        """
+        if number not in self._read:
+            record = self._versions[number]
+            self._read[number] = _read(record, lambda data: _version(data, self.names))
+        return self._read[number]
+
+
+def records(
+    names: TopicNames, wish: Wish, version: PipelineVersion | None = None
+) -> list[ControlRecord]:
+    """Return what to write, in one transaction, for a new wish, and for a version that is new."""
+    written = []
+    if version is not None:
+        written.append((b"version-%d" % version.number, _version_to_json(version)))
+    written.append((_WISH, as_json(wish)))
+    headers = (("format", b"%d" % FORMAT),)
+    return [
+        ControlRecord(names.pipeline, key, json.dumps(data).encode(), headers)
+        for key, data in written
+    ]
+
+
+def _read(record: ControlRecord, read: Any) -> Any:
+    try:
+        return read(json.loads(record.value))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UnreadableDeploymentError(
+            f"topic {record.topic}, offset {record.offset}: {record.key.decode(errors='replace')} "
+            f"cannot be read: {error}"
+        ) from error
+
+
+def is_same(one: Pipeline, other: Pipeline) -> bool:
+    """Whether two pipelines do the same to the same topics.
+
+    The order of processors plays a role only if several of them send to one.
+    """
+    return _comparable(one) == _comparable(other)
+
+
+def _comparable(pipeline: Pipeline) -> str:
+    data = _pipeline_to_json(pipeline)
+    data["processors"].sort(key=lambda processor: processor["id"])
+    return json.dumps(data, sort_keys=True)
+
+
+def _version_to_json(version: PipelineVersion) -> dict[str, Any]:
+    return {
+        "number": version.number,
+        "made_at_ms": version.made_at_ms,
+        "made_by": version.made_by,
+        **_pipeline_to_json(version.pipeline),
+        "text": version.text,
+    }
+
+
+def _pipeline_to_json(pipeline: Pipeline) -> dict[str, Any]:
+    return {
+        "source": pipeline.names.source,
+        "sink": pipeline.names.sink,
+        "parallelism": pipeline.parallelism,
+        "partitions": dict(pipeline.partitions),
+        "processors": [_processor_to_json(processor) for processor in pipeline.processors],
+    }
+
+
+def _version(data: Any, names: TopicNames) -> PipelineVersion:
+    fields = JsonObject(data)
+    partitions = fields.object("partitions")
+    pipeline = Pipeline(
+        tuple(map(_processor, fields.items("processors"))),
+        TopicNames(names.job_name, fields.name("source"), fields.name("sink")),
+        fields.integer("parallelism", 1),
+        from_json(Mapping[Name, Annotated[int, AtLeast(1)]], partitions, "partitions"),
+    )
+    return PipelineVersion(
+        fields.integer("number", 1),
+        pipeline,
+        fields.text("text"),
+        fields.integer("made_at_ms"),
+        fields.text("made_by"),
+    )
+
+
+def _processor_to_json(processor: PipelineProcessor) -> dict[str, Any]:
+    return {**as_json(processor), "type": processor.spec.type, "spec": as_json(processor.spec)}
+
+
+_PROCESSOR_DEFAULTS: Mapping[str, Any] = {
+    "on_error": str(OnError.FAIL),
+    "topics": {},
+    "stores": [],
+    "sources": {},
+    "meetings": None,
+}
+
+
+def _processor(data: Any) -> PipelineProcessor:
+    fields = JsonObject(data, _PROCESSOR_DEFAULTS)
+    return PipelineProcessor(
+        id=fields.name("id"),
+        spec=from_json(SPECS[fields.text("type")], fields.raw("spec"), "spec"),
+        to=fields.names("to"),
+        from_=fields.names("from_"),
+        on_error=OnError(fields.text("on_error")),
+        topics=from_json(Mapping[str, Name], fields.raw("topics"), "topics"),
+        stores=from_json(tuple[LoggedStore, ...], fields.raw("stores"), "stores"),
+        sources=from_json(Mapping[str, SourceSpec], fields.raw("sources"), "sources"),
+        meetings=from_json(tuple[Meeting, ...] | None, fields.raw("meetings"), "meetings"),
+    )

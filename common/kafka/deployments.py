@@ -1,0 +1,124 @@
+"""The pipeline topic of a job: read from its first record on, and changed by one at a time."""
+
+from __future__ import annotations
+
+from common.config import Config
+from common.deployment import (
+    Deployment,
+    PipelineVersion,
+    UnreadableDeploymentError,
+    Wish,
+    records,
+)
+from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
+from common.kafka.admin import Admin
+from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
+from common.kafka.control import CommandWriter, ControlReader
+from common.kafka.read_to_end import read_to_end
+from common.topics import ANY_SIZE_BYTES, control_topic
+
+_STALL_TIMEOUT_S = 30.0
+_POLL_S = 0.1
+_FROM_THE_START = 2**62
+
+
+class ChangedMeanwhileError(PipelineError):
+    """Somebody else has changed what the job is to run: look at it again, and decide anew."""
+
+
+class DeploymentReader:
+    """Follows the pipeline topic of a job."""
+
+    def __init__(self, config: Config, admin: Admin) -> None:
+        """Read all that is there; a topic that does not exist is empty, and stays so.
+
+        Raises `UnavailableError` if Kafka does not answer, and `ConfigError` if another version of
+        the engine has written the topic.
+        """
+        topic = config.topic_names.pipeline
+        self.deployment = Deployment(config.topic_names)
+        self._reader: ControlReader | None = None
+        if not admin.partition_counts([topic]):
+            return
+        self._reader = ControlReader(config, [topic], _FROM_THE_START, admin)
+        # The end for `read_committed` may come before a transaction that was committed just now:
+        # its marker is written after the commit has returned.
+        try:
+            ends = admin.high_watermarks([(topic, 0)])
+            for _ in read_to_end(self._reader, ends, lambda: self.read(_POLL_S), _STALL_TIMEOUT_S):
+                pass
+        except EngineError as error:
+            raise UnavailableError(f"what the job runs cannot be read: {error}") from error
+
+    def read(self, wait_s: float) -> bool:
+        """Take in what is new, after waiting for it up to `wait_s`; return whether there is any.
+
+        Raises `ConfigError` if another version of the engine has written it.
+        """
+        found = self._reader.read(wait_s) if self._reader else []
+        try:
+            for record in found:
+                self.deployment.take(record)
+        except UnreadableDeploymentError as error:
+            raise ConfigError(
+                f"{error}. Install the version of the engine that the other daemons of the job have"
+            ) from error
+        return bool(found)
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+class DeploymentEditor:
+    """Changes what a job is to run.
+
+    Whoever opens one makes the changes of all others fail that were opened before. So what was
+    decided by `deployment` is written only if it has not changed since.
+    """
+
+    def __init__(self, config: Config, admin: Admin) -> None:
+        """Make the topic if it is missing, fence others, and read; raises as `DeploymentReader`."""
+        names = config.topic_names
+        self._names = names
+        admin.ensure_topics([control_topic(config, names.pipeline)])
+        try:
+            self._writer = CommandWriter(config, names.pipeline_transactional_id, ANY_SIZE_BYTES)
+        except FencedError as error:
+            raise _changed() from error
+        except (TransactionFailedError, NonRetriableError) as error:
+            raise UnavailableError(f"the pipeline cannot be changed now: {error}") from error
+        self._reader = DeploymentReader(config, admin)
+
+    @property
+    def deployment(self) -> Deployment:
+        """What the topic says."""
+        return self._reader.deployment
+
+    def write(self, wish: Wish, version: PipelineVersion | None = None) -> None:
+        """Write a new wish, and a version that is new; afterwards, `deployment` has them.
+
+        Raises `ChangedMeanwhileError` if somebody else has begun a change, and `UnavailableError`
+        if Kafka does not take it now.
+        """
+        written = records(self._names, wish, version)
+        try:
+            self._writer.write(written)
+        except FencedError as error:
+            raise _changed() from error
+        except (TransactionFailedError, NonRetriableError) as error:
+            raise UnavailableError(f"the pipeline cannot be changed now: {error}") from error
+        for record in written:
+            self.deployment.take(record)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._reader.close()
+
+
+def _changed() -> ChangedMeanwhileError:
+    return ChangedMeanwhileError(
+        "somebody else has begun to change the pipeline at the same time: look at `pipeline plan` "
+        "again"
+    )

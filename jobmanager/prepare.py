@@ -1,0 +1,31 @@
+"""Completes a pipeline with what only Kafka knows, and checks that it suits what is there."""
+
+from __future__ import annotations
+
+from common.config import Config
+from common.kafka.admin import Admin
+from common.pipeline import Pipeline
+from jobmanager.partitions import check_parallelism, with_partitions
+from jobmanager.patterns import with_topics_of_patterns
+from jobmanager.state_topics import (
+    check_kept_groups,
+    check_kept_tables,
+    check_moved_state,
+    check_state_topics,
+)
+
+
+def prepared(pipeline: Pipeline, config: Config, admin: Admin) -> Pipeline:
+    """Return the pipeline with the topics of its patterns, and all partition counts.
+
+    Raises `ConfigError` if existing topics do not suit it, and `UnavailableError` if Kafka does not
+    answer.
+    """
+    pipeline = with_topics_of_patterns(pipeline, config, admin)
+    check_parallelism(pipeline, admin)
+    pipeline = with_partitions(pipeline, admin)
+    check_state_topics(pipeline, admin)
+    check_moved_state(pipeline, admin)
+    check_kept_groups(pipeline, admin)
+    check_kept_tables(pipeline, admin)
+    return pipeline

@@ -1,0 +1,150 @@
+"""Brings about what the pipeline topic asks for: the shell around `Change`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import structlog
+
+from common.config import Config
+from common.deployment import PipelineVersion, Wish
+from common.errors import ConfigError, PipelineError
+from common.kafka.admin import Admin
+from common.kafka.deployments import DeploymentEditor, DeploymentReader
+from common.messages import replicas
+from common.topics import control_topics
+from jobmanager.change import Change
+from jobmanager.drain import DrainWatch
+from jobmanager.events import PipelineChanged
+from jobmanager.input_watch import InputWatch
+from jobmanager.purge import ArcPurger
+from jobmanager.state import JobManagerState
+
+_RETRY_S = 5.0
+
+logger = structlog.get_logger()
+
+
+class Rollout:
+    """Follows the pipeline topic, and leads from one version to the next."""
+
+    def __init__(self, config: Config, admin: Admin) -> None:
+        """Read what the job is to run.
+
+        Raises `ConfigError` if nobody has said so yet, `UnavailableError` if Kafka does not answer.
+        """
+        self._config = config
+        self._admin = admin
+        self._reader = DeploymentReader(config, admin)
+        if self._reader.deployment.wish is None:
+            raise ConfigError(
+                "this job has no pipeline yet: give the JobManager a pipeline.yaml, or make one "
+                "the pipeline of the job with `pipeline apply`"
+            )
+        self._seen: Wish | None = None
+        self._version: PipelineVersion | None = None
+        self._watches: list[ArcPurger | InputWatch] = []
+        self._change: Change | None = None
+        self._drain: DrainWatch | None = None
+        self._held: frozenset[str] = frozenset()
+        self._finish_at_s = 0.0
+
+    def advance(self, state: JobManagerState) -> Iterator[PipelineChanged]:
+        """Yield what the JobManager's core has to know, which `state` is the state of.
+
+        Raises `ConfigError` if the topics in Kafka do not suit the version that is to run.
+        """
+        self._reader.read(0)
+        if self._reader.deployment.wish != self._seen:
+            yield self._begin()
+        if self._change is not None and state.is_settled:
+            yield from self._go_on(self._change, state)
+
+    def close(self) -> None:
+        """Stop all that watches, and disconnect."""
+        self._stop()
+        self._stop_drain()
+        self._reader.close()
+
+    def _begin(self) -> PipelineChanged:
+        deployment = self._reader.deployment
+        version, coming = deployment.current, deployment.coming
+        assert version is not None
+        self._seen = deployment.wish
+        if self._version is None or self._version.number != version.number:
+            logger.info("this version of the pipeline runs now", version=version.number)
+            self._version = version
+            self._watch(version)
+        self._stop_drain()
+        self._change, self._finish_at_s = None, 0.0
+        if coming is not None:
+            self._change = Change(version.pipeline, coming.pipeline)
+            self._say("a change begins", self._change, next=coming.number)
+        elif self._seen is not None and self._seen.drains:
+            self._change = Change.to_rest(version.pipeline)
+            self._say("the pipeline is drained", self._change)
+        return self._event()
+
+    def _say(self, event: str, change: Change, **facts: object) -> None:
+        arcs = [arc.topic for arc in change.left]
+        logger.info(event, version=self._version and self._version.number, arcs=arcs, **facts)
+
+    def _event(self) -> PipelineChanged:
+        assert self._version is not None
+        assert self._seen is not None
+        self._held = self._change.held if self._change else frozenset()
+        standbys = self._config.num_standby_replicas
+        tasks = replicas(self._version.pipeline, standbys, self._seen.restarts)
+        return PipelineChanged(tasks, self._held.union(self._seen.paused))
+
+    def _go_on(self, change: Change, state: JobManagerState) -> Iterator[PipelineChanged]:
+        assert self._version is not None
+        if self._drain is None:
+            self._drain = DrainWatch(self._config, self._version.pipeline)
+        running = {task.processor for task in state.running(change.held)}
+        self._drain.look_at(change.drainable(running))
+        for topic in self._drain.take_drained():
+            logger.info("an arc is drained", arc=topic)
+            change.drained(topic)
+        if not change.left and self._seen is not None and self._seen.next is not None:
+            if time.monotonic() >= self._finish_at_s:
+                self._finish()
+        elif change.held != self._held:
+            yield self._event()
+
+    def _finish(self) -> None:
+        """Let the next version run."""
+        assert self._seen is not None
+        assert self._seen.next is not None
+        # What is written comes back with the topic, soon after.
+        self._finish_at_s = time.monotonic() + _RETRY_S
+        try:
+            with closing(DeploymentEditor(self._config, self._admin)) as editor:
+                if editor.deployment.wish == self._seen:
+                    editor.write(self._seen.of(self._seen.next))
+        except PipelineError as error:
+            logger.warning("the change cannot be completed now", reason=str(error))
+
+    def _watch(self, version: PipelineVersion) -> None:
+        self._stop()
+        topics = version.pipeline.data_topics(self._config.replication_factor)
+        created = self._admin.ensure_topics((*control_topics(self._config), *topics))
+        logger.info("topics are ready", created=created)
+        self._watches = [
+            ArcPurger(self._config, version.pipeline),
+            InputWatch(version.pipeline, self._config, self._admin),
+        ]
+        for watch in self._watches:
+            watch.start()
+
+    def _stop(self) -> None:
+        for watch in self._watches:
+            watch.stop()
+        self._watches = []
+
+    def _stop_drain(self) -> None:
+        if self._drain is not None:
+            self._drain.stop()
+            self._drain = None

@@ -1,0 +1,198 @@
+"""Changes of a pipeline while records flow: nothing is lost, repeated or reordered."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from admin.daemons import Daemon
+from common.kafka.bulk import Row
+from common.kafka.data import PartitionReader
+from tests.engine import Engine, all_run, engine
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+CHAIN = """
+- {id: Forwarder, type: forward, to: [Adder]}
+- {id: Adder, type: sum, to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+# Another way from Forwarder to Counter, with one processor more.
+REPLACED = """
+- {id: Forwarder, type: forward, to: [Summer]}
+- {id: Summer, type: sum, to: [Relay]}
+- {id: Relay, type: forward, to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+OTHER = "- {id: Raw, type: forward, to: [sink]}\n"
+HEARTBEAT_MS = 500
+KEYS = 20
+END_TIMEOUT_S = 30.0
+
+_job_numbers = itertools.count()
+
+
+@pytest.fixture
+def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
+    """A chain of three processors that runs on two TaskManagers."""
+    name = f"apply_{os.getpid()}_{next(_job_numbers)}"
+    with engine(
+        tmp_path, bootstrap_servers, name, CHAIN, heartbeat_interval_ms=HEARTBEAT_MS
+    ) as made:
+        yield made
+
+
+class Writer:
+    """Writes numbered records of each key, until it is told to stop."""
+
+    def __init__(self, job: Engine) -> None:
+        self._job = job
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.rounds = 0
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.02):
+            rows: list[Row] = [(b"k%d" % key, b"%d" % self.rounds) for key in range(KEYS)]
+            self._job.write(rows)
+            self.rounds += 1
+
+
+def run(job: Engine) -> Daemon:
+    job_manager = job.start_job_manager()
+    for tm_id in (0, 1):
+        job.start_task_manager(tm_id)
+    job.wait_until(all_run([0, 1]))
+    return job_manager
+
+
+def check_counts(job: Engine, rounds: int) -> None:
+    """Assert that the sink has the counts 1..n of every key, in order."""
+    sink = job.config.sink_topic
+    job.wait_until_done({sink: rounds * KEYS})
+    counts: dict[bytes | None, list[int]] = {}
+    for key, value in job.read(sink):
+        counts.setdefault(key, []).append(int(value or b"0"))
+    expected = list(range(1, rounds + 1))
+    assert counts == {b"k%d" % key: expected for key in range(KEYS)}
+
+
+def wait_for(daemon: Daemon, event: str) -> None:
+    deadline_s = time.monotonic() + END_TIMEOUT_S
+    while event not in daemon.log_file.read_text():
+        assert time.monotonic() < deadline_s, f"{event!r} is not logged"
+        time.sleep(0.01)
+
+
+def taken_in(job: Engine) -> int:
+    """Return how many records of the source Forwarder has committed; it has no markers."""
+    partitions = [(job.config.source_topic, number) for number in range(job.config.parallelism)]
+    group = job.names.consumer_group("Forwarder")
+    with closing(PartitionReader(job.config, group)) as reader:
+        committed = reader.committed(partitions, END_TIMEOUT_S)
+    return sum(at.offset for at in committed.values())
+
+
+def states(job: Engine) -> dict[int, str]:
+    listed = json.loads(job.run_command("versions", "--json"))
+    return {each["version"]: each["state"] for each in listed}
+
+
+def test_processors_are_replaced_and_brought_back_while_records_flow(job: Engine) -> None:
+    run(job)
+    with Writer(job) as writer:
+        time.sleep(2)
+        job.write_pipeline(REPLACED)
+        shown = job.run_command("plan", with_pipeline=True)
+        assert '"Adder" is removed' in shown
+        said = job.run_command("apply", "--yes", with_pipeline=True)
+        assert "done: version 2, 8 of 8 tasks run" in said
+        time.sleep(2)
+        said = job.run_command("rollback", "--yes")
+        assert "done: version 3, 6 of 6 tasks run" in said
+        time.sleep(1)
+    check_counts(job, writer.rounds)
+    assert states(job) == {1: "FORMER", 2: "FORMER", 3: "CURRENT"}
+    left = [job.names.arc("Forwarder", "Summer"), job.names.arc("Summer", "Relay")]
+    left.append(job.names.arc("Relay", "Counter"))
+    listed = json.loads(job.run_command("topics", "--orphaned", "--delete", "--yes", "--json"))
+    assert [each["topic"] for each in listed] == sorted(left)
+    assert json.loads(job.run_command("topics", "--orphaned", "--json")) == []
+
+
+def test_change_goes_on_after_its_job_manager_was_killed(job: Engine) -> None:
+    job_manager = run(job)
+    with Writer(job) as writer:
+        time.sleep(1)
+        job.write_pipeline(REPLACED)
+        job.run_command("apply", "--yes", "--no-wait", with_pipeline=True)
+        wait_for(job_manager, "a change begins")
+        job_manager.kill()
+        assert states(job) == {1: "CURRENT", 2: "COMING"}
+        job.start_job_manager()
+        job.wait_until(lambda status: all_run([0, 1])(status) and len(status.tasks) == 8)
+        time.sleep(1)
+    check_counts(job, writer.rounds)
+    assert states(job) == {1: "FORMER", 2: "CURRENT"}
+
+
+def test_job_manager_with_the_wrong_file_changes_nothing(job: Engine) -> None:
+    run(job)
+    before = job.wait_until(all_run([0, 1]))
+    job.write_pipeline(OTHER)
+    second = job.start_job_manager()
+    assert second.wait(END_TIMEOUT_S)
+    assert second.exit_code == 2
+    log = second.log_file.read_text()
+    assert "the job runs version 1 of its pipeline" in log
+    assert '"Counter" is removed, and its state in' in log
+    after = job.wait_until(all_run([0, 1]))
+    assert [info.task for info in after.tasks] == [info.task for info in before.tasks]
+    assert after.job_manager.epoch == before.job_manager.epoch
+    assert states(job) == {1: "CURRENT"}
+
+
+def test_processors_are_paused_resumed_and_restarted_while_records_flow(job: Engine) -> None:
+    job_manager = run(job)
+    with Writer(job) as writer:
+        time.sleep(1)
+        assert "4 of 4 tasks run, 2 held" in job.run_command("pause", "Adder")
+        before = len(job.read(job.config.sink_topic))
+        job_manager.kill()
+        job.start_job_manager()
+        status = job.wait_until(lambda status: status.job_manager.epoch != 0)
+        assert status.without_owner == ()
+        time.sleep(1)
+        assert len(job.read(job.config.sink_topic)) == before
+        said = job.run_command("resume", "Adder")
+        assert "done: version 1, 6 of 6 tasks run" in said
+        said = job.run_command("restart", "Counter")
+        assert "done: version 1, 6 of 6 tasks run" in said
+    check_counts(job, writer.rounds)
+
+
+def test_drained_pipeline_has_nothing_in_flight_and_goes_on_when_it_is_resumed(job: Engine) -> None:
+    run(job)
+    with Writer(job) as writer:
+        time.sleep(1)
+        assert "done: 6 of 6 tasks rest" in job.run_command("drain")
+        results = len(job.read(job.config.sink_topic))
+        assert taken_in(job) == results > 0
+        assert "done: version 1, 6 of 6 tasks run" in job.run_command("resume")
+    check_counts(job, writer.rounds)

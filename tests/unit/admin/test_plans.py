@@ -1,0 +1,66 @@
+"""A plan in the form shown on a terminal."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from admin.plans import overview
+from common.deployment import PipelineVersion
+from common.pipeline import Pipeline
+from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from common.specs import CountSpec, ForwardSpec, SumSpec
+from common.topic_names import TopicNames
+from jobmanager.plan import plan
+
+NAMES = TopicNames("job", "in", "out")
+A = PipelineProcessor("A", ForwardSpec(), ("B",), (SOURCE,))
+B = PipelineProcessor("B", SumSpec(), (SINK,), ("A",))
+BEFORE = Pipeline((A, B), NAMES, 2)
+RUNS = PipelineVersion(7, BEFORE, "", 0, "ann@host")
+
+
+def shown(after: Pipeline, current: PipelineVersion | None = RUNS) -> str:
+    before = current.pipeline if current else None
+    existing = [spec.name for spec in before.data_topics(1)] if before else []
+    text = io.StringIO()
+    console = Console(file=text, width=200)
+    console.print(overview(plan(before, after, existing), current))
+    return text.getvalue()
+
+
+def test_pipeline_that_runs_already_changes_nothing() -> None:
+    assert shown(BEFORE) == "nothing changes: the job runs this pipeline, as version 7\n"
+
+
+def test_first_version_adds_everything() -> None:
+    text = shown(BEFORE, None)
+    assert "the job has no pipeline yet" in text
+    assert "4 added" in text
+    assert "Topics made:\n  in\n  A_B_job\n  out\n" in text
+    assert "in by A, from its oldest record" in text
+
+
+def test_processor_that_goes_is_a_loss_and_its_arc_is_drained() -> None:
+    text = shown(Pipeline((replace(A, to=(SINK,)),), NAMES, 2))
+    assert "the job runs version 7, made by ann@host" in text
+    assert "2 restarted" in text
+    assert "2 removed" in text
+    assert "Topics orphaned:\n  A_B_job\n" in text
+    assert "A_B_job, read by B, written by A" in text
+    assert 'Taken away:\n  "B" is removed\n' in text
+
+
+def test_new_state_is_shown_and_kept_state_only_counted() -> None:
+    stores = (LoggedStore("counts"),)
+    counter = PipelineProcessor("C", CountSpec(), (SINK,), (SOURCE,), stores=stores)
+    with_count = Pipeline((A, B, counter), NAMES, 2)
+    assert '"counts" of C (state_topic_C_job)' in shown(with_count)
+    kept = shown(
+        Pipeline((A, replace(B, spec=SumSpec(constant=2)), counter), NAMES, 2),
+        replace(RUNS, pipeline=with_count),
+    )
+    assert "State: 1 store kept" in kept
+    assert "state_topic_C_job" not in kept
