@@ -105,11 +105,12 @@ class LocalCluster:
         name = "broker.log" if len(self._states) == 1 else f"broker-{broker}.log"
         return self.directory / name
 
-    def start(self, broker: int | None = None) -> None:
+    def start(self, broker: int | None = None, *, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start the brokers that do not run, or only `broker`, and wait until they serve clients.
 
-        Takes about four seconds, and up to 60. A broker that is started alone serves clients only
-        if most of the others run. If this raises, it stops the brokers that it has started.
+        Takes about four seconds, and up to `timeout_s`. A broker that is started alone serves
+        clients only if most of the others run. If this raises, it stops the brokers that it has
+        started.
 
         Raises:
             UnavailableError: Java or Kafka is not available, a port is in use, the folder belongs
@@ -124,7 +125,7 @@ class LocalCluster:
         for node in missing:
             _require_free_ports(node)
         self._format(server)
-        self._launch(server, missing)
+        self._launch(server, missing, timeout_s)
 
     def stop(self, broker: int | None = None, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop the brokers, or only `broker`; kill those that still run after `timeout_s`.
@@ -195,14 +196,14 @@ class LocalCluster:
             if ids[node.id] is None:
                 server.format(self._properties_file(node), cluster_id)
 
-    def _launch(self, server: KafkaServer, nodes: Sequence[Node]) -> None:
+    def _launch(self, server: KafkaServer, nodes: Sequence[Node], timeout_s: float) -> None:
         log_starts = {node.id: _size(self.log_file(node.id)) for node in nodes}
         try:
             for node in nodes:
                 process = server.launch(self._properties_file(node), self.log_file(node.id))
                 self._states[node.id] = NodeState(node, process)
                 self._save()
-            deadline_s = time.monotonic() + START_TIMEOUT_S
+            deadline_s = time.monotonic() + timeout_s
             for node in nodes:
                 self._wait_until_serving(node, log_starts[node.id], deadline_s)
         except BaseException:

@@ -13,7 +13,7 @@ import time
 from confluent_kafka.admin import AdminClient
 
 from tests.chaos.catalog import fault
-from tests.chaos.rig import Rig
+from tests.chaos.rig import START_TIMEOUT_S, Rig
 from tests.engine import signal_session
 
 BROKER_PAUSE_S = 45.0
@@ -53,7 +53,7 @@ def restart_broker(rig: Rig) -> None:
     rig.cluster.stop(timeout_s=STOP_TIMEOUT_S)
     assert time.monotonic() - before_s < STOP_TIMEOUT_S, "the broker had to be killed"
     time.sleep(rig.random.uniform(0, 3))
-    rig.cluster.start()
+    rig.cluster.start(timeout_s=START_TIMEOUT_S)
     rig.mark()
     seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     rig.say(f"broker restarted; all keys flow {seconds:.1f} s later")
@@ -64,7 +64,7 @@ def crash_broker(rig: Rig) -> None:
     """kill -9 of the only broker, which is started again; counted from when it serves."""
     rig.cluster.kill(1)
     time.sleep(rig.random.uniform(0, 3))
-    rig.cluster.start()
+    rig.cluster.start(timeout_s=START_TIMEOUT_S)
     rig.mark()
     seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     rig.say(f"broker killed and started; all keys flow {seconds:.1f} s later")
@@ -79,7 +79,7 @@ def kill_broker(rig: Rig) -> None:
     rig.cluster.kill(broker)
     seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     rig.say(f"broker {broker} of 3 killed; all keys flow after {seconds:.1f} s")
-    rig.cluster.start(broker)
+    rig.cluster.start(broker, timeout_s=START_TIMEOUT_S)
 
 
 @fault("kill-and-start-broker", brokers=3)
@@ -89,7 +89,7 @@ def kill_and_start_broker(rig: Rig) -> None:
     broker = rig.random.choice((1, 2, 3))
     rig.mark()
     rig.cluster.kill(broker)
-    rig.cluster.start(broker)
+    rig.cluster.start(broker, timeout_s=START_TIMEOUT_S)
     seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     rig.say(f"broker {broker} of 3 killed and started; all keys flow after {seconds:.1f} s")
 
