@@ -146,30 +146,36 @@ def arcs_taken_away(before: Pipeline, after: Pipeline) -> Iterator[Arc]:
     Arcs of a loop, by which node groups of a topology answer each other, are left out: its members
     stop together, and what is in it is not processed.
     """
-    stay = after.arcs
-    for arc in _arcs(before):
-        if stay.get(arc.topic) != arc.reader and not _is_in_loop(arc, before):
+    for arc, is_in_loop in _arcs_that_go(before, after):
+        if not is_in_loop:
             yield arc
 
 
-def _arcs(pipeline: Pipeline) -> Iterator[Arc]:
-    for topic, reader in pipeline.arcs.items():
-        writers = [each.id for each in pipeline.processors if topic in pipeline.out_topics(each)]
-        yield Arc(topic, tuple(writers), reader)
-
-
-def _is_in_loop(arc: Arc, pipeline: Pipeline) -> bool:
-    """Whether what the reader of an arc sends comes back to a writer of it."""
+def _arcs_that_go(before: Pipeline, after: Pipeline) -> Iterator[tuple[Arc, bool]]:
+    """Yield the arcs whose reader is to be gone, and whether each is part of a loop."""
+    stay = after.arcs
+    writers: dict[str, list[str]] = {}
+    for processor in before.processors:
+        for topic in before.out_topics(processor):
+            writers.setdefault(topic, []).append(processor.id)
+    arcs = [Arc(t, tuple(writers.get(t, ())), reader) for t, reader in before.arcs.items()]
     targets: dict[str, set[str]] = {}
-    for each in _arcs(pipeline):
-        for writer in each.writers:
-            targets.setdefault(writer, set()).add(each.reader)
-    reached, left = {arc.reader}, [arc.reader]
+    for arc in arcs:
+        for writer in arc.writers:
+            targets.setdefault(writer, set()).add(arc.reader)
+    for arc in arcs:
+        if stay.get(arc.topic) != arc.reader:
+            yield arc, not _reached(arc.reader, targets).isdisjoint(arc.writers)
+
+
+def _reached(start: str, targets: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the processors that something sent to `start` may come to, `start` included."""
+    reached, left = {start}, [start]
     while left:
-        new = targets.get(left.pop(), set()) - reached
+        new = set(targets.get(left.pop(), ())) - reached
         reached |= new
         left += new
-    return not reached.isdisjoint(arc.writers)
+    return reached
 
 
 def _by_id(pipeline: Pipeline | None) -> dict[str, PipelineProcessor]:
@@ -240,8 +246,8 @@ def _losses(before: Pipeline, after: Pipeline) -> Iterator[str]:
         for name, topic in state.items():
             if topic not in topics:
                 yield f'"{processor.id}" no longer keeps the store "{name}" (topic {topic})'
-    for arc in _arcs(before):
-        if after.arcs.get(arc.topic) != arc.reader and _is_in_loop(arc, before):
+    for arc, is_in_loop in _arcs_that_go(before, after):
+        if is_in_loop:
             members = ", ".join(f'"{id_}"' for id_ in dict.fromkeys((*arc.writers, arc.reader)))
             yield f"what is in {arc.topic} is not processed: {members} send to each other"
 
