@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from common.errors import ConfigError
 from common.messages import ControlRecord
 from common.pipeline import Pipeline
 from common.processors import LoggedStore, Meeting, OnError, PipelineProcessor
@@ -28,8 +29,11 @@ _WISH = b"wish"
 _VERSION_KEY = re.compile(rb"version-([1-9][0-9]{0,8})")
 
 
-class UnreadableDeploymentError(Exception):
-    """A record of the pipeline topic that this version of the engine cannot read."""
+class UnreadableDeploymentError(ConfigError):
+    """A record of the pipeline topic is not what this version of the engine writes.
+
+    Install the version that the other daemons of the job have.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,8 @@ class Deployment:
         if dict(record.headers).get("format") != b"%d" % FORMAT:
             raise UnreadableDeploymentError(
                 f"topic {record.topic}, offset {record.offset}: written by another version of "
-                f"the engine (this one reads format {FORMAT})"
+                f"the engine (this one reads format {FORMAT}). Install the version that the other "
+                "daemons of the job have"
             )
         if found := _VERSION_KEY.fullmatch(record.key):
             self._versions[int(found[1])] = record
@@ -125,11 +130,14 @@ class Deployment:
     def version(self, number: int) -> PipelineVersion:
         """Return a version.
 
-        Raises KeyError if there is no such version, and `UnreadableDeploymentError` if its record
-        is not what this engine writes.
+        Raises `UnreadableDeploymentError` if there is no such version, or if its record is not what
+        this engine writes.
         """
         if number not in self._read:
-            record = self._versions[number]
+            record = self._versions.get(number)
+            if record is None:
+                topic = self.names.pipeline
+                raise UnreadableDeploymentError(f"topic {topic}: version {number} is missing")
             self._read[number] = _read(record, lambda data: _version(data, self.names))
         return self._read[number]
 

@@ -6,11 +6,10 @@ from common.config import Config
 from common.deployment import (
     Deployment,
     PipelineVersion,
-    UnreadableDeploymentError,
     Wish,
     records,
 )
-from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
+from common.errors import EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.kafka.control import CommandWriter, ControlReader
@@ -32,8 +31,8 @@ class DeploymentReader:
     def __init__(self, config: Config, admin: Admin) -> None:
         """Read all that is there; a topic that does not exist is empty, and stays so.
 
-        Raises `UnavailableError` if Kafka does not answer, and `ConfigError` if another version of
-        the engine has written the topic.
+        Raises `UnavailableError` if Kafka does not answer, and `UnreadableDeploymentError` if
+        another version of the engine has written the topic.
         """
         topic = config.topic_names.pipeline
         self.deployment = Deployment(config.topic_names)
@@ -53,16 +52,11 @@ class DeploymentReader:
     def read(self, wait_s: float) -> bool:
         """Take in what is new, after waiting for it up to `wait_s`; return whether there is any.
 
-        Raises `ConfigError` if another version of the engine has written it.
+        Raises `UnreadableDeploymentError` if another version of the engine has written it.
         """
         found = self._reader.read(wait_s) if self._reader else []
-        try:
-            for record in found:
-                self.deployment.take(record)
-        except UnreadableDeploymentError as error:
-            raise ConfigError(
-                f"{error}. Install the version of the engine that the other daemons of the job have"
-            ) from error
+        for record in found:
+            self.deployment.take(record)
         return bool(found)
 
     def close(self) -> None:

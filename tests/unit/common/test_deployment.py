@@ -301,12 +301,12 @@ def test_former_version_can_be_wished_again() -> None:
     assert found.current == version(1)
 
 
-def test_version_that_does_not_exist_is_a_key_error() -> None:
+def test_version_that_does_not_exist_is_reported() -> None:
     found = deployment(records(NAMES, Wish(version=2, next=9), version(2)))
     assert found.current == version(2)
-    with pytest.raises(KeyError):
+    with pytest.raises(UnreadableDeploymentError, match="is missing"):
         found.version(1)
-    with pytest.raises(KeyError):
+    with pytest.raises(UnreadableDeploymentError, match="is missing"):
         _ = found.coming
 
 
