@@ -8,6 +8,7 @@ from admin.broker.command import broker_app
 from admin.commands.apply import apply, rollback
 from admin.commands.backfill import backfill
 from admin.commands.describe import describe
+from admin.commands.dlq import dlq_app
 from admin.commands.init import init
 from admin.commands.pause import drain, pause, restart, resume
 from admin.commands.plan import plan
@@ -32,6 +33,7 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(dlq_app, name="dlq")
 app.add_typer(broker_app, name="broker")
 
 

@@ -114,6 +114,11 @@ class TopicNames:
         """The transactional id of whoever writes the pipeline topic, one at a time."""
         return f"{self.job_name}_pipeline" if self.job_name else "pipeline"
 
+    @property
+    def dead_letters_transactional_id(self) -> str:
+        """The transactional id of whoever deals with dead letters, one at a time."""
+        return f"{self.job_name}_dead-letters" if self.job_name else "dead-letters"
+
     def reserved_for(self, name: str) -> str | None:
         """Return the owner of a reserved topic name, a control topic or Kafka itself, or None.
 

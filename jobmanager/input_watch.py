@@ -1,6 +1,6 @@
 """Warns of input partitions and topics that are added while a pipeline runs.
 
-No task reads them before the next JobManager starts.
+No task reads them before the pipeline is applied again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class InputWatch:
             if count > before:
                 logger.warning(
                     "an input has more partitions than before, and no task reads the new ones: "
-                    "start the JobManager again; if a processor with state reads it, see "
+                    "`pipeline apply` the pipeline again; if a processor with state reads it, see "
                     'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"',
                     topic=topic,
                     partitions=count,
@@ -71,7 +71,7 @@ class InputWatch:
         existing, _ = matching_topics(self._pipeline, self._config, self._admin)
         new = sorted(set(existing) - self._known)
         if new:
-            logger.warning("topics match a pattern: start the JobManager again", topics=new)
+            logger.warning("topics match a pattern: `pipeline apply` it again", topics=new)
         self._known.update(new)
 
     def _run(self) -> None:

@@ -51,7 +51,7 @@ _ANSWER_MS = 10_000
 _CONNECT_LOG_INTERVAL_S = 10.0
 _PROMPT_S = 2.0
 _ABOUT_CONNECTIONS = ("FAIL", "ERROR", "REQTMOUT")
-_RIGHT = "a right is missing: grant it, then start the JobManager again"
+_RIGHT = "a right is missing: grant it, then start again (`pipeline restart` for a task)"
 _OFFSET = (
     "the offset to continue from is not in the topic: its record was deleted before it was "
     "processed, or the topic has lost its end"

@@ -268,7 +268,7 @@ def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) 
     guarded.write(*(Record(b"k", b"", n + 1) for n in range(3)))
     reason = run_until_failed(thread)
     assert "authorization failed" in reason
-    assert "a right is missing: grant it, then start the JobManager again" in reason
+    assert "grant it, then start again (`pipeline restart` for a task)" in reason
     assert status(thread).count("restarts") == 0
     allow(guarded, denied)
     assert guarded.committed() == 3

@@ -63,7 +63,7 @@ def test_warning_says_what_to_do(tmp_path: Path) -> None:
     counts |= {"views": 4}
     with capture_logs() as logs:
         inputs.look()
-    assert "start the JobManager again" in logs[0]["event"]
+    assert "`pipeline apply` the pipeline again" in logs[0]["event"]
     assert "When a source gets more partitions" in logs[0]["event"]
 
 

@@ -1,0 +1,193 @@
+"""`pipeline dlq`: lists dead letters, shows one, sends them back, and forgets them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from admin.changes import require_consent
+from admin.dead_letters import DeadLetter, LetterId, Wanted, text_of
+from admin.files import ConfigPath
+from admin.redrive import DeadLetterTopics
+from admin.terminal import show
+from common.cli import run_command
+from common.config import load_config
+from common.errors import ConfigError, shorten
+from common.suggest import counted
+
+_LONGEST_VALUE = 60
+_LONGEST_REASON = 120
+
+dlq_app = typer.Typer(
+    help="Look at dead letters, and deal with them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Ids such as Adder:1:49; all of them by default."),
+]
+Processors = Annotated[
+    list[str] | None, typer.Option("--processor", metavar="ID", help="Only of this processor.")
+]
+Reason = Annotated[
+    str, typer.Option(metavar="TEXT", help="Only those with this in their reason or error.")
+]
+Since = Annotated[
+    str, typer.Option(metavar="TIME", help="Only records from this time on, in ISO 8601.")
+]
+Until = Annotated[str, typer.Option(metavar="TIME", help="Only records before this time.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which ones are meant.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print it for programs.")]
+
+
+@dlq_app.command("list")
+@run_command
+def list_letters(
+    config: ConfigPath,
+    ids: Ids = None,
+    processors: Processors = None,
+    reason: Reason = "",
+    since: Since = "",
+    until: Until = "",
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those that were redriven or purged.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters: where each record came from, and why it was rejected.
+
+    Exit codes: 0 done, 2 wrong arguments, 3 Kafka is not there.
+    """
+    wanted = _wanted(ids, processors, reason, since, until)
+    found = DeadLetterTopics(load_config(config)).find(wanted, handled=every)
+    if as_json:
+        typer.echo(json.dumps([letter.to_json() for letter in found], indent=2))
+    else:
+        show(_table(found))
+
+
+@dlq_app.command("show")
+@run_command
+def show_letter(config: ConfigPath, id_: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """Print all of a dead letter as JSON, with the stack trace and the whole value.
+
+    Exit codes: 0 done, 2 there is no such dead letter, 3 Kafka is not there.
+    """
+    wanted = _wanted([id_], None, "", "", "")
+    (letter,) = DeadLetterTopics(load_config(config)).find(wanted, handled=True)
+    typer.echo(json.dumps(letter.to_json(), indent=2))
+
+
+@dlq_app.command("redrive")
+@run_command
+def redrive(
+    config: ConfigPath,
+    ids: Ids = None,
+    processors: Processors = None,
+    reason: Reason = "",
+    since: Since = "",
+    until: Until = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Send dead letters back to the topics and partitions that their records came from.
+
+    Each is sent once, however often the command is interrupted and repeated. All readers of such a
+    topic get the record again, and it comes later than the ones around it did.
+
+    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments, or a topic is gone, 3 Kafka is not
+    there.
+    """
+    topics = DeadLetterTopics(load_config(config))
+    wanted = _wanted(ids, processors, reason, since, until)
+    if _is_meant(topics.find(wanted), "redrive", dry_run, yes):
+        typer.echo(f"redriven: {counted(topics.redrive(wanted), 'dead letter')}")
+
+
+@dlq_app.command("purge")
+@run_command
+def purge(
+    config: ConfigPath,
+    ids: Ids = None,
+    processors: Processors = None,
+    reason: Reason = "",
+    since: Since = "",
+    until: Until = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Forget dead letters for good, and delete those that have no others in front of them.
+
+    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments, 3 Kafka is not there.
+    """
+    topics = DeadLetterTopics(load_config(config))
+    wanted = _wanted(ids, processors, reason, since, until)
+    if _is_meant(topics.find(wanted), "purge", dry_run, yes):
+        typer.echo(f"purged: {counted(topics.purge(wanted), 'dead letter')}")
+
+
+def _wanted(
+    ids: list[str] | None, processors: list[str] | None, reason: str, since: str, until: str
+) -> Wanted:
+    """Return which letters are meant. Raises `ConfigError` for a wrong id or time."""
+    try:
+        return Wanted(
+            processors=processors or (),
+            ids=[LetterId.parse(each) for each in ids or ()],
+            reason=reason,
+            since_ms=_ms(since),
+            until_ms=_ms(until),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _ms(time: str) -> int | None:
+    """Return a time in ms since the epoch, which is in UTC unless it says otherwise."""
+    if not time:
+        return None
+    try:
+        found = datetime.fromisoformat(time)
+    except ValueError as error:
+        raise ValueError(f'"{time}" is no time: it must look like 2026-11-23T18:00:00') from error
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return int(found.timestamp() * 1000)
+
+
+def _is_meant(found: list[DeadLetter], what: str, dry_run: bool, yes: bool) -> bool:
+    """Say which letters are meant, and ask; return whether to go on."""
+    by_processor = Counter(letter.id.processor for letter in found)
+    listed = ", ".join(f"{count:,} of {id_}" for id_, count in by_processor.items())
+    typer.echo(f"{counted(len(found), 'dead letter')}{f': {listed}' if found else ''}")
+    if dry_run or not found:
+        return False
+    require_consent(f"{what.capitalize()} {counted(len(found), 'dead letter')}?", yes=yes)
+    return True
+
+
+def _table(found: list[DeadLetter]) -> Table:
+    table = Table("id", "came from", "time", "key", "value", "why")
+    for letter in found:
+        origin = "" if letter.came_from is None else "{}[{}]@{}".format(*letter.came_from)
+        time = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC)
+        why = f"{letter.handled}: {letter.reason}" if letter.handled else letter.reason
+        cells = (
+            str(letter.id),
+            origin,
+            time.isoformat(timespec="milliseconds"),
+            shorten(text_of(letter.key) or "", _LONGEST_VALUE),
+            shorten(text_of(letter.value) or "", _LONGEST_VALUE),
+            shorten(why, _LONGEST_REASON),
+        )
+        table.add_row(*map(Text, cells))
+    return table

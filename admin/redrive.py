@@ -1,0 +1,152 @@
+"""Deals with dead letters in Kafka: reads them, sends them back, and deletes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from admin.changes import connected, read_deployment
+from admin.dead_letters import DeadLetter, Wanted, first_unhandled, letters, marker
+from common.config import Config
+from common.errors import ConfigError, EngineError, UnavailableError
+from common.kafka.bulk import read_committed
+from common.kafka.clients import Partition
+from common.kafka.moving import RecordMover
+from common.record_batch import OutputRecord, RecordBatch
+
+_MOST_LETTERS = 500
+_MOST_BYTES = 16_000_000
+
+
+class DeadLetterTopics:
+    """The dead letter topics of a job, of former versions of its pipeline too."""
+
+    def __init__(self, config: Config) -> None:
+        """Find them. Raises `UnavailableError` if Kafka does not answer."""
+        self._config = config
+        self._admin = connected(config)
+        deployment = read_deployment(config, self._admin)
+        existing = self._admin.topics()
+        self._existing = existing
+        pipelines = [deployment.version(number).pipeline for number in deployment.numbers]
+        self.topics: dict[str, str] = {
+            processor.id: topic
+            for pipeline in pipelines
+            for processor in pipeline.processors
+            if (topic := pipeline.dead_letter_topic(processor)) and topic in existing
+        }
+        """The topics by processor."""
+
+    def find(self, wanted: Wanted, *, handled: bool = False) -> list[DeadLetter]:
+        """Return the letters that are meant, without those that were dealt with unless `handled`.
+
+        Raises `ConfigError` if a processor has no dead letters, or an id is none of them.
+        """
+        for unknown in sorted({*wanted.processors} - self.topics.keys()):
+            has = ", ".join(self.topics) or "no processor"
+            raise ConfigError(f'"{unknown}" has no dead letters; {has} has')
+        found = [
+            letter
+            for processor in self.topics
+            if not wanted.processors or processor in wanted.processors
+            for letter in letters(processor, self._read(processor))
+            if wanted.has(letter) and (handled or not letter.handled)
+        ]
+        for missing in {*wanted.ids} - {letter.id for letter in found}:
+            raise ConfigError(f"there is no dead letter {missing}, or it was dealt with")
+        return found
+
+    def redrive(self, wanted: Wanted) -> int:
+        """Send the letters that are meant to where their records came from; return how many.
+
+        Each is sent once, in a transaction with the note that says so, so an interruption does no
+        harm: call it again. Raises `ConfigError` if a record's topic is gone or unknown.
+        """
+        mover = self._mover()
+        # Read now: whatever others have done before is complete, and they can do no more.
+        found = self.find(wanted)
+        for letter in found:
+            self._require_origin(letter)
+        for some in _chunks(found):
+            mover.write([*map(_record_of, some), *self._notes("redriven", some)])
+        return len(found)
+
+    def purge(self, wanted: Wanted) -> int:
+        """Forget the letters that are meant; return how many.
+
+        Those with others in front of them stay in the topic, and are no longer listed.
+        """
+        mover = self._mover()
+        found = self.find(wanted)
+        for some in _chunks(found):
+            mover.write(self._notes("purged", some))
+        for processor in {letter.id.processor for letter in found}:
+            self._delete_handled(processor)
+        return len(found)
+
+    def _mover(self) -> RecordMover:
+        return RecordMover(self._config, self._config.topic_names.dead_letters_transactional_id)
+
+    def _read(self, processor: str) -> list[RecordBatch]:
+        topic = self.topics[processor]
+        try:
+            return read_committed(self._config, topic, self._existing[topic])
+        except EngineError as error:
+            raise UnavailableError(f"topic {topic} cannot be read: {error}") from error
+
+    def _require_origin(self, letter: DeadLetter) -> None:
+        if letter.came_from is None:
+            raise ConfigError(f"{letter.id} does not say where its record came from")
+        topic, partition, _ = letter.came_from
+        if partition >= self._existing.get(topic, 0):
+            raise ConfigError(
+                f"{letter.id} came from {topic}[{partition}], which does not exist any more: leave "
+                "it out by --processor, --reason or a time, or purge it"
+            )
+
+    def _notes(self, how: str, some: Sequence[DeadLetter]) -> Iterator[OutputRecord]:
+        ids = sorted((self.topics[letter.id.processor], *_place(letter)) for letter in some)
+        for (topic, partition), same in groupby(ids, key=lambda each: each[:2]):
+            offsets = [offset for *_, offset in same]
+            yield topic, None, None, partition, 0, marker(how, offsets)
+
+    def _delete_handled(self, processor: str) -> None:
+        """Delete the records of a topic up to the first letter that nobody dealt with."""
+        topic, batches = self.topics[processor], self._read(processor)
+        done = {_place(each) for each in letters(processor, batches) if each.handled}
+        before: dict[Partition, int] = {}
+        for number in range(self._existing[topic]):
+            own = [batch for batch in batches if batch.partition == number]
+            if own:
+                first = first_unhandled(own, {offset for place, offset in done if place == number})
+                # Not up to the end of the topic: another letter may have come since.
+                before[topic, number] = own[-1].offsets[-1] + 1 if first is None else first
+        try:
+            self._admin.delete_before(before)
+        except EngineError as error:
+            raise UnavailableError(f"purged, but not deleted: {error}") from error
+
+
+def _place(letter: DeadLetter) -> tuple[int, int]:
+    return letter.id.partition, letter.id.offset
+
+
+def _record_of(letter: DeadLetter) -> OutputRecord:
+    assert letter.came_from is not None
+    topic, partition, _ = letter.came_from
+    return topic, letter.key, letter.value, partition, letter.timestamp_ms, letter.headers
+
+
+def _chunks(found: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """Split letters into parts that fit into a transaction."""
+    some: list[DeadLetter] = []
+    size = 0
+    for letter in found:
+        length = len(letter.key or b"") + len(letter.value or b"")
+        if some and (len(some) == _MOST_LETTERS or size + length > _MOST_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(letter)
+        size += length
+    if some:
+        yield some

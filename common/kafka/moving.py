@@ -1,0 +1,74 @@
+"""Writes records to any partitions in transactions, for tools that move records between topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from common.config import Config
+from common.errors import EngineError, UnavailableError
+from common.kafka.clients import client_config, retry, translate
+from common.kafka.lifeline import connect_with_lifeline
+from common.record_batch import OutputRecord
+from common.topics import ANY_SIZE_BYTES
+
+_START_TIMEOUT_S = 30
+_POLL_S = 0.1
+
+
+class RecordMover:
+    """Writes records in transactions, all of a call or none."""
+
+    def __init__(self, config: Config, transactional_id: str) -> None:
+        """Fence all earlier movers with this id; what they have not committed is aborted.
+
+        Raises `UnavailableError` if Kafka does not answer.
+        """
+        self._timeout_s = config.transaction_timeout_ms / 1000
+        settings = client_config(
+            config,
+            "producer",
+            transactional_id=transactional_id,
+            transaction_timeout_ms=config.transaction_timeout_ms,
+            enable_idempotence=True,
+            acks="all",
+            message_max_bytes=ANY_SIZE_BYTES,
+        )
+        self._producer, self._lifeline = connect_with_lifeline(Producer, settings)
+        try:
+            retry(self._producer.init_transactions, _START_TIMEOUT_S)
+        except EngineError as error:
+            raise UnavailableError(f"no records can be written now: {error}") from error
+
+    def write(self, records: Iterable[OutputRecord]) -> None:
+        """Write records in one transaction.
+
+        Raises `UnavailableError` if Kafka does not take them, or if another mover has begun; then
+        it has none of them, or, if the commit got no answer, perhaps all.
+        """
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+        except KafkaException as exception:
+            error = translate(exception)
+            raise UnavailableError(f"records are not written: {error}") from exception
+        try:
+            retry(self._producer.commit_transaction, self._timeout_s)
+        except EngineError as error:
+            raise UnavailableError(f"records are not written: {error}") from error
+
+    def _produce(self, record: OutputRecord) -> None:
+        topic, key, value, partition, timestamp, headers = record
+        # confluent-kafka's type does not say that a list of headers may have bytes only.
+        some: Any = headers or []
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key, partition, timestamp=timestamp, headers=some
+                )
+                return
+            except BufferError:
+                self._producer.poll(_POLL_S)
