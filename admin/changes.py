@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -28,7 +28,6 @@ from common.messages import replicas
 from common.pipeline import Pipeline
 from common.status import TaskState
 from common.suggest import counted, did_you_mean, one_of
-from common.tasks import TaskId
 from jobmanager.change import Change
 from jobmanager.deploy import Proposal, deploy, plan_for
 from jobmanager.plan import Plan
@@ -185,36 +184,30 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
     if before is not None and coming is not None:
         arcs = [arc.topic for arc in Change(before.pipeline, coming.pipeline).left]
         return False, f"version {number} comes once {', '.join(arcs)} {_are(arcs)} drained"
+    pipeline = deployment.version(number).pipeline
+    held = sum(info.is_held for info in status.tasks)
+    # What is reported may still be about the former version.
+    is_reported = {info.task for info in status.tasks} == {*pipeline.tasks}
     if wish.drains:
-        return _drained(status)
+        is_done = is_reported and held == len(pipeline.tasks)
+        line = f"{held} of {counted(len(pipeline.tasks), 'task')} rest"
+        return is_done, f"{'done: ' if is_done else ''}version {number}, {line}"
     wanted = {
         replica.task: replica.fingerprint
-        for replica in replicas(deployment.version(number).pipeline, 0, wish.restarts)
+        for replica in replicas(pipeline, 0, wish.restarts)
         if replica.name not in wish.paused
     }
-    has_come = 0
+    run = 0
     for info in status.tasks:
         its = info.status
         if its is None or its.fingerprint != wanted.get(info.task):
             continue
         if its.state is TaskState.FAILED:
             raise PipelineError(f"version {number} runs, but {info.task} has failed: {info.reason}")
-        has_come += its.state is TaskState.RUNNING
-    is_done = has_come == len(wanted) and _runs_only(status, wanted)
-    held = sum(info.is_held for info in status.tasks)
-    how_many = f"{has_come} of {counted(len(wanted), 'task')} run"
-    how_many += f", {held} held" if held else ""
-    return is_done, f"{'done: ' if is_done else ''}version {number}, {how_many}"
-
-
-def _drained(status: ClusterStatus) -> tuple[bool, str]:
-    held, all_ = sum(info.is_held for info in status.tasks), len(status.tasks)
-    is_done = held == all_ > 0
-    return is_done, f"{'done: ' if is_done else ''}{held} of {counted(all_, 'task')} rest"
-
-
-def _runs_only(status: ClusterStatus, wanted: Collection[TaskId]) -> bool:
-    return all(info.task in wanted for info in status.tasks if not info.is_held)
+        run += its.state is TaskState.RUNNING
+    is_done = is_reported and run == len(wanted) and run + held == len(pipeline.tasks)
+    line = f"{run} of {counted(len(wanted), 'task')} run{f', {held} held' if held else ''}"
+    return is_done, f"{'done: ' if is_done else ''}version {number}, {line}"
 
 
 def _are(names: Sequence[str]) -> str:

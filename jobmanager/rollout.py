@@ -79,17 +79,19 @@ class Rollout:
             self._watch(version)
         self._stop_drain()
         self._change, self._finish_at_s = None, 0.0
-        if coming is not None:
-            self._change = Change(version.pipeline, coming.pipeline)
-            self._say("a change begins", self._change, next=coming.number)
-        elif self._seen is not None and self._seen.drains:
+        if self._seen is not None and self._seen.drains:
+            # What a change takes away is drained with all the rest.
             self._change = Change.to_rest(version.pipeline)
-            self._say("the pipeline is drained", self._change)
+        elif coming is not None:
+            self._change = Change(version.pipeline, coming.pipeline)
+        if self._change is not None:
+            logger.info(
+                "arcs are to be drained",
+                version=version.number,
+                next=coming and coming.number,
+                arcs=[arc.topic for arc in self._change.left],
+            )
         return self._event()
-
-    def _say(self, event: str, change: Change, **facts: object) -> None:
-        arcs = [arc.topic for arc in change.left]
-        logger.info(event, version=self._version and self._version.number, arcs=arcs, **facts)
 
     def _event(self) -> PipelineChanged:
         assert self._version is not None

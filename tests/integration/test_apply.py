@@ -144,7 +144,7 @@ def test_change_goes_on_after_its_job_manager_was_killed(job: Engine) -> None:
         time.sleep(1)
         job.write_pipeline(REPLACED)
         job.run_command("apply", "--yes", "--no-wait", with_pipeline=True)
-        wait_for(job_manager, "a change begins")
+        wait_for(job_manager, "arcs are to be drained")
         job_manager.kill()
         assert states(job) == {1: "CURRENT", 2: "COMING"}
         job.start_job_manager()
@@ -194,8 +194,12 @@ def test_drained_pipeline_has_nothing_in_flight_and_goes_on_when_it_is_resumed(j
     run(job)
     with Writer(job) as writer:
         time.sleep(1)
-        assert "done: 6 of 6 tasks rest" in job.run_command("drain")
+        assert "done: version 1, 6 of 6 tasks rest" in job.run_command("drain")
         results = len(job.read(job.config.sink_topic))
         assert taken_in(job, "Forwarder") == results > 0
-        assert "done: version 1, 6 of 6 tasks run" in job.run_command("resume")
+        job.write_pipeline(REPLACED)
+        said = job.run_command("apply", "--yes", with_pipeline=True)
+        assert "done: version 2, 8 of 8 tasks rest" in said
+        assert taken_in(job, "Forwarder") == results
+        assert "done: version 2, 8 of 8 tasks run" in job.run_command("resume")
     check_counts(job, writer.rounds)
