@@ -59,25 +59,23 @@ def read_deployment(config: Config, admin: Admin) -> Deployment:
         return reader.deployment
 
 
-def look_at(config: Config, pipeline: Pipeline) -> tuple[Plan, Deployment]:
-    """Return what would change if the job ran a pipeline. Raises as `prepared`."""
-    admin = connected(config)
+def look_at(config: Config, admin: Admin, pipeline: Pipeline) -> tuple[Pipeline, Plan, Deployment]:
+    """Return a pipeline as `prepared`, what would change if the job ran it, and what it runs."""
+    complete = prepared(pipeline, config, admin)
     deployment = read_deployment(config, admin)
-    return plan_for(prepared(pipeline, config, admin), deployment, admin), deployment
+    return complete, plan_for(complete, deployment, admin), deployment
 
 
 def change(config: Config, pipeline: Pipeline, text: str, wanted: Wanted) -> None:
     """Show what changes, ask if something is taken away, make the change, and follow it."""
     admin = connected(config)
-    proposal = Proposal(prepared(pipeline, config, admin), text)
-    deployment = read_deployment(config, admin)
-    found = plan_for(proposal.pipeline, deployment, admin)
+    complete, found, deployment = look_at(config, admin, pipeline)
     show(overview(found, deployment.current))
     if wanted.dry_run:
         return
     if found.losses:
         require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
-    number = deploy(proposal, config, admin, agreed=found.losses)
+    number = deploy(Proposal(complete, text), config, admin, agreed=found.losses)
     if wanted.wait:
         _follow(config, admin, number, wanted.timeout_s)
     else:

@@ -10,7 +10,7 @@ from typing import Any
 from common.record_batch import KafkaHeaders, RecordBatch
 
 HANDLED = "__streams.handled"
-"""The header of a record that is no dead letter: it says which ones were dealt with, and how.
+"""The header of a note among the dead letters: it says which ones were dealt with, and how.
 
 Its value is a word and the offsets of dead letters of the same partition, such as `redriven 12 17`.
 """
@@ -62,7 +62,7 @@ class DeadLetter:
     handled: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for `json.dumps`; bytes that are no UTF-8 have escapes."""
+        """Return plain values for `json.dumps`; bytes that are not UTF-8 are escaped."""
         origin = self.came_from
         return {
             "id": str(self.id),
@@ -135,7 +135,7 @@ def first_unhandled(batches: Sequence[RecordBatch], handled: Collection[int]) ->
 
 
 def text_of(data: bytes | None) -> str | None:
-    """Return bytes as text; what is no UTF-8 has escapes."""
+    """Return bytes as text; what is not UTF-8 is escaped."""
     return None if data is None else data.decode(errors="backslashreplace")
 
 

@@ -26,12 +26,12 @@ def orphans(deployment: Deployment, existing: Collection[str]) -> Orphans:
     kept = [each.pipeline for each in (deployment.current, deployment.coming) if each]
     used = {topic for pipeline in kept for topic in _all_topics(pipeline)}
     users = {topic for pipeline in pipelines for topic in pipeline.user_topics}
-    own = dict.fromkeys(topic for pipeline in pipelines for topic in _all_topics(pipeline))
-    groups = dict.fromkeys(group for pipeline in pipelines for group in _groups(pipeline))
+    own = {topic for pipeline in pipelines for topic in _all_topics(pipeline)}
+    groups = {group for pipeline in pipelines for group in _groups(pipeline)}
     running = {group for pipeline in kept for group in _groups(pipeline)}
     return Orphans(
-        tuple(sorted((own.keys() - used - users).intersection(existing))),
-        tuple(sorted(groups.keys() - running)),
+        tuple(sorted((own - used - users).intersection(existing))),
+        tuple(sorted(groups - running)),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +20,6 @@ _COLORS = {
     StateEffect.LEFT: "red",
     StateEffect.NEW: "green",
 }
-_LOOK_S = 0.5
 
 
 def overview(found: Plan, current: PipelineVersion | None) -> RenderableType:
@@ -77,9 +78,7 @@ def _tasks(found: Plan) -> Table:
         of = [task for task, its in found.tasks.items() if its is effect]
         if not of:
             continue
-        by_processor: dict[str, int] = {}
-        for task in of:
-            by_processor[task.processor] = by_processor.get(task.processor, 0) + 1
+        by_processor = Counter(task.processor for task in of)
         names = ", ".join(f"{name} ({count})" for name, count in by_processor.items())
         table.add_row(Text(f"{len(of)} {effect}", style=_COLORS.get(effect, "")), names)
     return table

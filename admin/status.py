@@ -62,7 +62,7 @@ def read_status(config: Config) -> ClusterStatus:
 
 
 def watch_status(config: Config) -> None:
-    """Show the status on the terminal, anew with each heartbeat, until Ctrl-C.
+    """Show the status on the terminal and keep it up to date, until Ctrl-C.
 
     Raises as `read_status`.
     """

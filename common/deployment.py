@@ -1,8 +1,8 @@
 """What a job is to run, as its pipeline topic keeps it: versions of the pipeline, and the wish.
 
 Each version is a record that stays. The wish is one record, which the next one replaces: it names
-the version to run, and what is asked of it. Whoever changes the pipeline writes both in one
-transaction; JobManagers follow the topic.
+the version to run, and what is asked of it. A change writes both in one transaction; JobManagers
+follow the topic.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _encode_owners(
 
 
 def decode_owners(document: bytes, sent_at_ms: int, reads_owners: bool) -> JobManagerBeat:
-    """Return the heartbeat that a part stands for, without owners unless `reads_owners`.
+    """Return the heartbeat in a part, without owners unless `reads_owners`.
 
     Raises ValueError on anything that `encode_owners` did not write.
     """

@@ -111,12 +111,12 @@ class TopicNames:
 
     @property
     def pipeline_transactional_id(self) -> str:
-        """The transactional id of whoever writes the pipeline topic, one at a time."""
+        """The transactional id of the one that writes the pipeline topic."""
         return f"{self.job_name}_pipeline" if self.job_name else "pipeline"
 
     @property
     def dead_letters_transactional_id(self) -> str:
-        """The transactional id of whoever deals with dead letters, one at a time."""
+        """The transactional id of the one that deals with dead letters."""
         return f"{self.job_name}_dead-letters" if self.job_name else "dead-letters"
 
     def reserved_for(self, name: str) -> str | None:

@@ -1,6 +1,6 @@
 """Leads from one version of a pipeline to the next, or to rest, with nothing left in arcs.
 
-A core: it says which processors to hold and which arcs to look at, and is told what was found.
+A core: it says which processors to hold and which arcs to look at. The shell reports what it finds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Change:
     An arc that is taken away is drained first: its writers stop, then its reader processes what is
     left. A writer that reads such an arc itself stops once that is drained. All else runs on.
 
-    Nothing of this needs a memory: another JobManager that begins anew finds the same.
+    None of this is remembered: another JobManager finds the same.
     """
 
     def __init__(self, before: Pipeline, after: Pipeline) -> None:

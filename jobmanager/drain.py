@@ -41,7 +41,8 @@ class DrainWatch:
         self._pipeline = pipeline
         self._offsets = Offsets(config, self._admin)
         self._fenced: set[str] = set()
-        self._said: dict[str, int] = {}
+        self._left: dict[str, int] = {}
+        """How many offsets each arc had left at the last look."""
         self._changing = threading.Lock()
         self._wanted: tuple[Arc, ...] = ()
         self._found: list[str] = []
@@ -64,25 +65,23 @@ class DrainWatch:
         self._stopped.set()
 
     def _run(self) -> None:
-        done: set[str] = set()
         while not self._stopped.wait(LOOK_INTERVAL_S):
             with self._changing:
-                arcs = [arc for arc in self._wanted if arc.topic not in done]
+                arcs = [arc for arc in self._wanted if self._left.get(arc.topic) != 0]
             for arc in arcs:
                 try:
-                    left = self._left(arc)
+                    left = self._count_left(arc)
                 except (EngineError, PipelineError) as error:
                     logger.warning("an arc cannot be looked at", arc=arc.topic, reason=str(error))
                     continue
-                if self._said.get(arc.topic) != left:
-                    self._said[arc.topic] = left
+                if self._left.get(arc.topic) != left:
+                    self._left[arc.topic] = left
                     logger.info("an arc is being drained", arc=arc.topic, offsets_left=left)
                 if not left:
-                    done.add(arc.topic)
                     with self._changing:
                         self._found.append(arc.topic)
 
-    def _left(self, arc: Arc) -> int:
+    def _count_left(self, arc: Arc) -> int:
         """Return how many offsets of an arc its reader has not committed; 0 if no record is left.
 
         The last offsets are markers of transactions. Readers pass them, but commit only records.

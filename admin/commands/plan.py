@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from admin.changes import look_at
+from admin.changes import connected, look_at
 from admin.files import ConfigPath, PipelinePath, load_files
 from admin.plans import overview
 from admin.terminal import show
@@ -26,7 +26,7 @@ def plan(
     there.
     """
     settings, loaded = load_files(config, pipeline)
-    found, deployment = look_at(settings, loaded)
+    _, found, deployment = look_at(settings, connected(settings), loaded)
     if as_json:
         current = deployment.current.number if deployment.current else None
         typer.echo(json.dumps({"version": current, **found.to_json()}, indent=2))

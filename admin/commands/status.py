@@ -20,7 +20,7 @@ def status(
     config: ConfigPath,
     as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it anew all the time, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Refresh it all the time, until Ctrl-C.")
     ] = False,
 ) -> None:
     """Show who is there and how the tasks do, by the last heartbeats.

@@ -22,7 +22,7 @@ _FROM_THE_START = 2**62
 
 
 class ChangedMeanwhileError(PipelineError):
-    """Somebody else has changed what the job is to run: look at it again, and decide anew."""
+    """Somebody else has changed what the job is to run: look at it again, and decide then."""
 
 
 class DeploymentReader:
@@ -49,15 +49,14 @@ class DeploymentReader:
         except EngineError as error:
             raise UnavailableError(f"what the job runs cannot be read: {error}") from error
 
-    def read(self, wait_s: float) -> bool:
-        """Take in what is new, after waiting for it up to `wait_s`; return whether there is any.
+    def read(self, wait_s: float) -> None:
+        """Take in what is new, after waiting for it up to `wait_s`.
 
         Raises `UnreadableDeploymentError` if another version of the engine has written it.
         """
         found = self._reader.read(wait_s) if self._reader else []
         for record in found:
             self.deployment.take(record)
-        return bool(found)
 
     def close(self) -> None:
         """Disconnect."""
@@ -68,7 +67,7 @@ class DeploymentReader:
 class DeploymentEditor:
     """Changes what a job is to run.
 
-    Whoever opens one makes the changes of all others fail that were opened before. So what was
+    Opening one makes the changes of all others fail that were opened before. So what was
     decided by `deployment` is written only if it has not changed since.
     """
 
