@@ -190,12 +190,18 @@ def _numbers(info: TaskInfo) -> list[str]:
     status = info.status
     if status is None:
         return [""] * 7
-    counts = map(status.count, ("records_in", "records_out", "dead_letters", "skipped"))
+    read, out, skipped = map(status.count, ("records_in", "records_out", "skipped"))
     restarts = status.count("restarts")
     oldest_ms = status.gauge("oldest_waiting_ms")
     oldest = "" if oldest_ms is None else _duration(oldest_ms)
     shown = f"{restarts:,}" if restarts else ""
-    return [*(f"{count:,}" for count in counts), shown, _lag(status), oldest]
+    return [f"{read:,}", f"{out:,}", _letters(status), f"{skipped:,}", shown, _lag(status), oldest]
+
+
+def _letters(status: TaskStatus) -> str:
+    """Return the dead letters, with those of the last minute if there are any."""
+    total, latest = status.count("dead_letters"), status.count("dead_letters_per_minute")
+    return f"{total:,} (+{latest:,}/min)" if latest else f"{total:,}"
 
 
 def _lag(status: TaskStatus) -> str:

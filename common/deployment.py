@@ -225,6 +225,7 @@ def _processor_to_json(processor: PipelineProcessor) -> dict[str, Any]:
 
 _PROCESSOR_DEFAULTS: Mapping[str, Any] = {
     "on_error": str(OnError.FAIL),
+    "max_dead_letters_per_minute": None,
     "topics": {},
     "stores": [],
     "sources": {},
@@ -240,6 +241,7 @@ def _processor(data: Any) -> PipelineProcessor:
         to=fields.names("to"),
         from_=fields.names("from_"),
         on_error=OnError(fields.text("on_error")),
+        max_dead_letters_per_minute=fields.integer_or_none("max_dead_letters_per_minute", 1),
         topics=from_json(Mapping[str, Name], fields.raw("topics"), "topics"),
         stores=from_json(tuple[LoggedStore, ...], fields.raw("stores"), "stores"),
         sources=from_json(Mapping[str, SourceSpec], fields.raw("sources"), "sources"),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from common import durations
-from common.keys import Choice, Duration, Flag, Key, Number, Section, T, Text, Texts, names
+from common.keys import PAIR, Choice, Duration, Flag, Key, Number, Section, T, Text, Texts, names
 from common.suggest import did_you_mean, one_of
 from common.yaml_positions import Items, Located, Map, Pair, Problems, Scalar, Value, describe
 
@@ -105,14 +105,13 @@ class Fields:
         value = self._value(key)
         if value is None:
             return stand_in
-        if isinstance(value, Scalar) and isinstance(value.value, str):
-            for choice in key.choices:
-                if choice == value.value:
-                    return choice
-            near = did_you_mean(value.value, key.choices)
-        else:
-            near = ""
-        allowed = f"{one_of(key.choices)}{or_}"
+        given = _choice(value)
+        for choice in key.choices:
+            if choice == given:
+                return choice
+        near = "" if PAIR in given else did_you_mean(given, key.words)
+        pairs = "".join(f", or {pair}" for pair in key.pairs)
+        allowed = f"{one_of(key.words)}{pairs}{or_}"
         self._problems.add(value, f"{key.name} must be {allowed}, got {describe(value)}{near}")
         return stand_in
 
@@ -184,6 +183,16 @@ def _whole_number(value: Value) -> int | None:
     else:
         text = value.text.replace("_", "")
     return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def _choice(value: Value) -> str:
+    """Return a value as `Choice.choices` has it; "" for one that no choice looks like."""
+    match value:
+        case Scalar(value=str() as word) if PAIR not in word:
+            return word
+        case Map(pairs=(Pair(key=name, value=Scalar(value=str() as word)),)):
+            return f"{name}{PAIR}{word}"
+    return ""
 
 
 def _reads_as_text_in_quotes(value: Value) -> bool:

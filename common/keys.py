@@ -15,6 +15,9 @@ Schema = dict[str, Any]
 
 SCHEMA_VERSION = "http://json-schema.org/draft-07/schema#"
 
+PAIR = ": "
+"""Separates the two parts of a choice that is a map of one pair."""
+
 FILLED = r"\S"
 """A pattern for text that is not blank."""
 
@@ -111,20 +114,35 @@ class Duration(Text):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice(Key, Generic[T]):
-    """One of several words; `says` is its kind, for the reference, if they are too many to list."""
+    """One of several words; `says` is its kind, for the reference, if they are too many to list.
+
+    A choice such as `skip: all` is a map of one pair.
+    """
 
     choices: Sequence[T]
     default: T | None = None
     says: str = ""
 
+    @property
+    def words(self) -> Sequence[str]:
+        """The choices that are a single word."""
+        return [str(choice) for choice in self.choices if PAIR not in choice]
+
+    @property
+    def pairs(self) -> Sequence[str]:
+        """The other choices, as they are written in a file: `{skip: all}`."""
+        return [f"{{{choice}}}" for choice in self.choices if PAIR in choice]
+
     def schema(self) -> Schema:
         """See `Key`."""
-        return {"enum": [str(choice) for choice in self.choices]}
+        words: Schema = {"enum": self.words}
+        pairs = [choice.split(PAIR) for choice in self.choices if PAIR in choice]
+        return {"anyOf": [words, *(_pair_schema(*pair) for pair in pairs)]} if pairs else words
 
     @property
     def kind(self) -> str:
         """See `Key`."""
-        *others, last = (f"`{choice}`" for choice in self.choices)
+        *others, last = (f"`{choice}`" for choice in (*self.words, *self.pairs))
         return self.says or f"{', '.join(others)} or {last}"
 
     @property
@@ -212,6 +230,15 @@ class Free(Key):
     def kind(self) -> str:
         """See `Key`."""
         return self.says
+
+
+def _pair_schema(name: str, value: str) -> Schema:
+    return {
+        "type": "object",
+        "properties": {name: {"const": value}},
+        "required": [name],
+        "additionalProperties": False,
+    }
 
 
 def names(keys: Sequence[Key]) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ _OPTIONAL: Mapping[str, Any] = {
     "state_topics": {},
     "standby": 0,
     "generation": 0,
+    "max_dead_letters_per_minute": None,
 }
 
 
@@ -72,6 +73,7 @@ class ProcessorReplica:
     """State topics by store name."""
     dead_letter_topic: str | None = None
     on_error: OnError = OnError.FAIL
+    max_dead_letters_per_minute: int | None = None
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
     """How to read the sources that have settings, by their names in `from_`."""
     generation: int = 0
@@ -107,6 +109,7 @@ class ProcessorReplica:
             "state_topics": {name: t for name, t in self.state_topics.items() if name != sole},
             "standby": self.task.standby,
             "generation": self.generation,
+            "max_dead_letters_per_minute": self.max_dead_letters_per_minute,
         }
         return {
             "on_error": str(self.on_error),
@@ -145,6 +148,7 @@ class ProcessorReplica:
             state_topics=state_topics,
             dead_letter_topic=extra.name_or_none("dead_letter_topic"),
             on_error=OnError(extra.text("on_error")),
+            max_dead_letters_per_minute=extra.integer_or_none("max_dead_letters_per_minute", 1),
             sources=from_json(Mapping[str, SourceSpec], extra.object("sources"), "sources"),
             generation=extra.integer("generation"),
         )
@@ -198,6 +202,7 @@ def _replica(
         state_topics=pipeline.state_topics(processor),
         dead_letter_topic=pipeline.dead_letter_topic(processor),
         on_error=processor.on_error,
+        max_dead_letters_per_minute=processor.max_dead_letters_per_minute,
         sources=processor.sources,
         generation=generation,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from common.processors import SINK, SOURCE, OnError, PipelineProcessor
+from common.processors import SINK, SOURCE, PipelineProcessor
 from common.tasks import TaskId
 from common.topic_names import TopicNames
 from common.topics import RECORDS, STATE, TopicSpec
@@ -67,7 +67,7 @@ class Pipeline:
 
     def dead_letter_topic(self, processor: PipelineProcessor) -> str | None:
         """Return the topic for the records that a processor rejects, if it has one."""
-        if processor.on_error is OnError.DEAD_LETTER:
+        if processor.on_error.writes_dead_letters:
             return self.names.dead_letter(processor.id)
         return None
 

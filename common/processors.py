@@ -17,11 +17,27 @@ SINK = "sink"
 
 
 class OnError(StrEnum):
-    """What a task does with a record that its processor rejects."""
+    """What a task does with a record that its processor rejects.
+
+    An error that shows a mistake in user code, such as a `TypeError`, rejects no record: it FAILS
+    the task, unless the policy is one of those for `ALL` errors.
+    """
 
     FAIL = "fail"
     SKIP = "skip"
+    SKIP_ALL = "skip: all"
     DEAD_LETTER = "dead_letter"
+    DEAD_LETTER_ALL = "dead_letter: all"
+
+    @property
+    def writes_dead_letters(self) -> bool:
+        """Whether rejected records go to a topic for dead letters."""
+        return self in (OnError.DEAD_LETTER, OnError.DEAD_LETTER_ALL)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether mistakes in user code reject records too."""
+        return self in (OnError.SKIP_ALL, OnError.DEAD_LETTER_ALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +81,7 @@ class PipelineProcessor:
     to: tuple[str, ...]
     from_: tuple[str, ...]
     on_error: OnError = OnError.FAIL
+    max_dead_letters_per_minute: int | None = None
     topics: Mapping[str, str] = field(default_factory=dict, hash=False)
     stores: tuple[LoggedStore, ...] = ()
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)

@@ -15,6 +15,7 @@ FIGURES: Mapping[str, int | None] = {
     "records_out": 0,
     "skipped": 0,
     "dead_letters": 0,
+    "dead_letters_per_minute": 0,
     "transactions": 0,
     "restarts": 0,
     "lag": None,
@@ -31,6 +32,8 @@ FIGURES: Mapping[str, int | None] = {
 A missing count is 0, a missing gauge is unknown. To add a figure, name it here and put it into the
 status where it is measured: reports and `pipeline status --json` then include it.
 
+- `skipped`, `dead_letters`: of all times, wherever the task ran; `dead_letters_per_minute`: in the
+  last minute. All other counts begin with 0 when a TaskManager takes the task over.
 - `lag`: offsets between what the task has committed and the last stable offset of its input, over
   all partitions. For a standby: between what it has applied and the end of the state topics.
 - `lag_age_ms`: how old `lag` is; missing up to an age of three heartbeats.
@@ -81,7 +84,7 @@ class ThreadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """A task's state, its PipelineThread (0..), and its figures since it was assigned there.
+    """A task's state, its PipelineThread (0..), and its figures; see `FIGURES`.
 
     `fingerprint` identifies the processor replica that runs. `activity` says what the task is doing
     right now if one call of user code takes long, such as "in `process` of orders[3]@1200 for

@@ -30,9 +30,9 @@ class JsonObject:
             raise ValueError(f"{name} is not an integer from {low} up")
         return value
 
-    def integer_or_none(self, name: str) -> int | None:
-        """Return a whole number from 0 up, or None for null."""
-        return None if self.raw(name) is None else self.integer(name)
+    def integer_or_none(self, name: str, low: int = 0) -> int | None:
+        """Return a whole number of at least `low`, or None for null."""
+        return None if self.raw(name) is None else self.integer(name, low)
 
     def text(self, name: str) -> str:
         """Return a string that UTF-8 can hold; JSON can also spell half a surrogate pair."""

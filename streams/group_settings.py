@@ -15,13 +15,16 @@ from streams.errors import InvalidArgumentError
 class GroupSettings:
     """How the tasks of a group run.
 
-    `dead_letter_topic` comes with `OnError.DEAD_LETTER`. `max_task_idle_ms` is explained in
-    `RecordQueues`. Once `buffered_records` records of a partition wait, no more of the partition
-    should be read. Raises `InvalidArgumentError` for invalid values.
+    `dead_letter_topic` comes with `OnError.DEAD_LETTER` and `DEAD_LETTER_ALL`. If a task would
+    write more than `max_dead_letters_per_minute` (1 or more) within a minute, it fails instead.
+    `max_task_idle_ms` is explained in `RecordQueues`. Once `buffered_records` records of a
+    partition wait, no more of the partition should be read. Raises `InvalidArgumentError` for
+    invalid values.
     """
 
     on_error: OnError = OnError.FAIL
     dead_letter_topic: str | None = None
+    max_dead_letters_per_minute: int | None = None
     max_task_idle_ms: int = 0
     buffered_records: int = DEFAULT_BUFFERED_RECORDS
     takes_inputs_as_they_come: bool = False
@@ -35,7 +38,9 @@ class GroupSettings:
         if not isinstance(self.on_error, OnError):
             one = ", ".join(f"OnError.{each.name}" for each in OnError)
             raise InvalidArgumentError(f"on_error is one of {one}, not {self.on_error!r}")
-        if self.on_error is OnError.DEAD_LETTER and not self.dead_letter_topic:
-            raise InvalidArgumentError("OnError.DEAD_LETTER needs a dead_letter_topic")
+        if self.on_error.writes_dead_letters and not self.dead_letter_topic:
+            raise InvalidArgumentError(f"OnError.{self.on_error.name} needs a dead_letter_topic")
+        if self.max_dead_letters_per_minute is not None:
+            require_int("max_dead_letters_per_minute", self.max_dead_letters_per_minute, 1)
         require_int("max_task_idle_ms", self.max_task_idle_ms, NEVER_WAIT)
         require_int("buffered_records", self.buffered_records, 1)

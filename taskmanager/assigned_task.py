@@ -128,14 +128,15 @@ class AssignedTask:
     def _figures(self) -> dict[str, int]:
         """Return the values of `FIGURES`, by name."""
         memory, start = self.memory, self.start
-        done = memory.figures
+        done, now_ms = memory.figures, int(time.monotonic() * 1000)
         figures = {
             "records_in": done.records_in,
             "records_out": done.records_out,
             "skipped": done.skipped,
             "dead_letters": done.dead_letters,
             "enforced": done.enforced,
-            "enforced_per_minute": memory.enforced_lately.in_window(int(time.monotonic() * 1000)),
+            "enforced_per_minute": memory.enforced_lately.in_window(now_ms),
+            "dead_letters_per_minute": memory.letters_lately.in_window(now_ms),
             "transactions": memory.transactions,
         }
         if start is not None:

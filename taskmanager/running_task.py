@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from common.config import Config
 from common.kafka.clients import Partition
+from common.kafka.committed import Committed
 from common.record_batch import RecordBatch
 from common.status import TaskState
 from streams.engine.event_loop import EventLoop
 from streams.engine.figures import Figures
-from streams.engine.recent import RecentCount
+from streams.engine.recent import MinuteLimit, RecentCount
 from streams.engine.runtime import Call
 from streams.stores.resources import StoreResources
 from taskmanager.clients import Clients, Reader
@@ -50,8 +52,17 @@ class TaskMemory:
     """The figures of processed records, as far as they are committed."""
     transactions: int = 0
     enforced_lately: RecentCount = field(default_factory=RecentCount)
+    letters_lately: RecentCount = field(default_factory=RecentCount)
+    letter_warnings: MinuteLimit = field(default_factory=lambda: MinuteLimit(1))
+    """When the log last told of dead letters."""
     committed: dict[Partition, int] = field(default_factory=dict)
     """The committed positions when this task last asked for them or committed."""
+
+    def resume_counts(self, positions: Iterable[Committed]) -> None:
+        """Count what was rejected from where the committed positions say that it was."""
+        for at in positions:
+            self.figures.skipped = max(self.figures.skipped, at.skipped)
+            self.figures.dead_letters = max(self.figures.dead_letters, at.dead_letters)
 
 
 class Turn(NamedTuple):

@@ -309,11 +309,14 @@ class Task(RunningTask):
                     columns.partitions,
                 )
         self._figures += figures
+        totals = self._memory.figures + self._figures
         for partition in self.partitions:
             position = self._nodes.position(partition)
             if position is not None:
                 time_ms = self._nodes.partition_time(partition)
-                self._positions[partition] = Committed(position, time_ms)
+                self._positions[partition] = Committed(
+                    position, time_ms, totals.skipped, totals.dead_letters
+                )
 
     def _begin(self) -> None:
         self._producer.begin()
@@ -331,7 +334,15 @@ class Task(RunningTask):
         self._opened_at_s, self._committed_at_s = None, time.monotonic()
         memory.transactions += 1
         memory.figures += self._figures
-        memory.enforced_lately.add(self._figures.enforced, _monotonic_ms())
+        now_ms = _monotonic_ms()
+        memory.enforced_lately.add(self._figures.enforced, now_ms)
+        memory.letters_lately.add(self._figures.dead_letters, now_ms)
+        if self._figures.dead_letters and memory.letter_warnings.admits(now_ms):
+            self._log.warning(
+                "records go to the dead letters",
+                topic=self._replica.dead_letter_topic,
+                total=memory.figures.dead_letters,
+            )
         self._figures = Figures()
         if not self._stores.commit(state_offsets) or self._producer.is_suspect:
             raise TransactionFailedError("a connection broke during the commit")

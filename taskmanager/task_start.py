@@ -14,7 +14,6 @@ from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
-from common.processors import OnError
 from common.status import TaskState
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import NodeGroup
@@ -248,9 +247,7 @@ class ProcessorStart(TaskStart):
 
     def _written_topics(self) -> list[str]:
         replica = self._replica
-        dead_letters = (
-            replica.dead_letter_topic if replica.on_error is OnError.DEAD_LETTER else None
-        )
+        dead_letters = replica.dead_letter_topic if replica.on_error.writes_dead_letters else None
         extra = [dead_letters] if dead_letters else []
         return [*replica.out_topics, *replica.state_topics.values(), *extra]
 
@@ -261,6 +258,7 @@ class ProcessorStart(TaskStart):
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         committed = reader.committed(partitions, START_TIMEOUT_S)
         require_not_rewound(self._memory, offsets_of(committed))
+        self._memory.resume_counts(committed.values())
         new = [partition for partition in partitions if partition not in committed]
         at_end = [partition for partition in new if group.begins_at_end(partition[0])]
         at_start = [partition for partition in new if partition not in at_end]

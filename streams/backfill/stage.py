@@ -180,6 +180,8 @@ class StageTask:
             settings,
             max_task_idle_ms=0,
             takes_inputs_as_they_come=settings.takes_inputs_as_they_come and len(self.inputs) == 1,
+            # Backfill is as fast as it can be, so a minute says nothing about the records.
+            max_dead_letters_per_minute=None,
             # Batches are large already.
             accumulates=False,
         )

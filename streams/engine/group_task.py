@@ -15,6 +15,7 @@ from streams.engine.dead_letters import dead_letter
 from streams.engine.figures import Figures
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import Dropped, OutputColumns
+from streams.engine.recent import MinuteLimit
 from streams.engine.record_accumulator import RecordAccumulator
 from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
 from streams.engine.runtime import Call, GroupRuntime, Rejection
@@ -103,6 +104,10 @@ class GroupTask:
         self._late: Counter[str] = Counter()
         """How many late entries the figures already include, by store."""
         self._enforced = 0
+        most = settings.max_dead_letters_per_minute
+        self._letter_limit = None if most is None else MinuteLimit(most)
+        self._now_ms = 0
+        """The time of the step that is in progress, by its caller's clock."""
 
     @property
     def runtime(self) -> GroupRuntime:
@@ -210,6 +215,7 @@ class GroupTask:
         processor asked for a commit, but it processes at least one record. If a record fails,
         raises `ProcessingFailedError` once everything before that record is processed.
         """
+        self._now_ms = now_ms
         self._runtime.commit_requested = False
         if self._runtime.nodes.asynchronous:
             has_more = self._process_asynchronously(now_ms, ends_reached, until_s)
@@ -424,7 +430,14 @@ class GroupTask:
             self._on_user_error(raised)
         if settings.on_error is OnError.FAIL:
             raise ProcessingFailedError(f"{place}: {explained.reason}", error) from error
-        if settings.on_error is OnError.SKIP:
+        if explained.is_mistake and not settings.on_error.takes_all:
+            raise ProcessingFailedError(
+                f"{place}: {explained.reason}; {type(error).__name__} is a mistake in the code, so "
+                f"on_error: {settings.on_error} does not apply: mend the code, or write "
+                f"on_error: {{{settings.on_error}: all}}",
+                error,
+            ) from error
+        if not settings.on_error.writes_dead_letters:
             self._figures.skipped += 1
             return
         topic = settings.dead_letter_topic
@@ -432,5 +445,12 @@ class GroupTask:
         letter = dead_letter(batch, index, explained, source.name, topic, self._output_topics)
         if isinstance(letter, str):
             raise ProcessingFailedError(f"{place}: {explained.reason}; {letter}", error) from error
+        limit = self._letter_limit
+        if limit is not None and not limit.admits(self._now_ms):
+            raise ProcessingFailedError(
+                f"{place}: {explained.reason}; this task has written {limit.most} dead letters "
+                "within a minute, and max_dead_letters_per_minute allows no more",
+                error,
+            ) from error
         self._runtime.outputs.append(letter)
         self._figures.dead_letters += 1

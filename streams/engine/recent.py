@@ -1,4 +1,4 @@
-"""How often something happened lately."""
+"""How often something happened lately, and how often it may."""
 
 from __future__ import annotations
 
@@ -27,3 +27,19 @@ class RecentCount:
             while self._events and self._events[0][0] <= now_ms - WINDOW_MS:
                 self._events.popleft()
             return sum(count for _, count in self._events)
+
+
+class MinuteLimit:
+    """Admits at most `most` (1 or more) events within a minute, by a clock that goes forward."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._admitted_ms: deque[int] = deque(maxlen=most)
+
+    def admits(self, now_ms: int) -> bool:
+        """Return whether an event may happen at this moment; if so, it counts."""
+        admitted = self._admitted_ms
+        if len(admitted) == self.most and admitted[0] > now_ms - WINDOW_MS:
+            return False
+        admitted.append(now_ms)
+        return True

@@ -21,6 +21,16 @@ from streams.engine.user_frames import Trace, is_engine
 from streams.errors import StreamsError
 from streams.processor import RecordRejectedError
 
+MISTAKES = (
+    AttributeError,
+    ImportError,
+    NameError,
+    NotImplementedError,
+    SyntaxError,
+    TypeError,
+)
+"""Errors that show a mistake in the code that raises them, rather than a record that is wrong."""
+
 _LONGEST_REASON = 500
 _LONGEST_PLACE = 200
 _ABOUT_BYTES = re.compile(r"\b(bytes|byte indices)\b")
@@ -95,6 +105,11 @@ class Explanation:
                 return node
         only = group.only_processor if group is not None else None
         return None if only is None else Node("processor", only)
+
+    @cached_property
+    def is_mistake(self) -> bool:
+        """Whether user code is wrong, whatever the record: it raised one of `MISTAKES`."""
+        return isinstance(self.error, MISTAKES) and bool(self.trace.user_entries)
 
     @cached_property
     def advice(self) -> str:

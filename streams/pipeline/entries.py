@@ -12,7 +12,7 @@ from common.specs import ForwardSpec, ProcessorSpec
 from common.suggest import one_of
 from common.yaml_positions import Items, Located, Map, Problems, Scalar, Value, describe
 from streams.pipeline.kinds.entry import Entry, Target
-from streams.pipeline.kinds.kind import FROM, ID, ON_ERROR, TO, TYPE, Kind
+from streams.pipeline.kinds.kind import FROM, ID, MAX_DEAD_LETTERS, ON_ERROR, TO, TYPE, Kind
 from streams.pipeline.kinds.registry import KINDS, kind_named, kind_of
 
 _WORDS = tuple(kind.spec.type for kind in KINDS if not kind.type_form)
@@ -91,6 +91,12 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
     id_ = fields.text(ID)
     _check_id(id_, fields.at(ID.name), problems)
     on_error = fields.choice(ON_ERROR)
+    most = fields.number_or_none(MAX_DEAD_LETTERS)
+    if most is not None and not on_error.writes_dead_letters:
+        problems.add(
+            fields.at(MAX_DEAD_LETTERS.name),
+            f"{MAX_DEAD_LETTERS.name} has no effect without {ON_ERROR.name}: dead_letter",
+        )
     targets: tuple[Target, ...] = ()
     sources: tuple[Target, ...] = ()
     if not kind.names_topics:
@@ -101,7 +107,7 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
     spec: ProcessorSpec = found.read(fields, problems) if found else _STAND_IN
     if not id_ or id_ in (SOURCE, SINK):
         return None
-    return Entry(id_, fields.at(ID.name), spec, targets, on_error, sources)
+    return Entry(id_, fields.at(ID.name), spec, targets, on_error, most, sources)
 
 
 def _kind(item: Map, problems: Problems) -> Kind[Any] | None:

@@ -35,6 +35,7 @@ def settings_of(unit: Unit) -> GroupSettings:
     return GroupSettings(
         on_error=unit.on_error,
         dead_letter_topic=unit.dead_letter_topic,
+        max_dead_letters_per_minute=unit.max_dead_letters_per_minute,
         max_task_idle_ms=unit.spec.max_task_idle_ms,
         buffered_records=unit.spec.buffered_records,
         takes_inputs_as_they_come=kind.takes_inputs_as_they_come(unit.spec),

@@ -187,6 +187,27 @@ def test_dead_letter_is_the_record_with_the_reason_in_headers(job: Job) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("on_error", "counter"),
+    [(OnError.SKIP, "skipped"), (OnError.DEAD_LETTER, "dead_letters")],
+)
+def test_rejected_records_count_on_when_the_task_moves(
+    job: Job, on_error: OnError, counter: str
+) -> None:
+    replica = job.replica(SumSpec(), on_error)
+    for tm_id, total in enumerate((2, 4, 6)):
+        job.write(*(Record(b"k", value, 1) for value in (b"x", b"1", b"y")))
+        task = job.task(replica, tm_id=tm_id)
+        run_once(task)
+        status = task.status()
+        assert [status.count(name) for name in ("records_in", counter)] == [3, total]
+        if counter == "dead_letters":
+            assert status.count("dead_letters_per_minute") == 2
+    assert job.committed_position() == Committed(
+        9, 1, *((6, 0) if counter == "skipped" else (0, 6))
+    )
+
+
 @pytest.mark.parametrize("on_error", [OnError.FAIL, OnError.SKIP])
 def test_output_that_is_too_large_follows_on_error(job: Job, on_error: OnError) -> None:
     """With `fail`, the records before it are processed, and none after it."""

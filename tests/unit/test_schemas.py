@@ -59,7 +59,8 @@ CONFIG: Mapping[str, Any] = {
     },
     "kafka": {"bootstrap.servers": "kafka:9092", "producer.linger.ms": 5, "debug": "broker"},
 }
-ENDS = {"from": ["source"], "to": ["sink"], "on_error": "skip"}
+BAD_RECORDS = {"on_error": {"dead_letter": "all"}, "max_dead_letters_per_minute": 5}
+ENDS = {"from": ["source"], "to": ["sink"], **BAD_RECORDS}
 LIMITS = {
     "max_process_time_ms": 1000,
     "max_task_idle_ms": -1,
@@ -115,7 +116,7 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
     "topology": {
         "id": "A",
         "type": "topology",
-        "on_error": "skip",
+        **BAD_RECORDS,
         "config": {"limit": [1]},
         "builder": "shop.stock:build",
         **LIMITS,
@@ -315,6 +316,14 @@ def test_both_know_lists_and_variables_in_config_yaml(
     ("processor", "is_right"),
     [
         ({"type": "forward"}, True),
+        ({"type": "forward", "on_error": {"skip": "all"}}, True),
+        ({"type": "forward", "on_error": "skip: all"}, False),
+        ({"type": "forward", "on_error": {"fail": "all"}}, False),
+        ({"type": "forward", "on_error": {"skip": "all", "dead_letter": "all"}}, False),
+        ({"type": "forward", "on_error": "dead_letter", "max_dead_letters_per_minute": 1}, True),
+        ({"type": "forward", "on_error": "dead_letter", "max_dead_letters_per_minute": 0}, False),
+        ({"type": "forward", "on_error": {"skip": "all"}, "max_dead_letters_per_minute": 1}, False),
+        ({"type": "forward", "max_dead_letters_per_minute": 1}, False),
         ({"type": "Forward"}, False),
         ({"type": "shop.Low"}, False),
         ({"type": "sum", "config": {"constant": 2**63}}, False),

@@ -30,6 +30,7 @@ class Entry:
     spec: ProcessorSpec
     targets: tuple[Target, ...]
     on_error: OnError
+    max_dead_letters_per_minute: int | None = None
     sources: tuple[Target, ...] = ()
 
 

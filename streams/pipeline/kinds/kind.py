@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -73,10 +73,27 @@ TO = Free(
 ON_ERROR = Choice(
     name="on_error",
     doc="for a record that the processor rejects: its task stops, it is left out, or it goes to "
-    "the topic `<id>_dead_letter`",
+    "the topic `<id>_dead_letter`; with `all`, also if the error is a mistake in the code",
     choices=tuple(OnError),
     default=OnError.FAIL,
 )
+MAX_DEAD_LETTERS = Number(
+    name="max_dead_letters_per_minute",
+    doc="how many dead letters a task may write within a minute; one more FAILS it",
+    low=1,
+    high=NO_LIMIT,
+)
+_DEAD_LETTER = replace(
+    ON_ERROR, choices=tuple(each for each in OnError if each.writes_dead_letters), default=None
+)
+LETTER_RULE: Schema = {
+    "if": {"required": [MAX_DEAD_LETTERS.name]},
+    "then": {
+        "properties": {ON_ERROR.name: _DEAD_LETTER.schema()},
+        "required": [ON_ERROR.name],
+    },
+}
+"""Only dead letters can be too many."""
 NO_CONFIG = Free(
     name="config",
     doc="nothing: the type takes no config",
@@ -136,6 +153,8 @@ class Unit(Protocol):
     @property
     def on_error(self) -> OnError: ...
     @property
+    def max_dead_letters_per_minute(self) -> int | None: ...
+    @property
     def dead_letter_topic(self) -> str | None: ...
     @property
     def sources(self) -> Mapping[str, SourceSpec]: ...
@@ -186,13 +205,12 @@ class Kind(Generic[S]):
     @property
     def keys(self) -> Sequence[Key]:
         """All keys of an entry of this type."""
-        return (ID, TYPE, FROM, TO, ON_ERROR, self.config, *self.own_keys)
+        return (ID, TYPE, FROM, TO, ON_ERROR, MAX_DEAD_LETTERS, self.config, *self.own_keys)
 
     @property
     def schema(self) -> Schema:
         """The JSON Schema of an entry of this type."""
-        rules = {"allOf": list(self.rules)} if self.rules else {}
-        return {**map_schema(self.keys), **rules}
+        return {**map_schema(self.keys), "allOf": [LETTER_RULE, *self.rules]}
 
     def is_named(self, text: str) -> bool:
         """Return whether this is what `type: text` means."""
@@ -226,6 +244,7 @@ class Kind(Generic[S]):
                 to=to,
                 from_=from_,
                 on_error=entry.on_error,
+                max_dead_letters_per_minute=entry.max_dead_letters_per_minute,
                 topics={name: file.topics[name] for name in (*from_, *to) if name in file.topics},
                 stores=logged(self.stores(spec)),
                 sources={

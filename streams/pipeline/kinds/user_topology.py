@@ -26,6 +26,7 @@ from streams.pipeline.kinds.kind import (
     BUFFERED_RECORDS,
     CODE_PATTERN,
     ID,
+    MAX_DEAD_LETTERS,
     MAX_PROCESS_TIME,
     MAX_TASK_IDLE,
     ON_ERROR,
@@ -64,7 +65,7 @@ class UserTopology(Kind[TopologySpec]):
     @property
     def keys(self) -> Sequence[Key]:
         """See `Kind`."""
-        return (ID, TYPE, _BUILDER, ON_ERROR, self.config, *self.own_keys)
+        return (ID, TYPE, _BUILDER, ON_ERROR, MAX_DEAD_LETTERS, self.config, *self.own_keys)
 
     def read(self, fields: Fields, problems: Problems) -> TopologySpec:
         """See `Kind`."""
@@ -206,6 +207,7 @@ def _group_processor(
         to=group.out_topics,
         from_=group.in_topics,
         on_error=entry.on_error,
+        max_dead_letters_per_minute=entry.max_dead_letters_per_minute,
         topics={topic: topics[topic] for topic in used},
         stores=logged(group.stores),
     )

@@ -319,6 +319,11 @@ def test_the_column_of_ages_is_there_if_something_waits() -> None:
     assert "oldest" not in text(look(leader({COUNT: 0}), report(0, running(COUNT, lag=0))))
 
 
+def test_dead_letters_of_the_last_minute_are_behind_their_total() -> None:
+    row = cells_of(running(COUNT, dead_letters=1_200, dead_letters_per_minute=3, lag=0))
+    assert row == "Count_0 0 0 RUNNING 0 0 1,200 (+3/min) 0 0"
+
+
 def test_a_lag_that_is_old_says_how_old() -> None:
     assert cells_of(running(COUNT, lag=5000, lag_age_ms=75_300)).endswith("5,000 (75 s ago)")
     standby = TaskStatus(
@@ -433,6 +438,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "records_in": 0,
         "records_out": 0,
         "dead_letters": 0,
+        "dead_letters_per_minute": 0,
         "skipped": 0,
         "transactions": 0,
         "restarts": 0,

@@ -8,14 +8,16 @@ from common.kafka.committed import Committed, offsets_of
 
 
 @pytest.mark.parametrize("time_ms", [-1, 0, 1, 1_732_280_000_000, 2**59])
-def test_time_is_read_as_it_was_written(time_ms: int) -> None:
-    committed = Committed(7, time_ms)
+@pytest.mark.parametrize("counts", [(0, 0), (0, 1), (2**59, 12)])
+def test_position_is_read_as_it_was_written(time_ms: int, counts: tuple[int, int]) -> None:
+    committed = Committed(7, time_ms, *counts)
     assert Committed.read(7, committed.metadata) == committed
 
 
 def test_format_is_a_contract() -> None:
-    assert Committed(7, 1_732_280_000_000).metadata == "1:1732280000000"
+    assert Committed(7, 1_732_280_000_000, 3, 12).metadata == "2:1732280000000:3:12"
     assert Committed(7).metadata == ""
+    assert Committed.read(7, "1:1732280000000") == Committed(7, 1_732_280_000_000)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,11 @@ def test_format_is_a_contract() -> None:
         "1:",
         ":5",
         "2:5",
+        "2:5:6",
+        "2:5:6:7:8",
+        "2:-2:0:0",
+        "2:5:-1:0",
+        "3:5:0:0",
         "1:-5",
         "1:5:6",
         "1:5 ",

@@ -66,7 +66,8 @@ processors:
   - {name: Fast, persistent: false}
   - {name: Windows, type: window, retention_ms: 60000, window_size_ms: 1000}
   config: {start: 100, limits: {low: -1.5, high: null}, tags: [a, 2, true], "é": "ü\\n"}
-  on_error: dead_letter
+  on_error: {dead_letter: all}
+  max_dead_letters_per_minute: 100
   max_task_idle_ms: 500
 - {id: Next, type: forward, to: [sink]}
 """,
@@ -436,6 +437,8 @@ def test_version_without_a_field_is_reported(field: str) -> None:
         ("to", [1]),
         ("from_", None),
         ("on_error", "retry"),
+        ("max_dead_letters_per_minute", 0),
+        ("max_dead_letters_per_minute", "5"),
         ("topics", {"x": "../y"}),
         ("stores", [{"name": 1}]),
         ("sources", {"in": {"auto_offset_reset": "none"}}),

@@ -182,6 +182,7 @@ replica_values = st.builds(
     st.dictionaries(ids, ids, max_size=3),
     st.none() | ids,
     st.sampled_from(OnError),
+    st.none() | st.integers(1, 2**31),
     st.dictionaries(ids, sources, max_size=2),
 )
 messages: st.SearchStrategy[Message] = st.one_of(

@@ -22,6 +22,7 @@ from common.kafka import guarded_producer, task_producer
 from common.kafka.clients import Partition, TransactionFailedError
 from common.kafka.committed import Committed
 from common.kafka.task_producer import TaskProducer
+from common.processors import OnError
 from common.record_batch import RecordBatch
 from common.specs import ClassSpec
 from common.status import TaskState, TaskStatus
@@ -192,8 +193,24 @@ def test_offsets_are_committed_with_the_time_of_the_records_before_them(
     task.refresh()
     context = assigned._context
     task_start.refresh_failed(assigned.replica, context, TaskMemory())
-    at, later = f"1:{COMMITTED_MS}", f"1:{COMMITTED_MS + 1}"
+    at, later = f"2:{COMMITTED_MS}:0:0", f"2:{COMMITTED_MS + 1}:0:0"
     assert committed == [(0, at), (1, at), (2, later), (2, later), (0, at)]
+
+
+def test_dead_letters_are_in_the_log_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = 1_000_000
+    monkeypatch.setattr(task_module, "_monotonic_ms", lambda: now_ms)
+    assigned = assigned_to([], 0, monkeypatch, refusing)
+    given = replace(assigned.replica, on_error=OnError.DEAD_LETTER, dead_letter_topic="dead")
+    task = start(AssignedTask(given, assigned._context, 0))
+    with capture_logs() as logs:
+        for offset, passed_ms in enumerate((0, 59_999, 1)):
+            now_ms += passed_ms
+            task.add(batch(0, offset=offset))
+            task.turn(inf)
+            task.commit()
+    told = [(log["topic"], log["total"]) for log in logs if "dead letters" in log["event"]]
+    assert told == [("dead", 1), ("dead", 3)]
 
 
 def test_nothing_is_sent_while_user_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +280,19 @@ def passing() -> NodeGroup:
     builder = TopologyBuilder()
     builder.add_source("source", "in")
     builder.add_sink("sink", "out", "source")
+    return builder.build().groups[0]
+
+
+class Refusing(Processor):
+    def process(self, record: Record) -> None:
+        """Reject the record."""
+        raise ValueError("no good")
+
+
+def refusing() -> NodeGroup:
+    builder = TopologyBuilder()
+    builder.add_source("source", "in")
+    builder.add_processor("Refusing", Refusing, "source")
     return builder.build().groups[0]
 
 

@@ -395,6 +395,7 @@ class Unit:
     spec: ProcessorSpec
     on_error: OnError = OnError.FAIL
     dead_letter_topic: str | None = None
+    max_dead_letters_per_minute: int | None = None
     name: str = "P"
     from_: tuple[str, ...] = ("source",)
     to: tuple[str, ...] = ("Next", "sink")

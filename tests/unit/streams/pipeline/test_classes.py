@@ -310,7 +310,8 @@ def test_a_mistake_in_a_class_is_reported_once_with_its_place(key: str, problem:
 def test_a_built_in_type_takes_nothing_of_a_class(type_: str, key: str) -> None:
     name = key.partition(":")[0]
     (problem,) = problems_in(f"- {{id: A, to: [sink], type: {type_}, {key}}}")
-    assert f'unknown key "{name}": the keys are id, type, from, to, on_error, config' in problem
+    keys = "id, type, from, to, on_error, max_dead_letters_per_minute, config"
+    assert f'unknown key "{name}": the keys are {keys}' in problem
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,8 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         ),
         (
             "- {id: A, zzz: 1, type: sum, to: [End]}" + END,
-            '1:11: unknown key "zzz": the keys are id, type, from, to, on_error, config',
+            '1:11: unknown key "zzz": the keys are id, type, from, to, on_error, '
+            "max_dead_letters_per_minute, config",
         ),
         (
             "- {id: A, type: sum, type: count, to: [End]}" + END,
@@ -191,7 +192,17 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         (
             "- {id: A, type: sum, to: [End], on_error: dead-letter}" + END,
             '1:43: on_error must be "fail", "skip" or "dead_letter", '
+            "or {skip: all}, or {dead_letter: all}, "
             'got the text "dead-letter", did you mean "dead_letter"?',
+        ),
+        (
+            "- {id: A, type: sum, to: [End], on_error: {dead_leter: all}}" + END,
+            '1:43: on_error must be "fail", "skip" or "dead_letter", '
+            "or {skip: all}, or {dead_letter: all}, got a map",
+        ),
+        (
+            "- {id: A, type: sum, to: [End], on_error: skip, max_dead_letters_per_minute: 9}" + END,
+            "1:78: max_dead_letters_per_minute has no effect without on_error: dead_letter",
         ),
         (
             "- {id: A, type: sum, to: [End], config: {konstant: 1}}" + END,
