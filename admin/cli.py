@@ -15,6 +15,7 @@ from admin.commands.plan import plan
 from admin.commands.schema import schema
 from admin.commands.status import status
 from admin.commands.test import test
+from admin.commands.topic import topic_app
 from admin.commands.topics import topics
 from admin.commands.validate import validate
 from admin.commands.versions import versions
@@ -34,6 +35,7 @@ COMMANDS = (
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(dlq_app, name="dlq")
+app.add_typer(topic_app, name="topic")
 app.add_typer(broker_app, name="broker")
 
 

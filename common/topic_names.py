@@ -119,6 +119,10 @@ class TopicNames:
         """The transactional id of the one that deals with dead letters."""
         return f"{self.job_name}_dead-letters" if self.job_name else "dead-letters"
 
+    def tool_transactional_id(self, unique: str) -> str:
+        """Return the transactional id of one run of a tool that writes records."""
+        return f"{self.job_name}_tool-{unique}" if self.job_name else f"tool-{unique}"
+
     def reserved_for(self, name: str) -> str | None:
         """Return the owner of a reserved topic name, a control topic or Kafka itself, or None.
 

@@ -78,6 +78,7 @@ MAY_IMPORT = {
         "admin/broker",
         "admin/commands",
         "jobmanager",
+        "streams",
         "streams/pipeline",
         "streams/pipeline/kinds",
         "streams/testing",

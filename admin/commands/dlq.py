@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -16,6 +15,7 @@ from admin.dead_letters import DeadLetter, LetterId, Wanted, text_of
 from admin.files import ConfigPath
 from admin.redrive import DeadLetterTopics
 from admin.terminal import show
+from admin.times import parse_time, shown_time
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, shorten
@@ -144,24 +144,11 @@ def _wanted(
             processors=processors or (),
             ids=[LetterId.parse(each) for each in ids or ()],
             reason=reason,
-            since_ms=_ms(since),
-            until_ms=_ms(until),
+            since_ms=parse_time(since) if since else None,
+            until_ms=parse_time(until) if until else None,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def _ms(time: str) -> int | None:
-    """Return a time in ms since the epoch, which is in UTC unless it says otherwise."""
-    if not time:
-        return None
-    try:
-        found = datetime.fromisoformat(time)
-    except ValueError as error:
-        raise ValueError(f'"{time}" is no time: it must look like 2026-11-23T18:00:00') from error
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return int(found.timestamp() * 1000)
 
 
 def _is_meant(found: list[DeadLetter], what: str, dry_run: bool, yes: bool) -> bool:
@@ -179,12 +166,11 @@ def _table(found: list[DeadLetter]) -> Table:
     table = Table("id", "came from", "time", "key", "value", "why")
     for letter in found:
         origin = "" if letter.came_from is None else "{}[{}]@{}".format(*letter.came_from)
-        time = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC)
         why = f"{letter.handled}: {letter.reason}" if letter.handled else letter.reason
         cells = (
             str(letter.id),
             origin,
-            time.isoformat(timespec="milliseconds"),
+            shown_time(letter.timestamp_ms),
             shorten(text_of(letter.key) or "", _LONGEST_VALUE),
             shorten(text_of(letter.value) or "", _LONGEST_VALUE),
             shorten(why, _LONGEST_REASON),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from rich.table import Table
 from admin.changes import connected, read_deployment
 from admin.files import ConfigPath
 from admin.terminal import show
+from admin.times import shown_time
 from common.cli import run_command
 from common.config import load_config
 from common.deployment import Deployment
@@ -48,7 +48,7 @@ def _as_json(deployment: Deployment) -> list[dict[str, object]]:
         {
             "version": number,
             "state": _state(deployment, number),
-            "made_at": _time(deployment.version(number).made_at_ms),
+            "made_at": shown_time(deployment.version(number).made_at_ms),
             "made_by": deployment.version(number).made_by,
             "processors": [p.id for p in deployment.version(number).pipeline.processors],
         }
@@ -62,7 +62,7 @@ def _table(deployment: Deployment) -> Table:
         version = deployment.version(number)
         ids = ", ".join(processor.id for processor in version.pipeline.processors)
         state = _state(deployment, number)
-        table.add_row(str(number), state, _time(version.made_at_ms), version.made_by, ids)
+        table.add_row(str(number), state, shown_time(version.made_at_ms), version.made_by, ids)
     return table
 
 
@@ -71,7 +71,3 @@ def _state(deployment: Deployment, number: int) -> str:
     if wish is None:
         return "FORMER"
     return {wish.next: "COMING", wish.version: "CURRENT"}.get(number, "FORMER")
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

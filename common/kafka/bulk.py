@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
@@ -18,7 +18,7 @@ from common.kafka.clients import (
     connect,
     translate,
 )
-from common.kafka.data import PartitionReader
+from common.kafka.data import Fetched, PartitionReader
 from common.kafka.read_to_end import read_to_end
 from common.record_batch import RecordBatch
 from common.suggest import counted
@@ -148,15 +148,39 @@ def read_range(
                 yield batch.part(0, count)
 
 
+def read_from(
+    config: Config,
+    starts: Mapping[Partition, int],
+    ends: Mapping[Partition, int] | None,
+    stall_timeout_s: float = 30,
+) -> Iterator[RecordBatch]:
+    """Yield committed records of partitions from their starts up to their ends, or for ever.
+
+    A batch may go beyond the end. Raises `UnavailableError` as `read_committed` does.
+    """
+    with closing(PartitionReader(config, _READ_GROUP)) as reader:
+        if ends is not None:
+            reader.assign({p: start for p, start in starts.items() if start < ends[p]})
+            yield from _read(reader, ends, stall_timeout_s)
+            return
+        reader.assign(starts)
+        while True:
+            yield from _batches(reader.fetch(_FETCH_RECORDS, _FETCH_WAIT_S))
+
+
 def _read(
-    reader: PartitionReader, ends: dict[Partition, int], stall_timeout_s: float
+    reader: PartitionReader, ends: Mapping[Partition, int], stall_timeout_s: float
 ) -> Iterator[RecordBatch]:
     """Yield the records of the assigned partitions until all their `ends` are reached."""
     fetch = partial(reader.fetch, _FETCH_RECORDS, _FETCH_WAIT_S)
     try:
         for fetched, _ in read_to_end(reader, ends, fetch, stall_timeout_s):
-            for (topic, number), reason in fetched.errors:
-                raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
-            yield from fetched.batches
+            yield from _batches(fetched)
     except TransactionFailedError as error:
         raise UnavailableError(f"{error}: a transaction may be open") from error
+
+
+def _batches(fetched: Fetched) -> list[RecordBatch]:
+    for (topic, number), reason in fetched.errors:
+        raise UnavailableError(f"{topic}[{number}] cannot be read: {reason}")
+    return fetched.batches

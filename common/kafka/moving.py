@@ -35,6 +35,8 @@ class RecordMover:
             enable_idempotence=True,
             acks="all",
             message_max_bytes=ANY_SIZE_BYTES,
+            # Java's default: keys land in the partition where Java clients put them.
+            partitioner="murmur2_random",
         )
         self._producer, self._lifeline = connect_with_lifeline(Producer, settings)
         try:

@@ -1,0 +1,175 @@
+"""The records of a topic as lines of text or JSON, and lines of JSON as records."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from admin.times import shown_time
+from common.errors import ConfigError
+from common.record_batch import OutputRecord, RecordBatch
+from common.wire import JsonObject
+from streams.errors import StreamsError
+from streams.serdes import Serde
+
+_FIELDS = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
+_ANY_PARTITION = -1
+_NOW = 0
+"""Instead of a timestamp: the client takes the current time."""
+_BASE64 = "base64"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLines:
+    """Reads and writes the records of one topic by the serdes of its keys and values.
+
+    In JSON, bytes are base64, and UUIDs their usual text.
+    """
+
+    topic: str
+    key: Serde[Any]
+    value: Serde[Any]
+
+    def to_json(self, batch: RecordBatch, index: int) -> dict[str, Any]:
+        """Return a record as plain values for `json.dumps`.
+
+        Raises `ConfigError` if a serde cannot read it; the message names the record.
+        """
+        return {
+            "partition": batch.partition,
+            "offset": batch.offsets[index],
+            "timestamp_ms": batch.timestamps[index],
+            "key": self._read(batch, index, "key", self.key, batch.keys[index]),
+            "value": self._read(batch, index, "value", self.value, batch.values[index]),
+            "headers": [
+                [name, _plain_header(value)]
+                for name, value in (batch.headers[index] if batch.headers else None) or ()
+            ],
+        }
+
+    def to_text(self, batch: RecordBatch, index: int) -> str:
+        """Return a record as a line for people, without control characters. Raises as `to_json`."""
+        record = self.to_json(batch, index)
+        headers = ", ".join(f"{name}={_text(value)}" for name, value in record["headers"])
+        parts = [
+            f"{record['partition']}@{record['offset']}",
+            shown_time(record["timestamp_ms"]),
+            _text(record["key"]),
+            _text(record["value"]),
+            *([f"[{headers}]"] if headers else []),
+        ]
+        return "  ".join(map(printable, parts))
+
+    def from_json(self, line: str, number: int) -> OutputRecord:
+        """Return the record of a line, which is the `number`-th.
+
+        Raises `ConfigError` if it is none, or if a serde cannot write what it has; the message
+        names the line.
+        """
+        try:
+            data = json.loads(line)
+            unknown = [] if not isinstance(data, dict) else sorted(data.keys() - {*_FIELDS})
+            if unknown:
+                raise ValueError(f'unknown field "{unknown[0]}": it has {", ".join(_FIELDS)}')
+            fields = JsonObject(data, _DEFAULTS)
+            return (
+                self.topic,
+                _write(self.key, fields.raw("key"), "the key"),
+                _write(self.value, fields.raw("value"), "the value"),
+                fields.integer("partition", _ANY_PARTITION),
+                fields.integer("timestamp_ms"),
+                [_header(header) for header in fields.items("headers")] or None,
+            )
+        except ValueError as error:
+            raise ConfigError(f"line {number}: {error}") from error
+
+    def _read(
+        self, batch: RecordBatch, index: int, what: str, serde: Serde[Any], data: bytes | None
+    ) -> Any:
+        if data is None:
+            return None
+        try:
+            return _plain(serde.deserialize(data))
+        except StreamsError as error:
+            raise ConfigError(
+                f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}: the {what} is "
+                f"not what {serde.name} reads: {error}; choose another --{what}, such as bytes"
+            ) from error
+
+
+_DEFAULTS: Mapping[str, Any] = {
+    "key": None,
+    "value": None,
+    "partition": _ANY_PARTITION,
+    "timestamp_ms": _NOW,
+    "headers": [],
+}
+
+
+def printable(text: str) -> str:
+    """Return text with escapes for characters that a terminal would not print."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case UUID():
+            return str(value)
+    return value
+
+
+_SPECIAL: Mapping[str, Callable[[str], Any]] = {
+    "bytes": lambda text: base64.b64decode(text, validate=True),
+    "uuid": UUID,
+}
+"""What text in JSON means to serdes whose values JSON does not have."""
+
+
+def _write(serde: Serde[Any], value: Any, what: str) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        if serde.name in _SPECIAL:
+            if not isinstance(value, str):
+                raise ValueError(f"{what} must be a string")
+            value = _SPECIAL[serde.name](value)
+        return serde.serialize(value)
+    except (StreamsError, ValueError) as error:
+        raise ValueError(f"{what} is not what {serde.name} writes: {error}") from error
+
+
+def _plain_header(value: bytes | None) -> Any:
+    """Return a header's value: text, or `{"base64": …}` if it is not UTF-8."""
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return {_BASE64: base64.b64encode(value or b"").decode()}
+
+
+def _header(given: Any) -> tuple[str, bytes | None]:
+    match given:
+        case [str(name), None]:
+            return name, None
+        case [str(name), str(value)]:
+            return name, value.encode()
+        case [str(name), dict(value)] if value.keys() == {_BASE64}:
+            try:
+                return name, base64.b64decode(value[_BASE64], validate=True)
+            except (binascii.Error, TypeError) as error:
+                raise ValueError(f'header "{name}" is not base64: {error}') from error
+    raise ValueError('headers must be a list of pairs such as ["name", "value"]')

@@ -1,0 +1,104 @@
+"""Where to begin in the partitions of a topic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from admin.times import parse_time
+from common.kafka.admin import Admin
+from common.kafka.clients import Partition
+from common.record_batch import RecordBatch
+
+_OFFSET = re.compile(r"[0-9]{1,18}")
+_FROM_END = re.compile(r"-[1-9][0-9]{0,17}")
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The oldest record that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """`before` offsets before the end, 0 or more."""
+
+    before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """An offset, or the oldest record if that comes later."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record of that time, in ms, or later."""
+
+    time_ms: int
+
+
+Start = Earliest | Latest | AtOffset | AtTime
+
+
+def parse_start(text: str) -> Start:
+    """Return the place that `earliest`, `latest`, `4711`, `-10` or a time in ISO 8601 mean.
+
+    Raises ValueError, with a message for the user, for anything else.
+    """
+    if text == "earliest":
+        return Earliest()
+    if text == "latest":
+        return Latest()
+    if _OFFSET.fullmatch(text):
+        return AtOffset(int(text))
+    if _FROM_END.fullmatch(text):
+        return Latest(-int(text))
+    try:
+        return AtTime(parse_time(text))
+    except ValueError as error:
+        raise ValueError(
+            f'"{text}" is no place: write earliest, latest, an offset such as 4711, -10 for the '
+            "last 10 offsets, or a time such as 2026-11-23T18:00:00"
+        ) from error
+
+
+def starts(start: Start, admin: Admin, ends: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Return the offset at which to begin in each partition, at most its end."""
+    places = list(ends)
+    oldest = admin.oldest_offsets(places)
+    wanted: Mapping[Partition, int | None]
+    match start:
+        case Earliest():
+            wanted = oldest
+        case Latest(before):
+            wanted = {place: end - before for place, end in ends.items()}
+        case AtOffset(offset):
+            wanted = dict.fromkeys(places, offset)
+        case AtTime(time_ms):
+            wanted = admin.offsets_at(places, time_ms)
+    return {place: _between(oldest[place], wanted[place], ends[place]) for place in places}
+
+
+def records_from(start: Start, batches: Iterable[RecordBatch]) -> Iterator[tuple[RecordBatch, int]]:
+    """Yield the records of batches that were read from `starts`, as a batch and an index.
+
+    By time, Kafka also finds the markers of transactions, which are as new as their commit. So what
+    comes in front of the first record of that time is left out.
+    """
+    since_ms = start.time_ms if isinstance(start, AtTime) else 0
+    begun: set[Partition] = set()
+    for batch in batches:
+        place = batch.topic, batch.partition
+        for index, timestamp_ms in enumerate(batch.timestamps):
+            if timestamp_ms >= since_ms:
+                begun.add(place)
+            if place in begun:
+                yield batch, index
+
+
+def _between(oldest: int, wanted: int | None, end: int) -> int:
+    return end if wanted is None else min(max(wanted, oldest), end)

@@ -1,0 +1,106 @@
+"""Reads the records of a topic, and writes some, by serdes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+
+from admin.changes import connected, read_deployment
+from admin.record_lines import RecordLines
+from admin.starts import Start, records_from, starts
+from common.config import Config
+from common.errors import ConfigError
+from common.kafka.bulk import read_from
+from common.kafka.moving import RecordMover
+from common.record_batch import OutputRecord, RecordBatch
+from common.suggest import did_you_mean
+from streams import serdes
+from streams.errors import InvalidArgumentError
+
+_MOST_RECORDS = 500
+"""How many records a transaction has."""
+
+
+class TopicRecords:
+    """The records of one topic of the cluster."""
+
+    def __init__(self, config: Config, topic: str, key: str, value: str) -> None:
+        """Find the topic; `key` and `value` are names of serdes.
+
+        Raises `UnavailableError` if Kafka does not answer, and `ConfigError` if there is no such
+        topic or serde.
+        """
+        self._config = config
+        self._topic = topic
+        try:
+            self.lines = RecordLines(topic, serdes.by_name(key), serdes.by_name(value))
+        except InvalidArgumentError as error:
+            raise ConfigError(str(error)) from error
+        self._admin = connected(config)
+        existing = self._admin.topics()
+        if topic not in existing:
+            raise ConfigError(f'there is no topic "{topic}"{did_you_mean(topic, existing)}')
+        self._partitions = existing[topic]
+
+    def read(
+        self, start: Start, partitions: Collection[int], *, follow: bool
+    ) -> Iterator[tuple[RecordBatch, int]]:
+        """Yield committed records, each as a batch and an index; those of a partition in order.
+
+        All partitions by default. With `follow`, this never ends. Raises `ConfigError` if there is
+        no such partition, and `UnavailableError` if it cannot be read.
+        """
+        for number in partitions:
+            self._require_partition(number)
+        chosen = [(self._topic, number) for number in partitions or range(self._partitions)]
+        ends = self._admin.stable_ends(chosen)
+        found = read_from(self._config, starts(start, self._admin, ends), None if follow else ends)
+        return records_from(start, found)
+
+    def write(self, lines: Iterable[str]) -> Iterator[int]:
+        """Write the records of lines; yield how many were written after each transaction.
+
+        Raises `ConfigError` for a wrong line, or if only the engine may write to the topic, and
+        `UnavailableError` if Kafka does not take the records.
+        """
+        self._require_of_user()
+        # Of its own, so that two runs do not fence each other.
+        id_ = self._config.topic_names.tool_transactional_id(uuid.uuid4().hex[:12])
+        mover = RecordMover(self._config, id_)
+        records = self._records(lines)
+        written = 0
+        while some := list(islice(records, _MOST_RECORDS)):
+            mover.write(some)
+            written += len(some)
+            yield written
+
+    def _records(self, lines: Iterable[str]) -> Iterator[OutputRecord]:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            record = self.lines.from_json(line, number)
+            try:
+                self._require_partition(record[3])
+            except ConfigError as error:
+                raise ConfigError(f"line {number}: {error}") from error
+            yield record
+
+    def _require_partition(self, number: int) -> None:
+        if number >= self._partitions:
+            raise ConfigError(
+                f"topic {self._topic} has no partition {number}: it has {self._partitions}"
+            )
+
+    def _require_of_user(self) -> None:
+        """Raise `ConfigError` for a topic that only the engine may write."""
+        owner = self._config.topic_names.reserved_for(self._topic)
+        current = read_deployment(self._config, self._admin).current
+        if current is not None and owner is None:
+            own = {spec.name for spec in current.pipeline.data_topics(1)}
+            if self._topic in own - {*current.pipeline.user_topics}:
+                owner = "the pipeline that the job runs"
+        if owner is not None:
+            raise ConfigError(
+                f"topic {self._topic} belongs to {owner}: nobody else may write to it"
+            )

@@ -1,0 +1,112 @@
+"""`pipeline topic` on a real topic."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admin.cluster_status import Presence
+from admin.daemons import command_path
+from admin.times import shown_time
+from tests.engine import Engine, engine
+
+pytestmark = [pytest.mark.integration]
+
+_job_numbers = itertools.count()
+
+PIPELINE = "- {id: Forwarder, type: forward, to: [sink]}\n"
+
+
+@pytest.fixture
+def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
+    """A job whose JobManager made the topics; no TaskManager runs."""
+    name = f"topic_{os.getpid()}_{next(_job_numbers)}"
+    with engine(tmp_path, bootstrap_servers, name, PIPELINE, tm_number=1) as made:
+        made.start_job_manager()
+        made.wait_until(lambda status: status.job_manager.presence is Presence.UP)
+        yield made
+
+
+def topic(
+    job: Engine, command: str, name: str, *options: str, given: str = "", code: int = 0
+) -> str:
+    done = subprocess.run(
+        [command_path("pipeline"), "topic", command, str(job.config_file), name, *options],
+        input=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+def read(job: Engine, *options: str) -> list[dict[str, Any]]:
+    shown = topic(job, "read", job.config.source_topic, "--json", *options)
+    return [json.loads(line) for line in shown.splitlines()]
+
+
+def test_records_are_written_and_read(job: Engine) -> None:
+    source = job.config.source_topic
+    # Kafka deletes what is older than a week.
+    began_ms = int(time.time() * 1000) - 3_600_000
+    records = [
+        {"key": f"k{n % 7}", "value": f"v{n}", "timestamp_ms": began_ms + n} for n in range(1200)
+    ]
+    said = topic(job, "write", source, given="\n".join(map(json.dumps, records)))
+    assert said == f"1,200 records written to {source}\n"
+    found = read(job)
+    assert len(found) == 1200
+    for key in {record["key"] for record in records}:
+        own = [each for each in found if each["key"] == key]
+        assert len({each["partition"] for each in own}) == 1
+        assert [each["value"] for each in own] == [
+            record["value"] for record in records if record["key"] == key
+        ]
+    first = read(job, "--partition", "0", "--limit", "3")
+    assert [each["offset"] for each in first] == [0, 1, 2]
+    # The last offset of each partition is the marker of a transaction.
+    (latest,) = read(job, "--partition", "0", "--from", "-2")
+    assert latest["value"] == [each for each in found if each["partition"] == 0][-1]["value"]
+    assert len(read(job, "--from", shown_time(began_ms + 1199))) == 1
+    assert "k1  v1" in topic(job, "read", source, "--limit", "1200")
+
+
+def test_a_wrong_line_ends_it_and_says_how_many_were_written(job: Engine) -> None:
+    source = job.config.source_topic
+    said = topic(job, "write", source, given='{"value": "a"}\n' * 700 + "x\n", code=2)
+    assert "line 701: Expecting value" in said
+    assert f"500 records written to {source}\n" in said
+    assert len(read(job)) == 500
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "problem"),
+    [
+        ("read", ["--from", "yesterday"], '--from: "yesterday" is no place'),
+        ("read", ["--partition", "99"], "has no partition 99"),
+        ("read", ["--value", "xml"], 'there is no serde "xml"'),
+        ("write", ["--key", "xml"], 'there is no serde "xml"'),
+    ],
+)
+def test_wrong_arguments_are_named(
+    job: Engine, command: str, options: list[str], problem: str
+) -> None:
+    assert problem in topic(job, command, job.config.source_topic, *options, code=2)
+
+
+def test_topics_of_the_engine_are_not_written(job: Engine) -> None:
+    for name in (job.names.heartbeat, job.names.pipeline):
+        said = topic(job, "write", name, given='{"value": "x"}', code=2)
+        assert "nobody else may write to it" in said
+    assert "there is no topic" in topic(job, "read", "nothing", code=2)
