@@ -95,7 +95,7 @@ def ask_for(
     Raises `ConfigError` if there is no such processor.
     """
     admin = connected(config)
-    chosen = _chosen(read_deployment(config, admin), processors)
+    chosen = chosen_processors(read_deployment(config, admin), processors)
     typer.echo(f"{what}: {', '.join(chosen)}")
     if dry_run:
         return
@@ -106,8 +106,11 @@ def ask_for(
     _follow(config, admin, wish.next or wish.version, None)
 
 
-def _chosen(deployment: Deployment, processors: Sequence[str] | None) -> Sequence[str]:
-    """Return the ids that are meant: all of the version that runs if none is given."""
+def chosen_processors(deployment: Deployment, processors: Sequence[str] | None) -> Sequence[str]:
+    """Return the ids that are meant: all of the version that runs if none is given.
+
+    Raises `ConfigError` if the job has no such processor, or no pipeline.
+    """
     current = deployment.current
     if current is None:
         raise ConfigError("this job has no pipeline yet")

@@ -12,6 +12,7 @@ from admin.commands.dlq import dlq_app
 from admin.commands.init import init
 from admin.commands.pause import drain, pause, restart, resume
 from admin.commands.plan import plan
+from admin.commands.reset import reset
 from admin.commands.schema import schema
 from admin.commands.status import status
 from admin.commands.test import test
@@ -30,7 +31,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(init, validate, describe, schema, test, backfill),
-    *(plan, apply, rollback, versions, pause, drain, resume, restart, topics, status),
+    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, topics, status),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -1,0 +1,132 @@
+"""`pipeline reset`: lets processors read their inputs again, or leave records out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from admin.changes import require_consent
+from admin.files import ConfigPath
+from admin.reset import Inputs, Reset, Shift, Target
+from admin.starts import AtOffset, AtTime, Earliest, Latest
+from admin.terminal import show
+from admin.times import parse_time
+from common import durations
+from common.cli import run_command
+from common.clock import wall_clock_ms
+from common.config import load_config
+from common.errors import ConfigError
+from common.suggest import counted, one_of
+
+_UNITS = ("s", "min", "h", "d")
+
+
+class State(StrEnum):
+    """What becomes of the state of the processors."""
+
+    KEEP = "keep"
+    CLEAR = "clear"
+
+
+@run_command
+def reset(
+    config: ConfigPath,
+    processors: Annotated[
+        list[str], typer.Argument(metavar="PROCESSOR...", help="Ids of processors that rest.")
+    ],
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="To the oldest record that is there.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="To the end: what waits is left out.")
+    ] = False,
+    to_offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="To an offset.")] = None,
+    to_datetime: Annotated[
+        str, typer.Option(metavar="TIME", help="To the first record of this time, in ISO 8601.")
+    ] = "",
+    by_duration: Annotated[
+        str, typer.Option(metavar="TIME", help="The same, so long before now: 30 min, 12 h.")
+    ] = "",
+    shift_by: Annotated[
+        int | None, typer.Option(metavar="N", help="By so many offsets; back if negative.")
+    ] = None,
+    state: Annotated[
+        State | None,
+        typer.Option(help="What becomes of their state; needed if they have any."),
+    ] = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this input.")
+    ] = None,
+    partitions: Annotated[
+        list[int] | None, typer.Option("--partition", min=0, metavar="N", help="Only this one.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Set the committed offsets of processors, for all their inputs, while they are paused.
+
+    Places outside of what a partition has become its beginning or its end. Results that were
+    written before stay where they are. Give one of the options --to-…, --by-duration or --shift-by.
+
+    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments or tasks that run, 3 Kafka is not
+    there.
+    """
+    given: dict[str, Target | None] = {
+        "--to-earliest": Earliest() if to_earliest else None,
+        "--to-latest": Latest() if to_latest else None,
+        "--to-offset": None if to_offset is None else AtOffset(to_offset),
+        "--to-datetime": AtTime(_time(to_datetime)) if to_datetime else None,
+        "--by-duration": AtTime(wall_clock_ms() - _length_ms(by_duration)) if by_duration else None,
+        "--shift-by": None if shift_by is None else Shift(shift_by),
+    }
+    targets = [target for target in given.values() if target is not None]
+    if len(targets) != 1:
+        raise ConfigError(f"give one of {one_of(given)}")
+    inputs = Inputs(topics=topics or (), partitions=partitions or ())
+    found = Reset(load_config(config), processors, targets[0], inputs)
+    if found.state_topics and state is None:
+        raise ConfigError(
+            f"the processors keep state in {', '.join(found.state_topics)}: give --state clear to "
+            "begin without it, or --state keep, and what is read again is added to it"
+        )
+    clears = state is State.CLEAR and bool(found.state_topics)
+    if clears and not inputs.are_all:
+        raise ConfigError("--state clear is about all inputs: leave --topic and --partition out")
+    show(_table(found))
+    if clears:
+        typer.echo(f"state that is deleted: {', '.join(found.state_topics)}")
+    if dry_run:
+        return
+    require_consent(f"Set {counted(len(found.moves), 'offset')}?", yes=yes)
+    found.carry_out(clears_state=clears)
+    typer.echo(f"done: {counted(len(found.moves), 'offset')} set")
+
+
+def _time(text: str) -> int:
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise ConfigError(f"--to-datetime: {error}") from error
+
+
+def _length_ms(text: str) -> int:
+    found = durations.parsed(text, _UNITS, 1)
+    if found is None:
+        raise ConfigError(f'--by-duration must be a time such as "30 min" or "12 h", not "{text}"')
+    return found
+
+
+def _table(found: Reset) -> Table:
+    table = Table("processor", "input", "committed", "becomes", "records")
+    for move in found.moves:
+        before = None if move.before is None else move.before.offset
+        change = "" if before is None else f"{move.offset - before:+,}"
+        topic, number = move.partition
+        shown = "-" if before is None else f"{before:,}"
+        table.add_row(move.processor, f"{topic}[{number}]", shown, f"{move.offset:,}", change)
+    return table
