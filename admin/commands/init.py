@@ -7,17 +7,25 @@ from typing import Annotated
 
 import typer
 
-from admin.samples import write_samples
+from admin.samples import Template, write_samples
 from common.cli import run_command
 
 
 @run_command
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to.")] = Path("."),
+    template: Annotated[
+        Template,
+        typer.Option(
+            help="What the pipeline has: processors without code; a class of yours; a SQL query "
+            "with a window; a topology of the DSL; a join with a table, in SQL."
+        ),
+    ] = Template.BASIC,
 ) -> None:
     """Write a sample config.yaml and pipeline.yaml, and the schemas that editors check them by.
 
-    Existing files stay untouched.
+    All templates but the basic one have tests, too: run `pipeline test tests.yaml`. Existing files
+    stay untouched.
     """
-    for path in write_samples(folder):
+    for path in write_samples(folder, template):
         typer.echo(f"wrote {path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -76,27 +77,19 @@ def reset(
     Exit codes: 0 done, 1 the answer was no, 2 wrong arguments or tasks that run, 3 Kafka is not
     there.
     """
-    given: dict[str, Target | None] = {
-        "--to-earliest": Earliest() if to_earliest else None,
-        "--to-latest": Latest() if to_latest else None,
-        "--to-offset": None if to_offset is None else AtOffset(to_offset),
-        "--to-datetime": AtTime(_time(to_datetime)) if to_datetime else None,
-        "--by-duration": AtTime(wall_clock_ms() - _length_ms(by_duration)) if by_duration else None,
-        "--shift-by": None if shift_by is None else Shift(shift_by),
-    }
-    targets = [target for target in given.values() if target is not None]
-    if len(targets) != 1:
-        raise ConfigError(f"give one of {one_of(given)}")
+    target = _target(
+        {
+            "--to-earliest": Earliest() if to_earliest else None,
+            "--to-latest": Latest() if to_latest else None,
+            "--to-offset": None if to_offset is None else AtOffset(to_offset),
+            "--to-datetime": AtTime(_time(to_datetime)) if to_datetime else None,
+            "--by-duration": _before_now(by_duration) if by_duration else None,
+            "--shift-by": None if shift_by is None else Shift(shift_by),
+        }
+    )
     inputs = Inputs(topics=topics or (), partitions=partitions or ())
-    found = Reset(load_config(config), processors, targets[0], inputs)
-    if found.state_topics and state is None:
-        raise ConfigError(
-            f"the processors keep state in {', '.join(found.state_topics)}: give --state clear to "
-            "begin without it, or --state keep, and what is read again is added to it"
-        )
-    clears = state is State.CLEAR and bool(found.state_topics)
-    if clears and not inputs.are_all:
-        raise ConfigError("--state clear is about all inputs: leave --topic and --partition out")
+    found = Reset(load_config(config), processors, target, inputs)
+    clears = _clears(found, state, inputs)
     show(_table(found))
     if clears:
         typer.echo(f"state that is deleted: {', '.join(found.state_topics)}")
@@ -107,6 +100,27 @@ def reset(
     typer.echo(f"done: {counted(len(found.moves), 'offset')} set")
 
 
+def _target(given: Mapping[str, Target | None]) -> Target:
+    targets = [target for target in given.values() if target is not None]
+    if len(targets) != 1:
+        raise ConfigError(f"give one of {one_of(given)}")
+    return targets[0]
+
+
+def _clears(found: Reset, state: State | None, inputs: Inputs) -> bool:
+    """Return whether state is to be deleted. Raises `ConfigError` if that is not clear."""
+    if not found.state_topics:
+        return False
+    if state is None:
+        raise ConfigError(
+            f"the processors keep state in {', '.join(found.state_topics)}: give --state clear to "
+            "begin without it, or --state keep, and what is read again is added to it"
+        )
+    if state is State.CLEAR and not inputs.are_all:
+        raise ConfigError("--state clear is about all inputs: leave --topic and --partition out")
+    return state is State.CLEAR
+
+
 def _time(text: str) -> int:
     try:
         return parse_time(text)
@@ -114,11 +128,11 @@ def _time(text: str) -> int:
         raise ConfigError(f"--to-datetime: {error}") from error
 
 
-def _length_ms(text: str) -> int:
+def _before_now(text: str) -> AtTime:
     found = durations.parsed(text, _UNITS, 1)
     if found is None:
         raise ConfigError(f'--by-duration must be a time such as "30 min" or "12 h", not "{text}"')
-    return found
+    return AtTime(wall_clock_ms() - found)
 
 
 def _table(found: Reset) -> Table:

@@ -19,7 +19,7 @@ from admin.quickstart.local_run import run_with_kafka
 from admin.quickstart.report import report
 from admin.quickstart.sink_follower import SinkFollower
 from admin.quickstart.verdict import OutRecord, Verdict, expect, judge
-from admin.samples import sample
+from admin.samples import quickstart_pipeline
 from admin.signals import Signals
 from common.config import Config
 from common.kafka.bulk import read_committed
@@ -98,7 +98,7 @@ def _prepare(folder: Path, broker: LocalCluster, flights: Flights) -> LocalJob:
     config_file.write_text(_CONFIG.format(port=port, task_managers=TASK_MANAGERS))
     airports_file = folder / "airports.csv"
     airports_file.write_bytes(flights.airports)
-    pipeline_file.write_text(sample("quickstart.yaml").format(airports=airports_file))
+    pipeline_file.write_text(quickstart_pipeline().format(airports=airports_file))
     return local_job.prepare(folder, config_file, pipeline_file, THREADS)
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from admin.quickstart.flights import fetch_flights, read_flights
-from admin.samples import sample
+from admin.samples import quickstart_pipeline
 from common.clock import wall_clock_ms
 from examples.flights import answers
 from examples.flights.data import read_tables, records
@@ -57,7 +57,7 @@ def test_a_backfill_gives_what_the_job_gives_that_streams_record_for_record(
     flights = read_flights(fetch_flights())
     airports = tmp_path / "airports.csv"
     airports.write_bytes(flights.airports)
-    pipeline = sample("quickstart.yaml").format(airports=airports)
+    pipeline = quickstart_pipeline().format(airports=airports)
     delays = [delay for _, delay in flights.outcomes[:FLIGHTS] if delay is not None]
     job = f"flights_{os.getpid()}"
     with engine(

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from admin.cli import app
-from admin.samples import SAMPLE_NAMES, sample
+from admin.samples import samples
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, PipelineError, SupersededError, UnavailableError
@@ -36,9 +36,9 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 # --- the samples ---
 
 
-@pytest.mark.parametrize("name", SAMPLE_NAMES)
+@pytest.mark.parametrize("name", samples())
 def test_the_files_at_the_root_are_what_init_writes(name: str) -> None:
-    assert (ROOT / name).read_text(encoding="utf-8") == sample(name)
+    assert (ROOT / name).read_text(encoding="utf-8") == samples()[name]
 
 
 def test_the_samples_are_valid(files: tuple[Path, Path]) -> None:
@@ -79,64 +79,6 @@ def _is_setting(line: str) -> bool:
     """Whether a comment is a setting that is switched off: `# key: …` or `#   key: …`."""
     word = line[2:].strip().split(" ")[0]
     return line.startswith("# ") and word.endswith(":") and word[:-1].isidentifier()
-
-
-# --- init ---
-
-
-def test_init_writes_the_samples_and_says_where(tmp_path: Path) -> None:
-    result = pipeline("init", tmp_path / "new" / "folder")
-    assert result.exit_code == 0
-    assert result.stdout.splitlines() == [
-        f"wrote {tmp_path}/new/folder/config.yaml",
-        f"wrote {tmp_path}/new/folder/pipeline.yaml",
-        f"wrote {tmp_path}/new/folder/schemas/config.schema.json",
-        f"wrote {tmp_path}/new/folder/schemas/pipeline.schema.json",
-    ]
-    for name in SAMPLE_NAMES:
-        assert (tmp_path / "new" / "folder" / name).read_text() == sample(name)
-
-
-def test_init_writes_to_the_current_folder_by_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert pipeline("init").exit_code == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "pipeline.yaml", "schemas"}
-
-
-@pytest.mark.parametrize("name", ["config", "pipeline"])
-def test_schema_prints_what_init_writes(name: str) -> None:
-    result = pipeline("schema", name)
-    assert (result.exit_code, result.stdout) == (0, sample(f"schemas/{name}.schema.json"))
-
-
-def test_schema_of_another_file_is_refused() -> None:
-    result = pipeline("schema", "suite")
-    assert result.exit_code == 2
-    assert "suite" in result.stderr
-
-
-def test_init_overwrites_nothing_and_names_what_is_there(tmp_path: Path) -> None:
-    existing = tmp_path / "pipeline.yaml"
-    existing.write_text("mine")
-    result = pipeline("init", tmp_path)
-    assert result.exit_code == 2
-    assert result.stderr == (
-        f"already there: {existing}; nothing was written, move them away or name another folder\n"
-    )
-    assert existing.read_text() == "mine"
-    assert not (tmp_path / "config.yaml").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"), [("file/x", "Not a directory"), ("x" * 300, "File name too long")]
-)
-def test_init_into_what_is_no_folder_is_refused(tmp_path: Path, name: str, reason: str) -> None:
-    (tmp_path / "file").touch()
-    result = pipeline("init", tmp_path / name)
-    assert result.exit_code == 3
-    assert result.stderr == f"cannot write to {tmp_path / name}: {reason}\n"
 
 
 # --- validate ---

@@ -17,7 +17,7 @@ from admin.broker.ports import find_free
 from admin.cli import app
 from admin.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
 from admin.commands.status import status as show_status
-from admin.samples import sample
+from admin.samples import samples
 from common.messages import (
     JobManagerBeat,
     Report,
@@ -486,7 +486,7 @@ def test_tasks_run_though_a_copy_is_not_there_yet() -> None:
 def config_without_broker(tmp_path: Path) -> Path:
     path = tmp_path / "config.yaml"
     (port,) = find_free(1)
-    path.write_text(sample("config.yaml").replace("9092", str(port)))
+    path.write_text(samples()["config.yaml"].replace("9092", str(port)))
     return path
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from math import inf
@@ -18,13 +18,10 @@ from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
 from common.errors import ConfigError
-from common.kafka import guarded_producer, task_producer
-from common.kafka.clients import Partition, TransactionFailedError
-from common.kafka.committed import Committed
+from common.kafka.clients import TransactionFailedError
 from common.kafka.task_producer import TaskProducer
 from common.processors import OnError
 from common.record_batch import RecordBatch
-from common.specs import ClassSpec
 from common.status import TaskState, TaskStatus
 from streams import (
     AsyncProcessor,
@@ -42,10 +39,9 @@ from streams.stores.rocksdb import RocksDBStore
 from taskmanager import task as task_module
 from taskmanager import task_start
 from taskmanager.assigned_task import AssignedTask
-from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
-from taskmanager.running_task import TaskContext, TaskMemory
-from taskmanager.task import BUFFERED_BYTES, Task
+from taskmanager.running_task import TaskMemory
+from taskmanager.task import BUFFERED_BYTES
 from taskmanager.task_entry import Phase
 from taskmanager.task_start import ProcessorStart, StartCancelledError
 from taskmanager.task_stores import store_identity
@@ -54,97 +50,13 @@ from taskmanager.user_errors import UserCodeError
 from tests.unit.taskmanager.fakes import (
     CONFIG,
     TIMEOUT_S,
-    FakeAdmin,
     FakeBrokers,
-    FakeClients,
     batch,
-    quiet_watch,
     replica,
 )
+from tests.unit.taskmanager.noting import COMMITTED_MS, NotingProducer, assigned_to, start
 
 TASK = replica(0).task
-
-
-class NotingProducer:
-    """A librdkafka producer that records its calls."""
-
-    def __init__(self, notes: list[str]) -> None:
-        self._notes = notes
-
-    def list_topics(self, timeout: float) -> None:
-        pass
-
-    def init_transactions(self, timeout: float) -> None:
-        self._notes.append("init")
-
-    def begin_transaction(self) -> None:
-        self._notes.append("begin")
-
-    def produce(self, *_: object, **__: object) -> None:
-        self._notes.append("produce")
-
-    def send_offsets_to_transaction(self, *_: object) -> None:
-        self._notes.append("offsets")
-
-    def commit_transaction(self, timeout: float) -> None:
-        self._notes.append("commit")
-
-    def poll(self, timeout: float) -> None:
-        pass
-
-    def abort_transaction(self, timeout: float) -> None:
-        pass
-
-    def purge(self) -> None:
-        pass
-
-
-COMMITTED_MS = 1_732_280_000_000
-
-
-class NotingReader:
-    """A reader whose group has committed an offset of one partition, 0."""
-
-    group_metadata = None
-
-    def committed(
-        self, partitions: Sequence[Partition], timeout_s: float
-    ) -> dict[Partition, Committed]:
-        return {p: Committed(0, COMMITTED_MS) for p in partitions if p[1] == 0}
-
-    def close(self) -> None:
-        pass
-
-
-def assigned_to(
-    notes: list[str],
-    partition: int,
-    monkeypatch: pytest.MonkeyPatch,
-    group: Callable[[], NodeGroup] | None = None,
-    watch: LagWatch | None = None,
-    topics: tuple[str, ...] = ("in",),
-) -> AssignedTask:
-    """Return a task that writes its steps, and the fault points on its way, to `notes`.
-
-    It has the nodes of `group`, or those of the type `forward`.
-    """
-    for module in (task_producer, task_start, task_module):
-        monkeypatch.setattr(module, "reach", lambda point: notes.append(f"({point})"))
-    monkeypatch.setattr(guarded_producer, "Producer", lambda _: NotingProducer(notes))
-    if group is not None:
-        monkeypatch.setattr(ProcessorStart, "_node_group", lambda _: group())
-    clients = FakeClients(FakeAdmin(), NotingReader)
-    stores = GlobalStores(CONFIG, 0, 0, clients)
-    context = TaskContext(CONFIG, 0, 0, "cluster", clients, stores, watch or quiet_watch())
-    given = replica(partition, ClassSpec(code="shop:A") if group else None)
-    return AssignedTask(replace(given, in_topics=topics), context, 0)
-
-
-def start(task: AssignedTask) -> Task:
-    running = task.new_start().run()
-    assert isinstance(running, Task)
-    task.running = running
-    return running
 
 
 def test_fault_points_lie_before_the_fence_and_between_the_steps_of_a_transaction(

@@ -26,7 +26,7 @@ from taskmanager.assigned_task import AssignedTask
 from taskmanager.thread_events import FailureKind
 from taskmanager.user_errors import REPORT_INTERVAL_S, UserCodeError, UserErrorLog, log_context
 from tests.unit.taskmanager.fakes import Clock, Rig
-from tests.unit.taskmanager.test_task import assigned_to, start
+from tests.unit.taskmanager.noting import assigned_to, start
 from tests.user_code import shop
 
 SHOP = "tests/user_code/shop.py"

@@ -1,0 +1,94 @@
+"""`pipeline init` and `pipeline schema`: the files that they write."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from admin.cli import app
+from admin.daemons import command_path
+from admin.samples import Template, samples
+
+
+def pipeline(*args: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+def test_init_writes_the_samples_and_says_where(tmp_path: Path) -> None:
+    result = pipeline("init", tmp_path / "new" / "folder")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"wrote {tmp_path}/new/folder/config.yaml",
+        f"wrote {tmp_path}/new/folder/pipeline.yaml",
+        f"wrote {tmp_path}/new/folder/schemas/config.schema.json",
+        f"wrote {tmp_path}/new/folder/schemas/pipeline.schema.json",
+    ]
+    for name in samples():
+        assert (tmp_path / "new" / "folder" / name).read_text() == samples()[name]
+
+
+def test_init_writes_to_the_current_folder_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pipeline("init").exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "pipeline.yaml", "schemas"}
+
+
+@pytest.mark.parametrize("template", [each for each in Template if each is not Template.BASIC])
+def test_a_template_is_a_valid_pipeline_whose_tests_pass(
+    template: Template, tmp_path: Path
+) -> None:
+    made = pipeline("init", tmp_path, "--template", template)
+    assert made.exit_code == 0, made.stderr
+    # In a process of their own, as they import the code next to them, and may start a Spark.
+    for arguments in (["validate", "config.yaml", "pipeline.yaml"], ["test", "tests.yaml"]):
+        done = subprocess.run(
+            [command_path("pipeline"), *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    count = yaml.safe_load((tmp_path / "tests.yaml").read_text())["tests"]
+    assert f"{len(count)} passed, 0 failed" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["config", "pipeline"])
+def test_schema_prints_what_init_writes(name: str) -> None:
+    result = pipeline("schema", name)
+    assert (result.exit_code, result.stdout) == (0, samples()[f"schemas/{name}.schema.json"])
+
+
+def test_schema_of_another_file_is_refused() -> None:
+    result = pipeline("schema", "suite")
+    assert result.exit_code == 2
+    assert "suite" in result.stderr
+
+
+def test_init_overwrites_nothing_and_names_what_is_there(tmp_path: Path) -> None:
+    existing = tmp_path / "pipeline.yaml"
+    existing.write_text("mine")
+    result = pipeline("init", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"already there: {existing}; nothing was written, move them away or name another folder\n"
+    )
+    assert existing.read_text() == "mine"
+    assert not (tmp_path / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("file/x", "Not a directory"), ("x" * 300, "File name too long")]
+)
+def test_init_into_what_is_no_folder_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "file").touch()
+    result = pipeline("init", tmp_path / name)
+    assert result.exit_code == 3
+    assert result.stderr == f"cannot write to {tmp_path / name}: {reason}\n"
