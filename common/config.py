@@ -54,11 +54,13 @@ class Config:
     each processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
-    a copy of each state on disk. `state_dir` is absolute. `modules` are the Python modules and
-    packages with user code; nothing else is ever imported for a pipeline. `python_path` holds the
-    absolute folders that are searched for them first. `tables` says what lookup tables may be read
-    from, regardless of pipelines and control records. `kafka` holds librdkafka settings, some with
-    the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
+    a copy of each state on disk. `state_dir` is absolute. `metrics_port` (0..65535) is where each
+    daemon shows its metrics, at `metrics_host`; 0 is a free port, `None` is off. `modules` are the
+    Python modules and packages with user code; nothing else is ever imported for a pipeline.
+    `python_path` holds the absolute folders that are searched for them first. `tables` says what
+    lookup tables may be read from, regardless of pipelines and control records. `kafka` holds
+    librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it may hold
+    passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -77,6 +79,8 @@ class Config:
     state_dir: Path = Path("state")
     log_format: LogFormat = "console"
     log_level: LogLevel = "info"
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
     modules: tuple[str, ...] = ()
     python_path: tuple[Path, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
@@ -196,6 +200,8 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         state_dir=_folder(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
+        metrics_port=fields.number_or_none(keys.METRICS_PORT),
+        metrics_host=_metrics_host(fields, problems),
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
@@ -229,6 +235,15 @@ def _host(fields: Fields, problems: Problems) -> str:
             fields.at("server_ip"),
             f'server_ip "{host}" is not one host name or address: '
             "several brokers go in kafka: {bootstrap.servers: …}",
+        )
+    return host
+
+
+def _metrics_host(fields: Fields, problems: Problems) -> str:
+    host = fields.text(keys.METRICS_HOST)
+    if re.search(r"\s", host):
+        problems.add(
+            fields.at("metrics_host"), f'metrics_host "{host}" is not one host name or address'
         )
     return host
 

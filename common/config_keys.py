@@ -117,6 +117,19 @@ LOG_LEVEL: Choice[LogLevel] = Choice(
     choices=get_args(LogLevel),
     default="info",
 )
+METRICS_PORT = Number(
+    name="metrics_port",
+    doc="where each daemon shows its metrics and its health; 0 is a free port, which is logged; "
+    "off if it is left out",
+    low=0,
+    high=65535,
+)
+METRICS_HOST = Text(
+    name="metrics_host",
+    doc="the address that `metrics_port` listens on; `0.0.0.0` is all of the host's",
+    default="127.0.0.1",
+    pattern=r"^\S+$",
+)
 MODULES = Texts(
     name="modules",
     doc="Python modules and packages with your code; nothing else is ever imported",
@@ -164,6 +177,8 @@ CONFIG_KEYS: tuple[Key, ...] = (
     STATE_DIR,
     LOG_FORMAT,
     LOG_LEVEL,
+    METRICS_PORT,
+    METRICS_HOST,
     MODULES,
     PYTHON_PATH,
     SPARK,

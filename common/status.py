@@ -26,6 +26,8 @@ FIGURES: Mapping[str, int | None] = {
     "restored": 0,
     "to_restore": 0,
     "restore_eta_s": None,
+    "fetched_bytes": 0,
+    "state_bytes": None,
 }
 """The names of all figures of a task, each with its value if a status leaves it out.
 
@@ -42,6 +44,8 @@ status where it is measured: reports and `pipeline status --json` then include i
   restore ends if its speed stays the same.
 - `enforced`: how often records were processed though another input might still have had older
   ones; `enforced_per_minute`: how often in the last minute.
+- `fetched_bytes`: bytes of the values that were fetched, also of records that are not committed yet
+  or were fetched again. `state_bytes`: RocksDB's files and write buffers.
 """
 
 

@@ -76,6 +76,13 @@ class JsonObject:
         "".join(values).encode()
         return tuple(values)
 
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Return a list of whole numbers from 0 up as a tuple."""
+        values = self.items(name)
+        if any(type(value) is not int or value < 0 for value in values):
+            raise ValueError(f"{name} is not a list of integers from 0 up")
+        return tuple(values)
+
     def object(self, name: str) -> dict[str, Any]:
         """Return a JSON object."""
         value = self.raw(name)

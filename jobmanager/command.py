@@ -11,6 +11,7 @@ from common import logs
 from common.cli import run_command
 from common.config import load_config
 from common.kafka.admin import Admin
+from common.monitoring.monitoring import Monitoring
 from common.open_files import raise_limit
 from jobmanager.daemon import JobManagerDaemon
 from jobmanager.deploy import Proposal, deploy
@@ -45,16 +46,17 @@ def jobmanager(
     If the job runs another pipeline, PIPELINE may add to it and edit it; it refuses to take
     anything away. When it ends (SIGTERM, Ctrl-C) the pipeline keeps running; the next JobManager
     adopts what runs.
-    Exit codes: 0 stopped, 2 wrong argument, file or topic, 3 Kafka is not there, 4 another
-    JobManager took over.
+    Exit codes: 0 stopped, 2 wrong argument, file or topic, 3 Kafka is not there or
+    metrics_port is taken, 4 another JobManager took over.
     """
     settings = load_config(config)
     loaded = load_pipeline(pipeline, settings) if pipeline else None
     logs.configure(settings.log_format, settings.log_level, settings.modules)
     raise_limit()
+    monitoring = Monitoring(settings)
     admin = Admin(settings)
     admin.check_broker()
     if pipeline is not None and loaded is not None:
         proposal = Proposal(prepared(loaded, settings, admin), pipeline.read_text("utf-8"))
         deploy(proposal, settings, admin, agreed=None if allow_removal else ())
-    JobManagerDaemon(settings, admin, context.obj).run()
+    JobManagerDaemon(settings, admin, context.obj, monitoring).run()

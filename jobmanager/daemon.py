@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 
@@ -23,14 +24,17 @@ from common.messages import (
     Message,
     Processors,
     Refused,
+    Report,
     ReportRequest,
     Sos,
     Threads,
 )
+from common.monitoring.metric import Sample
+from common.monitoring.monitoring import Monitoring
 from common.stop_signals import StopSignals
 from common.tick import Tick
 from jobmanager import leadership
-from jobmanager.events import Echoed, LeadershipBegan, Reported
+from jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from jobmanager.leadership import (
     Leadership,
     LeaderState,
@@ -44,6 +48,7 @@ from jobmanager.leadership import (
     WriteFenced,
     WriteSos,
 )
+from jobmanager.metrics import JobManagerView, ReceivedBeats, samples
 from jobmanager.rollout import Rollout
 from jobmanager.state import JobManagerState
 
@@ -55,13 +60,16 @@ logger = structlog.get_logger()
 class JobManagerDaemon:
     """Runs one JobManager until it is asked to stop or another one takes over."""
 
-    def __init__(self, config: Config, admin: Admin, signals: StopSignals) -> None:
+    def __init__(
+        self, config: Config, admin: Admin, signals: StopSignals, monitoring: Monitoring
+    ) -> None:
         """Connect.
 
         Raises `UnavailableError` if no broker answers, `ConfigError` if existing topics do
         not suit the pipeline that was deployed, or if there is none.
         """
         self._config = config
+        self._monitoring = monitoring
         self._signals = signals
         self._names = config.topic_names
         self._rollout = Rollout(config, admin)
@@ -74,6 +82,10 @@ class JobManagerDaemon:
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
         self._rejected = 0
+        self._beats_sent = 0
+        self._received: dict[int, ReceivedBeats] = {}
+        self._changing = threading.Lock()
+        """Held while the core changes, since the threads of `Monitoring` read it."""
         self._was_isolated = False
         self._state = JobManagerState((), config.tm_number, config.heartbeat_interval_ms)
 
@@ -83,11 +95,13 @@ class JobManagerDaemon:
         Raises `SupersededError` when another JobManager of this job has taken over.
         """
         self._signals.hold()
+        self._monitoring.begin(self._samples, self._not_ready)
         try:
             while not self._signals.is_requested:
+                self._monitoring.turned()
                 tick = Tick(int(time.monotonic() * 1000))
                 if self._leadership.state is not LeaderState.YIELDING:
-                    self._send(self._state.handle(tick))
+                    self._decide(tick)
                     self._log_isolation()
                 self._roll_out()
                 self._lead(tick)
@@ -99,12 +113,19 @@ class JobManagerDaemon:
             self._rollout.close()
             self._reports.close(1)
             self._reader.close()
+            self._monitoring.close()
         logger.info("JobManager stopped; the pipeline keeps running")
 
     def _roll_out(self) -> None:
         """Follow what the job is to run."""
         for event in self._rollout.advance(self._state):
-            self._send(self._state.handle(event))
+            self._decide(event)
+
+    def _decide(self, event: Event) -> None:
+        """Pass an event to the core, and send its commands."""
+        with self._changing:
+            commands = self._state.handle(event)
+        self._send(commands)
 
     def _log_isolation(self) -> None:
         if self._state.is_isolated is self._was_isolated:
@@ -149,7 +170,7 @@ class JobManagerDaemon:
         structlog.contextvars.bind_contextvars(epoch=epoch)
         logger.info("JobManager leads")
         self._lead(SosWritten(epoch))
-        self._send(self._state.handle(LeadershipBegan(epoch)))
+        self._decide(LeadershipBegan(epoch))
 
     def _lose_writer(self, error: Exception) -> None:
         """Drop the writer; its lost commands are repeated once this JobManager leads again."""
@@ -172,16 +193,25 @@ class JobManagerDaemon:
             case Sos(epoch, author):
                 self._lead(SosRead(epoch, author))
             case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
-                self._send(self._state.handle(Echoed()))
+                self._decide(Echoed())
             case Threads(report) | Heartbeat(report):
                 if report.leaving and report.incarnation == self._state.live.get(report.tm_id):
                     logger.info("TaskManager is leaving", task_manager=report.tm_id)
-                self._send(self._state.handle(Reported(report)))
+                self._count(report)
+                self._decide(Reported(report))
+
+    def _count(self, report: Report) -> None:
+        # Anybody can write a report, so ids that no TaskManager may have are left out.
+        if 0 <= report.tm_id < self._config.tm_number:
+            with self._changing:
+                beats = self._received.setdefault(report.tm_id, ReceivedBeats())
+                beats.count, beats.last_s = beats.count + 1, time.monotonic()
 
     def _send(self, commands: list[Message]) -> None:
         fenced = []
         for command in commands:
             _log(command)
+            self._beats_sent += isinstance(command, JobManagerBeat)
             if isinstance(command, JobManagerBeat | Refused | ReportRequest):
                 # Repeated anyway, and harmless from a JobManager that no longer leads.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))
@@ -194,6 +224,32 @@ class JobManagerDaemon:
             self._writer.write(records)
         except (FencedError, TransactionFailedError, NonRetriableError) as error:
             self._lose_writer(error)
+
+    def _samples(self) -> list[Sample]:
+        with self._changing:
+            view = JobManagerView(
+                self._leadership.state,
+                self._leadership.epoch,
+                self._rollout.version,
+                self._state.is_isolated,
+                self._beats_sent,
+                self._rejected,
+                self._config.tm_number,
+                self._state.owners,
+                self._state.held,
+                self._state.live,
+                self._received,
+                time.monotonic(),
+            )
+            return list(samples(view))
+
+    def _not_ready(self) -> list[str]:
+        """Return why this JobManager does not lead its TaskManagers."""
+        if self._leadership.state is not LeaderState.LEADING:
+            return [f"it does not lead: it is {self._leadership.state}"]
+        if self._state.is_isolated:
+            return ["its own heartbeats do not come back from Kafka"]
+        return []
 
 
 def _log(command: Message) -> None:

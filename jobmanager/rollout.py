@@ -51,6 +51,11 @@ class Rollout:
         self._held: frozenset[str] = frozenset()
         self._finish_at_s = 0.0
 
+    @property
+    def version(self) -> int:
+        """The number of the version that runs; -1 until it is known."""
+        return -1 if self._version is None else self._version.number
+
     def advance(self, state: JobManagerState) -> Iterator[PipelineChanged]:
         """Yield what the JobManager's core has to know, which `state` is the state of.
 

@@ -81,6 +81,11 @@ class JobManagerState:
         }
 
     @property
+    def held(self) -> frozenset[str]:
+        """The processors that nobody is to run."""
+        return self._held
+
+    @property
     def is_isolated(self) -> bool:
         """Whether the JobManager's own beats do not come back, so no TaskManager counts as gone."""
         return self._controller.is_isolated

@@ -1,6 +1,7 @@
-"""Writes what is made from the keys of the two YAML files: their schemas and reference tables.
+"""Writes what is made from code: the schemas of the two YAML files, and reference tables.
 
-Run it as `python -m scripts.reference` after a change of a key; a test compares the files.
+Run it as `python -m scripts.reference` after a change of a key or a metric; a test compares the
+files.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jobmanager.metrics
+import taskmanager.metrics
 from admin.schema import SchemaName, schema_file, schema_text
 from common.config_keys import CONFIG_KEYS
 from common.keys import Free, Key, Section
+from common.monitoring.exposition import PROCESS_METRICS
+from common.monitoring.metric import Metric
+from common.monitoring.times import BOUNDS_S
 from streams.pipeline.file import FILE_KEYS
 from streams.pipeline.kinds.kind import FROM, ID, NO_CONFIG, ON_ERROR, TO, TYPE, Kind
 from streams.pipeline.kinds.registry import KINDS
@@ -21,7 +27,7 @@ from streams.pipeline.kinds.stores import SERDES
 ROOT = Path(__file__).resolve().parent.parent
 
 _COMMON = (ID, TYPE, FROM, TO, ON_ERROR)
-_MADE = "<!-- Written by scripts/reference.py: change the descriptors of the keys instead. -->"
+_MADE = "<!-- Written by scripts/reference.py: change the descriptors in the code instead. -->"
 
 
 def written_files() -> dict[str, str]:
@@ -30,6 +36,7 @@ def written_files() -> dict[str, str]:
         **{schema_file(name): schema_text(name) for name in SchemaName},
         "docs/reference/config_keys.md": _config_page(),
         "docs/reference/pipeline_keys.md": _pipeline_page(),
+        "docs/reference/metrics.md": _metrics_page(),
     }
 
 
@@ -56,6 +63,41 @@ def _pipeline_page() -> str:
         *_table(_COMMON),
         *(line for kind in KINDS for line in _of_type(kind)),
     )
+
+
+def _metrics_page() -> str:
+    bounds = ", ".join(f"{bound:g}" for bound in BOUNDS_S)
+    return _page(
+        "# Metrics",
+        "What `/metrics` shows on the `metrics_port` of each daemon, in the format of Prometheus. "
+        "[Monitor](../how-to/monitor.md) says how to collect it.",
+        "Counters of tasks count committed work since the task came to its TaskManager; they begin "
+        "at 0 again when the task moves or its PipelineThread is started again. A task that has "
+        "left its TaskManager has no series there. [Status](status.md#figures-of-a-task) explains "
+        f"the figures. Histograms count times up to {bounds} seconds.",
+        "Each daemon also has the usual metrics of its process: "
+        + ", ".join(f"`{name}`" for name in PROCESS_METRICS)
+        + ". On other systems than Linux, they are missing.",
+        "## JobManager",
+        *_metrics_table(jobmanager.metrics.METRICS),
+        "## TaskManager",
+        *_metrics_table(taskmanager.metrics.OF_THE_DAEMON),
+        "## Tasks",
+        "Their TaskManager shows them.",
+        *_metrics_table(taskmanager.metrics.OF_TASKS),
+        "## Standbys",
+        "Copies of state, see `num_standby_replicas`.",
+        *_metrics_table(taskmanager.metrics.OF_STANDBYS),
+    )
+
+
+def _metrics_table(metrics: Sequence[Metric]) -> list[str]:
+    """Return a table of the metrics, as one paragraph."""
+    lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.full_name}` | {metric.kind} | {labels} | {metric.doc} |")
+    return ["\n".join(lines)]
 
 
 def _of_type(kind: Kind[Any]) -> list[str]:

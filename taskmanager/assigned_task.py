@@ -138,7 +138,10 @@ class AssignedTask:
             "enforced_per_minute": memory.enforced_lately.in_window(now_ms),
             "dead_letters_per_minute": memory.letters_lately.in_window(now_ms),
             "transactions": memory.transactions,
+            "fetched_bytes": memory.fetched_bytes,
         }
+        if memory.state_bytes is not None:
+            figures["state_bytes"] = memory.state_bytes
         if start is not None:
             figures |= {"restored": start.restored, "to_restore": start.to_restore}
             if (eta_s := start.restore_eta_s) is not None:

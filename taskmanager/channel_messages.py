@@ -10,11 +10,13 @@ shell made of commands, such as all revocations that arrived together.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from common.errors import shorten
 from common.messages import MalformedMessageError, ProcessorReplica
+from common.monitoring.times import Times
 from common.reports import dump
 from common.status import TaskStatus
 from common.tasks import TaskId
@@ -84,6 +86,25 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """How long the turns and the commits of a task took since it came to the thread."""
+
+    turns: Times
+    commits: Times
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What only metrics show: the memory of the worker, 0 if unknown, and the times of tasks.
+
+    `tasks` holds those whose times have changed since the last message.
+    """
+
+    resident_bytes: int
+    tasks: Mapping[TaskId, TaskTimes]
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The thread no longer has a task: it was revoked, or lost (lease, fence)."""
 
@@ -95,7 +116,7 @@ class Stopped:
     """The thread has carried out `Stop`: all tasks are committed and closed."""
 
 
-ToDriver = Hello | Status | Closed | Stopped
+ToDriver = Hello | Status | Measured | Closed | Stopped
 
 ChannelMessage = ToWorker | ToDriver
 
@@ -120,6 +141,15 @@ def encode(message: ChannelMessage) -> bytes:
             return _dump("hello", thread=thread, pid=pid, place=place)
         case Status(tasks):
             return _dump("status", tasks=[task.to_json() for task in tasks])
+        case Measured(resident_bytes, times):
+            return _dump(
+                "measured",
+                resident_bytes=resident_bytes,
+                tasks={
+                    str(task): [of.turns.to_json(), of.commits.to_json()]
+                    for task, of in times.items()
+                },
+            )
         case Closed(task):
             return _dump("closed", task=str(task))
         case Stopped():
@@ -168,8 +198,17 @@ def _read(kind: str, fields: JsonObject) -> ChannelMessage:
             return Hello(fields.integer("thread"), pid, fields.text("place"))
         case "status":
             return Status(tuple(TaskStatus.from_json(task) for task in fields.items("tasks")))
+        case "measured":
+            times = {TaskId.parse(t): _times(of) for t, of in fields.object("tasks").items()}
+            return Measured(fields.integer("resident_bytes"), times)
         case "closed":
             return Closed(TaskId.parse(fields.text("task")))
         case "stopped":
             return Stopped()
     raise ValueError("unknown type")
+
+
+def _times(data: Any) -> TaskTimes:
+    if not isinstance(data, list) or len(data) != 2:
+        raise ValueError("times of turns and of commits are missing")
+    return TaskTimes(*map(Times.from_json, data))

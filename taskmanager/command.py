@@ -11,6 +11,7 @@ from common import logs
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, UnavailableError
+from common.monitoring.monitoring import Monitoring
 from common.stop_signals import StopSignals
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -30,7 +31,8 @@ def taskmanager(
 
     SIGTERM or Ctrl-C: commits, hands its tasks back and ends. SIGUSR1: prints all stacks.
     Exit codes: 0 stopped, 2 wrong argument or configuration, 3 Kafka, Java or the state
-    directory is not there, 4 the id is taken by a TaskManager that is alive.
+    directory is not there or metrics_port is taken, 4 the id is taken by a TaskManager that is
+    alive.
     """
     signals: StopSignals = context.obj
     settings = load_config(config)
@@ -42,11 +44,12 @@ def taskmanager(
     if threads_num < 1:
         raise ConfigError(f"threads_num is {threads_num}: a TaskManager needs 1 thread or more.")
     logs.configure(settings.log_format, settings.log_level, settings.modules)
+    monitoring = Monitoring(settings)
     # Imported late: Spark takes a while, and mistakes in the arguments should not wait for it.
     from taskmanager.daemon import TaskManagerDaemon
 
     try:
-        daemon = TaskManagerDaemon(settings, tm_id, threads_num, signals)
+        daemon = TaskManagerDaemon(settings, tm_id, threads_num, signals, monitoring)
     except UnavailableError:
         # A signal to the whole process group also ends Spark's JVM, if that is just starting.
         if signals.is_requested:

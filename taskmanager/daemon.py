@@ -6,6 +6,7 @@ import faulthandler
 import os
 import signal
 import socket
+import threading
 import time
 import uuid
 from dataclasses import replace
@@ -28,6 +29,8 @@ from common.messages import (
     Sos,
     Threads,
 )
+from common.monitoring.metric import Sample
+from common.monitoring.monitoring import Monitoring
 from common.open_files import raise_limit
 from common.stop_signals import StopSignals
 from common.tick import Tick
@@ -54,6 +57,8 @@ from taskmanager.events import (
     ThreadStopped,
 )
 from taskmanager.leases import LeaseKeeper
+from taskmanager.measurements import Measurements
+from taskmanager.metrics import TaskManagerView, samples
 from taskmanager.open_files import OpenFiles
 from taskmanager.query_channel import QueryServer
 from taskmanager.spark import SparkRunner
@@ -68,7 +73,14 @@ LAST_REPORT_TIMEOUT_S = 2
 class TaskManagerDaemon:
     """Runs one TaskManager until it is asked to stop or the JobManager refuses it."""
 
-    def __init__(self, config: Config, tm_id: int, threads: int, signals: StopSignals) -> None:
+    def __init__(
+        self,
+        config: Config,
+        tm_id: int,
+        threads: int,
+        signals: StopSignals,
+        monitoring: Monitoring,
+    ) -> None:
         """Import the user's code, connect to Kafka and start Spark.
 
         Raises `ConfigError` for code that cannot be imported, and `UnavailableError` if Kafka or
@@ -77,6 +89,7 @@ class TaskManagerDaemon:
         code = UserCode.of(config)
         code.import_all()
         self._config = config
+        self._monitoring = monitoring
         self._tm_id = tm_id
         self._signals = signals
         self._open_files = OpenFiles(threads, raise_limit())
@@ -94,6 +107,9 @@ class TaskManagerDaemon:
         self._writer = ReportWriter(config)
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._rejected = 0
+        self._measured = Measurements()
+        self._changing = threading.Lock()
+        """Held while the core changes, since the threads of `Monitoring` read it."""
         self._exit: Exit | None = None
         self._state = TaskManagerState(
             tm_id,
@@ -127,6 +143,7 @@ class TaskManagerDaemon:
             else:
                 self._log.info("TaskManager runs")
                 self._leases.start()
+                self._monitoring.begin(self._samples, self._not_ready)
             while self._exit is None:
                 self._tick()
                 if not self._spark.is_alive:
@@ -141,11 +158,13 @@ class TaskManagerDaemon:
             self._queries.close()
             self._spark.stop()
             self._reader.close()
+            self._monitoring.close()
         if self._exit.refusal:
             raise SupersededError(f"the JobManager refuses this TaskManager: {self._exit.refusal}")
         self._log.info("TaskManager stopped")
 
     def _tick(self) -> None:
+        self._monitoring.turned()
         self._writer.poll()
         for record in self._reader.read(POLL_S):
             try:
@@ -168,7 +187,9 @@ class TaskManagerDaemon:
         self._leases.show_life()
         if isinstance(event, StopRequested):
             self._log.info("stopping: PipelineThreads commit and close")
-        for command in self._state.handle(event):
+        with self._changing:
+            commands = self._state.handle(event)
+        for command in commands:
             self._execute(command)
 
     def _execute(self, command: Command) -> None:
@@ -225,6 +246,7 @@ class TaskManagerDaemon:
         def on_end(reason: str | None) -> None:
             if reason is not None:
                 self._log.warning("PipelineThread ended", thread=thread, reason=reason)
+            self._measured.forget_thread(thread)
             self._events.put(ThreadLost(thread))
 
         self._spark.launch(thread, tasks, spark_body(settings), on_end)
@@ -236,10 +258,32 @@ class TaskManagerDaemon:
                 self._events.put(ThreadConnected(thread))
             case channel_messages.Status(tasks):
                 self._events.put(ThreadReported(thread, tasks))
+            case channel_messages.Measured():
+                self._measured.add(thread, message)
             case channel_messages.Closed(task):
+                self._measured.forget_task(thread, task)
                 self._events.put(TaskClosed(thread, task))
             case channel_messages.Stopped():
                 self._events.put(ThreadStopped(thread))
+
+    def _samples(self) -> list[Sample]:
+        with self._changing:
+            view = TaskManagerView(
+                self._state.everything(),
+                self._state.is_registered,
+                self._state.reports_sent,
+                self._rejected,
+            )
+        return list(samples(view, self._measured))
+
+    def _not_ready(self) -> list[str]:
+        """Return why this TaskManager cannot run tasks."""
+        problems = []
+        if not self._state.is_registered:
+            problems.append("no JobManager has answered this TaskManager yet")
+        if not self._spark.is_alive:
+            problems.append("Spark is gone")
+        return problems
 
     def _request_stop(self) -> None:
         self._events.put(StopRequested())

@@ -10,6 +10,7 @@ from collections import deque
 import structlog
 
 from common.messages import ProcessorReplica
+from common.monitoring.memory import resident_bytes
 from common.status import TaskStatus
 from common.tasks import TaskId
 from taskmanager import channel_messages
@@ -93,6 +94,7 @@ class PipelineThread:
         self._has_ended = False
         self._report_at_s = self._check_at_s = self._update_at_s = 0.0
         self._reported: dict[TaskId, TaskStatus] = {}
+        self._sent_times: dict[TaskId, channel_messages.TaskTimes] = {}
 
     @property
     def tasks(self) -> list[TaskId]:
@@ -308,4 +310,15 @@ class PipelineThread:
                 self._reported[task_id] = status
                 changed.append(status)
         self._channel.send(channel_messages.Status(tuple(changed)))
+        if self._context.config.metrics_port is not None:
+            self._channel.send(channel_messages.Measured(resident_bytes(), self._new_times()))
         self._context.user_errors.report()
+
+    def _new_times(self) -> dict[TaskId, channel_messages.TaskTimes]:
+        """Return the times of the tasks that have had turns or commits since the last report."""
+        times = {
+            task_id: channel_messages.TaskTimes(task.memory.turns.times, task.memory.commits.times)
+            for task_id, task in self._tasks.items()
+        }
+        former, self._sent_times = self._sent_times, times
+        return {task_id: of for task_id, of in times.items() if former.get(task_id) != of}

@@ -27,6 +27,11 @@ class Reporter:
         self._changed: dict[TaskId, None] = {}
         """An ordered set: tasks that arrived, left, or changed state or version since the base."""
 
+    @property
+    def beats(self) -> int:
+        """How many reports there have been."""
+        return self._beats
+
     def require_full(self) -> None:
         """Make the next heartbeat a full one."""
         self._base = None

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from common.config import Config
 from common.kafka.clients import Partition
 from common.kafka.committed import Committed
+from common.monitoring.times import TimeCounter
 from common.record_batch import RecordBatch
 from common.status import TaskState
 from streams.engine.event_loop import EventLoop
@@ -51,6 +52,14 @@ class TaskMemory:
     figures: Figures = field(default_factory=Figures)
     """The figures of processed records, as far as they are committed."""
     transactions: int = 0
+    fetched_bytes: int = 0
+    """The bytes of the values that were fetched, committed or not."""
+    state_bytes: int | None = None
+    """The size of the stores at the last commit; `None` if none of them is on disk."""
+    turns: TimeCounter = field(default_factory=TimeCounter)
+    """How long the turns took."""
+    commits: TimeCounter = field(default_factory=TimeCounter)
+    """How long the commits took, also those that failed."""
     enforced_lately: RecentCount = field(default_factory=RecentCount)
     letters_lately: RecentCount = field(default_factory=RecentCount)
     letter_warnings: MinuteLimit = field(default_factory=lambda: MinuteLimit(1))

@@ -128,6 +128,26 @@ class TaskManagerState:
         """The tasks listed in reports, each with its thread."""
         return {task_id: task.thread for task_id, task in self._tasks.items()}
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the JobManager of the current epoch has answered this TaskManager."""
+        return self._sequence > 0
+
+    @property
+    def reports_sent(self) -> int:
+        """How many introductions and heartbeats there have been."""
+        return self._reporter.beats
+
+    def everything(self) -> Report:
+        """Return a full report of what is the case now."""
+        return replace(
+            self._identity,
+            epoch=self._epoch,
+            sequence=self._sequence,
+            thread_states=tuple(thread.state for thread in self._threads.values()),
+            tasks=tuple([self._status(task) for task in self._tasks.values()]),
+        )
+
     def handle(self, event: Event) -> list[Command]:
         """Process an event; return the commands, in order. There are none after `Exit`."""
         if self._exited:
@@ -186,10 +206,10 @@ class TaskManagerState:
         elif self._introduce_at_ms is not None and now_ms >= self._introduce_at_ms:
             self._introduce_at_ms = None
             self._heartbeat_at_ms = now_ms + self._interval_ms
-            self._commands.append(Threads(self._reporter.full(self._everything())))
+            self._commands.append(Threads(self._reporter.full(self.everything())))
         elif self._heartbeat_at_ms is not None and now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = now_ms + self._interval_ms
-            report = self._reporter.heartbeat(self._everything(), now_ms)
+            report = self._reporter.heartbeat(self.everything(), now_ms)
             self._commands.append(Heartbeat(report))
 
     def _watch(self, number: int, thread: _Thread) -> None:
@@ -385,7 +405,7 @@ class TaskManagerState:
             self._leave()
 
     def _leave(self) -> None:
-        report = self._reporter.full(self._everything())
+        report = self._reporter.full(self.everything())
         self._commands.append(Heartbeat(replace(report, leaving=True, tasks=())))
         self._exit(None)
 
@@ -402,12 +422,3 @@ class TaskManagerState:
         silent_ms = self._now_ms - self._threads[task.thread].heard_at_ms
         says_nothing = silent_ms > SILENCE_BEATS * self._interval_ms
         return task.status.after_silence(silent_ms) if says_nothing else task.status
-
-    def _everything(self) -> Report:
-        return replace(
-            self._identity,
-            epoch=self._epoch,
-            sequence=self._sequence,
-            thread_states=tuple(thread.state for thread in self._threads.values()),
-            tasks=tuple([self._status(task) for task in self._tasks.values()]),
-        )

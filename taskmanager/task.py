@@ -128,7 +128,9 @@ class Task(RunningTask):
         partition = (batch.topic, batch.partition)
         if not self._waiting(partition):
             self._bytes[partition] = 0
-        self._bytes[partition] += batch.value_bytes()
+        size = batch.value_bytes()
+        self._bytes[partition] += size
+        self._memory.fetched_bytes += size
         self.read[partition] = batch.offsets[-1] + 1
         self._arrived[partition] += len(batch)
         self._inbox.append(batch)
@@ -346,6 +348,7 @@ class Task(RunningTask):
         self._figures = Figures()
         if not self._stores.commit(state_offsets) or self._producer.is_suspect:
             raise TransactionFailedError("a connection broke during the commit")
+        memory.state_bytes = self._stores.disk_bytes()
 
     def _note_oldest(self) -> None:
         oldest_ms = self._nodes.oldest_waiting_ms

@@ -84,7 +84,11 @@ class TaskOperations:
         running = _running(task)
 
         def turn() -> Turn:
-            return running.turn(time.monotonic() + budget_ms / 1000)
+            began_s = time.monotonic()
+            try:
+                return running.turn(began_s + budget_ms / 1000)
+            finally:
+                task.memory.turns.add(time.monotonic() - began_s)
 
         def then(result: Any) -> None:
             is_turn = isinstance(result, Turn)
@@ -169,12 +173,19 @@ class TaskOperations:
             )
 
     def _carry_out(self, task: AssignedTask, commit: Callable[[], None]) -> None:
+        def timed() -> None:
+            began_s = time.monotonic()
+            try:
+                commit()
+            finally:
+                task.memory.commits.add(time.monotonic() - began_s)
+
         def then(result: Any) -> None:
             failure = task.failure_of(result) if isinstance(result, Exception) else None
             self._handle(CommitEnded(task.replica.task, failure))
 
         late = _running(task).end_abandoned
-        task.operation = self._background.submit(Pool.COMMIT, commit, then, late)
+        task.operation = self._background.submit(Pool.COMMIT, timed, then, late)
 
     def _on_updated(self, failed: Any) -> None:
         self._update = None

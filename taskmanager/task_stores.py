@@ -130,6 +130,13 @@ class TaskStores:
                 return False
         return True
 
+    def disk_bytes(self) -> int | None:
+        """Return how large the stores are that are kept on disk; `None` if there are none."""
+        persistent = [builder.name for builder in self._builders if builder.persistent]
+        if not persistent:
+            return None
+        return sum(self.stores[name].disk_bytes() for name in persistent)
+
     def close(self) -> None:
         """Close the stores; what was not committed is gone."""
         for store in self.stores.values():

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "common": (),
     "common/kafka": ("common",),
+    "common/monitoring": ("common",),
     "streams": (
         "streams/dsl",
         "streams/engine",
@@ -63,7 +64,7 @@ MAY_IMPORT = {
         "common",
         "common/kafka",
     ),
-    "jobmanager": ("streams/pipeline", "common", "common/kafka"),
+    "jobmanager": ("streams/pipeline", "common", "common/kafka", "common/monitoring"),
     "taskmanager": (
         "streams",
         "streams/engine",
@@ -73,6 +74,7 @@ MAY_IMPORT = {
         "streams/stores",
         "common",
         "common/kafka",
+        "common/monitoring",
     ),
     "admin": (
         "admin/broker",
@@ -231,6 +233,11 @@ def test_only_common_kafka_imports_confluent_kafka() -> None:
     users = importers("confluent_kafka")
     assert users
     assert all(user.startswith("common/kafka/") for user in users), users
+
+
+def test_only_common_monitoring_imports_prometheus_client() -> None:
+    users = importers("prometheus_client")
+    assert users == {"common/monitoring/exposition.py"}
 
 
 def test_only_those_who_run_spark_import_pyspark() -> None:

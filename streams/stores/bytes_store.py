@@ -100,6 +100,10 @@ class BytesStore(ABC):
     def offset(self) -> int | None:
         """Offset of the first state topic record that is not in the store; `None` if it is new."""
 
+    def disk_bytes(self) -> int:
+        """Return about how many bytes the store has on disk, or is about to write there."""
+        return 0
+
     @abstractmethod
     def approximate_num_entries(self) -> int:
         """Return about how many entries there are, including the open transaction."""

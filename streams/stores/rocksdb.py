@@ -35,6 +35,7 @@ _IDENTITY_KEY = b"\x00identity"
 _TIMESTAMP_KEY = b"\x00timestamp"
 _DATA = b"\x01"
 _END_OF_DATA = b"\x02"
+_SIZES = ("rocksdb.live-sst-files-size", "rocksdb.cur-size-all-mem-tables")
 _UNKNOWN: Any = object()
 logger = structlog.get_logger()
 
@@ -115,6 +116,10 @@ class RocksDBStore(BytesStore):
         estimate = int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0) - own
         changes = sum(-1 if value is None else 1 for value in self.uncommitted.values())
         return max(0, max(0, estimate) + changes)
+
+    def disk_bytes(self) -> int:
+        """Return the size of RocksDB's files and write buffers; takes 2 µs."""
+        return sum(int(self._db.property_int_value(name) or 0) for name in _SIZES)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of `key` as the open transaction sees it, or `None`.

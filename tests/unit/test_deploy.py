@@ -66,6 +66,15 @@ def test_pods_are_given_longer_to_stop_than_task_managers_take(
     assert grace_s * 1000 > 11 * config.heartbeat_interval_ms
 
 
+def test_probes_ask_the_port_that_config_yaml_opens(objects: Objects, config: Config) -> None:
+    for controller in (objects["StatefulSet"], objects["Deployment"]):
+        made = container(controller)
+        assert made["ports"] == [{"name": "metrics", "containerPort": config.metrics_port}]
+        for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+            assert made[probe]["httpGet"] == {"path": path, "port": "metrics"}
+    assert config.metrics_host == "0.0.0.0"
+
+
 def test_user_of_the_pods_is_the_one_of_the_image(objects: Objects) -> None:
     lines = (ROOT / "deploy" / "Containerfile").read_text()
     for controller in (objects["StatefulSet"], objects["Deployment"]):

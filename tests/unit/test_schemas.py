@@ -47,6 +47,8 @@ CONFIG: Mapping[str, Any] = {
     "state_dir": "state",
     "log_format": "json",
     "log_level": "info",
+    "metrics_port": 9400,
+    "metrics_host": "0.0.0.0",
     "modules": ["shop.stock"],
     "python_path": ["src"],
     "spark": {"master": "local[2]", "conf": {"spark.executor.memory": "2g"}},

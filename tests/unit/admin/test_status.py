@@ -453,6 +453,8 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "to_restore": 0,
         "restore_percent": None,
         "restore_eta_s": None,
+        "fetched_bytes": 0,
+        "state_bytes": None,
     }
     assert data["tasks"][0].keys() == data["tasks"][1].keys()
     assert data["task_managers"][1].keys() == data["task_managers"][0].keys()

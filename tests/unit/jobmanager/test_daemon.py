@@ -11,7 +11,10 @@ import pytest
 from common.codec import Codec
 from common.config import Config
 from common.kafka.clients import TransactionFailedError
-from common.messages import ControlRecord, JobManagerBeat, replicas
+from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report, replicas
+from common.monitoring.exposition import Samples
+from common.monitoring.monitoring import Monitoring
+from common.monitoring.pages import Problems
 from common.pipeline import Pipeline
 from common.processors import SINK, SOURCE, PipelineProcessor
 from common.specs import ForwardSpec
@@ -37,21 +40,27 @@ EPOCH = 7
 
 
 class Kafka:
-    """Takes everything, and brings nothing back."""
+    """Takes everything, and brings back only what a test gives it."""
 
     def __init__(self) -> None:
         self.reports: list[ControlRecord] = []
         self.answers = True
+        self.brings: list[ControlRecord] = []
+        """What is read next."""
         self.polls = 0
 
     def client(self, *_: object, **__: object) -> SimpleNamespace:
         nothing: Any = lambda *_: None  # noqa: E731
         return SimpleNamespace(
-            read=lambda _: [],
+            read=self.read,
             close=nothing,
             write=self.take,
             poll=self.poll,
         )
+
+    def read(self, _wait_s: float) -> list[ControlRecord]:
+        brought, self.brings = self.brings, []
+        return brought
 
     def take(self, records: Sequence[ControlRecord]) -> None:
         self.reports += records
@@ -89,6 +98,27 @@ class Rollout:
     def advance(self, _: JobManagerState) -> Iterator[PipelineChanged]:
         return self._events
 
+    version = 4
+
+    def close(self) -> None:
+        pass
+
+
+class Pages:
+    """Takes what a daemon shows, and looks at it each time that the loop turns."""
+
+    def __init__(self) -> None:
+        self.ready: list[list[str]] = []
+        self.samples: list[dict[str, Any]] = []
+
+    def begin(self, samples: Samples, ready: Problems) -> None:
+        self._shown = samples, ready
+
+    def turned(self) -> None:
+        samples, ready = self._shown
+        self.samples.append({sample.metric.name: sample.value for sample in samples()})
+        self.ready.append(ready())
+
     def close(self) -> None:
         pass
 
@@ -103,9 +133,11 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     return made
 
 
-def beats(kafka: Kafka, looks: int) -> list[JobManagerBeat]:
+def beats(kafka: Kafka, looks: int, pages: Any = None) -> list[JobManagerBeat]:
     """Run a JobManager that is stopped after so many turns; return its heartbeats."""
-    JobManagerDaemon(CONFIG, kafka.client(), Signals(looks)).run()  # type: ignore[arg-type]
+    signals: Any = Signals(looks)
+    admin: Any = kafka.client()
+    JobManagerDaemon(CONFIG, admin, signals, pages or Monitoring(CONFIG)).run()
     messages = map(Codec(CONFIG.topic_names).decode, kafka.reports)
     return [message for message in messages if isinstance(message, JobManagerBeat)]
 
@@ -124,3 +156,37 @@ def test_job_manager_that_never_led_stops_without_a_word(kafka: Kafka) -> None:
 def test_errors_of_reports_are_looked_for_in_each_turn(kafka: Kafka) -> None:
     beats(kafka, looks=3)
     assert kafka.polls == 3
+
+
+def test_job_manager_is_ready_once_it_leads(kafka: Kafka) -> None:
+    pages = Pages()
+    beats(kafka, looks=2, pages=pages)
+    assert pages.ready == [["it does not lead: it is CANDIDATE"], []]
+
+
+def test_job_manager_that_kafka_does_not_answer_is_not_ready(kafka: Kafka) -> None:
+    kafka.answers = False
+    pages = Pages()
+    beats(kafka, looks=3, pages=pages)
+    assert all(pages.ready)
+
+
+def test_job_manager_shows_what_it_knows(kafka: Kafka) -> None:
+    pages = Pages()
+    beats(kafka, looks=3, pages=pages)
+    first, *_, last = pages.samples
+    assert (first["jobmanager_epoch"], last["jobmanager_epoch"]) == (-1, EPOCH)
+    assert (first["jobmanager_heartbeats_sent_total"], last["jobmanager_tasks_without_owner"]) == (
+        0,
+        1,
+    )
+    assert last["jobmanager_pipeline_version"] == Rollout.version
+
+
+def test_reports_are_counted_only_for_ids_that_a_task_manager_may_have(kafka: Kafka) -> None:
+    codec = Codec(CONFIG.topic_names)
+    reports = [Report(tm_id, "a", threads=1, beat=1) for tm_id in (0, 0, 1, 77)]
+    kafka.brings = [r for report in reports for r in codec.encode(Heartbeat(report), 0)]
+    pages = Pages()
+    beats(kafka, looks=3, pages=pages)
+    assert pages.samples[-1]["jobmanager_heartbeats_received_total"] == 2

@@ -38,6 +38,15 @@ def test_uncommitted_tells_each_changed_key_once(store: RocksDBStore) -> None:
     assert store.uncommitted == {b"a": b"2", b"b": None}
 
 
+def test_size_on_disk_grows_with_what_is_written(store: RocksDBStore) -> None:
+    before = store.disk_bytes()
+    for n in range(40):
+        store.put(b"%d" % n, bytes(100_000))
+    store.commit(40)
+    store.approximate_num_entries()  # writes what is only in memory
+    assert store.disk_bytes() >= before + 3_000_000
+
+
 def test_rollback_forgets_the_open_transaction_only(store: RocksDBStore) -> None:
     store.put(b"a", b"1")
     store.commit(10)

@@ -278,7 +278,7 @@ class FakeStart(TaskStart):
 class Rig:
     """A PipelineThread with fake tasks, stepped by hand; its other threads are real ones."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config = CONFIG) -> None:
         self.clock = Clock()
         self.tasks: dict[TaskId, FakeTask] = {}
         self.reader = FakeReader()
@@ -295,7 +295,7 @@ class Rig:
         self.brokers = FakeBrokers()
         self.lag_watch = LagWatch(CONFIG, self.brokers)
         context: Any = SimpleNamespace(
-            config=CONFIG,
+            config=config,
             lag_watch=self.lag_watch,
             tm_id=0,
             thread=0,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.messages import MalformedMessageError
+from common.monitoring.times import BOUNDS_S, Times
 from common.tasks import TaskId
 from taskmanager.channel_messages import (
     Assign,
@@ -18,11 +19,13 @@ from taskmanager.channel_messages import (
     Die,
     Dump,
     Hello,
+    Measured,
     Ping,
     Revoke,
     Status,
     Stop,
     Stopped,
+    TaskTimes,
     decode,
     encode,
 )
@@ -38,11 +41,14 @@ from tests.unit.common.wire import (
     texts,
 )
 
+times = st.builds(Times, st.tuples(*[numbers] * (len(BOUNDS_S) + 1)), numbers)
+task_times = st.builds(TaskTimes, times, times)
 messages: st.SearchStrategy[ChannelMessage] = st.one_of(
     st.builds(Assign, replica_values, numbers),
     st.builds(Revoke, tasks),
     st.builds(Hello, numbers, st.integers(1, 2**22), texts),
     st.builds(Status, st.lists(statuses, max_size=3).map(tuple)),
+    st.builds(Measured, numbers, st.dictionaries(tasks, task_times, max_size=3)),
     st.builds(Closed, tasks),
     st.sampled_from([Stop(), Die(), Ping(), Dump(), Stopped()]),
 )
@@ -55,6 +61,7 @@ EXAMPLES: dict[str, ChannelMessage] = {
     "dump": Dump(),
     "hello": Hello(1, 4711, "host pid:[1]"),
     "status": Status((RUNNING,)),
+    "measured": Measured(4096, {TaskId("Counter", 0): TaskTimes(Times(), Times(sum_us=7))}),
     "closed": Closed(TaskId("Counter", 0, 1)),
     "stopped": Stopped(),
 }

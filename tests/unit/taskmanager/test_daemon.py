@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from queue import SimpleQueue
+from threading import Lock
 from types import SimpleNamespace
+from typing import Any
 
+from common.messages import Processors, Sos
+from common.monitoring.metric import Metric
+from common.monitoring.times import Times
+from common.tick import Tick
+from taskmanager import channel_messages, metrics
+from taskmanager.channel_messages import TaskTimes
 from taskmanager.daemon import TaskManagerDaemon
+from taskmanager.events import ThreadConnected
+from taskmanager.measurements import Measurements
+from taskmanager.state import TaskManagerState
+from tests.unit.taskmanager.host import replica
+
+REPLICA = replica(0)
 
 
 def test_errors_of_reports_are_looked_for_in_each_turn() -> None:
@@ -17,9 +31,84 @@ def test_errors_of_reports_are_looked_for_in_each_turn() -> None:
         "_leases": SimpleNamespace(show_life=lambda: None),
         "_state": SimpleNamespace(handle=lambda _: []),
         "_events": SimpleQueue(),
+        "_monitoring": SimpleNamespace(turned=lambda: None),
+        "_changing": Lock(),
     }
     for name, part in parts.items():
         setattr(daemon, name, part)
     daemon._tick()
     daemon._tick()
     assert polls == ["reports", "reports"]
+
+
+class Watched:
+    """A TaskManager's daemon with one thread, as far as its pages look at it."""
+
+    def __init__(self) -> None:
+        self.state = TaskManagerState(3, 1, "incarnation", heartbeat_interval_ms=1000)
+        self.has_spark = True
+        self.daemon = TaskManagerDaemon.__new__(TaskManagerDaemon)
+        parts = {
+            "_state": self.state,
+            "_changing": Lock(),
+            "_rejected": 2,
+            "_measured": Measurements(),
+            "_events": SimpleQueue(),
+            "_spark": self,
+        }
+        for name, part in parts.items():
+            setattr(self.daemon, name, part)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.has_spark
+
+    def answer(self, epoch: int) -> None:
+        """Let the JobManager of an epoch send a command."""
+        self.state.handle(Processors(3, "incarnation", epoch, 1, (REPLICA,), ()))
+
+    def values(self, metric: Metric) -> list[Any]:
+        return [s.value for s in self.daemon._samples() if s.metric is metric]
+
+
+def test_a_task_manager_is_ready_once_the_job_manager_that_leads_has_answered() -> None:
+    watched = Watched()
+    assert watched.daemon._not_ready() == ["no JobManager has answered this TaskManager yet"]
+    watched.answer(epoch=5)
+    assert watched.daemon._not_ready() == []
+    watched.state.handle(Sos(epoch=6))
+    assert len(watched.daemon._not_ready()) == 1
+    watched.answer(epoch=6)
+    assert watched.daemon._not_ready() == []
+
+
+def test_a_task_manager_without_spark_is_not_ready() -> None:
+    watched = Watched()
+    watched.answer(epoch=5)
+    watched.has_spark = False
+    assert watched.daemon._not_ready() == ["Spark is gone"]
+
+
+def test_a_task_manager_shows_what_its_core_and_its_workers_know() -> None:
+    watched = Watched()
+    watched.answer(epoch=5)
+    assert watched.values(metrics.EPOCH) == [5]
+    assert watched.values(metrics.TASKS) == [1]
+    assert watched.values(metrics.REJECTED) == [2]
+    assert watched.values(metrics.TURNS) == []
+    times = TaskTimes(Times(sum_us=1), Times(sum_us=2))
+    watched.daemon._on_message(0, channel_messages.Measured(10, {REPLICA.task: times}))
+    assert watched.values(metrics.TURNS) == [times.turns]
+    assert watched.values(metrics.COMMITS) == [times.commits]
+    watched.daemon._on_message(0, channel_messages.Closed(REPLICA.task))
+    assert watched.values(metrics.TURNS) == []
+
+
+def test_heartbeats_that_were_sent_are_counted() -> None:
+    watched = Watched()
+    watched.state.handle(Tick(0))
+    watched.state.handle(ThreadConnected(0))
+    assert watched.values(metrics.HEARTBEATS_SENT) == [0]
+    for now_ms in (1, 1001, 2001):
+        watched.state.handle(Tick(now_ms))
+    assert watched.values(metrics.HEARTBEATS_SENT) == [3]

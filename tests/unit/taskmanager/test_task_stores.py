@@ -60,3 +60,15 @@ def test_a_store_whose_name_is_a_path_is_not_opened(tmp_path: Path) -> None:
     with pytest.raises(NonRetriableError):
         TaskStores([builder], {}, StoreResources()).open(tmp_path / "task", {}, {})
     assert not opened
+
+
+def test_only_stores_on_disk_have_a_size() -> None:
+    builders: list[Any] = [
+        SimpleNamespace(name="memory", persistent=False),
+        SimpleNamespace(name="disk", persistent=True),
+    ]
+    stores = TaskStores(builders, {}, StoreResources())
+    sized: Any = SimpleNamespace(disk_bytes=lambda: 7)
+    stores.stores = {"memory": sized, "disk": sized}
+    assert stores.disk_bytes() == 7
+    assert TaskStores(builders[:1], {}, StoreResources()).disk_bytes() is None

@@ -1,0 +1,223 @@
+"""The metrics of a TaskManager: its own, and those of the tasks that it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from common.errors import shorten
+from common.messages import Report
+from common.monitoring.metric import Metric, Sample, counter, gauge, histogram
+from common.status import TaskState, TaskStatus, ThreadState
+from common.tasks import TaskId
+from taskmanager.measurements import Measurements
+
+_MANAGER = ("taskmanager",)
+_TASK = ("taskmanager", "task", "processor", "partition")
+
+MOST_REASONS = 20
+"""How many reasons for drops a task has series for; user code can make up any number of them."""
+LONGEST_REASON = 80
+OTHER_REASONS = "other"
+
+HEARTBEATS_SENT = counter(
+    "taskmanager_heartbeats_sent_total", "heartbeats and introductions sent", *_MANAGER
+)
+REJECTED = counter(
+    "taskmanager_rejected_messages_total",
+    "control messages that could not be read, and were skipped",
+    *_MANAGER,
+)
+EPOCH = gauge(
+    "taskmanager_epoch",
+    "the epoch of the JobManager that the TaskManager follows; -1 until there is one",
+    *_MANAGER,
+)
+REGISTERED = gauge(
+    "taskmanager_registered",
+    "1 if the JobManager of this epoch has answered the TaskManager, 0 if not",
+    *_MANAGER,
+)
+TASKS = gauge("taskmanager_tasks", "the tasks that it runs, without standbys", *_MANAGER)
+THREADS = gauge("taskmanager_threads", "its PipelineThreads, by state", *_MANAGER, "state")
+WORKER_MEMORY = gauge(
+    "taskmanager_worker_resident_memory_bytes",
+    "the memory of a PipelineThread's process that is in RAM; its JVM is not in it",
+    *_MANAGER,
+    "thread",
+)
+
+STATE = gauge(
+    "task_state", "1 for the state that the task is in, 0 for the others", *_TASK, "state"
+)
+RECORDS_IN = counter("task_records_in_total", "records taken in, committed", *_TASK)
+RECORDS_OUT = counter("task_records_out_total", "results sent, committed", *_TASK)
+FETCHED = counter(
+    "task_fetched_bytes_total",
+    "bytes of the values that were fetched, also of records that were fetched again",
+    *_TASK,
+)
+TRANSACTIONS = counter("task_transactions_total", "transactions committed", *_TASK)
+RESTARTS = counter("task_restarts_total", "how often the task started again", *_TASK)
+DEAD_LETTERS = counter(
+    "task_dead_letters_total", "records that `on_error` sent to the dead letters", *_TASK
+)
+SKIPPED = counter("task_skipped_records_total", "records that `on_error` skipped", *_TASK)
+DROPPED = counter(
+    "task_dropped_records_total",
+    f"records that went nowhere, by reason; after {MOST_REASONS} reasons, `{OTHER_REASONS}`",
+    *_TASK,
+    "reason",
+)
+ENFORCED = counter(
+    "task_enforced_records_total",
+    "records that were processed although another input might still have had older ones",
+    *_TASK,
+)
+LAG = gauge(
+    "task_lag_records",
+    "offsets between what the task has committed and the end of its input; none while unknown",
+    *_TASK,
+)
+LAG_AGE = gauge(
+    "task_lag_age_seconds",
+    "how old the lag is, as far as that is more than three heartbeats",
+    *_TASK,
+)
+OLDEST = gauge(
+    "task_oldest_record_age_seconds",
+    "the age of the oldest record that waits, 0 if none does; none while unknown",
+    *_TASK,
+)
+RESTORE_LEFT = gauge(
+    "task_restore_remaining_records",
+    "offsets of state topics that a task in RESTORING still has to read",
+    *_TASK,
+)
+STATE_BYTES = gauge(
+    "task_state_bytes",
+    "the size of the task's stores on disk: RocksDB's files and write buffers",
+    *_TASK,
+)
+TURNS = histogram(
+    "task_turn_seconds", "how long a turn took, which processes the records that wait", *_TASK
+)
+COMMITS = histogram("task_commit_seconds", "how long a commit took, or the try of one", *_TASK)
+
+STANDBY_STATE = gauge(
+    "standby_state", "1 for the state that the standby is in, 0 for the others", *_TASK, "state"
+)
+STANDBY_RECORDS = counter("standby_records_total", "records of state that it has applied", *_TASK)
+STANDBY_LAG = gauge(
+    "standby_lag_records",
+    "offsets between what the standby has applied and the end of the state topics",
+    *_TASK,
+)
+
+OF_THE_DAEMON: tuple[Metric, ...] = (
+    *(HEARTBEATS_SENT, REJECTED, EPOCH, REGISTERED, TASKS, THREADS, WORKER_MEMORY),
+)
+OF_TASKS: tuple[Metric, ...] = (
+    *(STATE, RECORDS_IN, RECORDS_OUT, FETCHED, TRANSACTIONS, RESTARTS, DEAD_LETTERS, SKIPPED),
+    *(DROPPED, ENFORCED, LAG, LAG_AGE, OLDEST, RESTORE_LEFT, STATE_BYTES, TURNS, COMMITS),
+)
+OF_STANDBYS: tuple[Metric, ...] = (STANDBY_STATE, STANDBY_RECORDS, STANDBY_LAG)
+
+_COUNTERS = {
+    RECORDS_IN: "records_in",
+    RECORDS_OUT: "records_out",
+    FETCHED: "fetched_bytes",
+    TRANSACTIONS: "transactions",
+    RESTARTS: "restarts",
+    DEAD_LETTERS: "dead_letters",
+    SKIPPED: "skipped",
+    ENFORCED: "enforced",
+}
+"""The figure that each of these metrics shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskManagerView:
+    """A TaskManager at one moment; `report` is its full report."""
+
+    report: Report
+    is_registered: bool
+    heartbeats_sent: int
+    rejected: int
+
+
+def samples(view: TaskManagerView, measured: Measurements) -> Iterator[Sample]:
+    """Yield all samples. A task that has left has none."""
+    report, tm_id = view.report, view.report.tm_id
+    yield HEARTBEATS_SENT.sample(view.heartbeats_sent, tm_id)
+    yield REJECTED.sample(view.rejected, tm_id)
+    yield EPOCH.sample(report.epoch, tm_id)
+    yield REGISTERED.sample(view.is_registered, tm_id)
+    yield TASKS.sample(sum(not status.task.standby for status in report.tasks), tm_id)
+    for state in ThreadState:
+        yield THREADS.sample(report.thread_states.count(state), tm_id, state)
+    for thread, size in measured.resident_bytes.items():
+        yield WORKER_MEMORY.sample(size, tm_id, thread)
+    for status in report.tasks:
+        labels = _labels(tm_id, status.task)
+        if status.task.standby:
+            yield from _of_standby(status, labels)
+        else:
+            yield from _of_task(status, labels)
+            yield from _times(status, labels, measured)
+
+
+def _labels(tm_id: int, task: TaskId) -> tuple[object, ...]:
+    """Return the values of the labels `_TASK`."""
+    return tm_id, task, task.processor, task.partition
+
+
+def _of_task(status: TaskStatus, labels: tuple[object, ...]) -> Iterator[Sample]:
+    yield from STATE.one_of(TaskState, status.state, *labels)
+    for metric, figure in _COUNTERS.items():
+        yield metric.sample(status.count(figure), *labels)
+    for reason, count in _few_reasons(status).items():
+        yield DROPPED.sample(count, *labels, reason)
+    lag, oldest_ms = status.gauge("lag"), status.gauge("oldest_waiting_ms")
+    if lag is not None:
+        yield LAG.sample(lag, *labels)
+        yield LAG_AGE.sample(status.count("lag_age_ms") / 1000, *labels)
+    if oldest_ms is not None or lag == 0:
+        yield OLDEST.sample((oldest_ms or 0) / 1000, *labels)
+    is_restoring = status.state is TaskState.RESTORING
+    left = status.count("to_restore") - status.count("restored")
+    yield RESTORE_LEFT.sample(max(left, 0) if is_restoring else 0, *labels)
+    size = status.gauge("state_bytes")
+    if size is not None:
+        yield STATE_BYTES.sample(size, *labels)
+
+
+def _few_reasons(status: TaskStatus) -> dict[str, int]:
+    """Return how many records were dropped, for a few reasons and all others.
+
+    The few are the first by name: the most frequent ones would change from scrape to scrape.
+    """
+    counts: dict[str, int] = {}
+    for reason, count in sorted(status.dropped.items()):
+        name = shorten(reason, LONGEST_REASON)
+        if name not in counts and len(counts) >= MOST_REASONS:
+            name = OTHER_REASONS
+        counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def _times(
+    status: TaskStatus, labels: tuple[object, ...], measured: Measurements
+) -> Iterator[Sample]:
+    times = measured.times(status.thread, status.task)
+    if times is not None:
+        yield TURNS.sample(times.turns, *labels)
+        yield COMMITS.sample(times.commits, *labels)
+
+
+def _of_standby(status: TaskStatus, labels: tuple[object, ...]) -> Iterator[Sample]:
+    yield from STANDBY_STATE.one_of(TaskState, status.state, *labels)
+    yield STANDBY_RECORDS.sample(status.count("records_in"), *labels)
+    lag = status.gauge("lag")
+    if lag is not None:
+        yield STANDBY_LAG.sample(lag, *labels)

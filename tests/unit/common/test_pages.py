@@ -1,0 +1,153 @@
+"""The web pages of a daemon, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config import Config, load_config
+from common.errors import ConfigError, UnavailableError
+from common.monitoring.health import LoopWatch
+from common.monitoring.metric import Sample, gauge
+from common.monitoring.monitoring import Monitoring
+from common.monitoring.pages import Pages
+from tests.small_config import SMALL_CONFIG
+
+LAG = gauge("lag", "records that wait")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    (tmp_path / "config.yaml").write_text(SMALL_CONFIG)
+    return load_config(tmp_path / "config.yaml")
+
+
+class Daemon:
+    """Pages on a free port, and what they show."""
+
+    def __init__(self) -> None:
+        self.ill: list[str] = []
+        self.unready: list[str] = []
+        self.pages = Pages("127.0.0.1", 0, lambda: self.ill)
+
+    def show(self) -> None:
+        self.pages.show(lambda: [LAG.sample(3)], lambda: self.unready)
+
+    def get(self, path: str) -> tuple[int, str, str]:
+        """Return the status, the content type and the body of a page."""
+        connection = HTTPConnection("127.0.0.1", self.pages.port, timeout=10)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read().decode()
+        connection.close()
+        return response.status, response.headers["Content-Type"], body
+
+    def verdict(self, path: str) -> tuple[int, Any]:
+        status, content_type, body = self.get(path)
+        assert content_type == "application/json"
+        return status, json.loads(body)
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    made = Daemon()
+    yield made
+    made.pages.close()
+
+
+def test_a_daemon_that_starts_lives_but_is_not_ready(daemon: Daemon) -> None:
+    assert daemon.verdict("/healthz") == (200, {"status": "ok", "problems": []})
+    status, body = daemon.verdict("/readyz")
+    assert (status, body["problems"]) == (503, ["the daemon is starting"])
+    assert "kafka_pipeline_" not in daemon.get("/metrics")[2]
+
+
+def test_a_daemon_that_runs_is_ready_and_shows_its_metrics(daemon: Daemon) -> None:
+    daemon.show()
+    assert daemon.verdict("/readyz") == (200, {"status": "ok", "problems": []})
+    status, content_type, body = daemon.get("/metrics?x=1")
+    assert (status, content_type.partition(";")[0]) == (200, "text/plain")
+    assert "\nkafka_pipeline_lag 3.0\n" in body
+
+
+def test_what_is_wrong_is_said(daemon: Daemon) -> None:
+    daemon.show()
+    daemon.unready.append("no JobManager")
+    assert daemon.verdict("/readyz") == (503, {"status": "failing", "problems": ["no JobManager"]})
+    assert daemon.verdict("/healthz")[0] == 200
+    daemon.ill.append("the loop hangs")
+    assert daemon.verdict("/healthz")[0] == 503
+
+
+def test_another_page_is_not_found_and_the_answer_names_those_that_exist(daemon: Daemon) -> None:
+    status, body = daemon.verdict("/")
+    assert status == 404
+    assert "/metrics" in body["problems"][0]
+
+
+def test_a_page_that_cannot_be_made_is_an_error_of_this_request_only(daemon: Daemon) -> None:
+    def broken() -> list[Sample]:
+        raise RuntimeError("the model is broken")
+
+    daemon.pages.show(broken, list)
+    assert daemon.get("/metrics")[0] == 500
+    assert daemon.verdict("/readyz")[0] == 200
+
+
+def test_readers_that_hang_up_harm_nobody(daemon: Daemon) -> None:
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", daemon.pages.port)) as connection:
+            connection.sendall(b"GET /metrics")
+    assert daemon.verdict("/healthz")[0] == 200
+
+
+def test_a_port_that_is_taken_is_named_with_what_to_do(daemon: Daemon, config: Config) -> None:
+    second = replace(config, metrics_port=daemon.pages.port)
+    with pytest.raises(UnavailableError, match=rf"metrics_port {daemon.pages.port} .*is taken"):
+        Monitoring(second)
+
+
+def test_an_address_of_another_host_is_refused(config: Config) -> None:
+    # 192.0.2.1 is for documentation (RFC 5737): no host has it.
+    elsewhere = replace(config, metrics_port=0, metrics_host="192.0.2.1")
+    with pytest.raises(ConfigError, match=r"metrics_host 192\.0\.2\.1"):
+        Monitoring(elsewhere)
+
+
+def test_daemons_with_port_0_get_a_port_each(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    several = [Monitoring(replace(config, metrics_port=0)) for _ in range(2)]
+    for monitoring in several:
+        monitoring.close()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "metrics are shown" in line]
+    assert len(set(lines)) == 2
+
+
+def test_without_a_port_nothing_listens(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.monitoring.monitoring.Pages", None)
+    monitoring = Monitoring(config)
+    monitoring.begin(lambda: (), list)
+    monitoring.turned()
+    monitoring.close()
+
+
+def test_a_loop_that_does_not_turn_is_noticed(config: Config) -> None:
+    now_s = [0.0]
+    watch = LoopWatch(config, clock=lambda: now_s[0])
+    now_s[0] = 10_000
+    assert watch.problems() == []  # it has not begun yet
+    watch.turned()
+    now_s[0] += 90
+    assert watch.problems() == []
+    now_s[0] += 1
+    assert watch.problems() == ["the main loop has not turned for 91 s; it may take 90"]
+    watch.turned()
+    assert watch.problems() == []
