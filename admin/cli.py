@@ -16,6 +16,7 @@ from admin.commands.reset import reset
 from admin.commands.schema import schema
 from admin.commands.status import status
 from admin.commands.test import test
+from admin.commands.top import top
 from admin.commands.topic import topic_app
 from admin.commands.topics import topics
 from admin.commands.validate import validate
@@ -31,7 +32,8 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(init, validate, describe, schema, test, backfill),
-    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, topics, status),
+    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset),
+    *(topics, status, top),
 )
 for command in COMMANDS:
     app.command()(command)

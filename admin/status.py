@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -21,11 +19,10 @@ from admin.cluster_status import (
     TaskManagerInfo,
 )
 from admin.cluster_watcher import ClusterWatcher
+from admin.tables import colored, duration, make_table
 from common.config import Config
-from common.status import TaskState, TaskStatus
+from common.status import TaskStatus
 from common.tasks import TaskId
-
-_FOLDED_WIDTH = 4
 
 _NAMED_TASKS = 5
 _REFRESH_S = 0.5
@@ -33,17 +30,6 @@ _OLDEST = "oldest"
 _RESTARTS = "restarts"
 
 _PLACE = ("task", "owner", "thread", "state")
-
-_COLORS: Mapping[str, str] = {
-    Presence.UP: "green",
-    Presence.DOWN: "red",
-    TaskState.RUNNING: "green",
-    TaskState.STANDBY: "green",
-    TaskState.STARTING: "yellow",
-    TaskState.RESTARTING: "yellow",
-    TaskState.RESTORING: "yellow",
-    TaskState.FAILED: "red",
-}
 
 
 def read_status(config: Config) -> ClusterStatus:
@@ -61,18 +47,18 @@ def read_status(config: Config) -> ClusterStatus:
         watcher.close()
 
 
-def watch_status(config: Config) -> None:
-    """Show the status on the terminal and keep it up to date, until Ctrl-C.
+def watch_status(config: Config, view: Callable[[ClusterStatus], RenderableType]) -> None:
+    """Show a view of the status on the terminal and keep it up to date, until Ctrl-C.
 
     Raises as `read_status`.
     """
     watcher = ClusterWatcher(config)
     try:
         watcher.read_until_fresh()
-        with Live(overview(watcher.status()), auto_refresh=False, screen=True) as live:
+        with Live(view(watcher.status()), auto_refresh=False, screen=True) as live:
             while True:
                 watcher.read(_REFRESH_S)
-                live.update(overview(watcher.status()), refresh=True)
+                live.update(view(watcher.status()), refresh=True)
     except KeyboardInterrupt:
         return
     finally:
@@ -122,7 +108,7 @@ def task_managers_table(status: ClusterStatus) -> Table:
     rows = [
         (
             Text(str(info.id)),
-            _colored(info.presence),
+            colored(info.presence),
             Text(info.host),
             Text("" if info.pid is None else str(info.pid)),
             Text(_threads(info) if info.presence is Presence.UP else ""),
@@ -131,7 +117,7 @@ def task_managers_table(status: ClusterStatus) -> Table:
         for info in status.task_managers
     ]
     headers = ("id", "state", "host", "pid", "threads", "last\nheartbeat")
-    return _table("TaskManagers", headers, rows, folded={"host"})
+    return make_table("TaskManagers", headers, rows, folded={"host"})
 
 
 def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = None) -> Table:
@@ -145,7 +131,14 @@ def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = No
         if rates is not None:
             cells.append(f"{rates[info.task]:,.0f}" if info.task in rates else "")
         rows.append((*_place(info), *map(Text, cells)))
-    return _table("Tasks", (*_PLACE, *numbers), rows, folded={"task"}, numbers=numbers)
+    return make_table(
+        "Tasks",
+        (*_PLACE, *numbers),
+        rows,
+        folded={"task"},
+        numbers=numbers,
+        optional=(_OLDEST, _RESTARTS),
+    )
 
 
 def standbys_table(status: ClusterStatus) -> Table:
@@ -156,7 +149,7 @@ def standbys_table(status: ClusterStatus) -> Table:
         found = info.status
         cells = ("", "") if found is None else (f"{found.count('records_in'):,}", _lag(found))
         rows.append((*_place(info), *map(Text, cells)))
-    return _table("Standbys", (*_PLACE, *numbers), rows, folded={"task"}, numbers=numbers)
+    return make_table("Standbys", (*_PLACE, *numbers), rows, folded={"task"}, numbers=numbers)
 
 
 def notes(status: ClusterStatus) -> list[Text]:
@@ -183,7 +176,7 @@ def _place(info: TaskInfo) -> tuple[Text, ...]:
     """Return the cells under `_PLACE`."""
     owner = "" if info.owner is None else str(info.owner)
     thread = "" if info.status is None else str(info.status.thread)
-    return Text(str(info.task)), Text(owner), Text(thread), _state(info)
+    return Text(str(info.task)), Text(owner), Text(thread), state_of(info)
 
 
 def _numbers(info: TaskInfo) -> list[str]:
@@ -193,7 +186,7 @@ def _numbers(info: TaskInfo) -> list[str]:
     read, out, skipped = map(status.count, ("records_in", "records_out", "skipped"))
     restarts = status.count("restarts")
     oldest_ms = status.gauge("oldest_waiting_ms")
-    oldest = "" if oldest_ms is None else _duration(oldest_ms)
+    oldest = "" if oldest_ms is None else duration(oldest_ms)
     shown = f"{restarts:,}" if restarts else ""
     return [f"{read:,}", f"{out:,}", _letters(status), f"{skipped:,}", shown, _lag(status), oldest]
 
@@ -209,13 +202,14 @@ def _lag(status: TaskStatus) -> str:
     lag, age_ms = status.gauge("lag"), status.gauge("lag_age_ms")
     if lag is None:
         return ""
-    return f"{lag:,}" if age_ms is None else f"{lag:,} ({_duration(age_ms)} ago)"
+    return f"{lag:,}" if age_ms is None else f"{lag:,} ({duration(age_ms)} ago)"
 
 
-def _state(info: TaskInfo) -> Text:
+def state_of(info: TaskInfo) -> Text:
+    """Return the state of a task, with what is left of a restore."""
     if info.status is None:
         return Text(HELD, style="yellow") if info.is_held else Text("-")
-    text = _colored(info.status.state)
+    text = colored(info.status.state)
     if info.restore_percent is not None:
         text.append(f" {info.restore_percent}%")
         eta_s = info.status.gauge("restore_eta_s")
@@ -230,64 +224,5 @@ def _threads(info: TaskManagerInfo) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
-def _colored(word: str) -> Text:
-    return Text(str(word), style=_COLORS.get(word, ""))
-
-
 def _age(age_ms: int | None) -> str:
     return f"{(age_ms or 0) / 1000:.1f} s"
-
-
-def _duration(ms: int) -> str:
-    """Return a time in the unit that suits it, such as `12 s` or `3 h`."""
-    if ms < 10_000:
-        return f"{ms / 1000:.1f} s"
-    for unit, length_ms, most in (("s", 1000, 120), ("min", 60_000, 120), ("h", 3_600_000, 48)):
-        if ms < most * length_ms:
-            return f"{ms // length_ms} {unit}"
-    return f"{ms // 86_400_000:,} d"
-
-
-class _UncutTable(Table):
-    """A table that becomes wider than the terminal rather than cut columns at minimum width."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the table with one character between columns."""
-        least = sum(column.min_width or 0 for column in self.columns) + len(self.columns) - 1
-        width = max(options.max_width, least)
-        return super().__rich_console__(console, options.update(max_width=width))
-
-
-def _table(
-    title: str,
-    headers: Sequence[str],
-    rows: Sequence[Sequence[Text]],
-    folded: Collection[str],
-    numbers: Collection[str] = (),
-) -> Table:
-    """Return a table, without the columns `oldest` and `restarts` if nothing is in them.
-
-    On a narrow terminal, the columns in `folded` break anywhere, and the others only between words.
-    """
-    table = _UncutTable(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0
-    )
-    columns = list(zip(*rows, strict=True)) or [()] * len(headers)
-    used = []
-    for header, cells in zip(headers, columns, strict=True):
-        if header in (_OLDEST, _RESTARTS) and not any(cells):
-            continue
-        used.append(cells)
-        texts = [header, *(cell.plain for cell in cells)]
-        longest_word = max(cell_len(word) for text in texts for word in text.split())
-        longest_line = max(cell_len(line) for text in texts for line in text.split("\n"))
-        table.add_column(
-            header,
-            justify="right" if header in numbers else "left",
-            overflow="fold",
-            no_wrap=header not in folded and longest_line == longest_word,
-            min_width=_FOLDED_WIDTH if header in folded else longest_word,
-        )
-    for row in zip(*used, strict=True):
-        table.add_row(*row)
-    return table

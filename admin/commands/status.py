@@ -31,7 +31,7 @@ def status(
     if watch and as_json:
         raise ConfigError("--watch shows the status to people: leave --json out")
     if watch:
-        watch_status(settings)
+        watch_status(settings, overview)
         return
     found = read_status(settings)
     if as_json:

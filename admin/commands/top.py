@@ -1,0 +1,33 @@
+"""`pipeline top`: shows which processors and tasks are busy, and which ones fall behind."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from admin.files import ConfigPath
+from admin.status import watch_status
+from admin.terminal import show
+from admin.top import TopView, read_top
+from common.cli import run_command
+from common.config import load_config
+
+
+@run_command
+def top(
+    config: ConfigPath,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one view, as into a pipe or a file.")
+    ] = False,
+) -> None:
+    """Show rates and lag by processor and by task, what falls behind first, until Ctrl-C.
+
+    Exit codes: 0 whatever the rates are, 2 wrong argument or file, 3 Kafka is not there.
+    """
+    settings = load_config(config)
+    if once or not sys.stdout.isatty():
+        show(read_top(settings))
+    else:
+        watch_status(settings, TopView(fits=True).update)
