@@ -76,9 +76,14 @@ processors:
 
 
 class ThisEngine:
-    """A JobManager, and one TaskManager with its PipelineThreads per instance."""
+    """A JobManager, and one TaskManager with its PipelineThreads per instance.
 
-    title = "this engine"
+    `settings` are keys of config.yaml in addition to those that the job needs.
+    """
+
+    def __init__(self, title: str = plan.OURS, **settings: object) -> None:
+        self.title = title
+        self._settings = settings
 
     def prepare(self, folder: Path) -> None:
         """Do nothing: the current environment has all that is needed."""
@@ -96,6 +101,7 @@ class ThisEngine:
             state_dir=job.state_dir(0),
             modules="[benchmarks.counting, benchmarks.dsl_jobs]",
             python_path=f"[{ROOT}]",
+            **self._settings,
         )
         job_manager = engine.start_job_manager()
         task_managers = [
