@@ -72,7 +72,8 @@ def _metrics_page() -> str:
         "What `/metrics` shows on the `metrics_port` of each daemon, in the format of Prometheus. "
         "[Monitor](../how-to/monitor.md) says how to collect it.",
         "Counters of tasks count committed work since the task came to its TaskManager; they begin "
-        "at 0 again when the task moves or its PipelineThread is started again. A task that has "
+        "at 0 again when the task moves or its PipelineThread is started again, but for dead "
+        "letters and skipped records, which outlast that. A task that has "
         "left its TaskManager has no series there. [Status](status.md#figures-of-a-task) explains "
         f"the figures. Histograms count times up to {bounds} seconds.",
         "Each daemon also has the usual metrics of its process: "

@@ -60,9 +60,15 @@ FETCHED = counter(
 TRANSACTIONS = counter("task_transactions_total", "transactions committed", *_TASK)
 RESTARTS = counter("task_restarts_total", "how often the task started again", *_TASK)
 DEAD_LETTERS = counter(
-    "task_dead_letters_total", "records that `on_error` sent to the dead letters", *_TASK
+    "task_dead_letters_total",
+    "records that `on_error` ever sent to the dead letters; only while the task is RUNNING",
+    *_TASK,
 )
-SKIPPED = counter("task_skipped_records_total", "records that `on_error` skipped", *_TASK)
+SKIPPED = counter(
+    "task_skipped_records_total",
+    "records that `on_error` ever skipped; only while the task is RUNNING",
+    *_TASK,
+)
 DROPPED = counter(
     "task_dropped_records_total",
     f"records that went nowhere, by reason; after {MOST_REASONS} reasons, `{OTHER_REASONS}`",
@@ -129,11 +135,12 @@ _COUNTERS = {
     FETCHED: "fetched_bytes",
     TRANSACTIONS: "transactions",
     RESTARTS: "restarts",
-    DEAD_LETTERS: "dead_letters",
-    SKIPPED: "skipped",
     ENFORCED: "enforced",
 }
 """The figure that each of these metrics shows."""
+_COUNTERS_OF_ALL_TIMES = {DEAD_LETTERS: "dead_letters", SKIPPED: "skipped"}
+"""Likewise; a task knows these only when it has started. Until then they are 0, and would seem to
+jump when it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +183,9 @@ def _of_task(status: TaskStatus, labels: tuple[object, ...]) -> Iterator[Sample]
     yield from STATE.one_of(TaskState, status.state, *labels)
     for metric, figure in _COUNTERS.items():
         yield metric.sample(status.count(figure), *labels)
+    if status.state is TaskState.RUNNING:
+        for metric, figure in _COUNTERS_OF_ALL_TIMES.items():
+            yield metric.sample(status.count(figure), *labels)
     for reason, count in _few_reasons(status).items():
         yield DROPPED.sample(count, *labels, reason)
     lag, oldest_ms = status.gauge("lag"), status.gauge("oldest_waiting_ms")

@@ -92,6 +92,14 @@ def test_counters_of_an_idle_task_are_0_so_that_they_can_grow() -> None:
     assert of(metrics.DEAD_LETTERS, found) == of(metrics.RESTARTS, found) == 0
 
 
+@pytest.mark.parametrize("state", [s for s in TaskState if s is not TaskState.RUNNING])
+def test_counts_of_all_times_do_not_seem_to_jump_when_a_task_has_started(state: TaskState) -> None:
+    """A task that came from elsewhere has them only once it has read its offsets."""
+    found = look(TaskStatus(COUNT, state))
+    assert of(metrics.DEAD_LETTERS, found) is of(metrics.SKIPPED, found) is None
+    assert of(metrics.RECORDS_IN, found) == 0
+
+
 def test_what_is_unknown_has_no_series() -> None:
     found = look(running())
     for metric in (metrics.LAG, metrics.LAG_AGE, metrics.OLDEST, metrics.STATE_BYTES):
