@@ -18,10 +18,7 @@ from admin.cli import app
 from admin.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
 from admin.commands.status import status as show_status
 from admin.samples import samples
-from common.messages import (
-    JobManagerBeat,
-    Report,
-)
+from common.messages import JobManagerBeat, Report
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from common.kafka.clients import TransactionFailedError
 from common.monitoring.memory import resident_bytes
+from taskmanager.assigned_task import AssignedTask
 from taskmanager.channel_messages import Measured, Status
-from tests.unit.taskmanager.fakes import CONFIG, FakeTask, Rig, batch
+from taskmanager.task_entry import Phase
+from tests.unit.taskmanager.fakes import CONFIG, FakeTask, Rig, batch, replica
 
 
 @pytest.fixture
@@ -81,3 +85,11 @@ def test_without_a_port_for_metrics_nothing_is_sent(monkeypatch: pytest.MonkeyPa
     assert rig.channel.count(Status) > 0
     assert rig.channel.count(Measured) == 0
     rig.thread.close()
+
+
+def test_sizes_are_figures_of_the_status(rig: Rig) -> None:
+    context: Any = SimpleNamespace(tm_id=0, thread=0, lag_watch=rig.lag_watch)
+    task = AssignedTask(replica(0), context, epoch=0)
+    assert task.status(Phase.IDLE, 0, "").figures == {}
+    task.memory.fetched_bytes, task.memory.state_bytes = 8, 0
+    assert task.status(Phase.IDLE, 0, "").figures == {"fetched_bytes": 8, "state_bytes": 0}

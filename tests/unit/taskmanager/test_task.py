@@ -373,15 +373,6 @@ def watch_of(end: int) -> LagWatch:
     return watch
 
 
-def test_bytes_count_once_they_are_fetched_and_again_if_they_are_fetched_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assigned = assigned_to([], 0, monkeypatch)
-    for _ in range(2):
-        start(assigned).add(RecordBatch("in", 0, [b"k"] * 2, [b"four", None], [1, 2], [0, 1]))
-    assert assigned.status(Phase.IDLE, 0, "").count("fetched_bytes") == 8
-
-
 def test_lag_falls_with_the_commit_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = watch_of(3)
     task = start(assigned_to([], 0, monkeypatch, watch=watch))
