@@ -35,6 +35,17 @@ MATCHERS = re.compile(r"\{([^}]*)\}")
 GROUPS = re.compile(r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)")
 
 
+needs_promtool = pytest.mark.skipif(
+    not shutil.which("promtool"), reason="promtool comes with Prometheus"
+)
+
+
+def promtool(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["promtool", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 def mistakes(expression: str) -> list[str]:
     """Return what is wrong with an expression, as far as its names show it."""
     metrics = METRIC.findall(expression)
@@ -102,18 +113,12 @@ def test_prometheus_loads_the_alerts() -> None:
     assert {scrape["job_name"] for scrape in config["scrape_configs"]} == {"pipeline"}
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool comes with Prometheus")
+@needs_promtool
 @pytest.mark.parametrize(
     ("kind", "file"), [("rules", "prometheus_alerts.yaml"), ("config", "prometheus.yaml")]
 )
 def test_prometheus_accepts_the_files(kind: str, file: str) -> None:
-    done = subprocess.run(
-        ["promtool", "check", kind, str(DEPLOY / file)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = promtool("check", kind, str(DEPLOY / file))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -128,3 +133,73 @@ def test_prometheus_accepts_the_files(kind: str, file: str) -> None:
 )
 def test_mistakes_are_found(expression: str, mistake: str) -> None:
     assert mistakes(expression) == [mistake]
+
+
+TASK = 'job="pipeline", instance="tm0", taskmanager="0", task="A_0", processor="A", partition="0"'
+MOVED = TASK.replace("tm0", "tm1").replace('taskmanager="0"', 'taskmanager="1"')
+LEADS = 'kafka_pipeline_jobmanager_state{job="pipeline", instance="jm", state="LEADING"}'
+
+
+def state(name: str) -> str:
+    return f'kafka_pipeline_task_state{{{TASK}, state="{name}"}}'
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    ("alert", "series"),
+    [
+        ("PipelineHasNoJobManager", {LEADS: "0x60"}),
+        ("PipelineHasNoJobManager", {}),
+        (
+            "PipelineTaskManagerSilent",
+            {'kafka_pipeline_jobmanager_taskmanager_up{job="pipeline", taskmanager="0"}': "0x60"},
+        ),
+        ("PipelineTaskFailed", {state("FAILED"): "1x60", state("RUNNING"): "0x60"}),
+        ("PipelineTaskDoesNotRun", {state("FAILED"): "0x60", state("RUNNING"): "0x60"}),
+        ("PipelineTaskRestarts", {f"kafka_pipeline_task_restarts_total{{{TASK}}}": "0+1x60"}),
+        ("PipelineLagGrows", {f"kafka_pipeline_task_lag_records{{{TASK}}}": "10000+100x60"}),
+        (
+            "PipelineRecordsWait",
+            {f"kafka_pipeline_task_oldest_record_age_seconds{{{TASK}}}": "301x60"},
+        ),
+        ("PipelineDeadLetters", {f"kafka_pipeline_task_dead_letters_total{{{TASK}}}": "0+1x60"}),
+    ],
+)
+def test_an_alert_fires(alert: str, series: dict[str, str], tmp_path: Path) -> None:
+    assert alert in fired(series, tmp_path)
+
+
+@needs_promtool
+def test_no_alert_fires_while_all_is_well(tmp_path: Path) -> None:
+    series = {
+        LEADS: "1x60",
+        'kafka_pipeline_jobmanager_taskmanager_up{job="pipeline", taskmanager="0"}': "1x60",
+        state("FAILED"): "0x60",
+        state("RUNNING"): "1x60",
+        f"kafka_pipeline_task_lag_records{{{TASK}}}": "20000-100x60",
+        f"kafka_pipeline_task_restarts_total{{{TASK}}}": "1x60",
+        # The task moves, with its count: that is no dead letter.
+        f"kafka_pipeline_task_dead_letters_total{{{TASK}}}": "1000x30 _x30",
+        f"kafka_pipeline_task_dead_letters_total{{{MOVED}}}": "_x30 1000x30",
+    }
+    assert fired(series, tmp_path) == set()
+
+
+def fired(series: dict[str, str], folder: Path) -> set[str]:
+    """Return the alerts that fire after an hour of these series, a value a minute."""
+    names = [rule["alert"] for rule in rules()]
+    test = {
+        "rule_files": [str(DEPLOY / "prometheus_alerts.yaml")],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": of} for name, of in series.items()],
+                "alert_rule_test": [{"eval_time": "55m", "alertname": name} for name in names],
+            }
+        ],
+    }
+    (folder / "test.yaml").write_text(yaml.safe_dump(test))
+    done = promtool("test", "rules", str(folder / "test.yaml"))
+    # The test says that no alert fires; promtool names those that do.
+    return set(re.findall(r"alertname: (\w+), time: 55m", done.stdout + done.stderr))
