@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from admin.broker.ports import find_free
 from admin.cli import app
 from admin.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo
-from admin.samples import sample
+from admin.samples import samples
 from admin.top import TopView
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
@@ -145,6 +145,6 @@ def test_without_a_broker_the_command_exits_with_3(
     monkeypatch.setattr("admin.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
     path = tmp_path / "config.yaml"
     (port,) = find_free(1)
-    path.write_text(sample("config.yaml").replace("9092", str(port)))
+    path.write_text(samples()["config.yaml"].replace("9092", str(port)))
     result = CliRunner().invoke(app, ["top", str(path)])
     assert (result.exit_code, result.stdout) == (3, "")
