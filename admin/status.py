@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from admin.cluster_status import (
+from admin.cluster_watcher import ClusterWatcher
+from common.cluster_status import (
     HELD,
     ClusterStatus,
     JobManagerInfo,
@@ -20,7 +21,6 @@ from admin.cluster_status import (
     TaskInfo,
     TaskManagerInfo,
 )
-from admin.cluster_watcher import ClusterWatcher
 from common.config import Config
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from admin.cluster_status import ClusterStatus
+from common.cluster_status import ClusterStatus
 from common.tasks import TaskId
 
 

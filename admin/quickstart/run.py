@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from admin.broker.local_cluster import LocalCluster
-from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
 from admin.quickstart import local_job, outage
 from admin.quickstart.display import Display
@@ -21,6 +20,7 @@ from admin.quickstart.sink_follower import SinkFollower
 from admin.quickstart.verdict import OutRecord, Verdict, expect, judge
 from admin.samples import quickstart_pipeline
 from admin.signals import Signals
+from common.cluster_status import ClusterStatus
 from common.config import Config
 from common.kafka.bulk import read_committed
 
