@@ -54,11 +54,13 @@ class Config:
     each processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
-    a copy of each state on disk. `state_dir` is absolute. `modules` are the Python modules and
-    packages with user code; nothing else is ever imported for a pipeline. `python_path` holds the
-    absolute folders that are searched for them first. `tables` says what lookup tables may be read
-    from, regardless of pipelines and control records. `kafka` holds librdkafka settings, some with
-    the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
+    a copy of each state on disk. `state_dir` is absolute. Without a `console_port`, there is no
+    console; 0 is a free port. `console_names` are further host names that it answers to. `modules`
+    are the Python modules and packages with user code; nothing else is ever imported for a
+    pipeline. `python_path` holds the absolute folders that are searched for them first. `tables`
+    says what lookup tables may be read from, regardless of pipelines and control records. `kafka`
+    holds librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it may
+    hold passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -77,6 +79,9 @@ class Config:
     state_dir: Path = Path("state")
     log_format: LogFormat = "console"
     log_level: LogLevel = "info"
+    console_port: int | None = None
+    console_host: str = "127.0.0.1"
+    console_names: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     python_path: tuple[Path, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
@@ -196,6 +201,9 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         state_dir=_folder(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
+        console_port=fields.number_or_none(keys.CONSOLE_PORT),
+        console_host=fields.text(keys.CONSOLE_HOST),
+        console_names=fields.texts(keys.CONSOLE_NAMES),
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),

@@ -78,7 +78,8 @@ class HeartbeatLog:
         """Keep the last heartbeat of each process, and of each id's the latest processes only."""
         kept: list[Beat] = []
         counts = Counter[int]()
-        latest_first = sorted(reversed(newest(self._beats)), key=lambda each: -each.sent_at_ms)
+        latest_first = newest(self._beats)[::-1]
+        latest_first.sort(key=lambda each: -each.sent_at_ms)
         for beat in latest_first:
             if isinstance(beat.content, Report):
                 counts[beat.content.tm_id] += 1

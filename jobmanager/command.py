@@ -12,6 +12,7 @@ from common.cli import run_command
 from common.config import load_config
 from common.kafka.admin import Admin
 from common.open_files import raise_limit
+from console.server import running_console
 from jobmanager.daemon import JobManagerDaemon
 from jobmanager.deploy import Proposal, deploy
 from jobmanager.prepare import prepared
@@ -57,4 +58,5 @@ def jobmanager(
     if pipeline is not None and loaded is not None:
         proposal = Proposal(prepared(loaded, settings, admin), pipeline.read_text("utf-8"))
         deploy(proposal, settings, admin, agreed=None if allow_removal else ())
-    JobManagerDaemon(settings, admin, context.obj).run()
+    with running_console(settings) as console:
+        JobManagerDaemon(settings, admin, context.obj, console).run()

@@ -29,6 +29,7 @@ from common.messages import (
 )
 from common.stop_signals import StopSignals
 from common.tick import Tick
+from console.tap import Tap
 from jobmanager import leadership
 from jobmanager.events import Echoed, LeadershipBegan, Reported
 from jobmanager.leadership import (
@@ -55,14 +56,17 @@ logger = structlog.get_logger()
 class JobManagerDaemon:
     """Runs one JobManager until it is asked to stop or another one takes over."""
 
-    def __init__(self, config: Config, admin: Admin, signals: StopSignals) -> None:
-        """Connect.
+    def __init__(
+        self, config: Config, admin: Admin, signals: StopSignals, console: Tap | None = None
+    ) -> None:
+        """Connect. The `console`, if there is one, gets what it shows.
 
         Raises `UnavailableError` if no broker answers, `ConfigError` if existing topics do
         not suit the pipeline that was deployed, or if there is none.
         """
         self._config = config
         self._signals = signals
+        self._console = console
         self._names = config.topic_names
         self._rollout = Rollout(config, admin)
         self._codec = Codec(self._names, reads_figures=False)
@@ -93,6 +97,8 @@ class JobManagerDaemon:
                 self._lead(tick)
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
+                    if self._console is not None:
+                        self._console.put(record, wall_clock_ms())
                 self._reports.poll()
             self._lead(StopRequested())
         finally:
@@ -105,6 +111,8 @@ class JobManagerDaemon:
         """Follow what the job is to run."""
         for event in self._rollout.advance(self._state):
             self._send(self._state.handle(event))
+        if self._console is not None:
+            self._console.deployed = self._rollout.deployed
 
     def _log_isolation(self) -> None:
         if self._state.is_isolated is self._was_isolated:

@@ -9,7 +9,7 @@ from contextlib import closing
 import structlog
 
 from common.config import Config
-from common.deployment import PipelineVersion, Wish
+from common.deployment import Deployed, PipelineVersion, Wish
 from common.errors import ConfigError, PipelineError
 from common.kafka.admin import Admin
 from common.kafka.deployments import DeploymentEditor, DeploymentReader
@@ -50,6 +50,13 @@ class Rollout:
         self._drain: DrainWatch | None = None
         self._held: frozenset[str] = frozenset()
         self._finish_at_s = 0.0
+
+    @property
+    def deployed(self) -> Deployed | None:
+        """What the job runs now; None before the first `advance`."""
+        if self._version is None or self._seen is None:
+            return None
+        return Deployed(self._version, self._seen)
 
     def advance(self, state: JobManagerState) -> Iterator[PipelineChanged]:
         """Yield what the JobManager's core has to know, which `state` is the state of.

@@ -63,7 +63,9 @@ MAY_IMPORT = {
         "common",
         "common/kafka",
     ),
-    "jobmanager": ("streams/pipeline", "common", "common/kafka"),
+    "console": ("console/views", "common"),
+    "console/views": ("console", "common"),
+    "jobmanager": ("console", "streams/pipeline", "common", "common/kafka"),
     "taskmanager": (
         "streams",
         "streams/engine",

@@ -10,12 +10,14 @@ import pytest
 
 from common.codec import Codec
 from common.config import Config
+from common.deployment import Deployed, PipelineVersion, Wish
 from common.kafka.clients import TransactionFailedError
 from common.messages import ControlRecord, JobManagerBeat, replicas
 from common.pipeline import Pipeline
 from common.processors import SINK, SOURCE, PipelineProcessor
 from common.specs import ForwardSpec
 from common.tasks import TaskId
+from console.tap import Tap
 from jobmanager import daemon
 from jobmanager.daemon import JobManagerDaemon
 from jobmanager.events import PipelineChanged
@@ -42,12 +44,13 @@ class Kafka:
     def __init__(self) -> None:
         self.reports: list[ControlRecord] = []
         self.answers = True
+        self.control_records: list[ControlRecord] = []
         self.polls = 0
 
     def client(self, *_: object, **__: object) -> SimpleNamespace:
         nothing: Any = lambda *_: None  # noqa: E731
         return SimpleNamespace(
-            read=lambda _: [],
+            read=lambda _: self.control_records,
             close=nothing,
             write=self.take,
             poll=self.poll,
@@ -83,6 +86,8 @@ class Signals:
 class Rollout:
     """Has one version to run, from the first look on."""
 
+    deployed = Deployed(PipelineVersion(1, PIPELINE, "", 0, "ada"), Wish(version=1))
+
     def __init__(self, *_: object) -> None:
         self._events = iter([PipelineChanged(replicas(PIPELINE))])
 
@@ -108,6 +113,15 @@ def beats(kafka: Kafka, looks: int) -> list[JobManagerBeat]:
     JobManagerDaemon(CONFIG, kafka.client(), Signals(looks)).run()  # type: ignore[arg-type]
     messages = map(Codec(CONFIG.topic_names).decode, kafka.reports)
     return [message for message in messages if isinstance(message, JobManagerBeat)]
+
+
+def test_console_gets_what_is_read_and_what_the_job_runs(kafka: Kafka) -> None:
+    tap = Tap(2)
+    record = ControlRecord("heartbeat_topic", b"0", b"not a heartbeat")
+    kafka.control_records = [record]
+    JobManagerDaemon(CONFIG, kafka.client(), Signals(1), tap).run()  # type: ignore[arg-type]
+    assert [read for read, _ in tap.take()] == [record]
+    assert tap.deployed is Rollout.deployed
 
 
 def test_job_manager_that_is_stopped_says_so_in_its_last_heartbeat(kafka: Kafka) -> None:
