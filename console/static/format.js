@@ -15,7 +15,8 @@ export const brief = (value) => (value === null || value === undefined ? UNKNOWN
 
 export function rate(value) {
   if (value === null || value === undefined) return UNKNOWN;
-  return `${value < 10 ? tenth.format(value) : whole.format(Math.round(value))}/s`;
+  if (value < 10) return `${tenth.format(value)}/s`;
+  return `${value < 10_000 ? whole.format(Math.round(value)) : short.format(value)}/s`;
 }
 
 export function duration(ms) {

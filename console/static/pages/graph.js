@@ -4,7 +4,7 @@ import { Graph, layout } from "../vendor/dagre.esm.js";
 import { el, show, svg } from "../dom.js";
 import { brief, duration, rate, stateLook } from "../format.js";
 
-const WIDE = { processor: { width: 196, height: 86 }, topic: { width: 160, height: 34 }, label: { width: 84, height: 34 } };
+const WIDE = { processor: { width: 208, height: 86 }, topic: { width: 160, height: 34 }, label: { width: 84, height: 34 } };
 const NARROW = { processor: { width: 172, height: 86 }, topic: { width: 140, height: 34 }, label: { width: 64, height: 34 } };
 const NARROW_PX = 700;
 const MARGIN = 8;
@@ -92,7 +92,7 @@ function processorOf(node, graph) {
   const letters = Math.floor((width - 24) / LETTER_PX);
   const number = node.states[node.state] ?? 0;
   const state = number === node.tasks ? `${number} ${word}` : `${number} of ${node.tasks} ${word}`;
-  const waits = node.oldest_waiting_ms === null ? "" : ` · ${duration(node.oldest_waiting_ms)}`;
+  const waits = node.oldest_waiting_ms === null || width < WIDE.processor.width ? "" : ` · ${duration(node.oldest_waiting_ms)}`;
   const label = `${node.name}: ${state}, in ${rate(node.rate_in)}, lag ${brief(node.lag)}`;
   return svg("a", { class: `node ${look}`, href: `#/graph/${encodeURIComponent(node.name)}`, "aria-label": label },
     svg("title", null, label),

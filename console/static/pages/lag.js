@@ -24,7 +24,7 @@ const COLUMNS = [
   ["Lag", (task) => lag(task), "number"],
   ["Oldest waits", (task) => oldest(task), "number"],
   ["Change", (task) => change(task.change_per_s), "number"],
-  ["Forecast", forecast],
+  ["Forecast", forecast, "text"],
 ];
 
 function lag(task) {
