@@ -10,9 +10,11 @@ import argparse
 import http.client
 import statistics
 import time
+from collections import deque
 from contextlib import closing
 from urllib.parse import urlsplit
 
+from common.messages import ControlRecord
 from console.server import ConsoleServer
 from console.snapshot import Snapshot
 from console.views.registry import VIEWS
@@ -22,25 +24,29 @@ from tests.console_sample import SampleJob, config, many_processors
 PAGES = ("graph", "tasks", "lag", "moves", "history", "graph/Step01")
 PROCESSORS, PARALLELISM, TASK_MANAGERS = 20, 25, 5
 LOOKS = 10
+_HISTORY = 120
+_LEAST_BEATS = 200
 
 
 class Meter:
-    """A job of 500 tasks, and the CPU time of the thread that takes its snapshots."""
+    """A job whose heartbeats are made before, and the CPU time of the thread that reads them."""
 
-    def __init__(self) -> None:
+    def __init__(self, beats: int) -> None:
         self.config = config(TASK_MANAGERS, PARALLELISM)
         self.job = SampleJob(self.config, many_processors(PROCESSORS))
+        self._beats: deque[tuple[int, list[tuple[ControlRecord, int]]]] = deque()
+        for _ in range(beats):
+            self.job.beat()
+            self._beats.append((self.job.now_ms, self.job.tap.take()))
         self.cpu_s = 0.0
-        self._made_s = 0.0
 
     def next_snapshot(self) -> Snapshot:
-        """Return the next snapshot; called once per second by the console's thread."""
-        before_s = time.thread_time()
-        self.job.beat()
-        # The TaskManagers make the heartbeats, not the console.
-        self._made_s += time.thread_time() - before_s
-        found = self.job.board.next_snapshot(self.job.now_ms)
-        self.cpu_s = time.thread_time() - self._made_s
+        """Return the next snapshot; the console's thread calls this once per second."""
+        now_ms, records = self._beats.popleft()
+        for record, received_ms in records:
+            self.job.tap.put(record, received_ms)
+        found = self.job.board.next_snapshot(now_ms)
+        self.cpu_s = time.thread_time()
         return found
 
 
@@ -72,11 +78,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20, help="how long each page is open")
     seconds = parser.parse_args().seconds
-    meter = Meter()
-    for _ in range(120):
-        meter.job.run(1)
+    meter = Meter(_HISTORY + int(_LEAST_BEATS + 2 * seconds * (len(PAGES) + 1)))
+    for _ in range(_HISTORY):
+        meter.next_snapshot()
     server = ConsoleServer(meter.config, meter.next_snapshot)
     server.start()
+    time.sleep(2.5)
     try:
         tasks = len(meter.job.tasks)
         print(f"{tasks} tasks of {PROCESSORS} processors on {TASK_MANAGERS} TaskManagers")

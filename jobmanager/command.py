@@ -53,10 +53,10 @@ def jobmanager(
     loaded = load_pipeline(pipeline, settings) if pipeline else None
     logs.configure(settings.log_format, settings.log_level, settings.modules)
     raise_limit()
-    admin = Admin(settings)
-    admin.check_broker()
-    if pipeline is not None and loaded is not None:
-        proposal = Proposal(prepared(loaded, settings, admin), pipeline.read_text("utf-8"))
-        deploy(proposal, settings, admin, agreed=None if allow_removal else ())
     with running_console(settings) as console:
+        admin = Admin(settings)
+        admin.check_broker()
+        if pipeline is not None and loaded is not None:
+            proposal = Proposal(prepared(loaded, settings, admin), pipeline.read_text("utf-8"))
+            deploy(proposal, settings, admin, agreed=None if allow_removal else ())
         JobManagerDaemon(settings, admin, context.obj, console).run()

@@ -61,9 +61,6 @@ max_batch_records: 1
 state_dir: /var/lib/x
 log_format: json
 log_level: debug
-console_port: 0
-console_host: "::1"
-console_names: [console.example, pipeline]
 spark: {master: "spark://h:7077", conf: {spark.ui.enabled: no, spark.x: 1_0, spark.y: 2g}}
 kafka: {client.id: c, consumer.fetch.min.bytes: 5, producer.linger.ms: 0.5, log.queue: true}
 """
@@ -73,8 +70,6 @@ kafka: {client.id: c, consumer.fetch.min.bytes: 5, producer.linger.ms: 0.5, log.
     assert (config.transaction_timeout_ms, config.max_batch_records) == (900000, 1)
     assert config.state_dir == Path("/var/lib/x")
     assert (config.log_format, config.log_level) == ("json", "debug")
-    assert (config.console_port, config.console_host) == (0, "::1")
-    assert config.console_names == ("console.example", "pipeline")
     assert config.spark == SparkConfig(
         master="spark://h:7077",
         conf={"spark.ui.enabled": "false", "spark.x": "1_0", "spark.y": "2g"},

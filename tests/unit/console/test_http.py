@@ -208,7 +208,7 @@ def test_a_view_is_encoded_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("console.hub.encode", encode)
     with served(lambda: snapshot) as server:
-        server._hub.publish = lambda _: None  # type: ignore[method-assign]
+        monkeypatch.setattr(server._hub, "publish", lambda _: None)
         for _ in range(5):
             assert ask(server, "/api/tasks")[1] == b"{}"
     assert encoded == [(snapshot.number, "tasks")]
