@@ -54,7 +54,7 @@ function render(data) {
     ["Lag", figures.lag === null ? UNKNOWN : count(figures.lag)],
     ["Oldest waits", oldest(figures)],
     ["Restarts", count(figures.restarts)],
-    ["Dead letters", count(figures.dead_letters)],
+    ["Dead letters", deadLetters(figures)],
     ["Skipped", count(figures.skipped)],
     ["Dropped", count(figures.dropped)],
   ];
@@ -89,6 +89,11 @@ function reasons(tasks) {
   const told = tasks.filter((task) => task.reason || task.activity);
   return el("ul", { class: "reasons" }, told.map((task) =>
     el("li", null, el("strong", null, task.id), " ", [task.reason, task.activity].filter(Boolean).join(" — "))));
+}
+
+function deadLetters(figures) {
+  const recent = figures.dead_letters_per_minute;
+  return recent === 0 ? count(figures.dead_letters) : `${count(figures.dead_letters)} (${count(recent)}/min)`;
 }
 
 function onError(data) {

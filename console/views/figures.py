@@ -23,7 +23,14 @@ _WORST_FIRST = (
     HELD,
     TaskState.RUNNING,
 )
-_SUMS = ("records_in", "records_out", "dead_letters", "skipped", "restarts")
+_SUMS = (
+    "records_in",
+    "records_out",
+    "dead_letters",
+    "dead_letters_per_minute",
+    "skipped",
+    "restarts",
+)
 
 
 def state_of(info: TaskInfo) -> str:

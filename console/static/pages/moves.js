@@ -16,7 +16,7 @@ export function movesPage(main) {
         el("h2", null, "Moves"),
         section("Restoring state", table("Tasks and standbys that restore their state", [
           TASK, OWNER,
-          ["Progress", progress],
+          ["Progress", progress, "text"],
           ["Offsets", (task) => `${count(task.restored)} of ${count(task.to_restore)}`, "number"],
           ["Time left", (task) => (task.eta_s === null ? UNKNOWN : duration(task.eta_s * 1000)), "number"],
         ], data.restoring, "No state is restored now.")),
