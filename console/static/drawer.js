@@ -97,6 +97,7 @@ function deadLetters(figures) {
 }
 
 function onError(data) {
-  if (data.on_error === "dead_letter") return `records go to ${data.dead_letter_topic}`;
-  return data.on_error === "skip" ? "records are skipped" : "the task fails";
+  const all = data.on_error.endsWith(": all") ? ", also after mistakes in the code" : "";
+  if (data.dead_letter_topic) return `records go to ${data.dead_letter_topic}${all}`;
+  return data.on_error.startsWith("skip") ? `records are skipped${all}` : "the task fails";
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -226,3 +227,9 @@ def test_a_large_job_has_small_views() -> None:
     now = job.run(10)
     assert len(now.status.tasks) == 500
     assert max(len(encode(now, name) or b"") for name in VIEWS) < 200_000
+
+
+@pytest.mark.parametrize("name", [*VIEWS, "processors/ID"])
+def test_each_view_is_in_the_reference(name: str) -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "console.md"
+    assert f"| `/api/{name}` |" in page.read_text(encoding="utf-8")
