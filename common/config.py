@@ -202,8 +202,8 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
         console_port=fields.number_or_none(keys.CONSOLE_PORT),
-        console_host=fields.text(keys.CONSOLE_HOST),
-        console_names=fields.texts(keys.CONSOLE_NAMES),
+        console_host=_console_host(fields, problems),
+        console_names=_console_names(fields, problems),
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
@@ -239,6 +239,27 @@ def _host(fields: Fields, problems: Problems) -> str:
             "several brokers go in kafka: {bootstrap.servers: …}",
         )
     return host
+
+
+def _console_host(fields: Fields, problems: Problems) -> str:
+    host = fields.text(keys.CONSOLE_HOST)
+    if host and not re.fullmatch(keys.CONSOLE_HOST.pattern, host):
+        problems.add(
+            fields.at("console_host"),
+            f'console_host "{host}" is not one host name or address, such as "127.0.0.1"',
+        )
+    return host
+
+
+def _console_names(fields: Fields, problems: Problems) -> tuple[str, ...]:
+    found = fields.texts(keys.CONSOLE_NAMES)
+    for name in found:
+        if not re.fullmatch(keys.CONSOLE_NAMES.pattern, name):
+            problems.add(
+                fields.at("console_names"),
+                f'console_names: "{name}" is not a host name without a port, such as "example.org"',
+            )
+    return found
 
 
 def _python_path(fields: Fields, folder: Path, problems: Problems) -> tuple[Path, ...]:

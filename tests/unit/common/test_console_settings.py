@@ -25,6 +25,9 @@ def test_keys_are_read() -> None:
         ("console_port: 65536", "console_port must be 0 to 65535, got 65536"),
         ("console_port: on", "console_port must be a whole number, got the truth value on"),
         ("console_host: 127", "console_host must be a string, got the number 127"),
+        ("console_host: a b", 'console_host "a b" is not one host name or address'),
+        ("console_host: http://a", 'console_host "http://a" is not one host name or address'),
+        ("console_names: [a, 'b:80']", 'console_names: "b:80" is not a host name without a port'),
         ("console_names: [1]", "console_names must hold texts, got the number 1"),
     ],
 )
