@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import typer
 
-from admin.cluster_status import ClusterStatus, Presence
 from admin.cluster_watcher import ClusterWatcher
 from admin.orphans import Orphans
 from admin.plans import overview
 from admin.terminal import show
+from common.cluster_status import ClusterStatus, Presence
 from common.config import Config
 from common.deployment import Deployment, Wish
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
-from admin.cluster_status import Beat, ClusterStatus, newest, snapshot
 from common.clock import wall_clock_ms
-from common.codec import Codec
+from common.cluster_status import ClusterStatus
 from common.config import Config
+from common.heartbeat_log import HeartbeatLog
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader
-from common.messages import (
-    FULL_BEATS,
-    MISSED_BEATS,
-    Heartbeat,
-    JobManagerBeat,
-    MalformedMessageError,
-    Report,
-)
-from common.reported_tasks import ReportedTasks
+from common.messages import FULL_BEATS, MISSED_BEATS
 
 # Heartbeats to read back for each daemon, to show those that fell silent in the last minutes.
 _HISTORY_BEATS = 120
@@ -40,9 +31,7 @@ class ClusterWatcher:
         """
         self._config = config
         self._topic = config.topic_names.heartbeat
-        self._codec = Codec(config.topic_names)
-        self._beats: list[Beat] = []
-        self._reported: dict[tuple[int, str], ReportedTasks] = {}
+        self._log = HeartbeatLog(config)
         self._opened_s = time.monotonic()
         self._brokers_ahead_ms: int | None = None
         self._admin = Admin(config)
@@ -63,15 +52,7 @@ class ClusterWatcher:
             if record.offset >= self._reader.ends[self._topic]:
                 # Written just now, so its timestamp is the brokers' current time.
                 self._brokers_ahead_ms = record.timestamp_ms - wall_clock_ms()
-            try:
-                message = self._codec.decode(record)
-                if isinstance(message, Heartbeat):
-                    self._beats.append(Beat(record.timestamp_ms, self._completed(message.report)))
-                elif isinstance(message, JobManagerBeat):
-                    self._beats.append(Beat(record.timestamp_ms, message))
-            except MalformedMessageError:
-                continue
-        self._beats = newest(self._beats)
+            self._log.take(record)
 
     def read_until_fresh(self) -> None:
         """Read until every daemon has just sent a heartbeat, or has had time to.
@@ -89,9 +70,9 @@ class ClusterWatcher:
         started_s = time.monotonic()
         while not self._is_fresh(self.status()):
             since_s, beats = started_s, _FRESH_BEATS
-            if self._brokers_ahead_ms is None and self._beats:
+            if self._brokers_ahead_ms is None and self._log.newest_ms:
                 since_s, beats = self._opened_s, _SILENT_BEATS
-            elif self._misses_full_reports():
+            elif self._log.misses_full_reports(self._brokers_now_ms()):
                 beats = FULL_BEATS + 0.5
             if time.monotonic() - since_s >= beats * interval_s:
                 return
@@ -99,10 +80,7 @@ class ClusterWatcher:
 
     def status(self) -> ClusterStatus:
         """Return the current status of the cluster, according to the heartbeats read so far."""
-        config = self._config
-        return snapshot(
-            self._beats, self._brokers_now_ms(), config.heartbeat_interval_ms, config.tm_number
-        )
+        return self._log.status(self._brokers_now_ms())
 
     def close(self) -> None:
         """Disconnect from the brokers."""
@@ -126,31 +104,13 @@ class ClusterWatcher:
         """
         if self._brokers_ahead_ms is not None:
             return wall_clock_ms() + self._brokers_ahead_ms
-        newest_ms = max((beat.sent_at_ms for beat in self._beats), default=0)
         waited_ms = int((time.monotonic() - self._opened_s) * 1000)
-        return max(wall_clock_ms(), newest_ms + waited_ms)
-
-    def _completed(self, report: Report) -> Report:
-        """Return a report made complete, if the full report that it builds on was read."""
-        sender = (report.tm_id, report.incarnation)
-        reported = self._reported.setdefault(sender, ReportedTasks())
-        reported.take(report)
-        if reported.beat < 0:
-            return report
-        return replace(report, tasks=tuple(reported.tasks.values()), base=None, closed=())
-
-    def _misses_full_reports(self) -> bool:
-        """Whether a TaskManager that is up sends reports that cannot be completed yet."""
-        overdue_ms = MISSED_BEATS * self._config.heartbeat_interval_ms
-        return any(
-            isinstance(beat.content, Report)
-            and beat.content.base is not None
-            and self._brokers_now_ms() - beat.sent_at_ms <= overdue_ms
-            for beat in self._beats
-        )
+        return max(wall_clock_ms(), self._log.newest_ms + waited_ms)
 
     def _is_fresh(self, status: ClusterStatus) -> bool:
-        if self._brokers_ahead_ms is None or self._misses_full_reports():
+        if self._brokers_ahead_ms is None:
+            return False
+        if self._log.misses_full_reports(self._brokers_now_ms()):
             return False
         ages_ms = [status.job_manager.age_ms, *(info.age_ms for info in status.task_managers)]
         return all(age is not None and age <= self._config.heartbeat_interval_ms for age in ages_ms)

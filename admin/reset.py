@@ -8,9 +8,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from admin.changes import chosen_processors, connected, read_deployment
-from admin.cluster_status import ClusterStatus, Presence
 from admin.cluster_watcher import ClusterWatcher
 from admin.starts import Start, starts
+from common.cluster_status import ClusterStatus, Presence
 from common.config import Config
 from common.deployment import Wish
 from common.errors import ConfigError, EngineError, UnavailableError

@@ -10,7 +10,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from admin.cluster_status import (
+from admin.cluster_watcher import ClusterWatcher
+from admin.tables import colored, duration, make_table
+from common.cluster_status import (
     HELD,
     ClusterStatus,
     JobManagerInfo,
@@ -18,8 +20,6 @@ from admin.cluster_status import (
     TaskInfo,
     TaskManagerInfo,
 )
-from admin.cluster_watcher import ClusterWatcher
-from admin.tables import colored, duration, make_table
 from common.config import Config
 from common.status import TaskStatus
 from common.tasks import TaskId

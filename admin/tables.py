@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from admin.cluster_status import Presence
+from common.cluster_status import Presence
 from common.status import TaskState
 
 _FOLDED_WIDTH = 4

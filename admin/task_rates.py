@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from admin.cluster_status import ClusterStatus
+from common.cluster_status import ClusterStatus
 from common.tasks import TaskId
 
 LEAST_S = 2.0

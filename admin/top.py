@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from admin.cluster_status import ClusterStatus, TaskInfo
 from admin.cluster_watcher import ClusterWatcher
 from admin.status import job_manager_line, notes, state_of
 from admin.tables import duration, make_table
 from admin.task_rates import LEAST_S, TaskRates
+from common.cluster_status import ClusterStatus, TaskInfo
 from common.config import Config
 from common.status import TaskState
 

@@ -55,12 +55,13 @@ class Config:
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
     a copy of each state on disk. `state_dir` is absolute. `metrics_port` (0..65535) is where each
-    daemon shows its metrics, at `metrics_host`; 0 is a free port, `None` is off. `modules` are the
-    Python modules and packages with user code; nothing else is ever imported for a pipeline.
-    `python_path` holds the absolute folders that are searched for them first. `tables` says what
-    lookup tables may be read from, regardless of pipelines and control records. `kafka` holds
-    librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it may hold
-    passwords, so `repr` omits it.
+    daemon shows its metrics, at `metrics_host`, and `console_port` where the JobManager serves its
+    console; 0 is a free port, `None` is off. `console_names` are further host names that the
+    console answers to. `modules` are the Python modules and packages with user code; nothing else
+    is ever imported for a pipeline. `python_path` holds the absolute folders that are searched for
+    them first. `tables` says what lookup tables may be read from, regardless of pipelines and
+    control records. `kafka` holds librdkafka settings, some with the prefix `consumer.`,
+    `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -81,6 +82,9 @@ class Config:
     log_level: LogLevel = "info"
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
+    console_port: int | None = None
+    console_host: str = "127.0.0.1"
+    console_names: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     python_path: tuple[Path, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
@@ -202,6 +206,9 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         log_level=fields.choice(keys.LOG_LEVEL),
         metrics_port=fields.number_or_none(keys.METRICS_PORT),
         metrics_host=_metrics_host(fields, problems),
+        console_port=fields.number_or_none(keys.CONSOLE_PORT),
+        console_host=_console_host(fields, problems),
+        console_names=_console_names(fields, problems),
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
@@ -246,6 +253,27 @@ def _metrics_host(fields: Fields, problems: Problems) -> str:
             fields.at("metrics_host"), f'metrics_host "{host}" is not one host name or address'
         )
     return host
+
+
+def _console_host(fields: Fields, problems: Problems) -> str:
+    host = fields.text(keys.CONSOLE_HOST)
+    if host and not re.fullmatch(keys.CONSOLE_HOST.pattern, host):
+        problems.add(
+            fields.at("console_host"),
+            f'console_host "{host}" is not one host name or address, such as "127.0.0.1"',
+        )
+    return host
+
+
+def _console_names(fields: Fields, problems: Problems) -> tuple[str, ...]:
+    found = fields.texts(keys.CONSOLE_NAMES)
+    for name in found:
+        if not re.fullmatch(keys.CONSOLE_NAMES.pattern, name):
+            problems.add(
+                fields.at("console_names"),
+                f'console_names: "{name}" is not a host name without a port, such as "example.org"',
+            )
+    return found
 
 
 def _python_path(fields: Fields, folder: Path, problems: Problems) -> tuple[Path, ...]:

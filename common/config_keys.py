@@ -130,6 +130,25 @@ METRICS_HOST = Text(
     default="127.0.0.1",
     pattern=r"^\S+$",
 )
+CONSOLE_PORT = Number(
+    name="console_port",
+    doc="port of the JobManager's console; 0 takes a free one, which is logged; without it, there "
+    "is no console",
+    low=0,
+    high=65535,
+)
+CONSOLE_HOST = Text(
+    name="console_host",
+    doc="the address that the console listens on; whoever reaches it can read everything there",
+    default="127.0.0.1",
+    pattern=r"^[^\s/]+$",
+)
+CONSOLE_NAMES = Texts(
+    name="console_names",
+    doc="host names by which browsers may call the console, in addition to `console_host` and "
+    "`localhost`",
+    pattern=r"^[^\s/:]+$",
+)
 MODULES = Texts(
     name="modules",
     doc="Python modules and packages with your code; nothing else is ever imported",
@@ -179,6 +198,9 @@ CONFIG_KEYS: tuple[Key, ...] = (
     LOG_LEVEL,
     METRICS_PORT,
     METRICS_HOST,
+    CONSOLE_PORT,
+    CONSOLE_HOST,
+    CONSOLE_NAMES,
     MODULES,
     PYTHON_PATH,
     SPARK,

@@ -86,6 +86,14 @@ class Wish:
         return replace(self, restarts={**self.restarts, **more})
 
 
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What a job runs, and what is asked of it."""
+
+    version: PipelineVersion
+    wish: Wish
+
+
 @dataclass(slots=True)
 class Deployment:
     """The content of a job's pipeline topic, from its first record on."""

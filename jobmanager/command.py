@@ -13,6 +13,7 @@ from common.config import load_config
 from common.kafka.admin import Admin
 from common.monitoring.monitoring import Monitoring
 from common.open_files import raise_limit
+from console.server import running_console
 from jobmanager.daemon import JobManagerDaemon
 from jobmanager.deploy import Proposal, deploy
 from jobmanager.prepare import prepared
@@ -54,9 +55,10 @@ def jobmanager(
     logs.configure(settings.log_format, settings.log_level, settings.modules)
     raise_limit()
     monitoring = Monitoring(settings)
-    admin = Admin(settings)
-    admin.check_broker()
-    if pipeline is not None and loaded is not None:
-        proposal = Proposal(prepared(loaded, settings, admin), pipeline.read_text("utf-8"))
-        deploy(proposal, settings, admin, agreed=None if allow_removal else ())
-    JobManagerDaemon(settings, admin, context.obj, monitoring).run()
+    with running_console(settings) as console:
+        admin = Admin(settings)
+        admin.check_broker()
+        if pipeline is not None and loaded is not None:
+            proposal = Proposal(prepared(loaded, settings, admin), pipeline.read_text("utf-8"))
+            deploy(proposal, settings, admin, agreed=None if allow_removal else ())
+        JobManagerDaemon(settings, admin, context.obj, monitoring, console).run()

@@ -33,6 +33,7 @@ from common.monitoring.metric import Sample
 from common.monitoring.monitoring import Monitoring
 from common.stop_signals import StopSignals
 from common.tick import Tick
+from console.tap import Tap
 from jobmanager import leadership
 from jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from jobmanager.leadership import (
@@ -61,9 +62,14 @@ class JobManagerDaemon:
     """Runs one JobManager until it is asked to stop or another one takes over."""
 
     def __init__(
-        self, config: Config, admin: Admin, signals: StopSignals, monitoring: Monitoring
+        self,
+        config: Config,
+        admin: Admin,
+        signals: StopSignals,
+        monitoring: Monitoring,
+        console: Tap | None = None,
     ) -> None:
-        """Connect.
+        """Connect. The `console`, if there is one, gets what it shows.
 
         Raises `UnavailableError` if no broker answers, `ConfigError` if existing topics do
         not suit the pipeline that was deployed, or if there is none.
@@ -71,6 +77,7 @@ class JobManagerDaemon:
         self._config = config
         self._monitoring = monitoring
         self._signals = signals
+        self._console = console
         self._names = config.topic_names
         self._rollout = Rollout(config, admin)
         self._codec = Codec(self._names, reads_figures=False)
@@ -107,6 +114,8 @@ class JobManagerDaemon:
                 self._lead(tick)
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
+                    if self._console is not None:
+                        self._console.put(record, wall_clock_ms())
                 self._reports.poll()
             self._lead(StopRequested())
         finally:
@@ -120,6 +129,8 @@ class JobManagerDaemon:
         """Follow what the job is to run."""
         for event in self._rollout.advance(self._state):
             self._decide(event)
+        if self._console is not None:
+            self._console.deployed = self._rollout.deployed
 
     def _decide(self, event: Event) -> None:
         """Pass an event to the core, and send its commands."""
@@ -226,11 +237,12 @@ class JobManagerDaemon:
             self._lose_writer(error)
 
     def _samples(self) -> list[Sample]:
+        deployed = self._rollout.deployed
         with self._changing:
             view = JobManagerView(
                 self._leadership.state,
                 self._leadership.epoch,
-                self._rollout.version,
+                deployed.version.number if deployed else -1,
                 self._state.is_isolated,
                 self._beats_sent,
                 self._rejected,

@@ -9,7 +9,7 @@ from contextlib import closing
 import structlog
 
 from common.config import Config
-from common.deployment import PipelineVersion, Wish
+from common.deployment import Deployed, PipelineVersion, Wish
 from common.errors import ConfigError, PipelineError
 from common.kafka.admin import Admin
 from common.kafka.deployments import DeploymentEditor, DeploymentReader
@@ -52,9 +52,11 @@ class Rollout:
         self._finish_at_s = 0.0
 
     @property
-    def version(self) -> int:
-        """The number of the version that runs; -1 until it is known."""
-        return -1 if self._version is None else self._version.number
+    def deployed(self) -> Deployed | None:
+        """What the job runs now; None before the first `advance`."""
+        if self._version is None or self._seen is None:
+            return None
+        return Deployed(self._version, self._seen)
 
     def advance(self, state: JobManagerState) -> Iterator[PipelineChanged]:
         """Yield what the JobManager's core has to know, which `state` is the state of.

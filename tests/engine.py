@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
 from admin.daemons import Daemon, command_path, session_members
 from admin.signals import Signals
+from common.cluster_status import ClusterStatus
 from common.config import Config, load_config
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row, read_committed

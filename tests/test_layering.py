@@ -64,7 +64,9 @@ MAY_IMPORT = {
         "common",
         "common/kafka",
     ),
-    "jobmanager": ("streams/pipeline", "common", "common/kafka", "common/monitoring"),
+    "console": ("console/views", "common"),
+    "console/views": ("console", "common"),
+    "jobmanager": ("console", "streams/pipeline", "common", "common/kafka", "common/monitoring"),
     "taskmanager": (
         "streams",
         "streams/engine",

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("admin", "benchmarks", "common", "examples", "jobmanager", "streams", "taskmanager")
+FOLDERS = (
+    "admin",
+    "benchmarks",
+    "common",
+    "console",
+    "examples",
+    "jobmanager",
+    "streams",
+    "taskmanager",
+)
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 

@@ -15,9 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from admin.cluster_status import ClusterStatus, Presence
 from admin.signals import Interrupted, Signals
 from admin.status import notes, task_managers_table, tasks_table
+from common.cluster_status import ClusterStatus, Presence
 from common.tasks import TaskId
 
 _LINE_INTERVAL_S = 1.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
 from admin.quickstart.display import Display, Progress
 from admin.quickstart.rates import Rate
 from admin.quickstart.sink_follower import SinkFollower
 from admin.task_rates import TaskRates
+from common.cluster_status import ClusterStatus
 from common.config import Config
 from common.kafka.bulk import BulkWriter
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
 from admin.daemons import Daemon, command_path
 from admin.quickstart.display import Display
 from admin.signals import Signals
+from common.cluster_status import ClusterStatus
 from common.config import Config, load_config
 from common.errors import UnavailableError
 from common.pipeline import Pipeline

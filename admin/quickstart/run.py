@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from admin.broker.local_cluster import LocalCluster
-from admin.cluster_status import ClusterStatus
+from admin.broker.ports import find_free
 from admin.cluster_watcher import ClusterWatcher
 from admin.quickstart import local_job, outage
 from admin.quickstart.display import Display
@@ -21,6 +21,7 @@ from admin.quickstart.sink_follower import SinkFollower
 from admin.quickstart.verdict import OutRecord, Verdict, expect, judge
 from admin.samples import quickstart_pipeline
 from admin.signals import Signals
+from common.cluster_status import ClusterStatus
 from common.config import Config
 from common.kafka.bulk import read_committed
 
@@ -37,6 +38,7 @@ replication_factor: 1
 source_topic: "flights"
 sink_topic: "flights_by_airport"
 heartbeat_interval_ms: 1000
+console_port: {console_port}
 """
 
 
@@ -95,7 +97,10 @@ def _prepare(folder: Path, broker: LocalCluster, flights: Flights) -> LocalJob:
     """Write the files; return the job that they make."""
     config_file, pipeline_file = folder / "config.yaml", folder / "pipeline.yaml"
     port = broker.nodes[0].port
-    config_file.write_text(_CONFIG.format(port=port, task_managers=TASK_MANAGERS))
+    (console_port,) = find_free(1)
+    config_file.write_text(
+        _CONFIG.format(port=port, task_managers=TASK_MANAGERS, console_port=console_port)
+    )
     airports_file = folder / "airports.csv"
     airports_file.write_bytes(flights.airports)
     pipeline_file.write_text(quickstart_pipeline().format(airports=airports_file))
@@ -108,6 +113,7 @@ def _flow(options: Options, display: Display, job: LocalJob, flights: Flights) -
         watcher = ClusterWatcher(job.config)
         stack.callback(watcher.close)
         job.wait_until_all_run(watcher)
+        display.event(f"the console: http://{job.config.console_host}:{job.config.console_port}/")
         records = flights.records
         to_arrive = expect(flights.outcomes).counts.total()
         display.event(f"all tasks run; loading {len(records):,} flights over {LOAD_S:.0f} s")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from admin.broker.local_cluster import LocalCluster
-from admin.cluster_status import ClusterStatus
 from admin.cluster_watcher import ClusterWatcher
 from admin.quickstart import local_job, outage
 from admin.quickstart.display import Display
@@ -19,6 +18,7 @@ from admin.quickstart.local_run import run_with_kafka
 from admin.quickstart.outage import Outage
 from admin.quickstart.sink_follower import SinkFollower
 from admin.signals import Signals
+from common.cluster_status import ClusterStatus
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, read_committed

@@ -15,7 +15,7 @@ from typing import Any
 
 from common.errors import shorten
 
-ENGINE_PACKAGES = ("admin", "common", "jobmanager", "streams", "taskmanager")
+ENGINE_PACKAGES = ("admin", "common", "console", "jobmanager", "streams", "taskmanager")
 ENGINE_FOLDER = Path(__file__).parents[2]
 """The folder that the engine's packages are in."""
 

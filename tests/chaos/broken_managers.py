@@ -11,8 +11,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from admin.cluster_status import ClusterStatus, Presence
 from admin.daemons import Daemon
+from common.cluster_status import ClusterStatus, Presence
 from tests.chaos.catalog import fault
 from tests.chaos.garbage import messages
 from tests.chaos.pipelines import REWIRED, START, WITHOUT_ADDER

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from admin.cluster_status import ClusterStatus
 from admin.daemons import Daemon, command_path
+from common.cluster_status import ClusterStatus
 from common.kafka.admin import Admin
 from common.status import TaskState
 from tests.chaos.catalog import fault

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from admin.broker.local_cluster import LocalCluster, delete_data
 from admin.broker.ports import LOOPBACK, find_free
-from admin.cluster_status import ClusterStatus, Presence
 from admin.daemons import Daemon, session_members
+from common.cluster_status import ClusterStatus, Presence
 from common.fault_points import DIRECTORY_VARIABLE
 from common.status import TaskState
 from tests.chaos import sabotage

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.cluster_status import ClusterStatus
+from common.cluster_status import ClusterStatus
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row
 from common.status import TaskState

@@ -16,7 +16,7 @@ import pytest
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("admin", "common", "jobmanager", "streams", "taskmanager")
+PACKAGES = ("admin", "common", "console", "jobmanager", "streams", "taskmanager")
 TIMEOUT_S = 200
 OWN_CODE = """
 from streams import Processor
@@ -34,8 +34,8 @@ PIPELINE = """
   to: [sink]
 """
 WHERE = """
-import admin, common, jobmanager, streams, taskmanager
-for package in (admin, common, jobmanager, streams, taskmanager):
+import admin, common, console, jobmanager, streams, taskmanager
+for package in (admin, common, console, jobmanager, streams, taskmanager):
     print(package.__file__)
 """
 

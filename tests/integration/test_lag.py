@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from admin.cluster_status import ClusterStatus
+from common.cluster_status import ClusterStatus
 from common.kafka.offsets import FirstRecord, Offsets
 from common.messages import ProcessorReplica
 from common.specs import ClassSpec, ForwardSpec, SumSpec

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from admin.broker.local_cluster import LocalCluster
-from admin.cluster_status import ClusterStatus, Presence
 from admin.daemons import Daemon
+from common.cluster_status import ClusterStatus, Presence
 from common.kafka.bulk import Row
 from common.status import TaskState
 from tests.engine import Engine, all_run, engine, signal_session

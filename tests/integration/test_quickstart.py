@@ -27,6 +27,7 @@ def test_every_record_is_right_although_a_task_manager_is_killed(
     runs.append(run)
     assert run.process.wait(timeout=240) == 0, run.output
     assert "$ kill -9 " in run.output
+    assert re.search(r"the console: http://127\.0\.0\.1:\d+/", run.output)
     assert "RIGHT: exactly once and in order." in run.output
     figures = " ".join(run.output.split())
     assert "flights in 336,776 results 327,346" in figures

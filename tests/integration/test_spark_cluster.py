@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from admin.broker.ports import find_free
-from admin.cluster_status import ClusterStatus
+from common.cluster_status import ClusterStatus
 from common.errors import UnavailableError
 from common.java import find_java
 from common.status import ThreadState

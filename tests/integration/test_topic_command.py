@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from admin.cluster_status import Presence
 from admin.daemons import command_path
 from admin.times import shown_time
+from common.cluster_status import Presence
 from tests.engine import Engine, engine
 
 pytestmark = [pytest.mark.integration]

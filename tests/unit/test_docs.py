@@ -32,7 +32,16 @@ DSL_HEADING = "## Streams, tables, windows and joins"
 DSL_TESTS = ROOT / "tests" / "unit" / "streams" / "dsl"
 LEAST_CASES_OF_THE_DSL = 150
 REFERENCE = re.compile(r'docs/(?P<page>[\w/-]+\.md)(?:, "(?P<heading>[^"]+)")?')
-FOLDERS = ("admin", "benchmarks", "common", "examples", "jobmanager", "streams", "taskmanager")
+FOLDERS = (
+    "admin",
+    "benchmarks",
+    "common",
+    "console",
+    "examples",
+    "jobmanager",
+    "streams",
+    "taskmanager",
+)
 OTHER_FILES = ("*.yaml", "*.sh", "deploy/*", "scripts/*", "admin/templates/*", "tests/**/*.py")
 
 

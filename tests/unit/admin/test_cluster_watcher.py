@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from admin import cluster_watcher
-from admin.cluster_status import Presence
 from admin.cluster_watcher import ClusterWatcher
+from common.cluster_status import Presence
 from common.codec import Codec
 from common.config import Config
 from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report

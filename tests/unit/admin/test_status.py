@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from admin import status
 from admin.broker.ports import find_free
 from admin.cli import app
-from admin.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
 from admin.commands.status import status as show_status
 from admin.samples import samples
+from common.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
 from common.messages import JobManagerBeat, Report
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId

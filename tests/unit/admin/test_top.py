@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from admin.broker.ports import find_free
 from admin.cli import app
-from admin.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo
 from admin.samples import samples
 from admin.top import TopView
+from common.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
 

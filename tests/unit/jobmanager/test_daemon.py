@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from common.codec import Codec
 from common.config import Config
+from common.deployment import Deployed, PipelineVersion, Wish
 from common.kafka.clients import TransactionFailedError
 from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report, replicas
 from common.monitoring.exposition import Samples
@@ -19,6 +20,7 @@ from common.pipeline import Pipeline
 from common.processors import SINK, SOURCE, PipelineProcessor
 from common.specs import ForwardSpec
 from common.tasks import TaskId
+from console.tap import Tap
 from jobmanager import daemon
 from jobmanager.daemon import JobManagerDaemon
 from jobmanager.events import PipelineChanged
@@ -92,13 +94,13 @@ class Signals:
 class Rollout:
     """Has one version to run, from the first look on."""
 
+    deployed = Deployed(PipelineVersion(1, PIPELINE, "", 0, "ada"), Wish(version=1))
+
     def __init__(self, *_: object) -> None:
         self._events = iter([PipelineChanged(replicas(PIPELINE))])
 
     def advance(self, _: JobManagerState) -> Iterator[PipelineChanged]:
         return self._events
-
-    version = 4
 
     def close(self) -> None:
         pass
@@ -142,6 +144,16 @@ def beats(kafka: Kafka, looks: int, pages: Any = None) -> list[JobManagerBeat]:
     return [message for message in messages if isinstance(message, JobManagerBeat)]
 
 
+def test_console_gets_what_is_read_and_what_the_job_runs(kafka: Kafka) -> None:
+    tap = Tap(2)
+    record = ControlRecord("heartbeat_topic", b"0", b"not a heartbeat")
+    kafka.brings = [record]
+    signals, admin = cast(Any, Signals(1)), cast(Any, kafka.client())
+    JobManagerDaemon(CONFIG, admin, signals, Monitoring(CONFIG), tap).run()
+    assert [read for read, _ in tap.take()] == [record]
+    assert tap.deployed is Rollout.deployed
+
+
 def test_job_manager_that_is_stopped_says_so_in_its_last_heartbeat(kafka: Kafka) -> None:
     *others, last = beats(kafka, looks=3)
     assert [beat.leaving for beat in others] == [False]
@@ -180,7 +192,7 @@ def test_job_manager_shows_what_it_knows(kafka: Kafka) -> None:
         0,
         1,
     )
-    assert last["jobmanager_pipeline_version"] == Rollout.version
+    assert last["jobmanager_pipeline_version"] == Rollout.deployed.version.number
 
 
 def test_reports_are_counted_only_for_ids_that_a_task_manager_may_have(kafka: Kafka) -> None:

@@ -130,13 +130,14 @@ class ClusterStatus:
                 }
                 for info in self.task_managers
             ],
-            "tasks": [_task_to_json(info) for info in self.tasks],
-            "standbys": [_task_to_json(info) for info in self.standbys],
+            "tasks": [task_to_json(info) for info in self.tasks],
+            "standbys": [task_to_json(info) for info in self.standbys],
             "tasks_without_owner": [str(task) for task in self.without_owner],
         }
 
 
-def _task_to_json(info: TaskInfo) -> dict[str, Any]:
+def task_to_json(info: TaskInfo) -> dict[str, Any]:
+    """Return a task with all its figures, as plain values for `json.dumps`."""
     status = info.status
     return {
         "id": str(info.task),

@@ -1,0 +1,73 @@
+"""Turns what the JobManager hands over into snapshots."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from common.cluster_status import ClusterStatus
+from common.config import Config
+from common.heartbeat_log import HeartbeatLog
+from common.tasks import TaskId
+from console.history import History
+from console.rates import RateLog
+from console.snapshot import Rates, Sample, Snapshot
+from console.tap import Tap
+
+MOST_SAMPLES = 720
+SAMPLE_MS = 5000
+"""Together, the samples are of the last hour."""
+
+
+class Board:
+    """What the console knows. It belongs to the console's thread."""
+
+    def __init__(self, config: Config, tap: Tap) -> None:
+        self._job_name = config.job_name
+        self._tap = tap
+        self._log = HeartbeatLog(config)
+        self._rates = RateLog(config.heartbeat_interval_ms)
+        self._history = History()
+        self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
+        self._kept = tuple[Sample, ...]()
+        self._ahead_ms = 0
+        """How far the brokers' clock is ahead of this host's."""
+        self._number = 0
+
+    def next_snapshot(self, now_ms: int) -> Snapshot:
+        """Take in what has come, and return the state at `now_ms`, by this host's clock."""
+        for record, received_ms in self._tap.take():
+            self._ahead_ms = record.timestamp_ms - received_ms
+            self._log.take(record)
+        at_ms = now_ms + self._ahead_ms
+        status, deployed = self._log.status(at_ms), self._tap.deployed
+        rates = self._rates.take(at_ms, status)
+        self._history.look(at_ms, status, deployed)
+        self._sample(at_ms, status, rates)
+        self._number += 1
+        return Snapshot(
+            number=self._number,
+            at_ms=at_ms,
+            job_name=self._job_name,
+            status=status,
+            deployed=deployed,
+            rates=rates,
+            events=self._history.events,
+            samples=self._kept,
+        )
+
+    def _sample(self, at_ms: int, status: ClusterStatus, rates: Mapping[TaskId, Rates]) -> None:
+        if self._samples and at_ms - self._samples[-1].at_ms < SAMPLE_MS:
+            return
+        records_in: dict[str, float] = {}
+        for task, of_task in rates.items():
+            if of_task.records_in is not None:
+                known = records_in.get(task.processor, 0.0)
+                records_in[task.processor] = known + of_task.records_in
+        lag: dict[str, int] = {}
+        for info in status.tasks:
+            found = info.status.gauge("lag") if info.status is not None else None
+            if found is not None:
+                lag[info.task.processor] = lag.get(info.task.processor, 0) + found
+        self._samples.append(Sample(at_ms, records_in, lag))
+        self._kept = tuple(self._samples)

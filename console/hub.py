@@ -1,0 +1,66 @@
+"""Gives the newest snapshot to everyone who listens, encoded once per view."""
+
+from __future__ import annotations
+
+import asyncio
+
+from console.snapshot import Snapshot
+from console.views.registry import encode
+
+MOST_LISTENERS = 32
+
+
+class Hub:
+    """The newest snapshot, and those who wait for the next one. For the console's thread only."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._encoded: dict[str, bytes] = {}
+        self._changed = asyncio.Event()
+        self._listeners = 0
+        self.is_closed = False
+        """Whether nobody is to listen any more."""
+
+    @property
+    def number(self) -> int:
+        """The number of the newest snapshot."""
+        return self._snapshot.number
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot, and wake up all who wait."""
+        self._snapshot, self._encoded = snapshot, {}
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def close(self) -> None:
+        """Send all listeners away."""
+        self.is_closed = True
+        self._changed.set()
+
+    def view(self, name: str) -> bytes | None:
+        """Return a view of the newest snapshot as JSON; None if there is no such view."""
+        found = self._encoded.get(name)
+        if found is None:
+            found = encode(self._snapshot, name)
+            if found is not None:
+                self._encoded[name] = found
+        return found
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for the next snapshot; return whether it came in time."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def join(self) -> bool:
+        """Count one more listener; return False if there are too many."""
+        if self._listeners >= MOST_LISTENERS:
+            return False
+        self._listeners += 1
+        return True
+
+    def leave(self) -> None:
+        """Count one listener less."""
+        self._listeners -= 1

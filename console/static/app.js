@@ -1,0 +1,110 @@
+// The frame of all pages: which one is shown, the line above them, and the connection.
+
+import { openDrawer } from "./drawer.js";
+import { el, show } from "./dom.js";
+import { badge, brief, count, oldest, stateLook, time } from "./format.js";
+import { follow } from "./live.js";
+import { graphPage } from "./pages/graph.js";
+import { historyPage } from "./pages/history.js";
+import { lagPage } from "./pages/lag.js";
+import { movesPage } from "./pages/moves.js";
+import { tasksPage } from "./pages/tasks.js";
+
+const PAGES = {
+  graph: ["Graph", graphPage],
+  tasks: ["Tasks", tasksPage],
+  lag: ["Lag", lagPage],
+  moves: ["Moves", movesPage],
+  history: ["History", historyPage],
+};
+
+const main = document.getElementById("page");
+const connection = document.getElementById("connection");
+let shown = null;
+let leave = () => {};
+let last = null;
+
+function route() {
+  const [page, processor] = location.hash.replace(/^#\//, "").split("/");
+  return { page: page in PAGES ? page : "graph", processor: processor ? decodeURIComponent(processor) : null };
+}
+
+function navigate() {
+  const { page, processor } = route();
+  if (page !== shown) {
+    leave();
+    shown = page;
+    show(main, el("p", { class: "quiet" }, "Loading…"));
+    const [name, make] = PAGES[page];
+    const { render, close } = make(main);
+    const stop = follow(page, (data) => {
+      last = data;
+      header(data.summary, name);
+      render(data);
+    }, said);
+    leave = () => {
+      stop();
+      close?.();
+    };
+  }
+  nav(page);
+  openDrawer(processor, () => {
+    location.hash = `#/${shown}`;
+  });
+}
+
+function nav(page) {
+  show(document.getElementById("nav"), Object.entries(PAGES).map(([id, [name]]) =>
+    el("a", { href: `#/${id}`, "aria-current": id === page ? "page" : null }, name)));
+}
+
+function said(state) {
+  connection.className = state === "live" ? "" : "lost";
+  const since = last ? ` This is the state of ${time(last.summary.at_ms)}.` : "";
+  connection.textContent = state === "live" ? "" : `No connection to the JobManager.${since} Trying again…`;
+}
+
+function header(summary, page) {
+  const name = summary.job_name ?? "Job without a name";
+  document.getElementById("job").textContent = name;
+  document.title = `${page} · ${name}`;
+  const manager = summary.job_manager;
+  const epoch = manager.epoch === null ? "" : `epoch ${manager.epoch}`;
+  const managers = summary.task_managers;
+  const facts = [
+    ["JobManager", [badge(manager.state), el("span", { class: "quiet" }, ` ${epoch}`)]],
+    ["Version", version(summary.deployment)],
+    ["TaskManagers", `${managers.up} of ${managers.expected} up`],
+    ["Tasks", tasks(summary.tasks)],
+    ["Lag", summary.lag === null ? "unknown" : `${brief(summary.lag)} records`],
+    ["Oldest waits", oldest(summary)],
+  ];
+  show(document.getElementById("summary"), facts.map(([term, value]) =>
+    el("div", null, el("dt", null, term), el("dd", null, value))));
+}
+
+function version(deployment) {
+  if (!deployment) return "none yet";
+  const more = [
+    deployment.next === null ? "" : `changing to ${deployment.next}`,
+    deployment.drains ? "drains" : "",
+    deployment.paused.length ? `${count(deployment.paused.length)} paused` : "",
+  ].filter(Boolean);
+  return [`${deployment.version}`, more.length ? ` (${more.join(", ")})` : ""];
+}
+
+function tasks({ states, count: all }) {
+  const order = Object.entries(states).sort((one, other) => other[1] - one[1]);
+  if (order.length === 0) return "none";
+  if (order.length === 1 && order[0][0] === "RUNNING") return [badge("RUNNING", `${all} of ${all}`)];
+  return order.map(([state, number]) => el("span", { class: `badge ${stateLook(state)[0]}` },
+    el("span", { "aria-hidden": "true" }, stateLook(state)[1]), ` ${number} ${stateLook(state)[2]} `));
+}
+
+addEventListener("hashchange", navigate);
+// A link of a skip or of the same page must not leave the page.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+navigate();

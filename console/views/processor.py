@@ -1,0 +1,38 @@
+"""One processor with all its tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.cluster_status import task_to_json
+from console.snapshot import Rates, Snapshot
+from console.views.figures import tasks_of, together
+
+
+def processor(snapshot: Snapshot, id_: str) -> dict[str, Any] | None:
+    """Return a processor, its topics and its tasks; None if the pipeline does not have it."""
+    pipeline = snapshot.pipeline
+    found = [each for each in pipeline.processors if each.id == id_] if pipeline else []
+    if pipeline is None or not found:
+        return None
+    (described,) = found
+    tasks = tasks_of(snapshot, id_)
+    return {
+        "id": id_,
+        "type": described.spec.type,
+        "on_error": str(described.on_error),
+        "reads": list(pipeline.read_topics(described)),
+        "writes": list(pipeline.out_topics(described)),
+        "state_topics": list(pipeline.state_topics(described).values()),
+        "dead_letter_topic": pipeline.dead_letter_topic(described),
+        "figures": together(snapshot, tasks),
+        "tasks": [
+            {**task_to_json(info), **_rates(snapshot.rates.get(info.task, Rates()))}
+            for info in tasks
+        ],
+    }
+
+
+def _rates(rates: Rates) -> dict[str, float | None]:
+    found = {"rate_in": rates.records_in, "rate_out": rates.records_out}
+    return {name: None if rate is None else round(rate, 2) for name, rate in found.items()}

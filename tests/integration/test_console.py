@@ -1,0 +1,103 @@
+"""The console of a real cluster under load, in a real browser, while a TaskManager is killed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser import browser, needs_chromium, open_page
+from tests.engine import Engine, all_run, engine
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, needs_chromium]
+
+PIPELINE = """
+- {id: Forwarder, type: forward, to: [Adder]}
+- {id: Adder, type: sum, to: [Counter], on_error: dead_letter}
+- {id: Counter, type: count, to: [sink]}
+"""
+HEARTBEAT_MS = 500
+PART = [(b"k%d" % (i % 50), b"bad" if i % 40 == 0 else b"%d" % i) for i in range(200)]
+MOVE = re.compile(r"tasks? moved from TaskManager 1 to TaskManager 0")
+
+
+@pytest.fixture
+def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
+    name = f"console_{os.getpid()}"
+    with engine(
+        tmp_path,
+        bootstrap_servers,
+        name,
+        PIPELINE,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        console_port=0,
+    ) as made:
+        yield made
+
+
+@contextmanager
+def load(job: Engine) -> Iterator[None]:
+    """Write records all the time."""
+    over = threading.Event()
+
+    def run() -> None:
+        for _ in itertools.takewhile(lambda _: not over.wait(0.1), itertools.count()):
+            job.write(PART)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def address_in(log: Path) -> str:
+    found = re.search(r"the console is served +address=(\S+)", log.read_text())
+    assert found, log.read_text()
+    return found[1]
+
+
+def test_a_killed_task_manager_is_seen_and_its_tasks_move(job: Engine) -> None:
+    manager = job.start_job_manager()
+    job.start_task_manager(0)
+    victim = job.start_task_manager(1)
+    job.wait_until(all_run([0, 1]))
+    address = address_in(manager.log_file)
+    with (
+        load(job),
+        browser() as chromium,
+        open_page(chromium, f"{address}#/graph") as page,
+    ):
+        expect(page.locator("#summary")).to_contain_text("2 of 2 up")
+        arc = page.locator(".arc", has=page.locator("title", has_text="Forwarder_Adder"))
+        expect(arc.locator("text").first).to_have_text(re.compile(r"[1-9][\d,.]*/s"))
+        dead = page.locator(".arc", has=page.locator("title", has_text="dead_letter"))
+        expect(dead.locator("text")).to_have_text(re.compile(r"[1-9][\d.K]* sent"))
+
+        page.locator("#nav a", has_text="Tasks").click()
+        second = page.locator(".card", has=page.get_by_role("heading", name="TaskManager 1"))
+        expect(second.locator(".chip", has_text="Counter")).to_have_count(1)
+        victim.kill()
+        expect(second.locator("h3")).to_contain_text("down")
+        expect(second.locator(".chip")).to_have_count(0)
+        first = page.locator(".card", has=page.get_by_role("heading", name="TaskManager 0"))
+        expect(first.locator(".chip.good")).to_have_count(6)
+
+        page.locator("#nav a", has_text="History").click()
+        expect(page.get_by_role("cell", name="TaskManager 1 fell silent")).to_be_visible()
+        expect(page.get_by_role("cell", name=MOVE)).to_be_visible()
+
+        page.goto(f"{address}#/lag/Counter")
+        drawer = page.get_by_role("dialog", name="Counter")
+        expect(drawer.get_by_role("row")).to_have_count(3)
+        expect(drawer.locator("tbody .badge.good")).to_have_count(2)
+    assert "the console failed" not in manager.log_file.read_text()
