@@ -1,7 +1,7 @@
 """Writes what is made from code: the schemas of the two YAML files, and reference tables.
 
-Run it as `python -m scripts.reference` after a change of a key or a metric; a test compares the
-files.
+Run it as `python -m scripts.reference` after a change of a key, a metric or a command; a test
+compares the files.
 """
 
 from __future__ import annotations
@@ -18,15 +18,25 @@ from common.keys import Free, Key, Section
 from common.monitoring.exposition import PROCESS_METRICS
 from common.monitoring.metric import Metric
 from common.monitoring.times import BOUNDS_S
+from scripts.command_pages import command_sections
 from streams.pipeline.file import FILE_KEYS
-from streams.pipeline.kinds.kind import FROM, ID, NO_CONFIG, ON_ERROR, TO, TYPE, Kind
+from streams.pipeline.kinds.kind import (
+    FROM,
+    ID,
+    MAX_DEAD_LETTERS,
+    NO_CONFIG,
+    ON_ERROR,
+    TO,
+    TYPE,
+    Kind,
+)
 from streams.pipeline.kinds.registry import KINDS
 from streams.pipeline.kinds.sources import SOURCE_KEYS
 from streams.pipeline.kinds.stores import SERDES
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_COMMON = (ID, TYPE, FROM, TO, ON_ERROR)
+_COMMON = (ID, TYPE, FROM, TO, ON_ERROR, MAX_DEAD_LETTERS)
 _MADE = "<!-- Written by scripts/reference.py: change the descriptors in the code instead. -->"
 
 
@@ -37,6 +47,7 @@ def written_files() -> dict[str, str]:
         "docs/reference/config_keys.md": _config_page(),
         "docs/reference/pipeline_keys.md": _pipeline_page(),
         "docs/reference/metrics.md": _metrics_page(),
+        "docs/reference/pipeline_commands.md": _commands_page(),
     }
 
 
@@ -89,6 +100,15 @@ def _metrics_page() -> str:
         "## Standbys",
         "Copies of state, see `num_standby_replicas`.",
         *_metrics_table(taskmanager.metrics.OF_STANDBYS),
+    )
+
+
+def _commands_page() -> str:
+    return _page(
+        "# Commands of `pipeline`",
+        "This is what `pipeline COMMAND --help` says. [Commands and exit codes](commands.md) has "
+        "an overview, and the commands that run daemons.",
+        *command_sections(),
     )
 
 
