@@ -6,6 +6,9 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 from admin.changes import chosen_processors, connected, read_deployment
 from admin.cluster_watcher import ClusterWatcher
@@ -91,20 +94,24 @@ class Reset:
             for topic in current.pipeline.state_topics(current.pipeline.processor(id_)).values()
         )
         """The topics that keep the state of the processors."""
+        self._groups: dict[str, Any] = {}
+        """The metadata of the processors' groups, with which offsets are committed."""
         self.moves = [*self._find(target, inputs)]
         """The offsets that are to change, in the order of the file."""
         if not self.moves:
             raise ConfigError("none of the processors reads such a topic or partition")
 
     def _find(self, target: Target, inputs: Inputs) -> Iterator[Move]:
-        for replica in self._replicas:
-            places = [*filter(inputs.has, _places(replica))]
-            with closing(self._reader(replica)) as reader:
+        names = self._config.topic_names
+        for id_, of_processor in groupby(self._replicas, key=attrgetter("name")):
+            places = [p for replica in of_processor for p in _places(replica) if inputs.has(p)]
+            with closing(PartitionReader(self._config, names.consumer_group(id_))) as reader:
                 committed = reader.committed(places, _TIMEOUT_S)
+                self._groups[id_] = reader.group_metadata
             offsets = self._offsets(target, places, committed)
             for place in places:
                 if place in offsets:
-                    yield Move(replica.name, place, committed.get(place), offsets[place])
+                    yield Move(id_, place, committed.get(place), offsets[place])
 
     def _offsets(
         self, target: Target, places: Sequence[Partition], committed: Mapping[Partition, Committed]
@@ -124,10 +131,8 @@ class Reset:
         It can be repeated if it was interrupted. Raises `UnavailableError` if Kafka does not do it,
         or if a task has started meanwhile.
         """
-        names, offsets = (
-            self._config.topic_names,
-            {(m.processor, m.partition): m for m in self.moves},
-        )
+        names = self._config.topic_names
+        moves = {(move.processor, move.partition): move for move in self.moves}
         try:
             with ExitStack() as stack:
                 producers = []
@@ -142,19 +147,15 @@ class Reset:
                     self._clear_state()
                 for replica, producer in zip(self._replicas, producers, strict=True):
                     moved = {
-                        place: _moved(offsets[replica.name, place])
+                        place: _moved(moves[replica.name, place])
                         for place in _places(replica)
-                        if (replica.name, place) in offsets
+                        if (replica.name, place) in moves
                     }
                     if moved:
-                        with closing(self._reader(replica)) as reader:
-                            producer.begin()
-                            producer.commit(moved, reader.group_metadata)
+                        producer.begin()
+                        producer.commit(moved, self._groups[replica.name])
         except EngineError as error:
             raise UnavailableError(f"the reset is not complete, so repeat it: {error}") from error
-
-    def _reader(self, replica: ProcessorReplica) -> PartitionReader:
-        return PartitionReader(self._config, self._config.topic_names.consumer_group(replica.name))
 
     def _clear_state(self) -> None:
         """Delete the state topics, and make them again. Stores know them by their ids."""
@@ -190,7 +191,7 @@ def _status(config: Config) -> ClusterStatus:
 
 
 def _require_rest(status: ClusterStatus, wish: Wish, processors: Collection[str]) -> None:
-    """Raise `ConfigError` unless no TaskManager runs the processors, and none is told to."""
+    """Raise `ConfigError` unless no TaskManager runs the processors, or will."""
     is_off = status.job_manager.presence is not Presence.UP and not any(
         info.presence is Presence.UP for info in status.task_managers
     )

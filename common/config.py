@@ -13,7 +13,7 @@ from common.config_keys import CONFIG_KEYS, LogFormat, LogLevel
 from common.expansion import expand
 from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
-from common.keys import names
+from common.keys import Text, names
 from common.names import MAX_NAME_LENGTH, name_problem
 from common.suggest import counted
 from common.table_settings import TableSettings, read_table_settings
@@ -205,9 +205,9 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
         metrics_port=fields.number_or_none(keys.METRICS_PORT),
-        metrics_host=_metrics_host(fields, problems),
+        metrics_host=_own_address(fields, keys.METRICS_HOST, problems),
         console_port=fields.number_or_none(keys.CONSOLE_PORT),
-        console_host=_console_host(fields, problems),
+        console_host=_own_address(fields, keys.CONSOLE_HOST, problems, ', such as "127.0.0.1"'),
         console_names=_console_names(fields, problems),
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
@@ -246,21 +246,12 @@ def _host(fields: Fields, problems: Problems) -> str:
     return host
 
 
-def _metrics_host(fields: Fields, problems: Problems) -> str:
-    host = fields.text(keys.METRICS_HOST)
-    if re.search(r"\s", host):
+def _own_address(fields: Fields, key: Text, problems: Problems, hint: str = "") -> str:
+    """Return an address of this host to listen on; `hint` ends the message about a wrong one."""
+    host = fields.text(key)
+    if host and not re.fullmatch(key.pattern, host):
         problems.add(
-            fields.at("metrics_host"), f'metrics_host "{host}" is not one host name or address'
-        )
-    return host
-
-
-def _console_host(fields: Fields, problems: Problems) -> str:
-    host = fields.text(keys.CONSOLE_HOST)
-    if host and not re.fullmatch(keys.CONSOLE_HOST.pattern, host):
-        problems.add(
-            fields.at("console_host"),
-            f'console_host "{host}" is not one host name or address, such as "127.0.0.1"',
+            fields.at(key.name), f'{key.name} "{host}" is not one host name or address{hint}'
         )
     return host
 

@@ -139,7 +139,8 @@ CONSOLE_PORT = Number(
 )
 CONSOLE_HOST = Text(
     name="console_host",
-    doc="the address that the console listens on; whoever reaches it can read everything there",
+    doc="the address that the console listens on; everyone who reaches it can read all that is "
+    "there",
     default="127.0.0.1",
     pattern=r"^[^\s/]+$",
 )

@@ -311,14 +311,14 @@ class Task(RunningTask):
                     columns.partitions,
                 )
         self._figures += figures
-        totals = self._memory.figures + self._figures
+        before = self._memory.figures
+        skipped = before.skipped + self._figures.skipped
+        dead_letters = before.dead_letters + self._figures.dead_letters
         for partition in self.partitions:
             position = self._nodes.position(partition)
             if position is not None:
                 time_ms = self._nodes.partition_time(partition)
-                self._positions[partition] = Committed(
-                    position, time_ms, totals.skipped, totals.dead_letters
-                )
+                self._positions[partition] = Committed(position, time_ms, skipped, dead_letters)
 
     def _begin(self) -> None:
         self._producer.begin()

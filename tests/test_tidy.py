@@ -8,17 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.folders import FOLDERS
+
 ROOT = Path(__file__).parent.parent
-FOLDERS = (
-    "admin",
-    "benchmarks",
-    "common",
-    "console",
-    "examples",
-    "jobmanager",
-    "streams",
-    "taskmanager",
-)
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 

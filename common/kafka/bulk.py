@@ -117,9 +117,7 @@ def read_committed(
     lows = admin.oldest_offsets(list(ends))
     while True:
         try:
-            with closing(PartitionReader(config, _READ_GROUP)) as reader:
-                reader.assign({p: low for p, low in lows.items() if low < ends[p]})
-                return list(_read(reader, ends, stall_timeout_s))
+            return list(read_from(config, lows, ends, stall_timeout_s))
         except UnavailableError:
             before, lows = lows, admin.oldest_offsets(list(ends))
             if lows == before:
@@ -139,13 +137,10 @@ def read_range(
     Raises `UnavailableError` as `read_committed` does.
     """
     place = (topic, partition)
-    with closing(PartitionReader(config, _READ_GROUP)) as reader:
-        if start < end:
-            reader.assign({place: start})
-        for batch in _read(reader, {place: end}, stall_timeout_s):
-            count = batch.count_before(end)
-            if count:
-                yield batch.part(0, count)
+    for batch in read_from(config, {place: start}, {place: end}, stall_timeout_s):
+        count = batch.count_before(end)
+        if count:
+            yield batch.part(0, count)
 
 
 def read_from(
@@ -154,7 +149,7 @@ def read_from(
     ends: Mapping[Partition, int] | None,
     stall_timeout_s: float = 30,
 ) -> Iterator[RecordBatch]:
-    """Yield committed records of partitions from their starts up to their ends, or for ever.
+    """Yield committed records of partitions from their starts up to their ends, or forever.
 
     A batch may go beyond the end. Raises `UnavailableError` as `read_committed` does.
     """

@@ -178,7 +178,7 @@ def test_no_alert_fires_while_all_is_well(tmp_path: Path) -> None:
         state("RUNNING"): "1x60",
         f"kafka_pipeline_task_lag_records{{{TASK}}}": "20000-100x60",
         f"kafka_pipeline_task_restarts_total{{{TASK}}}": "1x60",
-        # The task moves, with its count: that is no dead letter.
+        # The task moves with its count, which is not a new dead letter.
         f"kafka_pipeline_task_dead_letters_total{{{TASK}}}": "1000x30 _x30",
         f"kafka_pipeline_task_dead_letters_total{{{MOVED}}}": "_x30 1000x30",
     }

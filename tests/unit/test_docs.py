@@ -14,6 +14,7 @@ from tests.docs import comparison
 from tests.docs.commands import ROOT, WrongCommandError, check_command
 from tests.docs.pages import blocks, broken_links, headings, linked_pages, named_files
 from tests.docs.story import Story
+from tests.folders import FOLDERS
 
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "README.md"
@@ -32,17 +33,7 @@ DSL_HEADING = "## Streams, tables, windows and joins"
 DSL_TESTS = ROOT / "tests" / "unit" / "streams" / "dsl"
 LEAST_CASES_OF_THE_DSL = 150
 REFERENCE = re.compile(r'docs/(?P<page>[\w/-]+\.md)(?:, "(?P<heading>[^"]+)")?')
-FOLDERS = (
-    "admin",
-    "benchmarks",
-    "common",
-    "console",
-    "examples",
-    "jobmanager",
-    "streams",
-    "taskmanager",
-)
-OTHER_FILES = ("*.yaml", "*.sh", "deploy/*", "scripts/*", "admin/templates/*", "tests/**/*.py")
+OTHER_FILES = ("*.yaml", "*.sh", "deploy/*", "scripts/*", "admin/templates/**/*", "tests/**/*.py")
 
 
 def name(path: Path) -> str:

@@ -90,7 +90,7 @@ def test_an_error_that_a_record_can_cause_rejects_it(error: Exception) -> None:
 
 
 def test_an_expression_over_a_value_of_another_type_rejects_the_record() -> None:
-    """The engine computes it, so no code of the user's raises."""
+    """The engine computes it, so it is not user code that raises."""
     builder = StreamsBuilder()
     stream = builder.stream("in", value_serde=serdes.json)
     stream.filter(col("price") > 5).to("out")

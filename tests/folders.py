@@ -1,0 +1,12 @@
+"""The folders that hold all code but the tests."""
+
+FOLDERS = (
+    "admin",
+    "benchmarks",
+    "common",
+    "console",
+    "examples",
+    "jobmanager",
+    "streams",
+    "taskmanager",
+)
