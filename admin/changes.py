@@ -27,11 +27,12 @@ from common.kafka.deployments import (
 from common.messages import replicas
 from common.pipeline import Pipeline
 from common.status import TaskState
-from common.suggest import counted, did_you_mean, one_of
+from common.suggest import counted
 from jobmanager.change import Change
 from jobmanager.deploy import Proposal, deploy, plan_for
 from jobmanager.plan import Plan
 from jobmanager.prepare import prepared
+from operations.job import chosen_processors, connected, read_deployment
 
 _LOOK_S = 0.5
 
@@ -44,19 +45,6 @@ class Wanted:
     yes: bool
     wait: bool
     timeout_s: float | None
-
-
-def connected(config: Config) -> Admin:
-    """Return a client that has reached the brokers; raises `UnavailableError` if none answers."""
-    admin = Admin(config)
-    admin.check_broker()
-    return admin
-
-
-def read_deployment(config: Config, admin: Admin) -> Deployment:
-    """Return what the job is to run. Raises as `DeploymentReader`."""
-    with closing(DeploymentReader(config, admin)) as reader:
-        return reader.deployment
 
 
 def look_at(config: Config, admin: Admin, pipeline: Pipeline) -> tuple[Pipeline, Plan, Deployment]:
@@ -104,21 +92,6 @@ def ask_for(
         assert wish is not None
         editor.write(changed(wish, chosen))
     _follow(config, admin, wish.next or wish.version, None)
-
-
-def chosen_processors(deployment: Deployment, processors: Sequence[str] | None) -> Sequence[str]:
-    """Return the ids that are meant: all of the version that runs if none is given.
-
-    Raises `ConfigError` if the job has no such processor, or no pipeline.
-    """
-    current = deployment.current
-    if current is None:
-        raise ConfigError("this job has no pipeline yet")
-    ids = [processor.id for processor in current.pipeline.processors]
-    for unknown in sorted({*(processors or ())}.difference(ids)):
-        known = did_you_mean(unknown, ids) or f": it has {one_of(ids)}"
-        raise ConfigError(f'the job has no processor "{unknown}"{known}')
-    return processors or ids
 
 
 def delete_orphans(admin: Admin, found: Orphans) -> None:

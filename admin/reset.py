@@ -10,9 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from admin.changes import chosen_processors, connected, read_deployment
 from admin.cluster_watcher import ClusterWatcher
-from admin.starts import Start, starts
 from common.cluster_status import ClusterStatus, Presence
 from common.config import Config
 from common.deployment import Wish
@@ -22,6 +20,8 @@ from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica, replicas
+from operations.job import chosen_processors, connected, read_deployment
+from operations.starts import Start, starts
 
 _TIMEOUT_S = 60
 _LOOK_S = 0.2

@@ -7,6 +7,7 @@ FOLDERS = (
     "console",
     "examples",
     "jobmanager",
+    "operations",
     "streams",
     "taskmanager",
 )

@@ -66,6 +66,7 @@ MAY_IMPORT = {
     ),
     "console": ("console/views", "common"),
     "console/views": ("console", "common"),
+    "operations": ("streams", "common", "common/kafka"),
     "jobmanager": ("console", "streams/pipeline", "common", "common/kafka", "common/monitoring"),
     "taskmanager": (
         "streams",
@@ -82,7 +83,7 @@ MAY_IMPORT = {
         "admin/broker",
         "admin/commands",
         "jobmanager",
-        "streams",
+        "operations",
         "streams/pipeline",
         "streams/pipeline/kinds",
         "streams/testing",
@@ -91,6 +92,7 @@ MAY_IMPORT = {
     ),
     "admin/commands": (
         "admin",
+        "operations",
         "streams/backfill",
         "streams/engine",
         "streams/pipeline",

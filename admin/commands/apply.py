@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from admin.changes import Wanted, change, connected, read_deployment
+from admin.changes import Wanted, change
 from admin.files import ConfigPath, PipelinePath, load_files
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError
+from operations.job import connected, read_deployment
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, whatever is taken away.")]

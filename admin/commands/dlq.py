@@ -11,15 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from admin.changes import require_consent
-from admin.dead_letters import DeadLetter, LetterId, Wanted, text_of
 from admin.files import ConfigPath
-from admin.redrive import DeadLetterTopics
 from admin.terminal import show
-from admin.times import parse_time, shown_time
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, shorten
 from common.suggest import counted
+from operations.dead_letters import DeadLetter, LetterId, Wanted, text_of
+from operations.redrive import DeadLetterTopics
+from operations.times import parse_time, shown_time
 
 _LONGEST_VALUE = 60
 _LONGEST_REASON = 120

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from admin.changes import connected, look_at
+from admin.changes import look_at
 from admin.files import ConfigPath, PipelinePath, load_files
 from admin.plans import overview
 from admin.terminal import show
 from common.cli import run_command
+from operations.job import connected
 
 
 @run_command

@@ -12,15 +12,15 @@ from rich.table import Table
 from admin.changes import require_consent
 from admin.files import ConfigPath
 from admin.reset import Inputs, Reset, Shift, Target
-from admin.starts import AtOffset, AtTime, Earliest, Latest
 from admin.terminal import show
-from admin.times import parse_time
 from common import durations
 from common.cli import run_command
 from common.clock import wall_clock_ms
 from common.config import load_config
 from common.errors import ConfigError
 from common.suggest import counted, one_of
+from operations.starts import AtOffset, AtTime, Earliest, Latest
+from operations.times import parse_time
 
 _UNITS = ("s", "min", "h", "d")
 

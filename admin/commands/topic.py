@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from admin.files import ConfigPath
-from admin.starts import parse_start
-from admin.topic_records import TopicRecords
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError
 from common.suggest import counted
+from operations.starts import parse_start
+from operations.topic_records import TopicRecords
 
 topic_app = typer.Typer(
     help="Read the records of a topic, and write some.",

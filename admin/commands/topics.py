@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from admin.changes import connected, delete_orphans, read_deployment, require_consent
+from admin.changes import delete_orphans, require_consent
 from admin.files import ConfigPath
 from admin.orphans import orphans
 from admin.terminal import show
@@ -17,6 +17,7 @@ from common.config import load_config
 from common.errors import ConfigError
 from common.suggest import counted
 from common.topics import control_topics
+from operations.job import connected, read_deployment
 
 
 @run_command

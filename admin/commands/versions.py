@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from admin.changes import connected, read_deployment
 from admin.files import ConfigPath
 from admin.terminal import show
-from admin.times import shown_time
 from common.cli import run_command
 from common.config import load_config
 from common.deployment import Deployment
 from common.errors import ConfigError
+from operations.job import connected, read_deployment
+from operations.times import shown_time
 
 
 @run_command

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from admin.daemons import command_path
-from admin.times import shown_time
 from common.cluster_status import Presence
+from operations.times import shown_time
 from tests.engine import Engine, engine
 
 pytestmark = [pytest.mark.integration]

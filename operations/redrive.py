@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from admin.changes import connected, read_deployment
-from admin.dead_letters import DeadLetter, Wanted, first_unhandled, letters, marker
 from common.config import Config
 from common.errors import ConfigError, EngineError, UnavailableError
 from common.kafka.bulk import read_committed
 from common.kafka.clients import Partition
 from common.kafka.moving import RecordMover
 from common.record_batch import OutputRecord, RecordBatch
+from operations.dead_letters import DeadLetter, Wanted, first_unhandled, letters, marker
+from operations.job import connected, read_deployment
 
 _MOST_LETTERS = 500
 _MOST_BYTES = 16_000_000

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from admin.times import parse_time
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
 from common.record_batch import RecordBatch
+from operations.times import parse_time
 
 _OFFSET = re.compile(r"[0-9]{1,18}")
 _FROM_END = re.compile(r"-[1-9][0-9]{0,17}")

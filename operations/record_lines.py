@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from admin.times import shown_time
 from common.errors import ConfigError
 from common.record_batch import OutputRecord, RecordBatch
 from common.wire import JsonObject
+from operations.times import shown_time
 from streams.errors import StreamsError
 from streams.serdes import Serde
 

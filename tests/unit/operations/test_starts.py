@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from admin.starts import AtTime, Earliest, parse_start, records_from, starts
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
 from common.record_batch import RecordBatch
+from operations.starts import AtTime, Earliest, parse_start, records_from, starts
 
 PLACES = [("a", 0), ("a", 1)]
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from admin.dead_letters import (
+from common.record_batch import KafkaHeaders, RecordBatch
+from operations.dead_letters import (
     DeadLetter,
     LetterId,
     Wanted,
@@ -14,7 +15,6 @@ from admin.dead_letters import (
     letters,
     marker,
 )
-from common.record_batch import KafkaHeaders, RecordBatch
 
 TRACE = "Traceback"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from admin.record_lines import RecordLines, printable
 from common.errors import ConfigError
 from common.record_batch import RecordBatch
+from operations.record_lines import RecordLines, printable
 from streams import serdes
 
 TIME_MS = 1_732_280_000_000

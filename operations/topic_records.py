@@ -6,15 +6,15 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
-from admin.changes import connected, read_deployment
-from admin.record_lines import RecordLines
-from admin.starts import Start, records_from, starts
 from common.config import Config
 from common.errors import ConfigError
 from common.kafka.bulk import read_from
 from common.kafka.moving import RecordMover
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
+from operations.job import connected, read_deployment
+from operations.record_lines import RecordLines
+from operations.starts import Start, records_from, starts
 from streams import serdes
 from streams.errors import InvalidArgumentError
 

@@ -1,0 +1,1 @@
+"""What operators do to a running job, for the `pipeline` command and the console alike."""
