@@ -29,7 +29,7 @@ from common.pipeline import Pipeline
 from common.status import TaskState
 from common.suggest import counted
 from jobmanager.change import Change
-from jobmanager.deploy import Proposal, deploy, plan_for
+from jobmanager.deploy import Proposal, deploy, plan_for, require_no_stop
 from jobmanager.plan import Plan
 from jobmanager.prepare import prepared
 from operations.job import chosen_processors, connected, read_deployment
@@ -94,6 +94,16 @@ def ask_for(
     _follow(config, admin, wish.next or wish.version, None)
 
 
+def resumed(wish: Wish, processors: Sequence[str], *, everything: bool) -> Wish:
+    """Return the wish with these processors resumed; raises `ConfigError` during a restore."""
+    resumed = wish.with_paused({*wish.paused}.difference(processors))
+    if not everything:
+        return resumed
+    if wish.stop is not None and wish.stop.purpose == "restore":
+        require_no_stop(wish)
+    return resumed.with_drain(drains=False).with_stop(None)
+
+
 def delete_orphans(admin: Admin, found: Orphans) -> None:
     """Delete what former versions have left. Raises `UnavailableError` if Kafka does not do it."""
     try:
@@ -154,6 +164,8 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
         )
     if status.job_manager.presence is not Presence.UP:
         return False, "no JobManager runs: the change waits for one"
+    if wish.stop is not None:
+        return False, f"nothing runs for now: {wish.stop.by} works on the job ({wish.stop.purpose})"
     before, coming = deployment.current, deployment.coming
     if before is not None and coming is not None:
         arcs = [arc.topic for arc in Change(before.pipeline, coming.pipeline).left]

@@ -12,7 +12,9 @@ from admin.commands.dlq import dlq_app
 from admin.commands.init import init
 from admin.commands.pause import drain, pause, restart, resume
 from admin.commands.plan import plan
+from admin.commands.rescale import rescale
 from admin.commands.reset import reset
+from admin.commands.savepoint import savepoint_app
 from admin.commands.schema import schema
 from admin.commands.status import status
 from admin.commands.test import test
@@ -32,13 +34,14 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(init, validate, describe, schema, test, backfill),
-    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset),
+    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, rescale),
     *(topics, status, top),
 )
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(topic_app, name="topic")
+app.add_typer(savepoint_app, name="savepoint")
 app.add_typer(broker_app, name="broker")
 
 

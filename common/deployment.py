@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from common.errors import ConfigError
 from common.messages import ControlRecord
@@ -52,6 +52,22 @@ class PipelineVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why nothing of a job is to run for now: a tool works on its topics.
+
+    A `savepoint` copies them, and may be given up at any time. A `restore` makes them anew; until
+    it is complete, they hold neither the state of before nor the new one. `token` tells one run of
+    a tool from another, and `by` is a user at a host. If it `drains`, what is on its way between
+    processors is processed first.
+    """
+
+    purpose: Literal["savepoint", "restore"]
+    token: Name
+    by: str
+    drains: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """What the JobManager is to bring about.
 
@@ -59,7 +75,8 @@ class Wish:
     takes away, lets what follows process what is left, and makes `next` the version. Processors
     that are `paused` do not run until they are resumed. If the wish `drains`, no processor takes
     anything from outside, and each one stops when nothing comes any more. `restarts` counts how
-    often each processor was asked to start again.
+    often each processor was asked to start again. A `stop` comes before all else, and
+    no change of version is begun or in progress while there is one.
     """
 
     version: Annotated[int, AtLeast(1)]
@@ -67,6 +84,7 @@ class Wish:
     paused: tuple[Name, ...] = ()
     drains: bool = False
     restarts: Mapping[Name, Annotated[int, AtLeast(1)]] = field(default_factory=dict, hash=False)
+    stop: Stop | None = None
 
     def of(self, version: int, next_: int | None = None) -> Wish:
         """Return the same wish for another version, or for a change from it to the next one."""
@@ -79,6 +97,10 @@ class Wish:
     def with_drain(self, *, drains: bool) -> Wish:
         """Return the same wish, to drain the pipeline or not."""
         return replace(self, drains=drains)
+
+    def with_stop(self, stop: Stop | None) -> Wish:
+        """Return the same wish with this stop, or without one."""
+        return replace(self, stop=stop)
 
     def with_restarts(self, processors: Iterable[str]) -> Wish:
         """Return the same wish with one more restart of each of these processors."""
@@ -146,7 +168,7 @@ class Deployment:
             if record is None:
                 topic = self.names.pipeline
                 raise UnreadableDeploymentError(f"topic {topic}: version {number} is missing")
-            self._read[number] = _read(record, lambda data: _version(data, self.names))
+            self._read[number] = _read(record, lambda data: version_from_json(data, self.names))
         return self._read[number]
 
 
@@ -156,7 +178,7 @@ def records(
     """Return what to write, in one transaction, for a new wish, and for a version that is new."""
     written = []
     if version is not None:
-        written.append((b"version-%d" % version.number, _version_to_json(version)))
+        written.append((b"version-%d" % version.number, version_to_json(version)))
     written.append((_WISH, as_json(wish)))
     headers = (("format", b"%d" % FORMAT),)
     return [
@@ -189,7 +211,7 @@ def _comparable(pipeline: Pipeline) -> str:
     return json.dumps(data, sort_keys=True)
 
 
-def _version_to_json(version: PipelineVersion) -> dict[str, Any]:
+def version_to_json(version: PipelineVersion) -> dict[str, Any]:
     return {
         "number": version.number,
         "made_at_ms": version.made_at_ms,
@@ -209,7 +231,7 @@ def _pipeline_to_json(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def _version(data: Any, names: TopicNames) -> PipelineVersion:
+def version_from_json(data: Any, names: TopicNames) -> PipelineVersion:
     fields = JsonObject(data)
     partitions = fields.object("partitions")
     pipeline = Pipeline(

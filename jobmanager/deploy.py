@@ -47,6 +47,7 @@ def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[
     with closing(DeploymentEditor(config, admin)) as editor:
         deployment = editor.deployment
         current = deployment.current
+        require_no_stop(deployment.wish)
         found = plan_for(proposal.pipeline, deployment, admin)
         if agreed is not None and not set(found.losses).issubset(agreed):
             assert current is not None
@@ -55,12 +56,29 @@ def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[
         created = admin.ensure_topics((*control_topics(config), *topics))
         logger.info("topics are ready", created=created)
         number = max(deployment.numbers, default=0) + 1
-        version = PipelineVersion(number, proposal.pipeline, proposal.text, wall_clock_ms(), _who())
+        version = PipelineVersion(number, proposal.pipeline, proposal.text, wall_clock_ms(), who())
         # Records that are left in arcs which are taken away are processed first.
         first = current.number if current and found.arcs else number
         wish = deployment.wish or Wish(version=number)
         editor.write(wish.of(first, number if first != number else None), version)
     return number
+
+
+def require_no_stop(wish: Wish | None) -> None:
+    """Raise `ConfigError` if nothing of the job may be changed or run now, and say why."""
+    if wish is None or wish.stop is None:
+        return
+    stop = wish.stop
+    if stop.purpose == "restore":
+        raise ConfigError(
+            f"{stop.by} is restoring the state of this job, or was interrupted. Nothing runs "
+            "before that is complete: repeat the command (`pipeline savepoint restore`, or "
+            "`pipeline rescale`)"
+        )
+    raise ConfigError(
+        f"nothing of this job runs, since {stop.by} is making a savepoint. If that command is "
+        "gone, `pipeline resume` lets the job go on"
+    )
 
 
 def plan_for(pipeline: Pipeline, deployment: Deployment, admin: Admin) -> Plan:
@@ -88,7 +106,8 @@ def _refusal(found: Plan, current: PipelineVersion) -> str:
     )
 
 
-def _who() -> str:
+def who() -> str:
+    """Return who does this, as a user at a host."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # no entry in the list of users, as in some containers

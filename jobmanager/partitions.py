@@ -10,19 +10,21 @@ from streams.pipeline.partitions import with_counts
 
 
 def with_partitions(pipeline: Pipeline, admin: Admin) -> Pipeline:
-    """Return the pipeline with the partition counts that the user's topics have in Kafka.
+    """Return the pipeline with the partition counts that topics have in Kafka.
 
-    A processor has as many tasks as its largest topic has partitions. Raises `ConfigError` if
-    topics that must have equal partition counts do not (`check_co_partitioning`).
+    These are the user's topics, and those of dead letters, for which any count will do. A processor
+    has as many tasks as its largest topic has partitions. Raises `ConfigError` if topics that must
+    have equal partition counts do not (`check_co_partitioning`).
     """
-    return with_counts(pipeline, admin.partition_counts(pipeline.user_topics))
+    dead = [topic for each in pipeline.processors if (topic := pipeline.dead_letter_topic(each))]
+    return with_counts(pipeline, admin.partition_counts([*pipeline.user_topics, *dead]))
 
 
 def check_parallelism(pipeline: Pipeline, admin: Admin) -> None:
     """Raise `ConfigError` if `parallelism` was another number when the job's topics were made.
 
-    Arcs between processors and dead letter topics show that: they have `parallelism` partitions,
-    whatever the inputs have. Before the first start of the job, somebody else has made them.
+    Arcs between processors show that: they have `parallelism` partitions, whatever the inputs
+    have. Before the first start of the job, somebody else has made them.
     """
     names, parallelism = pipeline.names, pipeline.parallelism
     internal = {
@@ -30,8 +32,7 @@ def check_parallelism(pipeline: Pipeline, admin: Admin) -> None:
         for processor in pipeline.processors
         for topic in processor.internal_topics
     }
-    dead = {names.dead_letter(processor.id) for processor in pipeline.processors}
-    wanted = {*pipeline.arcs, *dead} - internal
+    wanted = {*pipeline.arcs} - internal
     existing = admin.partition_counts({*wanted, names.threads_jm})
     has_started = existing.pop(names.threads_jm, None) is not None
     counts = set(existing.values())
@@ -42,6 +43,6 @@ def check_parallelism(pipeline: Pipeline, admin: Admin) -> None:
     raise ConfigError(
         f"parallelism is {parallelism} in config.yaml, but was {count} when the topics of "
         f"this job were made: {', '.join(sorted(existing))} {have}. Set parallelism back to "
-        f"{count}, or start a job with another job_name and other topics: "
+        f"{count}, and use `pipeline rescale`: "
         'docs/how-to/troubleshoot.md, "A topic has the wrong number of partitions"'
     )

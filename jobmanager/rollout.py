@@ -9,7 +9,7 @@ from contextlib import closing
 import structlog
 
 from common.config import Config
-from common.deployment import Deployed, PipelineVersion, Wish
+from common.deployment import Deployed, PipelineVersion, Stop, Wish
 from common.errors import ConfigError, PipelineError
 from common.kafka.admin import Admin
 from common.kafka.deployments import DeploymentEditor, DeploymentReader
@@ -46,6 +46,8 @@ class Rollout:
         self._seen: Wish | None = None
         self._version: PipelineVersion | None = None
         self._watches: list[ArcPurger | InputWatch] = []
+        self._watched: int | None = None
+        """The number of the version whose topics are watched."""
         self._change: Change | None = None
         self._drain: DrainWatch | None = None
         self._held: frozenset[str] = frozenset()
@@ -80,13 +82,14 @@ class Rollout:
         version, coming = deployment.current, deployment.coming
         assert version is not None
         self._seen = deployment.wish
+        assert self._seen is not None
         if self._version is None or self._version.number != version.number:
             logger.info("this version of the pipeline runs now", version=version.number)
             self._version = version
-            self._watch(version)
+        self._watch(version, self._seen.stop)
         self._stop_drain()
         self._change, self._finish_at_s = None, 0.0
-        if self._seen is not None and self._seen.drains:
+        if self._drains:
             # What a change takes away is drained with all the rest.
             self._change = Change.to_rest(version.pipeline)
         elif coming is not None:
@@ -100,10 +103,19 @@ class Rollout:
             )
         return self._event()
 
+    @property
+    def _drains(self) -> bool:
+        """Whether the whole pipeline is to be drained now."""
+        assert self._seen is not None
+        stop = self._seen.stop
+        return self._seen.drains if stop is None else stop.drains
+
     def _event(self) -> PipelineChanged:
         assert self._version is not None
         assert self._seen is not None
         self._held = self._change.held if self._change else frozenset()
+        if self._seen.stop is not None and self._change is None:
+            self._held = frozenset(each.id for each in self._version.pipeline.processors)
         standbys = self._config.num_standby_replicas
         tasks = replicas(self._version.pipeline, standbys, self._seen.restarts)
         return PipelineChanged(tasks, self._held.union(self._seen.paused))
@@ -117,7 +129,8 @@ class Rollout:
         for topic in self._drain.take_drained():
             logger.info("an arc is drained", arc=topic)
             change.drained(topic)
-        if not change.left and self._seen is not None and self._seen.next is not None:
+        assert self._seen is not None
+        if not change.left and self._seen.next is not None:
             if time.monotonic() >= self._finish_at_s:
                 self._finish()
         elif change.held != self._held:
@@ -136,7 +149,15 @@ class Rollout:
         except PipelineError as error:
             logger.warning("the change cannot be completed now", reason=str(error))
 
-    def _watch(self, version: PipelineVersion) -> None:
+    def _watch(self, version: PipelineVersion, stop: Stop | None) -> None:
+        """Make the topics of a version, and watch them, unless a tool works on them."""
+        if stop is not None and not stop.drains:
+            logger.info("nothing runs for now", purpose=stop.purpose, by=stop.by)
+            self._stop()
+            self._admin.ensure_topics(control_topics(self._config))
+            return
+        if self._watched == version.number:
+            return
         self._stop()
         topics = version.pipeline.data_topics(self._config.replication_factor)
         created = self._admin.ensure_topics((*control_topics(self._config), *topics))
@@ -147,11 +168,12 @@ class Rollout:
         ]
         for watch in self._watches:
             watch.start()
+        self._watched = version.number
 
     def _stop(self) -> None:
         for watch in self._watches:
             watch.stop()
-        self._watches = []
+        self._watches, self._watched = [], None
 
     def _stop_drain(self) -> None:
         if self._drain is not None:

@@ -68,17 +68,27 @@ class Engine:
         self.pipeline: Pipeline = load_pipeline(self._pipeline_file, self.config)
 
     def start_job_manager(
-        self, environment: Mapping[str, str] | None = None, *options: str
+        self,
+        environment: Mapping[str, str] | None = None,
+        *options: str,
+        with_pipeline: bool = True,
     ) -> Daemon:
-        """Start `jobmanager` with pipeline.yaml; `environment` adds to this process's."""
-        arguments = [*options, str(self.config_file), str(self._pipeline_file)]
+        """Start `jobmanager` with pipeline.yaml; `environment` adds to this process's.
+
+        Without, it runs what the job is to run.
+        """
+        files = [self.config_file, self._pipeline_file] if with_pipeline else [self.config_file]
+        arguments = [*options, *map(str, files)]
         return self._start("jobmanager", arguments, environment)
 
     def run_command(self, name: str, *arguments: str, with_pipeline: bool = False) -> str:
-        """Run a `pipeline` command on config.yaml, perhaps pipeline.yaml; return what it prints."""
+        """Run a `pipeline` command on config.yaml, perhaps pipeline.yaml; return what it prints.
+
+        The name may be of two words, as that of `savepoint create`.
+        """
         files = [self.config_file, self._pipeline_file] if with_pipeline else [self.config_file]
         done = subprocess.run(
-            [command_path("pipeline"), name, *files, *arguments],
+            [command_path("pipeline"), *name.split(), *files, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

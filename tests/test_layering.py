@@ -90,8 +90,17 @@ MAY_IMPORT = {
         "common",
         "common/kafka",
     ),
+    "admin/savepoints": (
+        "admin",
+        "jobmanager",
+        "operations",
+        "streams/backfill",
+        "common",
+        "common/kafka",
+    ),
     "admin/commands": (
         "admin",
+        "admin/savepoints",
         "operations",
         "streams/backfill",
         "streams/engine",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from admin.changes import ask_for
+from admin.changes import ask_for, resumed
 from admin.files import ConfigPath
 from common.cli import run_command
 from common.config import load_config
@@ -58,7 +58,7 @@ def drain(config: ConfigPath, dry_run: DryRun = False) -> None:
 def resume(config: ConfigPath, processors: Processors = None, dry_run: DryRun = False) -> None:
     """Let paused processors go on where they stopped. Ends once their tasks run.
 
-    Without an id, a pipeline that was drained goes on, too.
+    Without an id, a pipeline that was drained goes on, too, and one that stopped for a savepoint.
 
     Exit codes: 0 done, 1 a task failed, 2 no such processor, 3 Kafka is not there.
     """
@@ -66,9 +66,7 @@ def resume(config: ConfigPath, processors: Processors = None, dry_run: DryRun = 
         load_config(config),
         processors,
         "resume",
-        lambda wish, ids: wish.with_paused({*wish.paused}.difference(ids)).with_drain(
-            drains=wish.drains and bool(processors)
-        ),
+        lambda wish, ids: resumed(wish, ids, everything=not processors),
         dry_run=dry_run,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from admin.daemons import Daemon
-from common.kafka.bulk import Row
 from common.kafka.data import PartitionReader
 from tests.engine import Engine, all_run, engine
+from tests.steady_load import Writer, check_counts
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -34,7 +33,6 @@ REPLACED = """
 """
 OTHER = "- {id: Raw, type: forward, to: [sink]}\n"
 HEARTBEAT_MS = 500
-KEYS = 20
 END_TIMEOUT_S = 30.0
 
 _job_numbers = itertools.count()
@@ -50,47 +48,12 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
         yield made
 
 
-class Writer:
-    """Writes numbered records of each key, until it is told to stop."""
-
-    def __init__(self, job: Engine) -> None:
-        self._job = job
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.rounds = 0
-
-    def __enter__(self) -> Writer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(0.02):
-            rows: list[Row] = [(b"k%d" % key, b"%d" % self.rounds) for key in range(KEYS)]
-            self._job.write(rows)
-            self.rounds += 1
-
-
 def run(job: Engine) -> Daemon:
     job_manager = job.start_job_manager()
     for tm_id in (0, 1):
         job.start_task_manager(tm_id)
     job.wait_until(all_run([0, 1]))
     return job_manager
-
-
-def check_counts(job: Engine, rounds: int) -> None:
-    """Assert that the sink has the counts 1..n of every key, in order."""
-    sink = job.config.sink_topic
-    job.wait_until_done({sink: rounds * KEYS})
-    counts: dict[bytes | None, list[int]] = {}
-    for key, value in job.read(sink):
-        counts.setdefault(key, []).append(int(value or b"0"))
-    expected = list(range(1, rounds + 1))
-    assert counts == {b"k%d" % key: expected for key in range(KEYS)}
 
 
 def wait_for(daemon: Daemon, event: str) -> None:

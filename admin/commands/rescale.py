@@ -1,0 +1,74 @@
+"""`pipeline rescale`: changes the parallelism of a job, and spreads its state anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from admin.changes import require_consent
+from admin.files import ConfigPath
+from admin.terminal import show
+from common.cli import run_command
+from common.config import load_config
+from operations.job import connected
+
+
+@run_command
+def rescale(
+    config: ConfigPath,
+    parallelism: Annotated[
+        int, typer.Option(min=1, metavar="N", help="The new number of partitions of arcs.")
+    ],
+    by_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROCESSOR", help="Its stores have the keys of its records; may be repeated."
+        ),
+    ] = None,
+    savepoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the savepoint is made; rescale-<job>-to-<N> by default.",
+            file_okay=False,
+        ),
+    ] = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=0, help="How long to wait for tasks to stop."
+        ),
+    ] = 300,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Give a job another parallelism: drain it, make a savepoint, and restore that by key.
+
+    Repeat the command if it was interrupted: it goes on where it was. The savepoint stays, and is
+    of the job as it was before. Sources and sinks keep their partitions. Set `parallelism` in
+    config.yaml to the same number afterwards.
+
+    Exit codes: 0 done, 1 the answer was no, 2 the state cannot be spread, 3 Kafka or the disk is
+    not there, or time is up.
+    """
+    from admin.savepoints.rescale import Rescale  # starts slowly
+
+    settings = load_config(config)
+    folder = savepoint or Path(f"rescale-{settings.job_name or 'job'}-to-{parallelism}")
+    found = Rescale(settings, connected(settings), folder, parallelism, by_key or (), _say)
+    show(found.table())
+    if dry_run:
+        return
+    require_consent(f"Stop the job, and give it a parallelism of {parallelism}?", yes=yes)
+    number = found.carry_out(timeout_s)
+    typer.echo(f"done: version {number} is the pipeline of the job")
+    if settings.parallelism != parallelism:
+        typer.echo(f"set parallelism to {parallelism} in {config}: it says {settings.parallelism}")
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

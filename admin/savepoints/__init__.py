@@ -1,0 +1,1 @@
+"""Savepoints: all that a job knows at one moment, in files, and back from files into a job."""

@@ -1,0 +1,164 @@
+"""Savepoints and a changed parallelism while records flow, and commands that are killed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from admin.daemons import Daemon, command_path
+from tests.engine import Engine, all_run, engine
+from tests.steady_load import KEYS, Writer, check_counts
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+CHAIN = """
+- {id: Forwarder, type: forward, to: [Adder], on_error: dead_letter}
+- {id: Adder, type: sum, to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+
+_job_numbers = itertools.count()
+
+
+@pytest.fixture
+def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
+    """A chain of three processors, for two TaskManagers."""
+    name = f"savepoint_{os.getpid()}_{next(_job_numbers)}"
+    with engine(tmp_path, bootstrap_servers, name, CHAIN, heartbeat_interval_ms=500) as made:
+        yield made
+
+
+def run(job: Engine) -> Daemon:
+    job_manager = job.start_job_manager()
+    for tm_id in (0, 1):
+        job.start_task_manager(tm_id)
+    job.wait_until(all_run([0, 1]))
+    return job_manager
+
+
+def command(job: Engine, name: str, *arguments: str) -> list[str]:
+    return [str(command_path("pipeline")), *name.split(), str(job.config_file), *arguments]
+
+
+def kill_at_some_time(words: list[str], most_s: float, chance: random.Random) -> None:
+    """Start a command, and kill it while it works."""
+    started = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(chance.uniform(0.5, most_s))
+    started.kill()
+    started.wait()
+
+
+def counts_by_key(job: Engine) -> dict[bytes | None, list[int]]:
+    found: dict[bytes | None, list[int]] = {}
+    for key, value in job.read(job.config.sink_topic):
+        found.setdefault(key, []).append(int(value or b"0"))
+    return found
+
+
+def wait_for_counts(job: Engine, before: int, last: int) -> None:
+    """Wait until each key has counts that go on from a savepoint, after so many from `before`."""
+    deadline_s = time.monotonic() + 60
+    while True:
+        new = [counts[before:] for counts in counts_by_key(job).values()]
+        if len(new) == KEYS and all(counts and counts[-1] == last for counts in new):
+            break
+        assert time.monotonic() < deadline_s, f"{new}\n{job.logs()}"
+        time.sleep(0.2)
+    for counts in new:
+        assert counts == list(range(counts[0], last + 1))
+        assert counts[0] > 1
+
+
+def test_job_goes_on_after_a_savepoint_and_goes_back_to_it(job: Engine, tmp_path: Path) -> None:
+    run(job)
+    folder = tmp_path / "saved"
+    with Writer(job) as writer:
+        time.sleep(2)
+        said = job.run_command("savepoint create", str(folder))
+        assert "records of state" in said
+        time.sleep(2)
+    rounds = writer.rounds
+    check_counts(job, rounds)
+    (listed,) = json.loads(
+        subprocess.run(
+            [command_path("pipeline"), "savepoint", "list", str(tmp_path), "--json"],
+            capture_output=True,
+            check=True,
+            timeout=60,
+        ).stdout
+    )
+    assert listed["job"] == job.config.job_name
+
+    said = job.run_command("savepoint restore", str(folder), "--yes")
+    assert "done: version 1 is the pipeline of the job" in said
+    # What came after the savepoint is counted again, from the state of the savepoint on.
+    assert len(counts_by_key(job)) == KEYS
+    job.wait_until(all_run([0, 1]))
+    wait_for_counts(job, rounds, rounds)
+
+
+def test_savepoint_becomes_another_job(job: Engine, tmp_path: Path, bootstrap_servers: str) -> None:
+    run(job)
+    folder = tmp_path / "saved"
+    with Writer(job) as writer:
+        time.sleep(1)
+        # Killed in the middle, a savepoint stops the job until it is resumed, or made again.
+        chance = random.Random(7)
+        for _ in range(2):
+            kill_at_some_time(command(job, "savepoint create", str(folder)), 4, chance)
+        if not folder.exists():
+            job.run_command("savepoint create", str(folder))
+        job.run_command("resume")
+        time.sleep(1)
+    check_counts(job, writer.rounds)
+
+    fork_folder = tmp_path / "fork"
+    fork_folder.mkdir()
+    name = f"fork_{job.config.job_name}"
+    with engine(
+        fork_folder,
+        bootstrap_servers,
+        name,
+        CHAIN,
+        heartbeat_interval_ms=500,
+        tm_number=1,
+        source_topic=job.config.source_topic,
+    ) as fork:
+        said = fork.run_command("savepoint fork", str(folder), "--yes")
+        assert "start the JobManager of the new job" in said
+        fork.start_job_manager(with_pipeline=False)
+        fork.start_task_manager(0)
+        wait_for_counts(fork, 0, writer.rounds)
+
+
+def test_job_gets_more_tasks_and_fewer_while_all_is_killed(job: Engine, tmp_path: Path) -> None:
+    chance = random.Random(3)
+
+    def rescale(parallelism: int, tasks: int) -> None:
+        folder = str(tmp_path / f"to-{parallelism}")
+        options = ["--parallelism", str(parallelism), "--savepoint", folder, "--yes"]
+        words = command(job, "rescale", *options)
+        for _ in range(2):
+            kill_at_some_time(words, 6, chance)
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        is_done = f"the parallelism of this job is {parallelism} already" in ended.stderr
+        assert ended.returncode == 0 or is_done, ended.stderr
+        job.wait_until(lambda status: all_run([0, 1])(status) and len(status.tasks) == tasks)
+        time.sleep(1)
+
+    job_manager = run(job)
+    with Writer(job) as writer:
+        time.sleep(1)
+        rescale(5, 12)
+        job_manager.kill()
+        job.start_job_manager(with_pipeline=False)
+        rescale(1, 4)
+    check_counts(job, writer.rounds)

@@ -1,0 +1,45 @@
+"""Records that flow while a test changes a job, and the counts that must come of them."""
+
+from __future__ import annotations
+
+import threading
+
+from common.kafka.bulk import Row
+from tests.engine import Engine
+
+KEYS = 20
+
+
+class Writer:
+    """Writes numbered records of each key, until it is told to stop."""
+
+    def __init__(self, job: Engine) -> None:
+        self._job = job
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.rounds = 0
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.02):
+            rows: list[Row] = [(b"k%d" % key, b"%d" % self.rounds) for key in range(KEYS)]
+            self._job.write(rows)
+            self.rounds += 1
+
+
+def check_counts(job: Engine, rounds: int) -> None:
+    """Assert that the sink has the counts 1..n of every key, in order."""
+    sink = job.config.sink_topic
+    job.wait_until_done({sink: rounds * KEYS})
+    counts: dict[bytes | None, list[int]] = {}
+    for key, value in job.read(sink):
+        counts.setdefault(key, []).append(int(value or b"0"))
+    expected = list(range(1, rounds + 1))
+    assert counts == {b"k%d" % key: expected for key in range(KEYS)}
