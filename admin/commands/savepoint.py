@@ -19,6 +19,7 @@ from admin.savepoints.manifest import (
     pipeline_file,
     read_manifest,
 )
+from admin.signals import Interrupted, Signals
 from admin.terminal import show
 from common.cli import run_command
 from common.config import load_config
@@ -82,7 +83,11 @@ def create(
     if dry_run:
         typer.echo(f"{folder}: version {creation.version.number} of the job would be saved")
         return
-    manifest = creation.carry_out(drains=drain, timeout_s=timeout_s)
+    Signals().install()  # SIGTERM must not leave the job stopped
+    try:
+        manifest = creation.carry_out(drains=drain, timeout_s=timeout_s)
+    except Interrupted as interruption:
+        raise SystemExit(128 + interruption.number) from None
     if as_json:
         typer.echo(json.dumps(_summary(folder, manifest), indent=2))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,8 +148,10 @@ class Creation:
             )
             inputs = tuple(self._inputs(stack, pipeline))
         except BaseException:
-            with suppress(PipelineError):
+            try:
                 stop.end()
+            except PipelineError:
+                self._say("the job may still be stopped: `pipeline resume` lets it go on")
             raise
         if goes_on:
             stop.end()

@@ -166,8 +166,8 @@ class Restore:
             if topic is None or (topic in arcs) != saved.is_arc:
                 if records:
                     self.plan.losses.append(
-                        f"{counted(records, 'record')} that waited in {saved.topic} are left out: "
-                        f'"{saved.processor}" does not read it in this pipeline'
+                        f'"{saved.processor}" does not read {saved.topic} in this pipeline, so '
+                        f"what waits in it is left out: {counted(records, 'record')}"
                     )
             elif saved.is_arc:
                 count = target.partitions_of(topic)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from common.deployment import (
     Deployment,
     PipelineVersion,
+    Stop,
     UnreadableDeploymentError,
     Wish,
     is_same,
@@ -317,6 +318,16 @@ def test_wish_that_follows_what_was_read_is_seen() -> None:
     for record in records(NAMES, Wish(version=2), version(2)):
         found.take(record)
     assert found.current == version(2)
+
+
+def test_stop_comes_with_the_wish_and_goes_with_it() -> None:
+    stop = Stop(purpose="restore", token="a1", by="me@host", drains=True)
+    wish = Wish(version=1, paused=("A",))
+    found = deployment(written(wish.with_stop(stop), version(1)))
+    assert found.wish == Wish(version=1, paused=("A",), stop=stop)
+    for record in records(NAMES, found.wish.with_stop(None)):
+        found.take(record)
+    assert found.wish == wish
 
 
 # What this engine cannot read.
