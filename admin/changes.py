@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import typer
 
@@ -29,12 +30,13 @@ from common.pipeline import Pipeline
 from common.status import TaskState
 from common.suggest import counted
 from jobmanager.change import Change
-from jobmanager.deploy import Proposal, deploy, plan_for, require_no_stop
+from jobmanager.deploy import Proposal, deploy, is_restoring, plan_for, require_no_stop
 from jobmanager.plan import Plan
 from jobmanager.prepare import prepared
 from operations.job import chosen_processors, connected, read_deployment
 
 _LOOK_S = 0.5
+_REST_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ def change(config: Config, pipeline: Pipeline, text: str, wanted: Wanted) -> Non
     complete, found, deployment = look_at(config, admin, pipeline)
     show(overview(found, deployment.current))
     if wanted.dry_run:
+        return
+    if complete.renames and (found.renamed or is_restoring(deployment.wish)):
+        require_consent("Stop the job, and rename these processors?", yes=wanted.yes)
+        number = _rename(config, admin, Proposal(complete, text))
+        _follow(config, admin, number, wanted.timeout_s)
         return
     if found.losses:
         require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
@@ -99,7 +106,7 @@ def resumed(wish: Wish, processors: Sequence[str], *, everything: bool) -> Wish:
     resumed = wish.with_paused({*wish.paused}.difference(processors))
     if not everything:
         return resumed
-    if wish.stop is not None and wish.stop.purpose == "restore":
+    if is_restoring(wish):
         require_no_stop(wish)
     return resumed.with_drain(drains=False).with_stop(None)
 
@@ -123,6 +130,22 @@ def require_consent(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} Nobody can be asked here: give --yes to do it")
     typer.confirm(question, abort=True)
+
+
+def _rename(config: Config, admin: Admin, proposal: Proposal) -> int:
+    """Take state and offsets along to other ids; return the version that runs then.
+
+    Raises as `Rebuild.carry_out`.
+    """
+    from admin.savepoints.rebuild import Rebuild  # starts slowly
+
+    # The name is the same when the command is repeated.
+    ids = "-".join(sorted(proposal.pipeline.renames))
+    folder = Path(f"rename-{config.job_name or 'job'}-{ids}")
+    rebuild = Rebuild(config, admin, folder, lambda line: typer.echo(line, err=True))
+    number = rebuild.carry_out(proposal, _REST_TIMEOUT_S, drains=False)
+    typer.echo(f"{folder} is a savepoint of the job as it was before")
+    return number
 
 
 def _follow(config: Config, admin: Admin, number: int, timeout_s: float | None) -> None:

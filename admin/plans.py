@@ -39,6 +39,9 @@ def overview(found: Plan, current: PipelineVersion | None) -> RenderableType:
             )
             for store in changed
         ]
+    if found.renamed:
+        parts += ["", Text("Renamed, while the job rests:")]
+        parts += [Text(f"  {old} becomes {new}") for new, old in found.renamed.items()]
     if found.inputs:
         parts += ["", Text("Read for the first time:")]
         parts += [

@@ -17,12 +17,15 @@ class Pipeline:
 
     `processors` are in topological order; among those that could come next, file order decides.
     `partitions` has the partition counts of those topics whose count differs from `parallelism`.
+    `renames` has former ids by today's, of processors and of what they are made of. It is about a
+    change only, and no version of a pipeline keeps it.
     """
 
     processors: tuple[PipelineProcessor, ...]
     names: TopicNames
     parallelism: int
     partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
+    renames: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
 
     def processor(self, processor_id: str) -> PipelineProcessor:
         """Return the processor with this id; KeyError if there is none."""

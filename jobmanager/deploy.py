@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -49,6 +49,11 @@ def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[
         current = deployment.current
         require_no_stop(deployment.wish)
         found = plan_for(proposal.pipeline, deployment, admin)
+        if found.renamed:
+            raise ConfigError(
+                "processors are renamed, and their state is to be taken along: "
+                f"{_listed(found.renamed)}. Only `pipeline apply` does that, while the job rests"
+            )
         if agreed is not None and not set(found.losses).issubset(agreed):
             assert current is not None
             raise ConfigError(_refusal(found, current))
@@ -64,12 +69,17 @@ def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[
     return number
 
 
+def is_restoring(wish: Wish | None) -> bool:
+    """Whether the topics of the job are being made anew, perhaps by a tool that was interrupted."""
+    return wish is not None and wish.stop is not None and wish.stop.purpose == "restore"
+
+
 def require_no_stop(wish: Wish | None) -> None:
     """Raise `ConfigError` if nothing of the job may be changed or run now, and say why."""
     if wish is None or wish.stop is None:
         return
     stop = wish.stop
-    if stop.purpose == "restore":
+    if is_restoring(wish):
         raise ConfigError(
             f"{stop.by} is restoring the state of this job, or was interrupted. Nothing runs "
             "before that is complete: repeat the command (`pipeline savepoint restore`, or "
@@ -92,6 +102,10 @@ def _same_as(pipeline: Pipeline, deployment: Deployment) -> int | None:
     if wanted is None or not is_same(wanted.pipeline, pipeline):
         return None
     return wanted.number
+
+
+def _listed(renamed: Mapping[str, str]) -> str:
+    return ", ".join(f'"{old}" becomes "{new}"' for new, old in renamed.items())
 
 
 def _refusal(found: Plan, current: PipelineVersion) -> str:

@@ -12,6 +12,7 @@ from common.messages import replicas
 from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
 from common.tasks import TaskId
+from jobmanager.renames import renames, with_new_ids
 
 
 class Effect(StrEnum):
@@ -78,6 +79,8 @@ class Plan:
     inputs: tuple[NewInput, ...]
     losses: tuple[str, ...]
     arcs: tuple[Arc, ...]
+    renamed: Mapping[str, str] = field(hash=False)
+    """Former ids by new ones, of processors whose state and offsets are taken along."""
 
     @property
     def counts(self) -> dict[Effect, int]:
@@ -88,7 +91,7 @@ class Plan:
     @property
     def changes_nothing(self) -> bool:
         """Whether all goes on as it is."""
-        return not self.made and set(self.tasks.values()) <= {Effect.UNTOUCHED}
+        return not self.made and not self.renamed and set(self.tasks.values()) <= {Effect.UNTOUCHED}
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
@@ -117,6 +120,7 @@ class Plan:
                 {"processor": each.processor, "topic": each.topic, "begins": each.begins}
                 for each in self.inputs
             ],
+            "renamed": dict(self.renamed),
             "losses": list(self.losses),
             "arcs_to_drain": [arc.topic for arc in self.arcs],
         }
@@ -128,6 +132,8 @@ def plan(before: Pipeline | None, after: Pipeline, existing: Collection[str]) ->
     former = before.data_topics(1) if before else ()
     users = before.user_topics if before else ()
     gone = {spec.name for spec in former}.difference(topics, users)
+    renamed = renames(before, after)
+    before = with_new_ids(before, after) if before else None
     return Plan(
         tasks=_tasks(before, after),
         made=tuple(topic for topic in topics if topic not in existing),
@@ -137,6 +143,7 @@ def plan(before: Pipeline | None, after: Pipeline, existing: Collection[str]) ->
         inputs=tuple(_new_inputs(before, after)),
         losses=tuple(_losses(before, after)) if before else (),
         arcs=tuple(arcs_taken_away(before, after)) if before else (),
+        renamed=renamed,
     )
 
 
@@ -258,7 +265,10 @@ def _successor(
     """Return a hint if a new processor does the same as one that is removed."""
     for other in after.processors:
         if other.id not in had and other.spec == processor.spec:
-            return f' ("{other.id}", which does the same, begins anew)'
+            return (
+                f' ("{other.id}", which does the same, begins anew: with `was: {processor.id}` it '
+                "would go on with it)"
+            )
     return ""
 
 

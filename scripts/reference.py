@@ -28,6 +28,7 @@ from streams.pipeline.kinds.kind import (
     ON_ERROR,
     TO,
     TYPE,
+    WAS,
     Kind,
 )
 from streams.pipeline.kinds.registry import KINDS
@@ -36,7 +37,7 @@ from streams.pipeline.kinds.stores import SERDES
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_COMMON = (ID, TYPE, FROM, TO, ON_ERROR, MAX_DEAD_LETTERS)
+_COMMON = (ID, WAS, TYPE, FROM, TO, ON_ERROR, MAX_DEAD_LETTERS)
 _MADE = "<!-- Written by scripts/reference.py: change the descriptors in the code instead. -->"
 
 

@@ -82,6 +82,7 @@ MAY_IMPORT = {
     "admin": (
         "admin/broker",
         "admin/commands",
+        "admin/savepoints",
         "jobmanager",
         "operations",
         "streams/pipeline",
@@ -123,6 +124,7 @@ CORES = (
     "jobmanager/state.py",
     "jobmanager/change.py",
     "jobmanager/plan.py",
+    "jobmanager/renames.py",
     "jobmanager/leadership.py",
     "jobmanager/ownership.py",
     "jobmanager/placement.py",

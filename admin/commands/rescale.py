@@ -55,11 +55,14 @@ def rescale(
     Exit codes: 0 done, 1 the answer was no, 2 the state cannot be spread, 3 Kafka or the disk is
     not there, or time is up.
     """
-    from admin.savepoints.rescale import Rescale  # starts slowly
+    from admin.savepoints.rebuild import Rebuild  # starts slowly
+    from admin.savepoints.rescale import Rescale
 
     settings = load_config(config)
     folder = savepoint or Path(f"rescale-{settings.job_name or 'job'}-to-{parallelism}")
-    found = Rescale(settings, connected(settings), folder, parallelism, by_key or (), _say)
+    admin = connected(settings)
+    rebuild = Rebuild(settings, admin, folder, _say)
+    found = Rescale(admin, rebuild, parallelism, by_key or ())
     show(found.table())
     if dry_run:
         return

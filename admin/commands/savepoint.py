@@ -220,7 +220,7 @@ def delete(folder: Folder, dry_run: DryRun = False, yes: Yes = False) -> None:
 
 def _carry_out(found: Restore, timeout_s: float, *, dry_run: bool, yes: bool) -> None:
     found.check_files()
-    show(found.table())
+    show(found.plan.table())
     for line in found.plan.losses:
         typer.echo(f"- {line}")
     if dry_run:

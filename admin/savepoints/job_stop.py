@@ -19,7 +19,7 @@ from common.kafka.control import CommandWriter
 from common.kafka.deployments import ChangedMeanwhileError, DeploymentEditor, DeploymentReader
 from common.pipeline import Pipeline
 from common.suggest import counted
-from jobmanager.deploy import who
+from jobmanager.deploy import is_restoring, require_no_stop, who
 from operations.job import read_deployment
 
 Say = Callable[[str], None]
@@ -56,11 +56,8 @@ class JobStop:
                     f"version {wish.next} of the pipeline is to come: wait for it, see "
                     "`pipeline versions`"
                 )
-            if wish.stop is not None and wish.stop.purpose == "restore":
-                raise ConfigError(
-                    f"{wish.stop.by} is restoring the state of this job, or was interrupted: "
-                    "repeat that command first"
-                )
+            if is_restoring(wish):
+                require_no_stop(wish)
             editor.write(wish.with_stop(stop))
         return cls(config, admin, stop)
 
@@ -116,13 +113,12 @@ class JobStop:
                 reader.read(0)
                 self._require(reader.deployment)
 
-    def fence(self, pipeline: Pipeline) -> None:
+    def fence(self, *pipelines: Pipeline) -> None:
         """Make sure that no task that was started before can commit, and abort what one left open.
 
         A TaskManager that was taken for dead may still run tasks. The brokers may write the ends
         of transactions a moment after this has returned.
         """
-        names = pipeline.names
 
         def fence(transactional_id: str) -> None:
             try:
@@ -134,7 +130,8 @@ class JobStop:
             except EngineError as error:
                 raise UnavailableError(f"{transactional_id} cannot be fenced: {error}") from error
 
-        ids = [names.transactional_id(task) for task in pipeline.tasks]
+        names = self._config.topic_names
+        ids = {names.transactional_id(task) for each in pipelines for task in each.tasks}
         with ThreadPoolExecutor(_FENCES_AT_A_TIME, "fence") as threads:
             list(threads.map(fence, ids))
 

@@ -2,62 +2,31 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection
-from pathlib import Path
 
 from rich.table import Table
 
-from admin.savepoints.create import Creation
-from admin.savepoints.job_stop import JobStop, Say
-from admin.savepoints.manifest import is_savepoint, read_manifest
-from admin.savepoints.restore import Restore, saved_pipeline
+from admin.savepoints.rebuild import Rebuild
 from admin.savepoints.sharding import check_spread, spread_processors, with_parallelism
-from common.config import Config
 from common.errors import ConfigError
 from common.kafka.admin import Admin
-from common.pipeline import Pipeline
+from jobmanager.deploy import Proposal
 from jobmanager.partitions import with_partitions
-from operations.job import read_deployment
 
 
 class Rescale:
     """A change of parallelism, not done yet, or begun by a command that was interrupted."""
 
     def __init__(
-        self,
-        config: Config,
-        admin: Admin,
-        folder: Path,
-        parallelism: int,
-        by_key: Collection[str],
-        say: Say,
+        self, admin: Admin, rebuild: Rebuild, parallelism: int, by_key: Collection[str]
     ) -> None:
         """Find out what is to be done. `by_key` are processors whose stores have records' keys.
 
         Raises `ConfigError` if that is not possible as far as can be told without the state.
         """
-        self._config = config
-        self._admin = admin
-        self._folder = folder
-        self._parallelism = parallelism
+        self._rebuild = rebuild
         self._by_key = by_key
-        self._say = say
-        deployment = read_deployment(config, admin)
-        current, wish = deployment.current, deployment.wish
-        if current is None or wish is None:
-            raise ConfigError("this job has no pipeline yet")
-        self._is_saved = is_savepoint(folder)
-        if self._is_saved:
-            token = read_manifest(folder).token
-            if wish.stop is None or wish.stop.token != token:
-                raise ConfigError(
-                    f"{folder} is a savepoint of another time: give this one another place by "
-                    "--savepoint, or delete it"
-                )
-            self._before: Pipeline = read_manifest(folder).pipeline_version().pipeline
-        else:
-            self._before = current.pipeline
+        self._before = rebuild.before
         if self._before.parallelism == parallelism:
             raise ConfigError(f"the parallelism of this job is {parallelism} already")
         self._after = with_partitions(with_parallelism(self._before, parallelism), admin)
@@ -84,21 +53,7 @@ class Rescale:
     def carry_out(self, timeout_s: float) -> int:
         """Do it, or go on with it; return the number of the version that runs then.
 
-        Raises as `Creation.carry_out` and `Restore.carry_out`.
+        Raises as `Rebuild.carry_out`.
         """
-        if not self._is_saved:
-            creation = Creation(self._config, self._admin, self._folder, self._say)
-            creation.carry_out(drains=True, timeout_s=timeout_s, goes_on=False)
-        manifest = read_manifest(self._folder)
-        proposal = saved_pipeline(self._admin, self._folder, manifest, self._parallelism)
-        try:
-            restore = Restore(
-                self._config, self._admin, self._folder, proposal, by_key=self._by_key
-            )
-            restore.check_files()
-        except ConfigError:
-            # Nothing was changed, so the job goes on as it was.
-            JobStop.found(self._config, self._admin).end()
-            shutil.rmtree(self._folder)
-            raise
-        return restore.carry_out(timeout_s, self._say)
+        target = Proposal(self._after, self._rebuild.text)
+        return self._rebuild.carry_out(target, timeout_s, drains=True, by_key=self._by_key)

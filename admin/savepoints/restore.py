@@ -5,27 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-
-from rich.table import Table
 
 from admin.savepoints.job_stop import JobStop, Say
 from admin.savepoints.manifest import (
     Manifest,
-    SavedInput,
-    SavedPosition,
-    SavedStore,
     Sources,
     pipeline_file,
     read_manifest,
 )
 from admin.savepoints.record_files import Records, check_file, read_records
+from admin.savepoints.restore_plan import RestorePlan
 from admin.savepoints.sharding import (
     check_keys,
-    check_spread,
-    require_empty,
     spread_position,
     with_parallelism,
 )
@@ -57,34 +50,6 @@ _FIRST_MS = 1
 """librdkafka takes 0 for the current time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Where a processor begins in a source: the offset, and that of the savepoint.
-
-    `lost` says how many offsets were deleted in between, by the topic's retention.
-    """
-
-    processor: str
-    place: Partition
-    saved: Committed
-    offset: int
-    lost: int = 0
-
-
-@dataclass(slots=True)
-class RestorePlan:
-    """What a restore would do; `losses` are sentences, which need consent."""
-
-    stores: list[tuple[SavedStore, str, int]] = field(default_factory=list)
-    """Saved stores with the topic to fill, and the number of its partitions."""
-    arcs: list[tuple[SavedInput, str, int]] = field(default_factory=list)
-    """The same for arcs."""
-    begins: list[Begin] = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)
-    """Stores that begin empty, as `Processor.store`."""
-    losses: list[str] = field(default_factory=list)
-
-
 class Restore:
     """A restore of a savepoint into a job, not done yet."""
 
@@ -95,10 +60,14 @@ class Restore:
         folder: Path,
         proposal: Proposal,
         sources: Sources | None = None,
+        *,
         by_key: Collection[str] = (),
+        in_place: bool = False,
     ) -> None:
         """Find out what is to be done to have a pipeline run with the savepoint's state.
 
+        If `in_place`, nothing of the job has run since the savepoint, so topics that stay the same
+        are left as they are. `by_key` are processors whose stores have the keys of records.
         Raises `ConfigError` if that is not possible, and changes nothing.
         """
         self._config = config
@@ -107,8 +76,7 @@ class Restore:
         self._pipeline = proposal.pipeline
         self._manifest: Manifest = read_manifest(folder)
         self._former = self._manifest.pipeline_version().pipeline
-        self._sources = sources
-        self._by_key = by_key
+        self._in_place = in_place
         deployment = read_deployment(config, admin)
         wish = deployment.wish
         self._stop: Stop | None = None if wish is None else wish.stop
@@ -123,9 +91,10 @@ class Restore:
             )
         self._current = deployment.current
         self._version = self._find_version(proposal, deployment.numbers)
-        self.plan = RestorePlan()
-        self._plan_stores()
-        self._plan_inputs()
+        self._former_versions = [deployment.version(n).pipeline for n in deployment.numbers]
+        self.plan = RestorePlan(
+            admin, self._manifest, self._pipeline, sources, by_key=by_key, in_place=in_place
+        )
 
     def _find_version(self, proposal: Proposal, numbers: list[int]) -> PipelineVersion:
         current = self._current
@@ -133,103 +102,6 @@ class Restore:
             return current
         number = max(numbers, default=0) + 1
         return PipelineVersion(number, proposal.pipeline, proposal.text, wall_clock_ms(), who())
-
-    def _plan_stores(self) -> None:
-        plan, target = self.plan, self._pipeline
-        saved = {(each.processor, each.store): each for each in self._manifest.stores}
-        for processor in target.processors:
-            count = target.task_count(processor)
-            for name, topic in target.state_topics(processor).items():
-                found = saved.pop((processor.id, name), None)
-                if found is None:
-                    plan.empty.append(f"{processor.id}.{name}")
-                    continue
-                plan.stores.append((found, topic, count))
-        stateful = {each.processor for each in self._manifest.stores if each.partitions}
-        check_spread(self._former, target, stateful, self._by_key)
-        for processor_id, name in saved:
-            plan.losses.append(
-                f'the state of the store "{name}" of "{processor_id}" is left out: the pipeline '
-                "has no such store"
-            )
-
-    def _plan_inputs(self) -> None:
-        target, arcs = self._pipeline, self._pipeline.arcs
-        topics = {
-            (processor.id, name): topic
-            for processor in target.processors
-            for name, topic in zip(processor.from_, target.in_topics(processor), strict=True)
-        }
-        for saved in self._manifest.inputs:
-            topic = topics.get((saved.processor, saved.name))
-            records = sum(part.records for part in saved.left)
-            if topic is None or (topic in arcs) != saved.is_arc:
-                if records:
-                    self.plan.losses.append(
-                        f'"{saved.processor}" does not read {saved.topic} in this pipeline, so '
-                        f"what waits in it is left out: {counted(records, 'record')}"
-                    )
-            elif saved.is_arc:
-                count = target.partitions_of(topic)
-                if count != self._former.partitions_of(self._former_topic(saved)):
-                    require_empty(saved)
-                self.plan.arcs.append((saved, topic, count))
-            else:
-                self.plan.begins += self._begins(saved, topic)
-
-    def _begins(self, saved: SavedInput, topic: str) -> Iterator[Begin]:
-        count = self._admin.partition_counts([topic]).get(topic, 0)
-        is_same_topic = count > 0 and self._admin.topic_ids([topic])[topic] == saved.topic_id
-        how = Sources.OFFSETS if is_same_topic else self._sources
-        if how is None and saved.positions:
-            raise ConfigError(
-                f'"{saved.processor}" has read topic {saved.topic}, and {topic} here is another '
-                "one: say where to begin in it by --sources (offsets, time, earliest or latest)"
-            )
-        places: list[Partition] = [(topic, number) for number in range(count)]
-        oldest, ends = self._admin.oldest_offsets(places), self._admin.stable_ends(places)
-        for position in saved.positions:
-            place = (topic, position.partition)
-            if place not in ends:
-                raise ConfigError(
-                    f"{topic} has {counted(count, 'partition')}, and the savepoint's topic had more"
-                )
-            wanted = self._wanted(how, position, place, oldest[place], ends[place])
-            if wanted > ends[place]:
-                raise ConfigError(
-                    f"{topic}[{position.partition}] ends at offset {ends[place]}, before offset "
-                    f"{wanted} of the savepoint: its records are gone, or it is another topic"
-                )
-            at = max(wanted, oldest[place])
-            if at > wanted:
-                self.plan.losses.append(
-                    f"{counted(at - wanted, 'offset')} that followed in {topic}"
-                    f"[{position.partition}] were deleted since"
-                )
-            yield Begin(saved.processor, place, position.committed, at, at - wanted)
-
-    def _wanted(
-        self, how: Sources | None, position: SavedPosition, place: Partition, oldest: int, end: int
-    ) -> int:
-        match how:
-            case Sources.EARLIEST:
-                return oldest
-            case Sources.LATEST:
-                return end
-            case Sources.TIME if position.committed.time_ms >= 0:
-                after_ms = position.committed.time_ms + 1
-                found = self._admin.offsets_at([place], after_ms)[place]
-                return end if found is None else found
-            case Sources.TIME:
-                return oldest
-        return position.offset
-
-    def _former_count(self, processor_id: str) -> int:
-        return self._former.task_count(self._former.processor(processor_id))
-
-    def _former_topic(self, saved: SavedInput) -> str:
-        processor = self._former.processor(saved.processor)
-        return self._former.in_topics(processor)[processor.from_.index(saved.name)]
 
     def require_new_job(self) -> None:
         """Raise `ConfigError` if the job has a pipeline, unless a fork of it was interrupted."""
@@ -250,31 +122,14 @@ class Restore:
                 "sinks (sink_topic in its config.yaml, or --pipeline), or say --same-sinks"
             )
 
-    def table(self) -> Table:
-        """Return what would be done, for the user."""
-        table = Table("", "from", "to", "records")
-        for store, topic, count in self.plan.stores:
-            records = sum(part.records for part in store.partitions)
-            table.add_row("state", store.topic, f"{topic} ({count})", f"{records:,}")
-        for arc, topic, count in self.plan.arcs:
-            records = sum(part.records for part in arc.left)
-            table.add_row("waiting", arc.topic, f"{topic} ({count})", f"{records:,}")
-        for begin in self.plan.begins:
-            topic, number = begin.place
-            to = f"{topic}[{number}], offset {begin.offset:,}"
-            table.add_row("input", f"{begin.processor}, offset {begin.saved.offset:,}", to, "")
-        for store_name in self.plan.empty:
-            table.add_row("state", "", store_name, "empty")
-        return table
-
     def check_files(self) -> None:
         """Read all files; raise `ConfigError` if one is damaged, or cannot be spread by key."""
         for topic, part in self._manifest.files():
             check_file(self._folder, topic, part)
-        for saved, _, count in self.plan.stores:
-            former = self._former_count(saved.processor)
-            if former != count:
-                check_keys(self._folder, saved, former)
+        for store in self.plan.stores:
+            if store.spread:
+                processor = self._former.processor(store.saved.processor)
+                check_keys(self._folder, store.saved, self._former.task_count(processor))
 
     def carry_out(self, timeout_s: float, say: Say) -> int:
         """Do it, and let the job go on; return the number of the version that runs.
@@ -288,10 +143,9 @@ class Restore:
                 self._config, self._admin, self._manifest.token, self._version, self._stop
             )
             stop.wait(timeout_s, say)
-            if self._current is not None:
-                stop.fence(self._current.pipeline)
-            stop.fence(self._pipeline)
-            say("making the topics of the pipeline anew")
+            # Of all versions: which one ran before an interrupted restore is not known any more.
+            stop.fence(*self._former_versions, self._pipeline)
+            say("making topics anew")
             self._renew_topics()
             self._fill(say)
             self._commit()
@@ -308,6 +162,8 @@ class Restore:
             *pipeline.arcs,
             *(t for each in pipeline.processors for t in pipeline.state_topics(each).values()),
         ]
+        if self._in_place:
+            own = [each.topic for each in (*self.plan.stores, *self.plan.arcs)]
         existing = [*admin.partition_counts(own)]
         before = admin.topic_ids(existing)
         admin.delete_topics(existing)
@@ -316,9 +172,7 @@ class Restore:
             if time.monotonic() > deadline_s:
                 raise UnavailableError("Kafka does not delete the topics: repeat the restore")
             time.sleep(_LOOK_S)
-        admin.delete_groups(
-            [pipeline.names.consumer_group(each.id) for each in pipeline.processors]
-        )
+        admin.delete_groups([*map(pipeline.names.consumer_group, sorted(self.plan.moved))])
         topics = pipeline.data_topics(self._config.replication_factor)
         admin.ensure_topics((*control_topics(self._config), *topics))
         if any(before.get(name) == id_ for name, id_ in admin.topic_ids(own).items()):
@@ -334,16 +188,17 @@ class Restore:
 
     def _records(self) -> Iterator[OutputRecord]:
         """Yield all records of the savepoint, with the topics and partitions to write them to."""
-        for store, topic, count in self.plan.stores:
-            spread = self._former_count(store.processor) != count
-            for part in store.partitions:
-                for records in read_records(self._folder, store.topic, part.partition):
-                    places = partitions_of(records.keys, count).tolist() if spread else None
-                    yield from _outputs(records, topic, places or repeat(part.partition))
-        for arc, topic, _ in self.plan.arcs:
-            for part in arc.left:
-                for records in read_records(self._folder, arc.topic, part.partition):
-                    yield from _outputs(records, topic, repeat(part.partition))
+        for store in self.plan.stores:
+            for part in store.saved.partitions:
+                for records in read_records(self._folder, store.saved.topic, part.partition):
+                    places: Iterable[int] = repeat(part.partition)
+                    if store.spread:
+                        places = partitions_of(records.keys, store.count).tolist()
+                    yield from _outputs(records, store.topic, places)
+        for arc in self.plan.arcs:
+            for part in arc.saved.left:
+                for records in read_records(self._folder, arc.saved.topic, part.partition):
+                    yield from _outputs(records, arc.topic, repeat(part.partition))
 
     def _commit(self) -> None:
         """Commit where each processor begins; where nothing was committed, nothing is."""
@@ -351,15 +206,14 @@ class Restore:
         for begin in self.plan.begins:
             at = begin.saved._replace(offset=begin.offset)
             positions.setdefault(begin.processor, {})[begin.place] = at
-        for arc, topic, count in self.plan.arcs:
-            if count == self._former.partitions_of(self._former_topic(arc)):
-                found = {
-                    each.partition: each.committed._replace(offset=0) for each in arc.positions
-                }
+        for arc in self.plan.arcs:
+            if arc.spread:
+                found = spread_position(arc.saved, arc.count)
             else:
-                found = spread_position(arc, count)
-            its = positions.setdefault(arc.processor, {})
-            its |= {(topic, number): at for number, at in found.items()}
+                saved = arc.saved.positions
+                found = {each.partition: each.committed._replace(offset=0) for each in saved}
+            its = positions.setdefault(arc.reader, {})
+            its |= {(arc.topic, number): at for number, at in found.items()}
         names = self._config.topic_names
         id_ = names.tool_transactional_id("restore-positions")
         with closing(TaskProducer(self._config, id_, {})) as producer:

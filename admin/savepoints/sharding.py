@@ -16,11 +16,13 @@ from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
 from common.specs import CountSpec
 from common.suggest import counted
+from jobmanager.renames import with_new_ids
 from streams.backfill.partitions import partitions_of
 
 
 def spread_processors(former: Pipeline, pipeline: Pipeline) -> list[PipelineProcessor]:
     """Return the processors of both pipelines that have another number of tasks in the second."""
+    former = with_new_ids(former, pipeline)
     counts = {each.id: former.task_count(each) for each in former.processors}
     return [
         each
@@ -37,6 +39,7 @@ def check_spread(
     `stateful` are the processors with saved state, and `by_key` those of which somebody says that
     their stores have the keys of records.
     """
+    former = with_new_ids(former, pipeline)
     for processor in spread_processors(former, pipeline):
         if processor.id not in stateful:
             continue

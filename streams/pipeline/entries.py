@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from common.fields import Fields
@@ -12,7 +13,7 @@ from common.specs import ForwardSpec, ProcessorSpec
 from common.suggest import one_of
 from common.yaml_positions import Items, Located, Map, Problems, Scalar, Value, describe
 from streams.pipeline.kinds.entry import Entry, Target
-from streams.pipeline.kinds.kind import FROM, ID, MAX_DEAD_LETTERS, ON_ERROR, TO, TYPE, Kind
+from streams.pipeline.kinds.kind import FROM, ID, MAX_DEAD_LETTERS, ON_ERROR, TO, TYPE, WAS, Kind
 from streams.pipeline.kinds.registry import KINDS, kind_named, kind_of
 
 _WORDS = tuple(kind.spec.type for kind in KINDS if not kind.type_form)
@@ -78,7 +79,23 @@ def read_entries(root: Value, problems: Problems) -> list[Entry]:
             problems.add(
                 entry.at, f'id "{entry.id}" is given twice (first at line {first.at.line})'
             )
+    _check_former_ids(entries, problems)
     return list(entries.values())
+
+
+def _check_former_ids(entries: Mapping[str, Entry], problems: Problems) -> None:
+    """Report former ids that are in use, or that two processors claim."""
+    claimed: dict[str, str] = {}
+    for entry in entries.values():
+        if not entry.was:
+            continue
+        if entry.was in entries:
+            problems.add(
+                entry.at, f'"{entry.id}" was "{entry.was}", but there is a processor with that id'
+            )
+        first = claimed.setdefault(entry.was, entry.id)
+        if first != entry.id:
+            problems.add(entry.at, f'both "{first}" and "{entry.id}" were "{entry.was}"')
 
 
 def _entry(item: Value, problems: Problems) -> Entry | None:
@@ -90,6 +107,9 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
     fields = Fields(item.pairs, problems, at=item, known=names(kind.keys))
     id_ = fields.text(ID)
     _check_id(id_, fields.at(ID.name), problems)
+    was = fields.text(WAS)
+    if was and (was in (SOURCE, SINK) or name_problem(was)):
+        problems.add(fields.at(WAS.name), f'was: "{was}" cannot have been the id of a processor')
     on_error = fields.choice(ON_ERROR)
     most = fields.number_or_none(MAX_DEAD_LETTERS)
     if most is not None and not on_error.writes_dead_letters:
@@ -107,7 +127,7 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
     spec: ProcessorSpec = found.read(fields, problems) if found else _STAND_IN
     if not id_ or id_ in (SOURCE, SINK):
         return None
-    return Entry(id_, fields.at(ID.name), spec, targets, on_error, most, sources)
+    return Entry(id_, fields.at(ID.name), spec, targets, on_error, most, sources, was)
 
 
 def _kind(item: Map, problems: Problems) -> Kind[Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from common.config import Config
@@ -56,7 +56,13 @@ def load_pipeline(
                     "called <id>-<first source>: rename one",
                 )
     processors = tuple(processor for _, processor in made.values())
-    pipeline = Pipeline(processors, config.topic_names, config.parallelism, _partitions(processors))
+    pipeline = Pipeline(
+        processors,
+        config.topic_names,
+        config.parallelism,
+        _partitions(processors),
+        _renames(made.values()),
+    )
     check_topics(file, pipeline, [*made.values()], problems)
     for entry, processor in made.values():
         try:
@@ -71,6 +77,16 @@ def load_pipeline(
                 problems.add(entry.at, f'"{entry.id}": {wrong}')
         problems.raise_if_any()
     return pipeline
+
+
+def _renames(made: Iterable[Made]) -> dict[str, str]:
+    """Return former ids by today's: an entry makes processors whose ids begin with its own."""
+    found = {}
+    for entry, processor in made:
+        if entry.was:
+            found[entry.id] = entry.was
+            found[processor.id] = entry.was + processor.id.removeprefix(entry.id)
+    return found
 
 
 def check_pipeline_file(path: Path) -> None:

@@ -162,3 +162,33 @@ def test_job_gets_more_tasks_and_fewer_while_all_is_killed(job: Engine, tmp_path
         job.start_job_manager(with_pipeline=False)
         rescale(1, 4)
     check_counts(job, writer.rounds)
+
+
+RENAMED = """
+- {id: First, was: Forwarder, type: forward, to: [Adder]}
+- {id: Adder, type: sum, to: [Total]}
+- {id: Total, was: Counter, type: count, to: [sink]}
+"""
+
+
+def test_processors_get_other_ids_and_keep_their_state(job: Engine, tmp_path: Path) -> None:
+    run(job)
+    with Writer(job) as writer:
+        time.sleep(1)
+        job.write_pipeline(RENAMED)
+        shown = job.run_command("plan", with_pipeline=True)
+        assert "Counter becomes Total" in shown
+        assert "Taken away" not in shown
+        words = [*command(job, "apply"), str(tmp_path / "pipeline.yaml"), "--yes"]
+        for moment_s in (3.0, 4.5):
+            killed = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
+            time.sleep(moment_s)
+            killed.kill()
+            killed.wait()
+        done = subprocess.run(
+            words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "done: version 2, 6 of 6 tasks run" in done.stdout
+        time.sleep(1)
+    check_counts(job, writer.rounds)

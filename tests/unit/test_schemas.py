@@ -64,8 +64,8 @@ CONFIG: Mapping[str, Any] = {
     },
     "kafka": {"bootstrap.servers": "kafka:9092", "producer.linger.ms": 5, "debug": "broker"},
 }
-BAD_RECORDS = {"on_error": {"dead_letter": "all"}, "max_dead_letters_per_minute": 5}
-ENDS = {"from": ["source"], "to": ["sink"], **BAD_RECORDS}
+COMMON = {"was": "B", "on_error": {"dead_letter": "all"}, "max_dead_letters_per_minute": 5}
+ENDS = {"from": ["source"], "to": ["sink"], **COMMON}
 LIMITS = {
     "max_process_time_ms": 1000,
     "max_task_idle_ms": -1,
@@ -121,7 +121,7 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
     "topology": {
         "id": "A",
         "type": "topology",
-        **BAD_RECORDS,
+        **COMMON,
         "config": {"limit": [1]},
         "builder": "shop.stock:build",
         **LIMITS,

@@ -22,7 +22,8 @@ class Target:
 class Entry:
     """One processor as the file defines it; its targets might not exist.
 
-    `targets` is empty if the entry has no readable `to`. `sources` has the names in `from`.
+    `targets` is empty if the entry has no readable `to`. `sources` has the names in `from`. `was`
+    is its former id, or "".
     """
 
     id: str
@@ -32,6 +33,7 @@ class Entry:
     on_error: OnError
     max_dead_letters_per_minute: int | None = None
     sources: tuple[Target, ...] = ()
+    was: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,12 @@ ID = Text(
     required=True,
     pattern=rf"^(?!({SOURCE}|{SINK})$){NAME_PATTERN.removeprefix('^')}",
 )
+WAS = Text(
+    name="was",
+    doc="the former id of a processor that is renamed: `pipeline apply` has it keep its state and "
+    "its place in its inputs; afterwards, it has no effect",
+    pattern=ID.pattern,
+)
 TYPE = Text(name="type", doc="what the processor does", required=True)
 FROM = Free(
     name="from",
@@ -205,7 +211,10 @@ class Kind(Generic[S]):
     @property
     def keys(self) -> Sequence[Key]:
         """All keys of an entry of this type."""
-        return (ID, TYPE, FROM, TO, ON_ERROR, MAX_DEAD_LETTERS, self.config, *self.own_keys)
+        return (
+            *(ID, WAS, TYPE, FROM, TO, ON_ERROR, MAX_DEAD_LETTERS),
+            *(self.config, *self.own_keys),
+        )
 
     @property
     def schema(self) -> Schema:

@@ -31,6 +31,7 @@ from streams.pipeline.kinds.kind import (
     MAX_TASK_IDLE,
     ON_ERROR,
     TYPE,
+    WAS,
     Kind,
     Unit,
     logged,
@@ -65,7 +66,10 @@ class UserTopology(Kind[TopologySpec]):
     @property
     def keys(self) -> Sequence[Key]:
         """See `Kind`."""
-        return (ID, TYPE, _BUILDER, ON_ERROR, MAX_DEAD_LETTERS, self.config, *self.own_keys)
+        return (
+            *(ID, WAS, TYPE, _BUILDER, ON_ERROR, MAX_DEAD_LETTERS),
+            *(self.config, *self.own_keys),
+        )
 
     def read(self, fields: Fields, problems: Problems) -> TopologySpec:
         """See `Kind`."""

@@ -164,9 +164,12 @@ def planned(
     target: Pipeline,
     admin: FakeAdmin | None = None,
     sources: Sources | None = None,
+    *,
+    in_place: bool = False,
 ) -> Restore:
     proposal = Proposal(target, CHAIN)
-    return Restore(config, cast(Admin, admin or FakeAdmin()), folder, proposal, sources)
+    cluster = cast(Admin, admin or FakeAdmin())
+    return Restore(config, cluster, folder, proposal, sources, in_place=in_place)
 
 
 def offsets(found: Restore) -> list[int]:
@@ -175,10 +178,10 @@ def offsets(found: Restore) -> list[int]:
 
 def test_same_job_gets_all_of_it(config: Config, folder: Path, tmp_path: Path, job: Job) -> None:
     found = planned(config, folder, pipeline(config, tmp_path))
-    assert [(topic, count) for _, topic, count in found.plan.stores] == [
+    assert [(each.topic, each.count) for each in found.plan.stores] == [
         ("state_topic_Counter_job", 2)
     ]
-    assert [(topic, count) for _, topic, count in found.plan.arcs] == [("Forwarder_Counter_job", 2)]
+    assert [(each.topic, each.count) for each in found.plan.arcs] == [("Forwarder_Counter_job", 2)]
     assert offsets(found) == [50, 60]
     assert (found.plan.losses, found.plan.empty) == ([], [])
     found.check_files()
@@ -309,3 +312,34 @@ def test_fork_needs_a_job_that_is_new_and_other_sinks(
     job.wishes(Wish(version=1), PipelineVersion(1, target, CHAIN, 1, "me@x"))
     with pytest.raises(ConfigError, match="this job runs version 1 of a pipeline"):
         planned(config, folder, target).require_new_job()
+
+
+RENAMED = """
+- {id: Forwarder, type: forward, to: [Total]}
+- {id: Total, was: Counter, type: count, to: [sink]}
+"""
+
+
+def test_renamed_processor_gets_state_offsets_and_what_waits(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    found = planned(config, folder, pipeline(config, tmp_path, RENAMED)).plan
+    assert [each.topic for each in found.stores] == ["state_topic_Total_job"]
+    assert [(each.reader, each.topic) for each in found.arcs] == [("Total", "Forwarder_Total_job")]
+    assert (found.losses, found.empty, found.moved) == ([], [], {"Forwarder", "Total"})
+
+
+def test_in_place_only_what_changes_is_touched(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    same = planned(config, folder, pipeline(config, tmp_path), in_place=True).plan
+    assert (same.stores, same.arcs, same.begins, same.moved) == ([], [], [], set())
+    other = """
+- {id: First, was: Forwarder, type: forward, to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+    found = planned(config, folder, pipeline(config, tmp_path, other), in_place=True).plan
+    # The arc has the name of its writer. The counts stay where they are.
+    assert [each.topic for each in found.arcs] == ["First_Counter_job"]
+    assert (found.stores, found.losses, found.moved) == ([], [], {"First", "Counter"})
+    assert [each.offset for each in found.begins] == [50, 60]

@@ -328,7 +328,7 @@ def test_renamed_processor_is_removed_and_one_that_begins_anew_is_added() -> Non
     assert tasks(found, Effect.ADDED) == ["Total_0", "Total_1"]
     assert found.losses[0] == (
         '"Count" is removed, and its state in state_topic_Count_job is no longer kept '
-        '("Total", which does the same, begins anew)'
+        '("Total", which does the same, begins anew: with `was: Count` it would go on with it)'
     )
     assert {store.topic: store.effect for store in found.stores} == {
         "state_topic_Total_job": StateEffect.NEW,
@@ -353,7 +353,10 @@ def test_there_is_no_hint_unless_a_new_processor_does_the_same(after: str) -> No
 
 def test_renamed_processor_without_state_is_hinted_at_too() -> None:
     found = planned(CHAIN, CHAIN.replace("Add", "Plus"))
-    assert found.losses == ('"Add" is removed ("Plus", which does the same, begins anew)',)
+    assert found.losses == (
+        '"Add" is removed ("Plus", which does the same, begins anew: with `was: Add` it would go '
+        "on with it)",
+    )
 
 
 def test_renamed_reader_of_a_source_begins_at_the_beginning_of_its_input() -> None:
@@ -447,9 +450,10 @@ def test_plan_can_be_printed_as_json() -> None:
             },
         ],
         "new_inputs": [{"processor": "Read", "topic": "news_topic", "begins": "latest"}],
+        "renamed": {},
         "losses": [
             '"Count" is removed, and its state in state_topic_Count_job is no longer kept '
-            '("Total", which does the same, begins anew)',
+            '("Total", which does the same, begins anew: with `was: Count` it would go on with it)',
             '"Add" no longer reads Count_Add_job',
         ],
         "arcs_to_drain": ["Read_Count_job", "Count_Add_job"],

@@ -268,7 +268,10 @@ def test_a_class_that_is_named_as_in_an_import_is_one_mistake(reference: str, me
     ("key", "problem"),
     [
         ("serde: {}", '1:39: unknown key "serde", did you mean "serdes"?'),
-        ("builder: a", '1:39: unknown key "builder": the keys are id, type, from, to, on_error, '),
+        (
+            "builder: a",
+            '1:39: unknown key "builder": the keys are id, was, type, from, to, on_error, ',
+        ),
         ("serdes: json", '1:47: serdes must be a map, got the text "json"'),
         (
             "serdes: {in: json}",
@@ -310,7 +313,7 @@ def test_a_mistake_in_a_class_is_reported_once_with_its_place(key: str, problem:
 def test_a_built_in_type_takes_nothing_of_a_class(type_: str, key: str) -> None:
     name = key.partition(":")[0]
     (problem,) = problems_in(f"- {{id: A, to: [sink], type: {type_}, {key}}}")
-    keys = "id, type, from, to, on_error, max_dead_letters_per_minute, config"
+    keys = "id, was, type, from, to, on_error, max_dead_letters_per_minute, config"
     assert f'unknown key "{name}": the keys are {keys}' in problem
 
 

@@ -107,7 +107,7 @@ CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" 
         ),
         (
             "- {id: A, zzz: 1, type: sum, to: [End]}" + END,
-            '1:11: unknown key "zzz": the keys are id, type, from, to, on_error, '
+            '1:11: unknown key "zzz": the keys are id, was, type, from, to, on_error, '
             "max_dead_letters_per_minute, config",
         ),
         (

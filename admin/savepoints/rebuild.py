@@ -1,0 +1,76 @@
+"""Changes a job by a savepoint of it that is restored at once; what can stay is not touched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from admin.savepoints.create import Creation
+from admin.savepoints.job_stop import JobStop, Say
+from admin.savepoints.manifest import is_savepoint, read_manifest
+from admin.savepoints.restore import Restore
+from common.config import Config
+from common.errors import ConfigError
+from common.kafka.admin import Admin
+from common.pipeline import Pipeline
+from jobmanager.deploy import Proposal
+from operations.job import read_deployment
+
+
+class Rebuild:
+    """A change that gives some of a job's topics other names, or other numbers of partitions.
+
+    The savepoint is the job as it was before, and what an interrupted change goes on with.
+    """
+
+    def __init__(self, config: Config, admin: Admin, folder: Path, say: Say) -> None:
+        """Take the savepoint in `folder` if the job is stopped for it, else make one there later.
+
+        Raises `ConfigError` if the job has no pipeline, or if the savepoint is another one.
+        """
+        self._config = config
+        self._admin = admin
+        self._folder = folder
+        self._say = say
+        deployment = read_deployment(config, admin)
+        current, wish = deployment.current, deployment.wish
+        if current is None or wish is None:
+            raise ConfigError("this job has no pipeline yet")
+        self.is_begun = is_savepoint(folder)
+        """Whether an interrupted change is to be completed."""
+        self.before: Pipeline = current.pipeline
+        """The pipeline that ran before the change."""
+        self.text = current.text
+        """Its file, as it runs now."""
+        if self.is_begun:
+            manifest = read_manifest(folder)
+            if wish.stop is None or wish.stop.token != manifest.token:
+                raise ConfigError(
+                    f"{folder} is a savepoint of another time: move it, or delete it "
+                    "(`pipeline savepoint delete`)"
+                )
+            self.before = manifest.pipeline_version().pipeline
+
+    def carry_out(
+        self, target: Proposal, timeout_s: float, *, drains: bool, by_key: Collection[str] = ()
+    ) -> int:
+        """Do it, or complete it; return the number of the version that runs then.
+
+        Raises as `Creation.carry_out` and `Restore.carry_out`.
+        """
+        if not self.is_begun:
+            creation = Creation(self._config, self._admin, self._folder, self._say)
+            creation.carry_out(drains=drains, timeout_s=timeout_s, goes_on=False)
+        try:
+            restore = Restore(
+                self._config, self._admin, self._folder, target, by_key=by_key, in_place=True
+            )
+            restore.check_files()
+        except ConfigError:
+            if not self.is_begun:
+                # Nothing was changed, so the job goes on as it was.
+                JobStop.found(self._config, self._admin).end()
+                shutil.rmtree(self._folder)
+            raise
+        return restore.carry_out(timeout_s, self._say)

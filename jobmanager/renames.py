@@ -1,0 +1,57 @@
+"""Processors that get other ids: values only, nothing here asks Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from common.pipeline import Pipeline
+from common.processors import PipelineProcessor
+
+
+def renames(before: Pipeline | None, after: Pipeline) -> dict[str, str]:
+    """Return the former ids of those processors that are to be renamed, by the new ones.
+
+    A `was` has no effect once the processor runs under its new id, or if the job does not have the
+    former one.
+    """
+    had = {processor.id for processor in before.processors} if before else set()
+    has = {processor.id for processor in after.processors}
+    return {new: old for new, old in after.renames.items() if new in has - had and old in had - has}
+
+
+def with_new_ids(before: Pipeline, after: Pipeline) -> Pipeline:
+    """Return the former pipeline with the ids and internal topics that `after` gives to it."""
+    found = renames(before, after)
+    if not found:
+        return before
+    # Targets may name the entry that a processor was made of.
+    names = {old: new for new, old in after.renames.items()}
+    new_ids = {old: new for new, old in found.items()}
+    later = {processor.id: processor for processor in after.processors}
+    internal = {each.topics[t] for each in before.processors for t in each.internal_topics}
+    return replace(
+        before,
+        processors=tuple(
+            _renamed(each, later.get(new_ids.get(each.id, "")), names, internal)
+            for each in before.processors
+        ),
+    )
+
+
+def _renamed(
+    processor: PipelineProcessor,
+    later: PipelineProcessor | None,
+    names: Mapping[str, str],
+    internal: Collection[str],
+) -> PipelineProcessor:
+    return replace(
+        processor,
+        id=processor.id if later is None else later.id,
+        to=tuple(names.get(name, name) for name in processor.to),
+        from_=tuple(names.get(name, name) for name in processor.from_),
+        topics={
+            name: later.topics.get(name, topic) if later and topic in internal else topic
+            for name, topic in processor.topics.items()
+        },
+    )
