@@ -88,7 +88,9 @@ class Creation:
         if deployment.current is None:
             raise ConfigError("this job has no pipeline yet: there is nothing to save")
         if folder.exists():
-            raise ConfigError(f"{folder} exists already: give the savepoint another place")
+            raise ConfigError(
+                f"{folder} exists already: move or delete it, or give the savepoint another place"
+            )
         self.version = deployment.current
 
     def carry_out(self, *, drains: bool, timeout_s: float, goes_on: bool = True) -> Manifest:

@@ -155,17 +155,12 @@ class JobStop:
 
 def _running(status: ClusterStatus) -> str | None:
     """Return what still runs, as a line for the user; None if nothing does, or will."""
-    run = sum(info.status is not None for info in (*status.tasks, *status.standbys))
-    manager_is_up = status.job_manager.presence is Presence.UP
-    if run and not manager_is_up:
-        return f"{counted(run, 'task')} run, and no JobManager: start it, or stop all daemons"
-    if run:
-        return f"{counted(run, 'task')} to stop"
-    if manager_is_up:
-        asked = sum(not info.is_held for info in status.tasks)
-        return f"{counted(asked, 'task')} to stop" if asked or not status.tasks else None
+    all_ = (*status.tasks, *status.standbys)
+    if status.job_manager.presence is Presence.UP:
+        left = sum(info.status is not None or not info.is_held for info in all_)
+        return f"{counted(left, 'task')} to stop" if left or not all_ else None
     if any(info.presence is Presence.UP for info in status.task_managers):
-        return "TaskManagers are up, but no JobManager: start it, or stop all daemons"
+        return "TaskManagers are up, and no JobManager: start it, or stop all daemons"
     return None
 
 

@@ -27,7 +27,7 @@ class Rebuild:
     def __init__(self, config: Config, admin: Admin, folder: Path, say: Say) -> None:
         """Take the savepoint in `folder` if the job is stopped for it, else make one there later.
 
-        Raises `ConfigError` if the job has no pipeline, or if the savepoint is another one.
+        Raises `ConfigError` if the job has no pipeline.
         """
         self._config = config
         self._admin = admin
@@ -37,20 +37,16 @@ class Rebuild:
         current, wish = deployment.current, deployment.wish
         if current is None or wish is None:
             raise ConfigError("this job has no pipeline yet")
-        self.is_begun = is_savepoint(folder)
+        self.is_begun = False
         """Whether an interrupted change is to be completed."""
         self.before: Pipeline = current.pipeline
         """The pipeline that ran before the change."""
         self.text = current.text
         """Its file, as it runs now."""
-        if self.is_begun:
+        if wish.stop is not None and is_savepoint(folder):
             manifest = read_manifest(folder)
-            if wish.stop is None or wish.stop.token != manifest.token:
-                raise ConfigError(
-                    f"{folder} is a savepoint of another time: move it, or delete it "
-                    "(`pipeline savepoint delete`)"
-                )
-            self.before = manifest.pipeline_version().pipeline
+            if manifest.token == wish.stop.token:
+                self.is_begun, self.before = True, manifest.pipeline_version().pipeline
 
     def carry_out(
         self, target: Proposal, timeout_s: float, *, drains: bool, by_key: Collection[str] = ()

@@ -27,6 +27,9 @@ class Rescale:
         self._rebuild = rebuild
         self._by_key = by_key
         self._before = rebuild.before
+        ids = {processor.id for processor in self._before.processors}
+        for unknown in sorted({*by_key} - ids):
+            raise ConfigError(f'--by-key: the job has no processor "{unknown}"')
         if self._before.parallelism == parallelism:
             raise ConfigError(f"the parallelism of this job is {parallelism} already")
         self._after = with_partitions(with_parallelism(self._before, parallelism), admin)

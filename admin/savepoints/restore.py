@@ -163,7 +163,8 @@ class Restore:
             *(t for each in pipeline.processors for t in pipeline.state_topics(each).values()),
         ]
         if self._in_place:
-            own = [each.topic for each in (*self.plan.stores, *self.plan.arcs)]
+            own = [each.topic for each in self.plan.stores]
+            own += [each.topic for each in self.plan.arcs]
         existing = [*admin.partition_counts(own)]
         before = admin.topic_ids(existing)
         admin.delete_topics(existing)
