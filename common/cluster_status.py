@@ -196,10 +196,9 @@ def snapshot(beats: Iterable[Beat], now_ms: int, interval_ms: int, tm_number: in
     incomplete = {tm_id for tm_id, (_, report) in reports.items() if report.base is not None}
     job_manager = _job_manager(leader, now_ms, overdue_ms)
     owners = _owners(leader, job_manager.presence, statuses)
-    held = _held(leader)
     tasks = [
         TaskInfo(task, None, None, "", is_held=True)
-        if owner is None and task.processor in held
+        if owner is None and _is_held(task, leader)
         else _task(task, owner, up, incomplete, statuses)
         for task, owner in owners.items()
     ]
@@ -292,12 +291,13 @@ def _owners(
     return {task: runners.get(task) for task in leader.content.owners}
 
 
-def _held(leader: Beat | None) -> frozenset[str]:
-    """Return the processors that nobody is to run."""
+def _is_held(task: TaskId, leader: Beat | None) -> bool:
+    """Whether nobody is to run a task, or a copy of its state."""
     if leader is None:
-        return frozenset()
+        return False
     assert isinstance(leader.content, JobManagerBeat)
-    return leader.content.held
+    beat = leader.content
+    return task.processor in beat.held or task.active in beat.held_tasks
 
 
 def _task(

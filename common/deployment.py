@@ -18,6 +18,7 @@ from common.messages import ControlRecord
 from common.pipeline import Pipeline
 from common.processors import LoggedStore, Meeting, OnError, PipelineProcessor
 from common.specs import SPECS, Name, SourceSpec
+from common.tasks import TaskId
 from common.topic_names import TopicNames
 from common.typed_json import AtLeast, as_json, from_json
 from common.wire import JsonObject
@@ -51,6 +52,14 @@ class PipelineVersion:
     made_by: str
 
 
+def require_task(what: str, value: str) -> None:
+    """Raise ValueError if a string is not the id of a task, of which `what` says whose it is."""
+    try:
+        TaskId.parse(value)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Why nothing of a job is to run for now: a tool works on its topics.
@@ -73,15 +82,17 @@ class Wish:
 
     The `version` runs. If there is a version to come `next`, the JobManager stops what the change
     takes away, lets what follows process what is left, and makes `next` the version. Processors
-    that are `paused` do not run until they are resumed. If the wish `drains`, no processor takes
-    anything from outside, and each one stops when nothing comes any more. `restarts` counts how
-    often each processor was asked to start again. A `stop` comes before all else, and
-    no change of version is begun or in progress while there is one.
+    that are `paused` do not run until they are resumed, and neither do `paused_tasks`. If the wish
+    `drains`, no processor takes anything from outside, and each one stops when nothing comes any
+    more. `restarts` counts how often each processor, or a task of it, was asked to start again. A
+    `stop` comes before all else, and no change of version is begun or in progress while there is
+    one.
     """
 
     version: Annotated[int, AtLeast(1)]
     next: Annotated[int, AtLeast(1)] | None = None
     paused: tuple[Name, ...] = ()
+    paused_tasks: tuple[Annotated[str, require_task], ...] = ()
     drains: bool = False
     restarts: Mapping[Name, Annotated[int, AtLeast(1)]] = field(default_factory=dict, hash=False)
     stop: Stop | None = None
@@ -90,9 +101,9 @@ class Wish:
         """Return the same wish for another version, or for a change from it to the next one."""
         return replace(self, version=version, next=next_)
 
-    def with_paused(self, processors: Iterable[str]) -> Wish:
-        """Return the same wish with these processors paused, and no others."""
-        return replace(self, paused=tuple(sorted(processors)))
+    def with_paused(self, processors: Iterable[str], tasks: Iterable[str] = ()) -> Wish:
+        """Return the same wish with these processors and tasks paused, and no others."""
+        return replace(self, paused=tuple(sorted(processors)), paused_tasks=tuple(sorted(tasks)))
 
     def with_drain(self, *, drains: bool) -> Wish:
         """Return the same wish, to drain the pipeline or not."""
@@ -102,9 +113,9 @@ class Wish:
         """Return the same wish with this stop, or without one."""
         return replace(self, stop=stop)
 
-    def with_restarts(self, processors: Iterable[str]) -> Wish:
-        """Return the same wish with one more restart of each of these processors."""
-        more = {id_: self.restarts.get(id_, 0) + 1 for id_ in processors}
+    def with_restarts(self, ids: Iterable[str]) -> Wish:
+        """Return the same wish with one more restart of each of these processors, or tasks."""
+        more = {id_: self.restarts.get(id_, 0) + 1 for id_ in ids}
         return replace(self, restarts={**self.restarts, **more})
 
 

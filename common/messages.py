@@ -167,10 +167,10 @@ def replicas(
     """Return the tasks of a pipeline, processor by processor, partition by partition.
 
     They are followed by `standbys` (0..) copies of each task that keeps state on disk.
-    `generations` are by processor; those that are left out are 0.
+    `generations` are by processor, or by task, and add up; those that are left out are 0.
     """
     tasks = [
-        (processor, _replica(processor, pipeline, partition, generations.get(processor.id, 0)))
+        (processor, _replica(processor, pipeline, partition, generations))
         for processor in pipeline.processors
         for partition in range(pipeline.task_count(processor))
     ]
@@ -184,8 +184,12 @@ def replicas(
 
 
 def _replica(
-    processor: PipelineProcessor, pipeline: Pipeline, partition: int, generation: int
+    processor: PipelineProcessor,
+    pipeline: Pipeline,
+    partition: int,
+    generations: Mapping[str, int],
 ) -> ProcessorReplica:
+    task = TaskId(processor.id, partition)
     # The last tasks do not read topics that have fewer partitions.
     inputs = [
         (from_, topic)
@@ -193,7 +197,7 @@ def _replica(
         if partition < pipeline.partitions_of(topic)
     ]
     return ProcessorReplica(
-        task=TaskId(processor.id, partition),
+        task=task,
         spec=processor.spec,
         from_=tuple(from_ for from_, _ in inputs),
         to=processor.to,
@@ -204,7 +208,7 @@ def _replica(
         on_error=processor.on_error,
         max_dead_letters_per_minute=processor.max_dead_letters_per_minute,
         sources=processor.sources,
-        generation=generation,
+        generation=generations.get(processor.id, 0) + generations.get(str(task), 0),
     )
 
 
@@ -269,7 +273,7 @@ class JobManagerBeat:
     """JobManager to any observer: the owner of each task (`None`: no owner right now).
 
     `leaving` marks the last heartbeat of a JobManager that stops on purpose. The tasks of the
-    processors in `held` have no owner on purpose.
+    processors in `held` have no owner on purpose, and neither have `held_tasks`.
     """
 
     epoch: int
@@ -277,6 +281,7 @@ class JobManagerBeat:
     owners: Mapping[TaskId, int | None] = field(hash=False)
     leaving: bool = False
     held: frozenset[str] = frozenset()
+    held_tasks: frozenset[TaskId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

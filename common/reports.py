@@ -158,6 +158,8 @@ def encode_owners(beat: JobManagerBeat) -> list[bytes]:
         facts["leaving"] = True
     if beat.held:
         facts["held"] = sorted(beat.held)
+    if beat.held_tasks:
+        facts["held_tasks"] = [str(task) for task in sorted(beat.held_tasks)]
     pairs = [(str(task), tm_id) for task, tm_id in beat.owners.items()]
     size = sum(len(task) + _OWNER_BYTES for task, _ in pairs)
     some = max(len(pairs) * PART_BYTES // max(size, 1), 1)
@@ -180,7 +182,7 @@ def decode_owners(document: bytes, sent_at_ms: int, reads_owners: bool) -> JobMa
 
     Raises ValueError on anything that `encode_owners` did not write.
     """
-    body = JsonObject(json.loads(document), {"leaving": False, "held": []})
+    body = JsonObject(json.loads(document), {"leaving": False, "held": [], "held_tasks": []})
     found = body.object("owners")
     if not reads_owners:
         found = {}
@@ -191,4 +193,5 @@ def decode_owners(document: bytes, sent_at_ms: int, reads_owners: bool) -> JobMa
         {TaskId.parse(task): owners.integer_or_none(task) for task in found},
         body.boolean("leaving"),
         frozenset(body.names("held")),
+        frozenset(map(TaskId.parse, body.names("held_tasks"))),
     )

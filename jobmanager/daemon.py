@@ -248,7 +248,7 @@ class JobManagerDaemon:
                 self._rejected,
                 self._config.tm_number,
                 self._state.owners,
-                self._state.held,
+                frozenset(filter(self._state.is_held, self._state.owners)),
                 self._state.live,
                 self._received,
                 time.monotonic(),

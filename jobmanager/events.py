@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.messages import ProcessorReplica, Report
+from common.tasks import TaskId
 from common.tick import Tick
 
 
@@ -32,11 +33,12 @@ class Echoed:
 class PipelineChanged:
     """Other tasks are to run from now on, or others of them are held.
 
-    The tasks of the processors in `held` are given back, and nobody gets them.
+    The tasks of the processors in `held`, and `held_tasks`, are given back, and nobody gets them.
     """
 
     replicas: Sequence[ProcessorReplica]
     held: frozenset[str] = frozenset()
+    held_tasks: frozenset[TaskId] = frozenset()
 
 
 Event = LeadershipBegan | Reported | Tick | Echoed | PipelineChanged

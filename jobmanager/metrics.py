@@ -59,8 +59,8 @@ class ReceivedBeats:
 class JobManagerView:
     """A JobManager at one moment.
 
-    `version` is -1 until it is known. `owners` has all tasks, `held` the processors that nobody is
-    to run, `live` the TaskManagers that take part.
+    `version` is -1 until it is known. `owners` has all tasks, `held` those that nobody is to
+    run, `live` the TaskManagers that take part.
     """
 
     state: LeaderState
@@ -71,7 +71,7 @@ class JobManagerView:
     rejected: int
     tm_number: int
     owners: Mapping[TaskId, int | None]
-    held: Collection[str]
+    held: Collection[TaskId]
     live: Collection[int]
     received: Mapping[int, ReceivedBeats]
     now_s: float
@@ -95,6 +95,6 @@ def samples(view: JobManagerView) -> Iterator[Sample]:
         if beats:
             yield SILENCE.sample(view.now_s - beats.last_s, tm_id)
     free = [task for task, owner in view.owners.items() if owner is None]
-    held = sum(task.processor in view.held for task in free)
+    held = sum(task in view.held for task in free)
     yield WITHOUT_OWNER.sample(len(free) - held)
     yield HELD.sample(held)

@@ -14,6 +14,7 @@ from common.errors import ConfigError, PipelineError
 from common.kafka.admin import Admin
 from common.kafka.deployments import DeploymentEditor, DeploymentReader
 from common.messages import replicas
+from common.tasks import TaskId
 from common.topics import control_topics
 from jobmanager.change import Change
 from jobmanager.drain import DrainWatch
@@ -118,7 +119,8 @@ class Rollout:
             self._held = frozenset(each.id for each in self._version.pipeline.processors)
         standbys = self._config.num_standby_replicas
         tasks = replicas(self._version.pipeline, standbys, self._seen.restarts)
-        return PipelineChanged(tasks, self._held.union(self._seen.paused))
+        paused = frozenset(map(TaskId.parse, self._seen.paused_tasks))
+        return PipelineChanged(tasks, self._held.union(self._seen.paused), paused)
 
     def _go_on(self, change: Change, state: JobManagerState) -> Iterator[PipelineChanged]:
         assert self._version is not None

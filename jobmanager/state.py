@@ -48,6 +48,7 @@ class JobManagerState:
     ) -> None:
         self._tasks: dict[TaskId, OwnedTask] = {}
         self._held: frozenset[str] = frozenset()
+        self._held_tasks: frozenset[TaskId] = frozenset()
         self._change(replicas)
         self._tm_number = tm_number
         self._interval_ms = heartbeat_interval_ms
@@ -80,10 +81,9 @@ class JobManagerState:
             if task.owner is not None or not task_id.standby
         }
 
-    @property
-    def held(self) -> frozenset[str]:
-        """The processors that nobody is to run."""
-        return self._held
+    def is_held(self, task_id: TaskId) -> bool:
+        """Whether nobody is to run a task, or a copy of its state."""
+        return task_id.processor in self._held or task_id.active in self._held_tasks
 
     @property
     def is_isolated(self) -> bool:
@@ -120,8 +120,8 @@ class JobManagerState:
                     self._on_report(report)
             case Echoed():
                 self._controller.echo()
-            case PipelineChanged(replicas, held):
-                self._held = held
+            case PipelineChanged(replicas, held, held_tasks):
+                self._held, self._held_tasks = held, held_tasks
                 self._change(replicas)
                 if self._settled:
                     for tm_id, manager in self._managers.items():
@@ -158,9 +158,6 @@ class JobManagerState:
                 self._next.withdraw(task.owner, task.replica.task)
                 self._disown(task)
 
-    def _is_held(self, task_id: TaskId) -> bool:
-        return task_id.processor in self._held
-
     def _on_tick(self) -> None:
         for tm_id in self._controller.tick(self._now_ms):
             self._remove(tm_id)
@@ -175,7 +172,10 @@ class JobManagerState:
         self._time_out_revocations()
         if self._now_ms >= self._beat_at_ms:
             self._beat_at_ms = self._now_ms + self._interval_ms
-            self._commands.append(JobManagerBeat(self._epoch, 0, self.owners, held=self._held))
+            beat = JobManagerBeat(
+                self._epoch, 0, self.owners, held=self._held, held_tasks=self._held_tasks
+            )
+            self._commands.append(beat)
 
     def _may_settle(self) -> bool:
         """Whether every TaskManager has introduced itself, or has had time to."""
@@ -318,15 +318,13 @@ class JobManagerState:
     def _rebalance(self) -> None:
         """Assign every task that has no owner, and start to move the misplaced ones."""
         self._is_rebalance_due = False
-        free = {
-            task_id: task for task_id, task in self._tasks.items() if not self._is_held(task_id)
-        }
+        free = {task_id: task for task_id, task in self._tasks.items() if not self.is_held(task_id)}
         targets = place(free, self._managers)
         for manager in self._managers.values():
             manager.misplaced = {}
         for task_id, task in self._tasks.items():
             target = targets.get(task_id)
-            if target is not None or (task_id.standby and not self._is_held(task_id)):
+            if target is not None or (task_id.standby and not self.is_held(task_id)):
                 task.home = target
             if task.phase is TaskPhase.UNASSIGNED and target is not None:
                 self._assign(task, target)
@@ -350,7 +348,7 @@ class JobManagerState:
             del manager.misplaced[task_id]
             task = manager.tasks.get(task_id)
             if task is not None and task.phase is TaskPhase.ASSIGNED:
-                self._move(task, None if self._is_held(task_id) else task.home)
+                self._move(task, None if self.is_held(task_id) else task.home)
 
     def _own(self, task: OwnedTask, tm_id: int) -> None:
         """Make a TaskManager the owner of a task that has none."""
@@ -388,7 +386,7 @@ class JobManagerState:
             # Freeing an earlier task may have moved this one on.
             if task.owner != tm_id or task_id in manager.runs.tasks or not knows:
                 continue
-            is_to_go = task_id in manager.misplaced or self._is_held(task_id)
+            is_to_go = task_id in manager.misplaced or self.is_held(task_id)
             if task.phase is TaskPhase.REVOKING or is_to_go:
                 self._free(task)
             else:
@@ -413,7 +411,7 @@ class JobManagerState:
         manager = self._managers[tm_id]
         self._next.answer(tm_id)
         for task_id, task in manager.tasks.items():
-            is_to_close = task_id in manager.unexpected or self._is_held(task_id)
+            is_to_close = task_id in manager.unexpected or self.is_held(task_id)
             if task.phase is TaskPhase.REVOKING or is_to_close:
                 self._next.revoke(tm_id, task_id)
             else:
@@ -422,7 +420,7 @@ class JobManagerState:
     def _free(self, task: OwnedTask) -> None:
         """Take a task from its owner, which has given it back, and pass it on."""
         self._disown(task)
-        if self._is_held(task.replica.task):
+        if self.is_held(task.replica.task):
             return
         if task.home in self._managers:
             self._assign(task, task.home)

@@ -26,7 +26,8 @@ GARBAGE = 300
 _IS_DOWN = "TaskManager is down"
 
 
-def _kill_job_manager(rig: Rig) -> None:
+def kill_leader(rig: Rig) -> None:
+    """`kill -9` of the JobManager."""
     signal_session(rig.job_manager, signal.SIGKILL)
     rig.job_manager.end()
 
@@ -53,7 +54,7 @@ def kill_jobmanager(rig: Rig) -> None:
     """kill -9 of the JobManager: tasks go on, the next one adopts them."""
     before = rig.wait_until_whole()
     rig.mark()
-    _kill_job_manager(rig)
+    kill_leader(rig)
     seconds = rig.wait_for_flow()
     time.sleep(rig.random.uniform(0, 5) * HEARTBEAT_S)
     rig.job_manager = rig.start_job_manager()
@@ -86,7 +87,7 @@ def kill_jobmanager_in_move(rig: Rig) -> None:
         "the JobManager does not notice",
     )
     time.sleep(rig.random.choice((0, rig.random.uniform(0, 0.1), rig.random.uniform(0, 1))))
-    _kill_job_manager(rig)
+    kill_leader(rig)
     rig.job_manager = rig.start_job_manager()
     seconds = rig.wait_for_flow()
     _wait_for_new_epoch(rig, before)
@@ -155,9 +156,9 @@ def change_pipeline(rig: Rig) -> None:
         rig.mark()
         rig.engine.run_command("apply", "--yes", "--no-wait", with_pipeline=True)
         time.sleep(rig.random.uniform(0, 4))
-        _kill_job_manager(rig)
+        kill_leader(rig)
         rig.job_manager = rig.start_job_manager()
-        rig.engine.wait_until(partial(_is_all_of, ids))
+        rig.engine.wait_until(partial(is_all_of, ids))
         seconds = rig.wait_for_flow()
         rig.say(
             f"pipeline changed ({name}), JobManager killed meanwhile; all keys flow after "
@@ -165,7 +166,7 @@ def change_pipeline(rig: Rig) -> None:
         )
 
 
-def _is_all_of(ids: Collection[str], status: ClusterStatus) -> bool:
+def is_all_of(ids: Collection[str], status: ClusterStatus) -> bool:
     """Whether the tasks of these processors run, and no others."""
     return status.all_run and {info.task.processor for info in status.tasks} == ids
 

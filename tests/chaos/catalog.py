@@ -36,6 +36,7 @@ _MODULES = (
     "broken_workers",
     "broken_brokers",
     "broken_managers",
+    "broken_operations",
     "broken_links",
     "broken_state",
     "broken_records",

@@ -261,9 +261,9 @@ class Rig:
                 signal_session(daemon, signal.SIGCONT)
         self.engine.close()
 
-    def start_job_manager(self) -> Daemon:
+    def start_job_manager(self, *, with_pipeline: bool = True) -> Daemon:
         """Start an additional JobManager."""
-        return self.engine.start_job_manager(self._environment("jm"))
+        return self.engine.start_job_manager(self._environment("jm"), with_pipeline=with_pipeline)
 
     def start_task_manager(self, tm_id: int) -> Daemon:
         """Start a TaskManager with one thread; it replaces the one with this id."""

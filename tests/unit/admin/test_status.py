@@ -6,6 +6,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -337,8 +338,11 @@ def test_what_a_task_is_busy_with_is_shown() -> None:
     assert both[-2:] == ["Count_0: why", f"Count_0: {activity}"]
 
 
-def test_tasks_that_are_held_are_missing_on_purpose() -> None:
-    beat = JobManagerBeat(7, NOW_MS, {FORWARD: None, COUNT: 0}, held=frozenset({"Forward"}))
+@pytest.mark.parametrize(
+    "held", [{"held": frozenset({"Forward"})}, {"held_tasks": frozenset({FORWARD})}]
+)
+def test_tasks_that_are_held_are_missing_on_purpose(held: dict[str, Any]) -> None:
+    beat = JobManagerBeat(7, NOW_MS, {FORWARD: None, COUNT: 0}, **held)
     found = look(Beat(NOW_MS, beat), report(0, running(COUNT)))
     assert found.without_owner == ()
     assert "Forward_0 HELD" in rows(found)

@@ -58,10 +58,14 @@ class Leader:
         self.state.handle(LeadershipBegan(epoch))
 
     def change(
-        self, replicas: Sequence[ProcessorReplica], held: Collection[str] = ()
+        self,
+        replicas: Sequence[ProcessorReplica],
+        held: Collection[str] = (),
+        held_tasks: Collection[str] = (),
     ) -> list[Message]:
         """Have other tasks run, or hold others."""
-        return commands(self.state.handle(PipelineChanged(replicas, frozenset(held))))
+        tasks = frozenset(map(TaskId.parse, held_tasks))
+        return commands(self.state.handle(PipelineChanged(replicas, frozenset(held), tasks)))
 
     def tick(self, after_ms: int = 250) -> list[Message]:
         """Let time pass; the JobManager's own heartbeats are left out."""

@@ -41,6 +41,21 @@ def test_held_tasks_are_given_back_at_once_and_nobody_gets_them() -> None:
     assert [leader.state.owners[TaskId("Q", n)] for n in (0, 1)] == [None, None]
 
 
+def test_single_task_is_given_back_with_its_copy_and_comes_back() -> None:
+    pipeline = tasks(P=1, Q=1, standbys=1)
+    leader = running(pipeline)
+    before = homes(leader)
+    said = leader.change(pipeline, held_tasks={"Q_1"})
+    assert (given(said), sorted(taken(said))) == ([], ["Q_1", "Q_1.standby1"])
+    leader.carry_out(said)
+    assert leader.come_to_rest(0, 1) == []
+    assert leader.state.owners[TaskId("Q", 1)] is None
+    assert leader.state.owners[TaskId("Q", 0)] is not None
+    leader.carry_out(leader.change(pipeline))
+    leader.come_to_rest(0, 1)
+    assert homes(leader).keys() == before.keys()
+
+
 def test_released_tasks_go_back_to_where_they_were() -> None:
     leader = running(tasks(partitions=5, P=1, Q=1, R=1), tm_number=3)
     pipeline, before = tasks(partitions=5, P=1, Q=1, R=1), homes(leader)

@@ -78,7 +78,7 @@ def test_tasks_are_counted_by_owner() -> None:
 
 
 def test_a_task_that_nobody_is_to_run_is_not_missing() -> None:
-    found = look(owners={A0: 0, B0: None}, held={"A", "B"})
+    found = look(owners={A0: 0, B0: None}, held={A0, B0})
     assert (of(metrics.WITHOUT_OWNER, found), of(metrics.HELD, found)) == (0, 1)
 
 

@@ -1,0 +1,127 @@
+"""What operators do under load, while commands and JobManagers are killed in the middle of it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from functools import partial
+from pathlib import Path
+
+from admin.daemons import command_path
+from tests.chaos.broken_managers import is_all_of, kill_leader
+from tests.chaos.catalog import fault
+from tests.chaos.pipelines import START
+from tests.chaos.rig import Rig
+
+COMMAND_TIMEOUT_S = 180.0
+RENAMED = START.replace("id: Counter,", "id: Tally, was: Counter,").replace("Counter]", "Tally]")
+BACK = START.replace("id: Counter,", "id: Counter, was: Tally,")
+
+
+def _words(rig: Rig, name: str, *arguments: str) -> list[str]:
+    files = [str(rig.engine.config_file)]
+    return [str(command_path("pipeline")), *name.split(), *files, *arguments]
+
+
+def _kill_in_the_middle(rig: Rig, words: list[str], most_s: float) -> None:
+    """Start a command, and kill it and the JobManager while it works; start a JobManager again."""
+    command = subprocess.Popen(
+        words, cwd=rig.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    time.sleep(rig.random.uniform(1, most_s))
+    victims = rig.random.sample(("the command", "the JobManager"), 2)
+    for victim in victims:
+        if victim == "the command":
+            command.kill()
+            command.wait()
+        else:
+            kill_leader(rig)
+        time.sleep(rig.random.uniform(0, 2))
+    rig.job_manager = rig.start_job_manager(with_pipeline=False)
+
+
+def _run(rig: Rig, words: list[str], already: str = "") -> str:
+    """Run a command to its end; return what it prints. It may say that all is done `already`."""
+    done = subprocess.run(
+        words,
+        cwd=rig.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    is_done = done.returncode == 0 or (already and already in done.stdout)
+    assert is_done, f"{words[1:3]} ended with {done.returncode}: {done.stdout}"
+    return done.stdout
+
+
+@fault("drain")
+def drain(rig: Rig) -> None:
+    """The pipeline is drained and resumed under load, and the JobManager is killed meanwhile."""
+    _kill_in_the_middle(rig, _words(rig, "drain"), 3)
+    _run(rig, _words(rig, "drain"))
+    rig.engine.wait_until(lambda status: all(info.is_held for info in status.tasks))
+    rig.mark()
+    _kill_in_the_middle(rig, _words(rig, "resume"), 2)
+    _run(rig, _words(rig, "resume"))
+    seconds = rig.wait_for_flow()
+    rig.say(f"drained and resumed; all keys flow after {seconds:.1f} s")
+
+
+@fault("savepoint")
+def savepoint(rig: Rig) -> None:
+    """Savepoints are made under load, and commands and JobManagers are killed meanwhile."""
+    folder = _new_folder(rig, "savepoint")
+    words = _words(rig, "savepoint create", str(folder))
+    rig.mark()
+    _kill_in_the_middle(rig, words, 5)
+    _run(rig, words, already=f"{folder} exists already")
+    _run(rig, _words(rig, "resume"))
+    seconds = rig.wait_for_flow()
+    rig.say(f"a savepoint was made; all keys flow after {seconds:.1f} s")
+
+
+@fault("restore")
+def restore(rig: Rig) -> None:
+    """A savepoint is restored, while commands and JobManagers are killed; then records flow again.
+
+    Nothing is written between the savepoint and the end of the restore, or results would come
+    twice.
+    """
+    folder = _new_folder(rig, "restored")
+    assert rig.settle().is_clean
+    _run(rig, _words(rig, "savepoint create", str(folder)))
+    words = _words(rig, "savepoint restore", str(folder), "--yes")
+    _kill_in_the_middle(rig, words, 8)
+    _run(rig, words)
+    rig.load.resume()
+    rig.mark()
+    seconds = rig.wait_for_flow()
+    rig.say(f"a savepoint was restored; all keys flow after {seconds:.1f} s")
+
+
+@fault("rename")
+def rename(rig: Rig) -> None:
+    """A processor with state is renamed under load, and back; commands and JobManagers are killed.
+
+    Its state, its offsets and what waits for it are to be taken along.
+    """
+    for name, start in (("Tally", RENAMED), ("Counter", BACK)):
+        rig.engine.write_pipeline(rig.pipeline(start))
+        ids = {node.id for node in rig.engine.pipeline.processors}
+        words = _words(rig, "apply", str(rig.folder / "pipeline.yaml"), "--yes")
+        rig.mark()
+        _kill_in_the_middle(rig, words, 8)
+        _run(rig, words)
+        rig.engine.wait_until(partial(is_all_of, ids))
+        seconds = rig.wait_for_flow()
+        rig.say(f"renamed to {name}; all keys flow after {seconds:.1f} s")
+        (made,) = rig.folder.glob("rename-*")
+        made.rename(_new_folder(rig, "renamed"))
+    rig.engine.write_pipeline(rig.pipeline(START))
+
+
+def _new_folder(rig: Rig, name: str) -> Path:
+    number = len(list(rig.folder.glob(f"{name}_*")))
+    return rig.folder / f"{name}_{number}"
