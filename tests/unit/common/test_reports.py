@@ -207,6 +207,18 @@ def test_reader_that_acts_leaves_figures_and_owners_unread() -> None:
     assert codec.decode(record) == JobManagerBeat(2, SENT_AT_MS, {})
 
 
+def test_owners_come_with_what_nobody_is_to_run() -> None:
+    beat = JobManagerBeat(
+        2,
+        SENT_AT_MS,
+        {TaskId("Counter", 0): 1, TaskId("Counter", 1): None},
+        held=frozenset({"Adder"}),
+        held_tasks=frozenset({TaskId("Counter", 1)}),
+    )
+    (record,) = encode(beat)
+    assert Codec(NAMES).decode(record) == beat
+
+
 # Parts.
 
 
