@@ -15,6 +15,7 @@ from common.tasks import TaskId
 from console.server import ConsoleServer
 from console.snapshot import Snapshot
 from tests.browser import Scheme, browser, needs_chromium, open_page
+from tests.console_job import FakeJob
 from tests.console_sample import SampleJob, config
 
 pytestmark = [needs_chromium, pytest.mark.slow]
@@ -44,7 +45,7 @@ def address() -> Iterator[str]:
         ),
     }
     job.run(30)
-    server = ConsoleServer(config(), lambda: job.run(1))
+    server = ConsoleServer(config(), lambda: job.run(1), FakeJob())
     server.start()
     yield server.address
     server.stop()
@@ -83,7 +84,7 @@ def test_even_names_that_no_pipeline_can_have_are_only_text(chromium: Browser) -
     )
     job = SampleJob(steps=steps)
     snapshot: Snapshot = job.board.next_snapshot(job.now_ms)
-    server = ConsoleServer(config(), lambda: snapshot)
+    server = ConsoleServer(config(), lambda: snapshot, FakeJob())
     server.start()
     try:
         with open_page(chromium, f"{server.address}#/graph") as page:
@@ -130,7 +131,7 @@ def test_pages_follow_the_job_and_keep_the_focus(chromium: Browser, address: str
 def test_a_lost_connection_is_said_with_the_time_of_what_is_shown(chromium: Browser) -> None:
     job = SampleJob()
     job.run(3)
-    server = ConsoleServer(config(), lambda: job.run(1))
+    server = ConsoleServer(config(), lambda: job.run(1), FakeJob())
     server.start()
     with open_page(chromium, server.address, may_lose_connection=True) as page:
         expect(page.locator("#summary")).to_contain_text("3 of 3 up")
