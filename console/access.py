@@ -48,10 +48,10 @@ class Access:
         """Whether there is a token at all."""
         return self._token is not None
 
-    async def refusal(self, authorization: str | None, address: str, path: str) -> Refusal | None:
+    async def refusal(self, authorization: str | None, address: str) -> Refusal | None:
         """Return why a request may not go on, or None if it has the right token.
 
-        `authorization` is its header, `address` and `path` are for the log.
+        `authorization` is its header, and `address` is where it comes from, for the log.
         """
         if self._token is None:
             return Refusal(403, "the console has no token: see console_token_file in config.yaml")
@@ -63,7 +63,7 @@ class Access:
         found = _BEARER.fullmatch(authorization.strip())
         if found is not None and hmac.compare_digest(found[1].encode(), self._token):
             return None
-        logger.warning("a request to the console has a wrong token", address=address, path=path)
+        logger.warning("a request to the console has a wrong token", address=address)
         self._waiting += 1
         try:
             await asyncio.sleep(WRONG_TOKEN_WAIT_S)

@@ -152,7 +152,7 @@ class Actions:
     async def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request without the right token, None if it has it."""
         refusal = await self._access.refusal(
-            request.headers.get("authorization"), address_of(request.scope), request.url.path
+            request.headers.get("authorization"), address_of(request.scope)
         )
         if refusal is None:
             return None

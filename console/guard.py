@@ -85,8 +85,7 @@ class Guard:
             return Refusal(415, "the body of an action must be application/json")
         if not _is_from_here(headers, host):
             return Refusal(403, "actions are not taken from pages of other sites")
-        address = address_of(scope)
-        return await self._access.refusal(headers.get("authorization"), address, scope["path"])
+        return await self._access.refusal(headers.get("authorization"), address_of(scope))
 
 
 def address_of(scope: Scope) -> str:

@@ -18,12 +18,14 @@ Deal = Literal["redrive", "purge"]
 class RecordQuery:
     """Which records of a topic are wanted, and how they are read.
 
-    `key` and `value` are names of serdes. `limit` is 1 or more. All partitions if none is named.
+    `limit` is 1 or more; if there are more records from the `start` on, they are the first ones, or
+    the `newest`. `key` and `value` are names of serdes. All partitions if none is named.
     """
 
     topic: str
     start: Start
     limit: int
+    newest: bool = False
     partitions: Sequence[int] = ()
     key: str = "string"
     value: str = "string"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from common.config import Config
 from common.errors import ConfigError
 from common.pipeline import Pipeline
+from common.record_batch import RecordBatch
 from console.job import Ask, Deal, RecordQuery
 from operations import wishes
 from operations.dead_letters import DeadLetter, LetterId, Wanted, ends
@@ -22,6 +23,7 @@ MOST_OFFSETS = 50_000
 """How many offsets of dead letters the JobManager may read into its memory for one action."""
 
 _LONGEST_TEXT = 20_000
+_Record = tuple[RecordBatch, int]
 
 _CHANGES: Mapping[Ask, WishChange] = {
     "pause": wishes.paused,
@@ -80,14 +82,28 @@ class KafkaJob:
         """See `Job`. Long keys and values are cut off."""
         admin = connected(self._config)
         current = read_deployment(self._config, admin).current
-        if current is None or query.topic not in topics_of(current.pipeline):
+        if current is None or query.topic not in _topics_of(current.pipeline):
             raise ConfigError(f'the job has no topic "{query.topic}"')
         topic = TopicRecords(self._config, query.topic, query.key, query.value)
-        found = topic.read(query.start, query.partitions, most=query.limit)
+        if query.newest:
+            every = topic.read(query.start, query.partitions, most=None)
+            found = _newest(every, query.limit)
+        else:
+            found = list(topic.read(query.start, query.partitions, most=query.limit))
         return {"records": [_shortened(topic.lines.to_json(*record)) for record in found]}
 
 
-def topics_of(pipeline: Pipeline) -> list[str]:
+def _newest(records: Iterable[_Record], limit: int) -> list[_Record]:
+    """Return the records with the latest times among the last ones of each partition."""
+    last: dict[int, deque[_Record]] = {}
+    for batch, index in records:
+        last.setdefault(batch.partition, deque(maxlen=limit)).append((batch, index))
+    every = [record for kept in last.values() for record in kept]
+    every.sort(key=lambda record: record[0].timestamps[record[1]])
+    return every[-limit:]
+
+
+def _topics_of(pipeline: Pipeline) -> list[str]:
     """Return the topics with records of a pipeline: sources, arcs, state, dead letters, sinks."""
     return [spec.name for spec in pipeline.data_topics(1)]
 

@@ -11,11 +11,16 @@ from common.errors import ConfigError
 from common.typed_json import from_json
 from console.job import RecordQuery
 from operations.dead_letters import LetterId, Wanted
-from operations.starts import parse_start
+from operations.starts import Latest, parse_start
 from operations.times import parse_time
 
 MOST_LETTERS = 200
 MOST_RECORDS = 100
+LAST = "last"
+"""In place of a start: the newest records."""
+
+_OFFSETS_PER_RECORD = 3
+"""How far to look back for the newest records: each transaction's marker takes an offset, too."""
 
 T = TypeVar("T")
 
@@ -118,8 +123,11 @@ def parse_record_query(query: Mapping[str, str]) -> RecordQuery:
     _require_known(query, ("topic", "from", "partition", "limit", "key", "value"))
     if not query.get("topic"):
         raise ConfigError("name a topic")
+    limit = _number(query, "limit", MOST_RECORDS)
+    place = query.get("from", "earliest")
+    newest = place == LAST
     try:
-        start = parse_start(query.get("from", "earliest"))
+        start = Latest(limit * _OFFSETS_PER_RECORD) if newest else parse_start(place)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     partition = query.get("partition", "")
@@ -128,7 +136,8 @@ def parse_record_query(query: Mapping[str, str]) -> RecordQuery:
     return RecordQuery(
         query["topic"],
         start,
-        _number(query, "limit", MOST_RECORDS),
+        limit,
+        newest,
         [int(partition)] if partition else (),
         query.get("key", "string"),
         query.get("value", "string"),

@@ -89,7 +89,7 @@ export function lettersPage(main) {
 
 const ERRORS = [
   ["Processor", (row) => processorLink(row.processor)],
-  ["Error", (row) => row.error || "unknown"],
+  ["Error", (row) => row.error || "unknown", "line"],
   ["Count", (row) => count(row.count), "number"],
   ["Newest reason", (row) => row.reason, "text"],
   ["Records from", (row) => moment(row.oldest_ms), "line"],

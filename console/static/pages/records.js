@@ -25,7 +25,6 @@ export function recordsPage(main) {
     field("Which", start), placeField, timeField, field("Records", limit), field("Keys are", key), field("Values are", value),
     el("button", { type: "submit", class: "main" }, "Read"));
   const result = el("div", { class: "card", hidden: true, "data-own": true });
-  let partitions = {};
   let number = 0;
   start.addEventListener("change", look);
   look();
@@ -35,12 +34,10 @@ export function recordsPage(main) {
     timeField.hidden = start.value !== "time";
   }
 
-  // Where to begin, as `pipeline topic read --from` has it. The last ones are shared by partitions.
-  function from(most) {
-    const places = { first: "earliest", offset: place.value || "0" };
+  // Where to begin, as `pipeline topic read --from` has it, or the newest records.
+  function from() {
     if (start.value === "time") return time.value ? new Date(time.value).toISOString() : "earliest";
-    if (start.value !== "last") return places[start.value];
-    return `-${Math.ceil(most / (partition.value === "" ? partitions[topic.value] ?? 1 : 1))}`;
+    return { last: "last", first: "earliest", offset: place.value || "0" }[start.value];
   }
 
   async function read() {
@@ -48,7 +45,7 @@ export function recordsPage(main) {
     number += 1;
     const mine = number;
     const most = Math.min(Math.max(Number(limit.value) || DEFAULT_LIMIT, 1), MOST);
-    const query = new URLSearchParams({ topic: topic.value, from: from(most), limit: most, key: key.value, value: value.value });
+    const query = new URLSearchParams({ topic: topic.value, from: from(), limit: most, key: key.value, value: value.value });
     if (partition.value !== "") query.set("partition", partition.value);
     result.hidden = false;
     show(result, el("p", { class: "quiet", role: "status" }, "Reading…"));
@@ -68,7 +65,6 @@ export function recordsPage(main) {
         show(main, el("h2", null, "Records"), el("p", { class: "quiet" }, "The console shows records only with console_records in config.yaml."));
         return;
       }
-      partitions = Object.fromEntries(data.topics.map((each) => [each.name, each.partitions]));
       for (const each of data.topics) {
         if (![...topic.options].some((known) => known.value === each.name)) topic.append(option(each.name, `${each.name} (${each.kind})`));
       }
