@@ -48,6 +48,8 @@ class Actions:
         self._board = LetterBoard(job)
         self._actor = Worker("console action", 1, ACTION_TIMEOUT_S)
         self._reader = Worker("console reader", _MOST_READS, READ_TIMEOUT_S)
+        # Of its own: those without a token cannot keep others from what needs one.
+        self._letter_reader = Worker("console letter", _MOST_READS, READ_TIMEOUT_S)
 
     @property
     def routes(self) -> list[Route]:
@@ -130,7 +132,7 @@ class Actions:
                 return refusal
             with_record = True
         known = {each.id: each.handled for each in (await self._board.current()).list.letters}
-        found = await self._reader.run(partial(self._job.letter, id_))
+        found = await self._letter_reader.run(partial(self._job.letter, id_))
         shown = letter(found, with_record=with_record)
         return JSONResponse({**shown, "handled": known.get(id_) or None})
 
