@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from common.config import Config
+from common.deployment import require_no_stop
 from common.errors import ConfigError
 from common.pipeline import Pipeline
 from common.record_batch import RecordBatch
@@ -43,6 +44,8 @@ class KafkaJob:
         """See `Job`."""
         admin = connected(self._config)
         deployment = read_deployment(self._config, admin)
+        # "Resume all" would give a savepoint up: that is for the command, which says so.
+        require_no_stop(deployment.wish)
         chosen = chosen_processors(deployment, processors)
         assert deployment.current is not None
         pipeline = deployment.current.pipeline

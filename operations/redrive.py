@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from common.config import Config
+from common.deployment import require_no_stop
 from common.errors import ConfigError, EngineError, UnavailableError
 from common.kafka.bulk import read_committed, read_range
 from common.kafka.clients import Partition
@@ -96,7 +97,8 @@ class DeadLetterTopics:
         """Send the letters that are meant to where their records came from; return how many.
 
         Each is sent once, in a transaction with the note that says so, so an interruption does no
-        harm: call it again. Raises `ConfigError` if a record's topic is gone or unknown.
+        harm: call it again. Raises `ConfigError` if a record's topic is gone or unknown, or while a
+        savepoint of the job is made or restored.
         """
         mover = self._mover()
         # Read now: whatever others have done before is complete, and they can do no more.
@@ -110,7 +112,8 @@ class DeadLetterTopics:
     def purge(self, wanted: Wanted) -> int:
         """Forget the letters that are meant; return how many.
 
-        Those with others in front of them stay in the topic, and are no longer listed.
+        Those with others in front of them stay in the topic, and are no longer listed. Raises
+        `ConfigError` while a savepoint of the job is made or restored.
         """
         mover = self._mover()
         found = self.find(wanted)
@@ -121,6 +124,8 @@ class DeadLetterTopics:
         return len(found)
 
     def _mover(self) -> RecordMover:
+        """Return what writes to topics. Raises `ConfigError` while a tool works on them."""
+        require_no_stop(read_deployment(self._config, self._admin).wish)
         return RecordMover(self._config, self._config.topic_names.dead_letters_transactional_id)
 
     def _read(self, processor: str) -> list[RecordBatch]:

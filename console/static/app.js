@@ -102,6 +102,7 @@ function version(deployment) {
   const more = [
     deployment.next === null ? "" : `changing to ${deployment.next}`,
     deployment.drains ? "drains" : "",
+    deployment.stop ? `stopped for a ${deployment.stop.purpose} by ${deployment.stop.by}` : "",
     deployment.paused.length ? `${count(deployment.paused.length)} paused` : "",
   ].filter(Boolean);
   return [`${deployment.version}`, more.length ? ` (${more.join(", ")})` : ""];

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.deployment import Deployment, PipelineVersion, Wish, records
+from common.deployment import Deployment, PipelineVersion, Stop, Wish, records
 from common.errors import ConfigError
 from common.kafka.clients import Partition
 from common.messages import ControlRecord
@@ -92,13 +92,18 @@ class FakeRecords:
 
 
 @pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch) -> KafkaJob:
+def deployment() -> Deployment:
     names = config().topic_names
     version = PipelineVersion(1, Pipeline(processors(), names, 2), "", 0, "ada@alpha")
     deployment = Deployment(names)
     for record in records(names, Wish(version=1), version):
         assert isinstance(record, ControlRecord)
         deployment.take(record)
+    return deployment
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, deployment: Deployment) -> KafkaJob:
     monkeypatch.setattr(kafka_job, "connected", lambda _: None)
     monkeypatch.setattr(kafka_job, "read_deployment", lambda *_: deployment)
     monkeypatch.setattr(kafka_job, "TopicRecords", FakeRecords)
@@ -124,6 +129,14 @@ def test_records_are_shown_from_the_start_on(job: KafkaJob) -> None:
 def test_only_topics_of_the_pipeline_are_shown(job: KafkaJob, topic: str) -> None:
     with pytest.raises(ConfigError, match="the job has no topic"):
         job.records(RecordQuery(topic, Earliest(), 2))
+
+
+def test_nothing_is_asked_while_a_savepoint_is_made(job: KafkaJob, deployment: Deployment) -> None:
+    assert deployment.wish is not None
+    stop = Stop(purpose="savepoint", token="t", by="ada@alpha")
+    deployment.wish = deployment.wish.with_stop(stop)
+    with pytest.raises(ConfigError, match="ada@alpha is making a savepoint"):
+        job.ask("resume", [], dry_run=True)
 
 
 def test_a_dry_run_of_a_restart_counts_the_tasks(job: KafkaJob) -> None:

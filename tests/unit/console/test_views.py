@@ -66,6 +66,7 @@ def test_each_view_has_the_summary_of_the_same_moment(now: Snapshot) -> None:
             "next": None,
             "paused": [],
             "drains": False,
+            "stop": None,
         },
     }
 
