@@ -22,7 +22,7 @@ from tests.browser import browser, open_page
 from tests.console_job import FakeJob
 from tests.console_sample import SampleJob, config, many_processors
 
-PAGES = ("graph", "tasks", "lag", "moves", "history", "graph/Step01")
+PAGES = ("graph", "tasks", "lag", "transactions", "moves", "letters", "history", "graph/Step01")
 PROCESSORS, PARALLELISM, TASK_MANAGERS = 20, 25, 5
 LOOKS = 10
 _HISTORY = 120

@@ -53,6 +53,8 @@ class DeadLetterTopics:
         Raises `UnavailableError` if Kafka does not answer.
         """
         places = list(self.places())
+        if not places:
+            return {}
         try:
             oldest, ends = self._admin.oldest_offsets(places), self._admin.stable_ends(places)
         except EngineError as error:

@@ -65,7 +65,8 @@ export function lettersPage(main) {
         ? `Only the newest dead letters are counted: about ${count(older)} older ones are left out.`
         : "Times are those of the records. The list is read again every five seconds."),
       el("section", { class: "card" }, el("h3", null, "Why"),
-        table("Dead letters by processor and error", ERRORS, data.errors, "No dead letter matches.")),
+        table("Dead letters by processor and error", ERRORS, data.errors,
+          data.processors.length ? "No dead letter matches." : "No processor of this job writes dead letters.")),
       el("div", { class: "actions" },
         data.waiting ? actionButton(`Redrive ${count(data.waiting)}`, "redrive", chosen()) : null,
         data.waiting ? actionButton(`Purge ${count(data.waiting)}`, "purge", chosen()) : null,
