@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from admin.plans import overview
 from admin.terminal import show
 from common.cluster_status import ClusterStatus, Presence
 from common.config import Config
-from common.deployment import Deployment, Wish
+from common.deployment import Deployment, is_restoring
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.deployments import (
     ChangedMeanwhileError,
-    DeploymentEditor,
     DeploymentReader,
 )
 from common.messages import replicas
@@ -30,10 +28,11 @@ from common.pipeline import Pipeline
 from common.status import TaskState
 from common.suggest import counted
 from jobmanager.change import Change
-from jobmanager.deploy import Proposal, deploy, is_restoring, plan_for, require_no_stop
+from jobmanager.deploy import Proposal, deploy, plan_for
 from jobmanager.plan import Plan
 from jobmanager.prepare import prepared
 from operations.job import chosen_processors, connected, read_deployment
+from operations.wishes import WishChange, ask
 
 _LOOK_S = 0.5
 _REST_TIMEOUT_S = 300
@@ -81,7 +80,7 @@ def ask_for(
     config: Config,
     processors: Sequence[str] | None,
     what: str,
-    changed: Callable[[Wish, Sequence[str]], Wish],
+    changed: WishChange,
     *,
     dry_run: bool,
 ) -> None:
@@ -94,21 +93,7 @@ def ask_for(
     typer.echo(f"{what}: {', '.join(chosen)}")
     if dry_run:
         return
-    with closing(DeploymentEditor(config, admin)) as editor:
-        wish = editor.deployment.wish
-        assert wish is not None
-        editor.write(changed(wish, chosen))
-    _follow(config, admin, wish.next or wish.version, None)
-
-
-def resumed(wish: Wish, processors: Sequence[str], *, everything: bool) -> Wish:
-    """Return the wish with these processors resumed; raises `ConfigError` during a restore."""
-    resumed = wish.with_paused({*wish.paused}.difference(processors))
-    if not everything:
-        return resumed
-    if is_restoring(wish):
-        require_no_stop(wish)
-    return resumed.with_drain(drains=False).with_stop(None)
+    _follow(config, admin, ask(config, admin, chosen, changed), None)
 
 
 def delete_orphans(admin: Admin, found: Orphans) -> None:

@@ -19,9 +19,10 @@ from console.server import ConsoleServer
 from console.snapshot import Snapshot
 from console.views.registry import VIEWS
 from tests.browser import browser, open_page
+from tests.console_job import FakeJob
 from tests.console_sample import SampleJob, config, many_processors
 
-PAGES = ("graph", "tasks", "lag", "moves", "history", "graph/Step01")
+PAGES = ("graph", "tasks", "lag", "transactions", "moves", "letters", "history", "graph/Step01")
 PROCESSORS, PARALLELISM, TASK_MANAGERS = 20, 25, 5
 LOOKS = 10
 _HISTORY = 120
@@ -81,7 +82,7 @@ def main() -> None:
     meter = Meter(_HISTORY + int(_LEAST_BEATS + 2 * seconds * (len(PAGES) + 1)))
     for _ in range(_HISTORY):
         meter.next_snapshot()
-    server = ConsoleServer(meter.config, meter.next_snapshot)
+    server = ConsoleServer(meter.config, meter.next_snapshot, FakeJob())
     server.start()
     time.sleep(2.5)
     try:

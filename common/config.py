@@ -57,11 +57,12 @@ class Config:
     a copy of each state on disk. `state_dir` is absolute. `metrics_port` (0..65535) is where each
     daemon shows its metrics, at `metrics_host`, and `console_port` where the JobManager serves its
     console; 0 is a free port, `None` is off. `console_names` are further host names that the
-    console answers to. `modules` are the Python modules and packages with user code; nothing else
-    is ever imported for a pipeline. `python_path` holds the absolute folders that are searched for
-    them first. `tables` says what lookup tables may be read from, regardless of pipelines and
-    control records. `kafka` holds librdkafka settings, some with the prefix `consumer.`,
-    `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
+    console answers to, and `console_token_file` has the token for its actions; `None` is read-only.
+    With `console_records`, which needs a token, it shows records. `modules` are the Python modules
+    and packages with user code; nothing else is ever imported for a pipeline. `python_path` holds
+    the absolute folders that are searched for them first. `tables` says what lookup tables may be
+    read from, regardless of pipelines and control records. `kafka` holds librdkafka settings, some
+    with the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -85,6 +86,8 @@ class Config:
     console_port: int | None = None
     console_host: str = "127.0.0.1"
     console_names: tuple[str, ...] = ()
+    console_token_file: Path | None = None
+    console_records: bool = False
     modules: tuple[str, ...] = ()
     python_path: tuple[Path, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
@@ -201,7 +204,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         transaction_timeout_ms=fields.number(keys.TRANSACTION_TIMEOUT),
         max_batch_records=fields.number(keys.MAX_BATCH_RECORDS),
         num_standby_replicas=fields.number(keys.NUM_STANDBY_REPLICAS),
-        state_dir=_folder(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
+        state_dir=_path(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
         metrics_port=fields.number_or_none(keys.METRICS_PORT),
@@ -209,6 +212,8 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         console_port=fields.number_or_none(keys.CONSOLE_PORT),
         console_host=_own_address(fields, keys.CONSOLE_HOST, problems, ', such as "127.0.0.1"'),
         console_names=_console_names(fields, problems),
+        console_token_file=_console_token_file(fields, folder, problems),
+        console_records=fields.boolean(keys.CONSOLE_RECORDS),
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
@@ -221,6 +226,11 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
             f"commit_interval_ms ({config.commit_interval_ms}) must be below "
             f"transaction_timeout_ms ({config.transaction_timeout_ms}): "
             "Kafka aborts a transaction that is open for longer",
+        )
+    if config.console_records and config.console_token_file is None:
+        problems.add(
+            fields.at("console_records"),
+            "console_records needs console_token_file: only those who have a token may see records",
         )
     if config.num_standby_replicas >= config.tm_number > 0:
         problems.add(
@@ -267,16 +277,23 @@ def _console_names(fields: Fields, problems: Problems) -> tuple[str, ...]:
     return found
 
 
+def _console_token_file(fields: Fields, folder: Path, problems: Problems) -> Path | None:
+    key = keys.CONSOLE_TOKEN_FILE
+    text = fields.text(key)
+    return _path(fields, key.name, text, folder, problems) if text else None
+
+
 def _python_path(fields: Fields, folder: Path, problems: Problems) -> tuple[Path, ...]:
     texts = fields.texts(keys.PYTHON_PATH)
-    return tuple(_folder(fields, "python_path", text, folder, problems) for text in texts)
+    return tuple(_path(fields, "python_path", text, folder, problems) for text in texts)
 
 
-def _folder(fields: Fields, name: str, text: str, folder: Path, problems: Problems) -> Path:
+def _path(fields: Fields, name: str, text: str, folder: Path, problems: Problems) -> Path:
+    """Return an absolute path; `text` may be relative to `folder`."""
     try:
         return (folder / Path(text).expanduser()).resolve()
     except (RuntimeError, ValueError, OSError) as error:
-        problems.add(fields.at(name), f"{name}: {text!r} is no folder: {error}")
+        problems.add(fields.at(name), f"{name}: {text!r} is not a path: {error}")
         return folder
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from common.kafka_settings import KAFKA_SCHEMA
-from common.keys import Choice, Free, Key, Number, Section, Text, Texts
+from common.keys import Choice, Flag, Free, Key, Number, Section, Text, Texts
 from common.names import NAME_PATTERN
 from common.table_settings import TABLES
 
@@ -150,6 +150,16 @@ CONSOLE_NAMES = Texts(
     "`localhost`",
     pattern=r"^[^\s/:]+$",
 )
+CONSOLE_TOKEN_FILE = Text(
+    name="console_token_file",
+    doc="file whose first line is the token for actions in the console, 16 characters or more, "
+    "relative to the folder of config.yaml; without it, the console is read-only",
+)
+CONSOLE_RECORDS = Flag(
+    name="console_records",
+    doc="whether the console shows records to those who have the token",
+    default=False,
+)
 MODULES = Texts(
     name="modules",
     doc="Python modules and packages with your code; nothing else is ever imported",
@@ -202,6 +212,8 @@ CONFIG_KEYS: tuple[Key, ...] = (
     CONSOLE_PORT,
     CONSOLE_HOST,
     CONSOLE_NAMES,
+    CONSOLE_TOKEN_FILE,
+    CONSOLE_RECORDS,
     MODULES,
     PYTHON_PATH,
     SPARK,

@@ -119,6 +119,28 @@ class Wish:
         return replace(self, restarts={**self.restarts, **more})
 
 
+def is_restoring(wish: Wish | None) -> bool:
+    """Whether the topics of the job are being made anew, perhaps by a tool that was interrupted."""
+    return wish is not None and wish.stop is not None and wish.stop.purpose == "restore"
+
+
+def require_no_stop(wish: Wish | None) -> None:
+    """Raise `ConfigError` if nothing of the job may be changed or run now, and say why."""
+    if wish is None or wish.stop is None:
+        return
+    stop = wish.stop
+    if is_restoring(wish):
+        raise ConfigError(
+            f"{stop.by} is restoring the state of this job, or was interrupted. Nothing runs "
+            "before that is complete: repeat the command (`pipeline savepoint restore`, or "
+            "`pipeline rescale`)"
+        )
+    raise ConfigError(
+        f"nothing of this job runs, since {stop.by} is making a savepoint. If that command is "
+        "gone, `pipeline resume` lets the job go on"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Deployed:
     """What a job runs, and what is asked of it."""

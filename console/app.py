@@ -10,6 +10,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from console.access import Access
+from console.actions import Actions
 from console.assets import INDEX, Asset
 from console.guard import Guard
 from console.hub import Hub
@@ -18,7 +20,9 @@ from console.live import LiveView
 _JSON = "application/json"
 
 
-def application(hub: Hub, assets: Mapping[str, Asset], hosts: Iterable[str]) -> ASGIApp:
+def application(
+    hub: Hub, actions: Actions, access: Access, assets: Mapping[str, Asset], hosts: Iterable[str]
+) -> ASGIApp:
     """Return the console of a hub, which answers requests to these hosts."""
 
     async def live(request: Request) -> Response:
@@ -44,11 +48,12 @@ def application(hub: Hub, assets: Mapping[str, Asset], hosts: Iterable[str]) -> 
         return Response(asset.content, headers={"Content-Type": asset.type})
 
     routes = [
+        *actions.routes,
         Route("/api/live", live, methods=["GET"]),
         Route("/api/{view:path}", view, methods=["GET"]),
         Route("/{path:path}", page, methods=["GET"]),
     ]
-    return Guard(Starlette(routes=routes), hosts)
+    return Guard(Starlette(routes=routes), hosts, access)
 
 
 def _missing(reason: str) -> Response:

@@ -9,6 +9,8 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from console.access import Access, Refusal
+
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; object-src 'none'",
@@ -24,16 +26,21 @@ logger = structlog.get_logger()
 
 
 class Guard:
-    """Lets GET requests to known hosts pass, and answers errors with 500.
+    """Lets some requests to known hosts pass, and answers errors with 500.
+
+    GET passes. POST passes only with the console's token, as JSON, and not from a page of another
+    site. Browsers never send the token by themselves, as they would send a cookie; the other checks
+    come on top of that.
 
     A page of another site can make its own name lead to this host (DNS rebinding). The browser then
     lets that page read what is here, but the request still has the other name in `Host`.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], access: Access) -> None:
         """Guard an application that is known by the names in `hosts`, without ports."""
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -48,22 +55,54 @@ class Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        host = _without_port(Headers(scope=scope).get("host", ""))
-        if host not in self._hosts:
-            reason = "the console is not known by this host name: see console_names in config.yaml"
-            await _refuse(send_with_headers, 421, reason)
-            return
-        if scope["method"] != "GET":
-            await _refuse(send_with_headers, 405, "the console is read-only: only GET is answered")
+        refusal = await self._refusal(scope)
+        if refusal is not None:
+            await _refuse(send_with_headers, refusal)
             return
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception as error:
             logger.exception("the console failed", path=scope["path"], reason=str(error))
             if not started:
-                await _refuse(
-                    send_with_headers, 500, "the console failed: the JobManager's log says why"
-                )
+                reason = "the console failed: the JobManager's log says why"
+                await _refuse(send_with_headers, Refusal(500, reason))
+
+    async def _refusal(self, scope: Scope) -> Refusal | None:
+        """Return why a request may not pass, or None."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if _without_port(host) not in self._hosts:
+            reason = "the console is not known by this host name: see console_names in config.yaml"
+            return Refusal(421, reason)
+        if scope["method"] == "GET":
+            return None
+        if not self._access.is_possible:
+            reason = "the console is read-only: without console_token_file, only GET is answered"
+            return Refusal(405, reason, (("Allow", "GET"),))
+        if scope["method"] != "POST":
+            return Refusal(405, "only GET and POST are answered", (("Allow", "GET, POST"),))
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return Refusal(415, "the body of an action must be application/json")
+        if not _is_from_here(headers, host):
+            return Refusal(403, "actions are not taken from pages of other sites")
+        return await self._access.refusal(headers.get("authorization"), address_of(scope))
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request comes from, for the log."""
+    client = scope.get("client")
+    return str(client[0]) if client else "unknown"
+
+
+def _is_from_here(headers: Headers, host: str) -> bool:
+    """Whether a request is from a page of the console, or from no page at all, such as curl's.
+
+    Browsers send `Origin` with each POST. Its scheme may be https, of a proxy.
+    """
+    if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        return False
+    origin = headers.get("origin")
+    return origin is None or origin.lower() in {f"{s}://{host.lower()}" for s in ("http", "https")}
 
 
 def _without_port(host: str) -> str:
@@ -73,10 +112,12 @@ def _without_port(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-async def _refuse(send: Send, status: int, reason: str) -> None:
-    body = json.dumps({"error": reason}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if status == 405:
-        headers.append((b"allow", b"GET"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    body = json.dumps({"error": refusal.reason}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *((name.lower().encode(), value.encode()) for name, value in refusal.headers),
+    ]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

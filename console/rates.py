@@ -27,6 +27,7 @@ class _Point:
     at_ms: int
     records_in: int
     records_out: int
+    transactions: int
     lag: int | None
 
 
@@ -36,6 +37,7 @@ class _Track:
 
     owner: int
     points: deque[_Point]
+    committed_at_ms: int | None = None
     rates: Rates = field(default_factory=Rates)
 
 
@@ -70,11 +72,13 @@ class RateLog:
         points = track.points
         if points:
             last = points[-1]
-            if point.records_in < last.records_in or point.records_out < last.records_out:
+            if _is_below(point, last):
                 # The PipelineThread was restarted, and counts from 0 again.
                 points.clear()
             elif point.at_ms - last.at_ms < _LEAST_STEP_MS:
                 return
+            elif point.transactions > last.transactions:
+                track.committed_at_ms = point.at_ms
         points.append(point)
         while point.at_ms - points[0].at_ms > self._trend_ms:
             points.popleft()
@@ -83,13 +87,24 @@ class RateLog:
             _per_second(recent, point, lambda each: each.records_in),
             _per_second(recent, point, lambda each: each.records_out),
             _trend(points),
+            _per_second(recent, point, lambda each: each.transactions),
+            track.committed_at_ms,
         )
 
 
 def _point(at_ms: int, status: TaskStatus) -> _Point:
     is_old = status.gauge("lag_age_ms") is not None
     lag = None if is_old else status.gauge("lag")
-    return _Point(at_ms, status.count("records_in"), status.count("records_out"), lag)
+    count = status.count
+    return _Point(at_ms, count("records_in"), count("records_out"), count("transactions"), lag)
+
+
+def _is_below(point: _Point, former: _Point) -> bool:
+    return (
+        point.records_in < former.records_in
+        or point.records_out < former.records_out
+        or point.transactions < former.transactions
+    )
 
 
 def _per_second(first: _Point, last: _Point, of: Callable[[_Point], int]) -> float | None:

@@ -14,9 +14,12 @@ import structlog
 from common.clock import wall_clock_ms
 from common.config import Config
 from common.errors import ConfigError, UnavailableError
+from console.access import Access, read_token
 from console.assets import read_assets
 from console.board import Board
 from console.hub import Hub
+from console.job import Job
+from console.kafka_job import KafkaJob
 from console.snapshot import Snapshot
 from console.tap import Tap
 
@@ -34,15 +37,15 @@ logger = structlog.get_logger()
 def running_console(config: Config) -> Iterator[Tap | None]:
     """Serve the console of a job; yield what the JobManager is to fill, or None without a console.
 
-    Raises `ConfigError` if the console's packages are not installed, and `UnavailableError` if its
-    address cannot be used.
+    Raises `ConfigError` if the console's packages are not installed, or if its token cannot be
+    read, and `UnavailableError` if its address cannot be used.
     """
     if config.console_port is None:
         yield None
         return
     tap = Tap(config.tm_number + 1)
     board = Board(config, tap)
-    server = ConsoleServer(config, lambda: board.next_snapshot(wall_clock_ms()))
+    server = ConsoleServer(config, lambda: board.next_snapshot(wall_clock_ms()), KafkaJob(config))
     server.start()
     try:
         yield tap
@@ -53,13 +56,17 @@ def running_console(config: Config) -> Iterator[Tap | None]:
 class ConsoleServer:
     """The console's thread."""
 
-    def __init__(self, config: Config, next_snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, config: Config, next_snapshot: Callable[[], Snapshot], job: Job) -> None:
         """Take the address; see `running_console` for the errors.
 
         `next_snapshot` is called once per heartbeat, in the console's thread once it has started.
+        The methods of `job` are called on threads of their own.
         """
         self._config = config
         self._next_snapshot = next_snapshot
+        self._job = job
+        file = config.console_token_file
+        self._token = None if file is None else read_token(file)
         self._socket = _listen(config)
         self._server = self._uvicorn()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,6 +95,7 @@ class ConsoleServer:
         try:
             import uvicorn
 
+            from console.actions import Actions
             from console.app import application
         except ImportError as error:
             self._socket.close()
@@ -98,9 +106,11 @@ class ConsoleServer:
         config = self._config
         self._hub = Hub(self._next_snapshot())
         hosts = (config.console_host, "localhost", *config.console_names)
+        access = Access(self._token)
+        actions = Actions(self._job, access, shows_records=config.console_records)
         return uvicorn.Server(
             uvicorn.Config(
-                application(self._hub, read_assets(), hosts),
+                application(self._hub, actions, access, read_assets(), hosts),
                 loop="asyncio",
                 http="h11",
                 ws="none",

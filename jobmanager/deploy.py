@@ -12,7 +12,7 @@ import structlog
 
 from common.clock import wall_clock_ms
 from common.config import Config
-from common.deployment import Deployment, PipelineVersion, Wish, is_same
+from common.deployment import Deployment, PipelineVersion, Wish, is_same, require_no_stop
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.kafka.deployments import DeploymentEditor, DeploymentReader
@@ -67,28 +67,6 @@ def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[
         wish = deployment.wish or Wish(version=number)
         editor.write(wish.of(first, number if first != number else None), version)
     return number
-
-
-def is_restoring(wish: Wish | None) -> bool:
-    """Whether the topics of the job are being made anew, perhaps by a tool that was interrupted."""
-    return wish is not None and wish.stop is not None and wish.stop.purpose == "restore"
-
-
-def require_no_stop(wish: Wish | None) -> None:
-    """Raise `ConfigError` if nothing of the job may be changed or run now, and say why."""
-    if wish is None or wish.stop is None:
-        return
-    stop = wish.stop
-    if is_restoring(wish):
-        raise ConfigError(
-            f"{stop.by} is restoring the state of this job, or was interrupted. Nothing runs "
-            "before that is complete: repeat the command (`pipeline savepoint restore`, or "
-            "`pipeline rescale`)"
-        )
-    raise ConfigError(
-        f"nothing of this job runs, since {stop.by} is making a savepoint. If that command is "
-        "gone, `pipeline resume` lets the job go on"
-    )
 
 
 def plan_for(pipeline: Pipeline, deployment: Deployment, admin: Admin) -> Plan:

@@ -87,6 +87,8 @@ class Wanted:
     """Which dead letters are meant; what is empty or None does not matter.
 
     `reason` is part of the reason or of the error's name. Times are those of the records, in ms.
+    `before` has an offset for each processor and partition, and only letters before it are meant;
+    none of a partition that it does not have.
     """
 
     processors: Collection[str] = ()
@@ -94,6 +96,7 @@ class Wanted:
     reason: str = ""
     since_ms: int | None = None
     until_ms: int | None = None
+    before: Mapping[tuple[str, int], int] | None = None
 
     def has(self, letter: DeadLetter) -> bool:
         """Whether a letter is meant."""
@@ -104,20 +107,39 @@ class Wanted:
             and self.reason.casefold() in text
             and (self.since_ms is None or letter.timestamp_ms >= self.since_ms)
             and (self.until_ms is None or letter.timestamp_ms < self.until_ms)
+            and (
+                self.before is None
+                or letter.id.offset < self.before.get((letter.id.processor, letter.id.partition), 0)
+            )
         )
 
 
 def letters(processor: str, batches: Sequence[RecordBatch]) -> Iterator[DeadLetter]:
     """Yield all dead letters of a processor's topic, in the order of each partition."""
-    done: dict[tuple[int, int], str] = {}
-    for batch, index in _records(batches):
-        how, offsets = _handled(batch.headers[index] if batch.headers else None)
-        done |= {(batch.partition, offset): how for offset in offsets}
+    done = notes(batches)
     for batch, index in _records(batches):
         headers = (batch.headers[index] if batch.headers else None) or []
         if not _handled(headers)[0]:
             place = batch.partition, batch.offsets[index]
             yield _letter(LetterId(processor, *place), batch, index, headers, done.get(place, ""))
+
+
+def notes(batches: Sequence[RecordBatch]) -> dict[tuple[int, int], str]:
+    """Return how letters were dealt with, by partition and offset, as notes among them say."""
+    done: dict[tuple[int, int], str] = {}
+    for batch, index in _records(batches):
+        how, offsets = _handled(batch.headers[index] if batch.headers else None)
+        done |= {(batch.partition, offset): how for offset in offsets}
+    return done
+
+
+def ends(found: Iterable[DeadLetter]) -> dict[tuple[str, int], int]:
+    """Return the offset after the last of these letters, by processor and partition."""
+    after: dict[tuple[str, int], int] = {}
+    for letter in found:
+        place = letter.id.processor, letter.id.partition
+        after[place] = max(after.get(place, 0), letter.id.offset + 1)
+    return after
 
 
 def marker(how: str, offsets: Iterable[int]) -> KafkaHeaders:

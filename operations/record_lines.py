@@ -98,7 +98,7 @@ class RecordLines:
         except StreamsError as error:
             raise ConfigError(
                 f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}: the {what} is "
-                f"not what {serde.name} reads: {error}; choose another --{what}, such as bytes"
+                f"not what {serde.name} reads: {error}; choose another serde for it, such as bytes"
             ) from error
 
 

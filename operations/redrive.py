@@ -6,16 +6,18 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from common.config import Config
+from common.deployment import require_no_stop
 from common.errors import ConfigError, EngineError, UnavailableError
-from common.kafka.bulk import read_committed
+from common.kafka.bulk import read_committed, read_range
 from common.kafka.clients import Partition
 from common.kafka.moving import RecordMover
 from common.record_batch import OutputRecord, RecordBatch
-from operations.dead_letters import DeadLetter, Wanted, first_unhandled, letters, marker
+from operations.dead_letters import DeadLetter, LetterId, Wanted, first_unhandled, letters, marker
 from operations.job import connected, read_deployment
 
 _MOST_LETTERS = 500
 _MOST_BYTES = 16_000_000
+_ONE_TIMEOUT_S = 10
 
 
 class DeadLetterTopics:
@@ -36,6 +38,43 @@ class DeadLetterTopics:
             if (topic := pipeline.dead_letter_topic(processor)) and topic in existing
         }
         """The topics by processor."""
+
+    def places(self) -> dict[Partition, str]:
+        """Return all partitions of the topics, each with its processor."""
+        return {
+            (topic, number): processor
+            for processor, topic in self.topics.items()
+            for number in range(self._existing[topic])
+        }
+
+    def bounds(self) -> dict[Partition, tuple[int, int]]:
+        """Return the oldest offset and the last stable one of each partition.
+
+        Raises `UnavailableError` if Kafka does not answer.
+        """
+        places = list(self.places())
+        if not places:
+            return {}
+        try:
+            oldest, ends = self._admin.oldest_offsets(places), self._admin.stable_ends(places)
+        except EngineError as error:
+            raise UnavailableError(f"dead letters cannot be read: {error}") from error
+        return {place: (oldest[place], ends[place]) for place in places}
+
+    def read(self, id_: LetterId) -> DeadLetter:
+        """Return one letter, without whether it was dealt with.
+
+        Raises `ConfigError` if it is not there, and `UnavailableError` if it cannot be read.
+        """
+        place = self.topics.get(id_.processor, ""), id_.partition
+        oldest, end = self.bounds().get(place, (0, 0))
+        if oldest <= id_.offset < end:
+            batches = list(
+                read_range(self._config, *place, id_.offset, id_.offset + 1, _ONE_TIMEOUT_S)
+            )
+            for letter in letters(id_.processor, batches):
+                return letter
+        raise ConfigError(f"there is no dead letter {id_}")
 
     def find(self, wanted: Wanted, *, handled: bool = False) -> list[DeadLetter]:
         """Return the letters that are meant, without those that were dealt with unless `handled`.
@@ -60,7 +99,8 @@ class DeadLetterTopics:
         """Send the letters that are meant to where their records came from; return how many.
 
         Each is sent once, in a transaction with the note that says so, so an interruption does no
-        harm: call it again. Raises `ConfigError` if a record's topic is gone or unknown.
+        harm: call it again. Raises `ConfigError` if a record's topic is gone or unknown, or while a
+        savepoint of the job is made or restored.
         """
         mover = self._mover()
         # Read now: whatever others have done before is complete, and they can do no more.
@@ -74,7 +114,8 @@ class DeadLetterTopics:
     def purge(self, wanted: Wanted) -> int:
         """Forget the letters that are meant; return how many.
 
-        Those with others in front of them stay in the topic, and are no longer listed.
+        Those with others in front of them stay in the topic, and are no longer listed. Raises
+        `ConfigError` while a savepoint of the job is made or restored.
         """
         mover = self._mover()
         found = self.find(wanted)
@@ -85,6 +126,8 @@ class DeadLetterTopics:
         return len(found)
 
     def _mover(self) -> RecordMover:
+        """Return what writes to topics. Raises `ConfigError` while a tool works on them."""
+        require_no_stop(read_deployment(self._config, self._admin).wish)
         return RecordMover(self._config, self._config.topic_names.dead_letters_transactional_id)
 
     def _read(self, processor: str) -> list[RecordBatch]:

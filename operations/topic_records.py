@@ -8,7 +8,7 @@ from itertools import islice
 
 from common.config import Config
 from common.errors import ConfigError
-from common.kafka.bulk import read_from
+from common.kafka.bulk import FETCH_RECORDS, read_from
 from common.kafka.moving import RecordMover
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
@@ -44,19 +44,23 @@ class TopicRecords:
         self._partitions = existing[topic]
 
     def read(
-        self, start: Start, partitions: Collection[int], *, follow: bool
+        self, start: Start, partitions: Collection[int], *, most: int | None, follow: bool = False
     ) -> Iterator[tuple[RecordBatch, int]]:
         """Yield committed records, each as a batch and an index; those of a partition in order.
 
-        All partitions by default. With `follow`, this never ends. Raises `ConfigError` if there is
-        no such partition, and `UnavailableError` if it cannot be read.
+        All partitions by default, and all records unless there are `most`. With `follow`, this
+        waits for more forever. Raises `ConfigError` if there is no such partition, and
+        `UnavailableError` if it cannot be read.
         """
         for number in partitions:
             self._require_partition(number)
         chosen = [(self._topic, number) for number in partitions or range(self._partitions)]
         ends = self._admin.stable_ends(chosen)
-        found = read_from(self._config, starts(start, self._admin, ends), None if follow else ends)
-        return records_from(start, found)
+        begins = starts(start, self._admin, ends)
+        # No more than are wanted: they are in memory together, and may be large.
+        at_once = FETCH_RECORDS if most is None else min(most, FETCH_RECORDS)
+        found = read_from(self._config, begins, None if follow else ends, most=at_once)
+        return islice(records_from(start, found), most)
 
     def write(self, lines: Iterable[str]) -> Iterator[int]:
         """Write the records of lines; yield how many were written after each transaction.

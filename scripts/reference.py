@@ -19,6 +19,7 @@ from common.monitoring.exposition import PROCESS_METRICS
 from common.monitoring.metric import Metric
 from common.monitoring.times import BOUNDS_S
 from scripts.command_pages import command_sections
+from streams import serdes
 from streams.pipeline.file import FILE_KEYS
 from streams.pipeline.kinds.kind import (
     FROM,
@@ -33,7 +34,6 @@ from streams.pipeline.kinds.kind import (
 )
 from streams.pipeline.kinds.registry import KINDS
 from streams.pipeline.kinds.sources import SOURCE_KEYS
-from streams.pipeline.kinds.stores import SERDES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,7 +64,7 @@ def _pipeline_page() -> str:
     return _page(
         "# Keys of pipeline.yaml",
         "[pipeline.yaml](pipeline.md) explains the file. A serde is "
-        f"{', '.join(f'`{serde}`' for serde in SERDES[:-1])} or `{SERDES[-1]}`.",
+        f"{', '.join(f'`{serde}`' for serde in serdes.NAMES[:-1])} or `{serdes.NAMES[-1]}`.",
         "## The file",
         "The file is the list of processors alone, or a map:",
         *_table(FILE_KEYS),

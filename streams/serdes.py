@@ -303,6 +303,8 @@ _BY_NAME: Mapping[str, Serde[Any]] = {
     serde.name: serde
     for serde in (bytes, string, integer, int32, int64, float32, float64, uuid, boolean, json)
 }
+NAMES = tuple(sorted(_BY_NAME))
+"""The names that `by_name` knows."""
 
 
 # Windowed keys

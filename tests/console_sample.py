@@ -21,6 +21,7 @@ from console.tap import Tap
 START_MS = 1_795_000_000_000
 BEAT_MS = 1000
 RECORDS_PER_S = 240
+COMMITS_PER_S = 8
 GIVEN_OWNERS_S = 5
 """When the JobManager gives the tasks of a silent TaskManager to others, after it fell silent."""
 
@@ -136,6 +137,7 @@ class SampleJob:
         if task.processor == "Cities" and task.partition == 2:
             behind = max(20_000 - 90 * self.second, 0)
         figures = {"records_in": done, "records_out": done, "lag": behind}
+        figures["transactions"] = COMMITS_PER_S * self.second
         if behind:
             figures["oldest_waiting_ms"] = behind * 5
         if task.processor == "Price":

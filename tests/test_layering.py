@@ -64,8 +64,8 @@ MAY_IMPORT = {
         "common",
         "common/kafka",
     ),
-    "console": ("console/views", "common"),
-    "console/views": ("console", "common"),
+    "console": ("console/views", "operations", "common"),
+    "console/views": ("console", "operations", "streams", "common"),
     "operations": ("streams", "common", "common/kafka"),
     "jobmanager": ("console", "streams/pipeline", "common", "common/kafka", "common/monitoring"),
     "taskmanager": (

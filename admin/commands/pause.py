@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from admin.changes import ask_for, resumed
+from admin.changes import ask_for
 from admin.files import ConfigPath
 from common.cli import run_command
 from common.config import load_config
+from operations import wishes
 
 Processors = Annotated[
     list[str] | None,
@@ -27,13 +28,7 @@ def pause(config: ConfigPath, processors: Processors = None, dry_run: DryRun = F
 
     Exit codes: 0 done, 2 no such processor, 3 Kafka is not there.
     """
-    ask_for(
-        load_config(config),
-        processors,
-        "pause",
-        lambda wish, ids: wish.with_paused({*wish.paused, *ids}),
-        dry_run=dry_run,
-    )
+    ask_for(load_config(config), processors, "pause", wishes.paused, dry_run=dry_run)
 
 
 @run_command
@@ -45,13 +40,7 @@ def drain(config: ConfigPath, dry_run: DryRun = False) -> None:
 
     Exit codes: 0 done, 3 Kafka is not there.
     """
-    ask_for(
-        load_config(config),
-        None,
-        "drain",
-        lambda wish, _: wish.with_drain(drains=True),
-        dry_run=dry_run,
-    )
+    ask_for(load_config(config), None, "drain", wishes.drained, dry_run=dry_run)
 
 
 @run_command
@@ -62,13 +51,8 @@ def resume(config: ConfigPath, processors: Processors = None, dry_run: DryRun = 
 
     Exit codes: 0 done, 1 a task failed, 2 no such processor, 3 Kafka is not there.
     """
-    ask_for(
-        load_config(config),
-        processors,
-        "resume",
-        lambda wish, ids: resumed(wish, ids, everything=not processors),
-        dry_run=dry_run,
-    )
+    changed = wishes.resumed if processors else wishes.all_resumed
+    ask_for(load_config(config), processors, "resume", changed, dry_run=dry_run)
 
 
 @run_command
@@ -77,10 +61,4 @@ def restart(config: ConfigPath, processors: Processors = None, dry_run: DryRun =
 
     Exit codes: 0 done, 1 a task failed, 2 no such processor, 3 Kafka is not there.
     """
-    ask_for(
-        load_config(config),
-        processors,
-        "restart",
-        lambda wish, ids: wish.with_restarts(ids),
-        dry_run=dry_run,
-    )
+    ask_for(load_config(config), processors, "restart", wishes.restarted, dry_run=dry_run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import islice
 from typing import Annotated
 
 import typer
@@ -69,7 +68,7 @@ def read(
     except ValueError as error:
         raise ConfigError(f"--from: {error}") from error
     lines = records.lines
-    for batch, index in islice(records.read(start, partitions or (), follow=follow), limit):
+    for batch, index in records.read(start, partitions or (), most=limit, follow=follow):
         print(
             json.dumps(lines.to_json(batch, index)) if as_json else lines.to_text(batch, index),
             flush=follow,

@@ -11,7 +11,7 @@ from contextlib import closing
 from admin.cluster_watcher import ClusterWatcher
 from common.cluster_status import ClusterStatus, Presence
 from common.config import Config
-from common.deployment import Deployment, PipelineVersion, Stop, Wish
+from common.deployment import Deployment, PipelineVersion, Stop, Wish, is_restoring, require_no_stop
 from common.errors import ConfigError, EngineError, UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.clients import FencedError
@@ -19,7 +19,7 @@ from common.kafka.control import CommandWriter
 from common.kafka.deployments import ChangedMeanwhileError, DeploymentEditor, DeploymentReader
 from common.pipeline import Pipeline
 from common.suggest import counted
-from jobmanager.deploy import is_restoring, require_no_stop, who
+from jobmanager.deploy import who
 from operations.job import read_deployment
 
 Say = Callable[[str], None]

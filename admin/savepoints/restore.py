@@ -24,7 +24,7 @@ from admin.savepoints.sharding import (
 )
 from common.clock import wall_clock_ms
 from common.config import Config
-from common.deployment import PipelineVersion, Stop, is_same
+from common.deployment import PipelineVersion, Stop, is_same, require_no_stop
 from common.errors import ConfigError, EngineError, UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
@@ -36,7 +36,7 @@ from common.pipeline import Pipeline
 from common.record_batch import OutputRecord
 from common.suggest import counted
 from common.topics import control_topics
-from jobmanager.deploy import Proposal, require_no_stop, who
+from jobmanager.deploy import Proposal, who
 from jobmanager.partitions import with_partitions
 from jobmanager.prepare import prepared
 from operations.job import read_deployment

@@ -24,7 +24,7 @@ from common.record_batch import RecordBatch
 from common.suggest import counted
 
 _LINGER_MS = 5
-_FETCH_RECORDS = 20_000
+FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2
 _READ_GROUP = "bulk"
 
@@ -148,26 +148,28 @@ def read_from(
     starts: Mapping[Partition, int],
     ends: Mapping[Partition, int] | None,
     stall_timeout_s: float = 30,
+    most: int = FETCH_RECORDS,
 ) -> Iterator[RecordBatch]:
     """Yield committed records of partitions from their starts up to their ends, or forever.
 
-    A batch may go beyond the end. Raises `UnavailableError` as `read_committed` does.
+    Fetches up to `most` records at a time, 1 or more, which are in memory together. A batch may go
+    beyond the end. Raises `UnavailableError` as `read_committed` does.
     """
     with closing(PartitionReader(config, _READ_GROUP)) as reader:
         if ends is not None:
             reader.assign({p: start for p, start in starts.items() if start < ends[p]})
-            yield from _read(reader, ends, stall_timeout_s)
+            yield from _read(reader, ends, stall_timeout_s, most)
             return
         reader.assign(starts)
         while True:
-            yield from _batches(reader.fetch(_FETCH_RECORDS, _FETCH_WAIT_S))
+            yield from _batches(reader.fetch(most, _FETCH_WAIT_S))
 
 
 def _read(
-    reader: PartitionReader, ends: Mapping[Partition, int], stall_timeout_s: float
+    reader: PartitionReader, ends: Mapping[Partition, int], stall_timeout_s: float, most: int
 ) -> Iterator[RecordBatch]:
     """Yield the records of the assigned partitions until all their `ends` are reached."""
-    fetch = partial(reader.fetch, _FETCH_RECORDS, _FETCH_WAIT_S)
+    fetch = partial(reader.fetch, most, _FETCH_WAIT_S)
     try:
         for fetched, _ in read_to_end(reader, ends, fetch, stall_timeout_s):
             yield from _batches(fetched)

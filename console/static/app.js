@@ -1,20 +1,31 @@
 // The frame of all pages: which one is shown, the line above them, and the connection.
 
+import "./act.js";
 import { openDrawer } from "./drawer.js";
 import { el, show } from "./dom.js";
 import { badge, brief, count, oldest, stateLook, time } from "./format.js";
+import { letterContent } from "./letter.js";
 import { follow } from "./live.js";
 import { graphPage } from "./pages/graph.js";
 import { historyPage } from "./pages/history.js";
 import { lagPage } from "./pages/lag.js";
+import { lettersPage } from "./pages/letters.js";
 import { movesPage } from "./pages/moves.js";
+import { recordsPage } from "./pages/records.js";
 import { tasksPage } from "./pages/tasks.js";
+import { transactionsPage } from "./pages/transactions.js";
+import { processorContent } from "./processor.js";
+import { begin, mayRead } from "./session.js";
 
+// Each page has a name, what makes it, and the view that it follows if that has another name.
 const PAGES = {
   graph: ["Graph", graphPage],
   tasks: ["Tasks", tasksPage],
   lag: ["Lag", lagPage],
+  transactions: ["Transactions", transactionsPage],
   moves: ["Moves", movesPage],
+  letters: ["Dead letters", lettersPage, "summary"],
+  records: ["Records", recordsPage, "topics"],
   history: ["History", historyPage],
 };
 
@@ -25,19 +36,19 @@ let leave = () => {};
 let last = null;
 
 function route() {
-  const [page, processor] = location.hash.replace(/^#\//, "").split("/");
-  return { page: page in PAGES ? page : "graph", processor: processor ? decodeURIComponent(processor) : null };
+  const [page, id] = location.hash.replace(/^#\//, "").split("/");
+  return { page: page in PAGES ? page : "graph", id: id ? decodeURIComponent(id) : null };
 }
 
 function navigate() {
-  const { page, processor } = route();
+  const { page, id } = route();
   if (page !== shown) {
     leave();
     shown = page;
     show(main, el("p", { class: "quiet" }, "Loading…"));
-    const [name, make] = PAGES[page];
+    const [name, make, view] = PAGES[page];
     const { render, close } = make(main);
-    const stop = follow(page, (data) => {
+    const stop = follow(view ?? page, (data) => {
       last = data;
       header(data.summary, name);
       render(data);
@@ -48,14 +59,17 @@ function navigate() {
     };
   }
   nav(page);
-  openDrawer(processor, () => {
+  const content = page === "letters" ? letterContent : processorContent;
+  openDrawer(id === null ? null : content(id), () => {
     location.hash = `#/${shown}`;
   });
 }
 
 function nav(page) {
-  show(document.getElementById("nav"), Object.entries(PAGES).map(([id, [name]]) =>
+  const pages = Object.entries(PAGES).filter(([id]) => id !== "records" || mayRead());
+  show(document.getElementById("nav"), pages.map(([id, [name]]) =>
     el("a", { href: `#/${id}`, "aria-current": id === page ? "page" : null }, name)));
+  document.querySelector("nav [aria-current]").scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 function said(state) {
@@ -88,6 +102,7 @@ function version(deployment) {
   const more = [
     deployment.next === null ? "" : `changing to ${deployment.next}`,
     deployment.drains ? "drains" : "",
+    deployment.stop ? `stopped for a ${deployment.stop.purpose} by ${deployment.stop.by}` : "",
     deployment.paused.length ? `${count(deployment.paused.length)} paused` : "",
   ].filter(Boolean);
   return [`${deployment.version}`, more.length ? ` (${more.join(", ")})` : ""];
@@ -107,4 +122,5 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+await begin();
 navigate();

@@ -1,9 +1,6 @@
-// All about one processor, at the side of the page.
+// What is shown at the side of a page: one processor, or one dead letter.
 
 import { el, show } from "./dom.js";
-import { UNKNOWN, badge, count, oldest, rate } from "./format.js";
-import { follow } from "./live.js";
-import { table } from "./table.js";
 
 const dialog = document.getElementById("drawer");
 const title = document.getElementById("drawer-title");
@@ -12,23 +9,23 @@ let shown = null;
 let stop = () => {};
 let onClose = () => {};
 
-// Shows a processor, or nothing if `id` is null. `closed` is called when somebody closes the drawer.
-export function openDrawer(id, closed) {
+// Shows a content at the side, or nothing if it is null: it has an `id`, a `title`, and `begin(body)`,
+// which fills the drawer and returns what stops that. `closed` is called when somebody closes it.
+export function openDrawer(content, closed) {
   onClose = closed;
+  const id = content?.id ?? null;
   if (id === shown) return;
   stop();
   stop = () => {};
   shown = id;
-  if (id === null) {
+  if (content === null) {
     dialog.close();
     return;
   }
-  title.textContent = id;
+  title.textContent = content.title;
   show(body, el("p", { class: "quiet" }, "Loading…"));
   if (!dialog.open) dialog.showModal();
-  stop = follow(`processors/${id}`, render, (state) => {
-    if (state === "gone") show(body, el("p", { class: "notice" }, "The pipeline does not have this processor any more."));
-  });
+  stop = content.begin(body);
 }
 
 dialog.addEventListener("close", () => {
@@ -38,66 +35,3 @@ document.getElementById("drawer-close").addEventListener("click", () => dialog.c
 dialog.addEventListener("click", (event) => {
   if (event.target === dialog) dialog.close(); // outside of what is in the dialog
 });
-
-function render(data) {
-  const figures = data.figures;
-  const lines = [
-    ["Type", data.type],
-    ["Reads", data.reads.join(", ")],
-    ["Writes", data.writes.join(", ")],
-    ["State in", data.state_topics.join(", ")],
-    ["On an error", onError(data)],
-  ];
-  const tiles = [
-    ["In", rate(figures.rate_in)],
-    ["Out", rate(figures.rate_out)],
-    ["Lag", figures.lag === null ? UNKNOWN : count(figures.lag)],
-    ["Oldest waits", oldest(figures)],
-    ["Restarts", count(figures.restarts)],
-    ["Dead letters", deadLetters(figures)],
-    ["Skipped", count(figures.skipped)],
-    ["Dropped", count(figures.dropped)],
-  ];
-  show(body,
-    el("p", null, badge(figures.state), el("span", { class: "quiet" }, ` ${count(figures.tasks)} tasks`)),
-    el("dl", { class: "tiles" }, tiles.map(([term, value]) => el("div", null, el("dt", null, term), el("dd", null, value)))),
-    reasons(data.tasks),
-    table("Tasks", COLUMNS, data.tasks, "This processor has no tasks."),
-    el("dl", { class: "lines" }, lines.filter(([, value]) => value).map(([term, value]) =>
-      el("div", null, el("dt", null, term), el("dd", null, value)))));
-}
-
-const COLUMNS = [
-  ["Task", (task) => task.id],
-  ["State", (task) => state(task)],
-  ["TaskManager", (task) => (task.owner === null ? UNKNOWN : count(task.owner)), "number"],
-  ["Thread", (task) => (task.thread === null ? UNKNOWN : count(task.thread)), "number"],
-  ["Lag", (task) => count(task.lag), "number"],
-  ["Oldest", (task) => oldest(task), "number"],
-  ["In", (task) => rate(task.rate_in), "number"],
-  ["Out", (task) => rate(task.rate_out), "number"],
-  ["Restarts", (task) => count(task.restarts), "number"],
-  ["Dead letters", (task) => count(task.dead_letters), "number"],
-];
-
-function state(task) {
-  const more = task.restore_percent === null ? "" : `${task.restore_percent}%`;
-  return badge(task.state ?? "NOT_REPORTED", more);
-}
-
-function reasons(tasks) {
-  const told = tasks.filter((task) => task.reason || task.activity);
-  return el("ul", { class: "reasons" }, told.map((task) =>
-    el("li", null, el("strong", null, task.id), " ", [task.reason, task.activity].filter(Boolean).join(" — "))));
-}
-
-function deadLetters(figures) {
-  const recent = figures.dead_letters_per_minute;
-  return recent === 0 ? count(figures.dead_letters) : `${count(figures.dead_letters)} (${count(recent)}/min)`;
-}
-
-function onError(data) {
-  const all = data.on_error.endsWith(": all") ? ", also after mistakes in the code" : "";
-  if (data.dead_letter_topic) return `records go to ${data.dead_letter_topic}${all}`;
-  return data.on_error.startsWith("skip") ? `records are skipped${all}` : "the task fails";
-}

@@ -6,6 +6,7 @@ const whole = new Intl.NumberFormat("en");
 const tenth = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const calendar = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
 export const UNKNOWN = "–";
 
@@ -35,6 +36,8 @@ export function oldest({ lag, oldest_waiting_ms: age }) {
 
 export const time = (ms) => clock.format(ms);
 
+export const moment = (ms) => calendar.format(ms);
+
 const WORDS = {
   RUNNING: ["good", "●", "running"],
   STANDBY: ["good", "◐", "standby"],
@@ -62,6 +65,7 @@ export function badge(state, more) {
 }
 
 export function processorLink(id, text) {
-  const [page] = location.hash.slice(2).split("/");
+  const [shown] = location.hash.slice(2).split("/");
+  const page = shown === "letters" ? "graph" : shown; // there, the drawer shows letters
   return el("a", { href: `#/${page || "graph"}/${encodeURIComponent(id)}` }, text ?? id);
 }

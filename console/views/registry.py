@@ -14,15 +14,19 @@ from console.views.moves import moves
 from console.views.processor import processor
 from console.views.summary import summary
 from console.views.tasks import tasks
+from console.views.topics import topics
+from console.views.transactions import transactions
 
 VIEWS: Mapping[str, Callable[[Snapshot], dict[str, Any]]] = {
     "summary": lambda _: {},
     "graph": graph,
     "tasks": tasks,
     "lag": lag,
+    "transactions": transactions,
     "moves": moves,
     "history": history,
     "rates": rates,
+    "topics": topics,
 }
 _PROCESSOR = "processors/"
 

@@ -44,4 +44,5 @@ def _deployment(snapshot: Snapshot) -> dict[str, Any] | None:
         "next": wish.next,
         "paused": list(wish.paused),
         "drains": wish.drains,
+        "stop": wish.stop and {"purpose": wish.stop.purpose, "by": wish.stop.by},
     }

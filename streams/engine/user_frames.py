@@ -15,7 +15,15 @@ from typing import Any
 
 from common.errors import shorten
 
-ENGINE_PACKAGES = ("admin", "common", "console", "jobmanager", "streams", "taskmanager")
+ENGINE_PACKAGES = (
+    "admin",
+    "common",
+    "console",
+    "jobmanager",
+    "operations",
+    "streams",
+    "taskmanager",
+)
 ENGINE_FOLDER = Path(__file__).parents[2]
 """The folder that the engine's packages are in."""
 

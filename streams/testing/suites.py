@@ -34,7 +34,6 @@ from streams import (
 )
 from streams.engine.user_errors import Explanation
 from streams.pipeline.file import read_pipeline
-from streams.pipeline.kinds.stores import SERDES
 from streams.serdes import Serde
 from streams.stores import SessionStore, ValueAndTimestamp, VersionedRecord, WindowStore
 from streams.stores.layout import MAX_TIME
@@ -326,7 +325,7 @@ def _serdes_of(pair: Pair, problems: Problems) -> tuple[Serde[Any] | None, Serde
         if fields.get(name) is None:
             return None
         return serdes.by_name(
-            fields.choice(Choice(name=name, doc="how bytes are written", choices=SERDES))
+            fields.choice(Choice(name=name, doc="how bytes are written", choices=serdes.NAMES))
         )
 
     return serde("key"), serde("value")

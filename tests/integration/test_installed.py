@@ -16,7 +16,7 @@ import pytest
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("admin", "common", "console", "jobmanager", "streams", "taskmanager")
+PACKAGES = ("admin", "common", "console", "jobmanager", "operations", "streams", "taskmanager")
 TIMEOUT_S = 200
 OWN_CODE = """
 from streams import Processor

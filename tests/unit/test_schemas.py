@@ -52,6 +52,8 @@ CONFIG: Mapping[str, Any] = {
     "console_port": 0,
     "console_host": "127.0.0.1",
     "console_names": ["console.example"],
+    "console_token_file": "console.token",
+    "console_records": False,  # true needs the key before it, which the schema does not know
     "modules": ["shop.stock"],
     "python_path": ["src"],
     "spark": {"master": "local[2]", "conf": {"spark.executor.memory": "2g"}},

@@ -3,6 +3,7 @@
 import { Graph, layout } from "../vendor/dagre.esm.js";
 import { el, show, svg } from "../dom.js";
 import { brief, duration, rate, stateLook } from "../format.js";
+import { actionButton } from "../session.js";
 
 const WIDE = { processor: { width: 208, height: 86 }, topic: { width: 160, height: 34 }, label: { width: 84, height: 34 } };
 const NARROW = { processor: { width: 172, height: 86 }, topic: { width: 140, height: 34 }, label: { width: 64, height: 34 } };
@@ -10,7 +11,8 @@ const NARROW_PX = 700;
 const MARGIN = 8;
 const MARGIN_PX = 20;
 const LETTER_PX = 8;
-const LEAST_SCALE = 0.8;
+// On a phone, most graphs fit with this; larger ones scroll sideways.
+const LEAST_SCALE = { LR: 0.8, TB: 0.6 };
 
 export function graphPage(main) {
   let placed = null;
@@ -27,8 +29,10 @@ export function graphPage(main) {
       show(main,
         el("h2", { class: "unseen" }, "Graph"),
         data.nodes.length
-          ? el("div", { class: "scroll graph" }, draw(data, placed, main.clientWidth - 2 * MARGIN_PX))
+          ? el("div", { class: "scroll graph" }, draw(data, placed, main.clientWidth - 2 * MARGIN_PX, LEAST_SCALE[direction]))
           : el("p", { class: "quiet" }, "The JobManager has not read a pipeline yet."),
+        el("div", { class: "actions" }, [["Pause all", "pause"], ["Resume all", "resume"], ["Restart all", "restart"]].map(([label, action]) =>
+          actionButton(label, action, {}))),
         el("p", { class: "quiet" }, "Choose a processor for its tasks. Arcs show records per second and lag, "
           + "where the heartbeats tell them apart."));
     },
@@ -48,9 +52,9 @@ function place(data, rankdir) {
   return graph;
 }
 
-function draw(data, graph, room) {
+function draw(data, graph, room, least) {
   const { width, height } = graph.graph();
-  const scale = Math.max(Math.min(room / width, 1), LEAST_SCALE);
+  const scale = Math.max(Math.min(room / width, 1), least);
   return svg("svg", { width: width * scale, height: height * scale, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Graph of the pipeline" },
     svg("defs", null, svg("marker", {
       id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto-start-reverse",

@@ -24,12 +24,11 @@ _MAKERS: Mapping[StoreType, Callable[..., StoreBuilder[Any, Any]]] = {
     "session": stores.session,
     "versioned_key_value": stores.versioned_key_value,
 }
-SERDES = tuple(name for name in dir(serdes) if isinstance(getattr(serdes, name), serdes.Serde))
 
 
 def serde_key(name: str, doc: str, default: str | None = None) -> Choice[str]:
     """Return a key whose value is the name of a serde."""
-    return Choice(name=name, doc=doc, choices=SERDES, default=default, says="serde")
+    return Choice(name=name, doc=doc, choices=serdes.NAMES, default=default, says="serde")
 
 
 def _time(name: str, doc: str) -> Number:

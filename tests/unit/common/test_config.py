@@ -308,7 +308,7 @@ def test_required_values_of_a_wrong_type_or_range_are_reported(
         ("max_batch_records: 1000001", "20: max_batch_records must be 1 to 1000000, got 1000001"),
         (
             "python_path: [~nobody-has-this-name/x]",
-            "14: python_path: '~nobody-has-this-name/x' is no folder: Could not determine home "
+            "14: python_path: '~nobody-has-this-name/x' is not a path: Could not determine home "
             "directory.",
         ),
         ("state_dir: 1", "12: state_dir must be a string, got the number 1: put it in quotes"),

@@ -23,6 +23,7 @@ from console.server import ConsoleServer, running_console
 from console.snapshot import Snapshot
 from console.tap import Tap
 from console.views.registry import VIEWS
+from tests.console_job import FakeJob
 from tests.console_sample import SampleJob, config
 
 SECURITY = {
@@ -40,7 +41,7 @@ class Broken(Exception):
 
 @contextmanager
 def served(next_snapshot: Callable[[], Snapshot], *names: str) -> Iterator[ConsoleServer]:
-    server = ConsoleServer(replace(config(), console_names=names), next_snapshot)
+    server = ConsoleServer(replace(config(), console_names=names), next_snapshot, FakeJob())
     server.start()
     try:
         yield server

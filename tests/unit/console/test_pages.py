@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -12,14 +15,26 @@ from common.processors import SINK, SOURCE, PipelineProcessor
 from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
+from console.job import Job
 from console.server import ConsoleServer
 from console.snapshot import Snapshot
 from tests.browser import Scheme, browser, needs_chromium, open_page
-from tests.console_sample import SampleJob, config
+from tests.console_job import FakeJob, dead_letter
+from tests.console_sample import START_MS, SampleJob, config
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 
-PAGES = ("graph", "tasks", "lag", "moves", "history")
+PAGES = {
+    "graph": "Graph",
+    "tasks": "Tasks",
+    "lag": "Lag",
+    "transactions": "Transactions",
+    "moves": "Moves",
+    "letters": "Dead letters",
+    "records": "Records",
+    "history": "History",
+}
+TOKEN = "a-token-of-the-tests-1"
 HOSTILE = "<img src=x onerror=window.broken=1><script>window.broken=1</script>&amp;\"'"
 FAILED = TaskId("Audit", 3)
 RESTORING = TaskId("Cities", 1)
@@ -32,7 +47,27 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("console") / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    return file
+
+
+@contextmanager
+def served(next_snapshot: Callable[[], Snapshot], job: Job, token_file: Path) -> Iterator[str]:
+    """Serve a console with actions and records; yield its address."""
+    settings = replace(config(), console_token_file=token_file, console_records=True)
+    server = ConsoleServer(settings, next_snapshot, job)
+    server.start()
+    try:
+        yield server.address
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def address(token_file: Path) -> Iterator[str]:
     """A job with hostile text wherever text comes from elsewhere."""
     job = SampleJob(hosts=(HOSTILE, "beta", "gamma"), made_by=HOSTILE)
     job.states = {
@@ -44,10 +79,17 @@ def address() -> Iterator[str]:
         ),
     }
     job.run(30)
-    server = ConsoleServer(config(), lambda: job.run(1))
-    server.start()
-    yield server.address
-    server.stop()
+    letter = replace(
+        dead_letter(0, HOSTILE, HOSTILE),
+        key=HOSTILE.encode(),
+        value=HOSTILE.encode(),
+        headers=[(HOSTILE, HOSTILE.encode())],
+        stacktrace=HOSTILE,
+    )
+    record = {"key": HOSTILE, "value": {HOSTILE: HOSTILE}, "headers": [[HOSTILE, HOSTILE]]}
+    shown = [{"partition": 0, "offset": 7, "timestamp_ms": START_MS, **record}]
+    with served(lambda: job.run(1), FakeJob([letter], shown=shown), token_file) as found:
+        yield found
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -58,7 +100,7 @@ def test_each_page_fits_and_shows_text_as_text(
     scheme: Scheme = "dark" if width == 390 else "light"
     with open_page(chromium, f"{address}#/{name}", width, scheme) as page:
         expect(page.locator("#job")).to_have_text("shop")
-        expect(page.locator("#nav [aria-current=page]")).to_have_text(name.capitalize())
+        expect(page.locator("#nav [aria-current=page]")).to_have_text(PAGES[name])
         expect(page.locator("main h2")).to_have_count(1)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert page.evaluate("window.broken") is None
@@ -74,6 +116,108 @@ def test_reasons_and_hosts_are_shown_letter_by_letter(chromium: Browser, address
         expect(page.get_by_text(f"made by {HOSTILE}")).to_be_attached()
 
 
+def sign_in(page: Page) -> None:
+    page.get_by_role("button", name="Sign in to act").click()
+    dialog = page.get_by_role("dialog", name="Sign in to act")
+    dialog.get_by_label("Token of the console").fill(TOKEN)
+    dialog.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+
+
+def test_records_and_letters_are_shown_letter_by_letter(chromium: Browser, address: str) -> None:
+    with open_page(chromium, f"{address}#/letters/Price:0:0") as page:
+        drawer = page.get_by_role("dialog", name="Dead letter Price:0:0")
+        expect(drawer.locator("dd", has_text=HOSTILE)).to_have_count(3)
+        expect(drawer.locator("pre")).to_have_text([HOSTILE])
+        drawer.get_by_role("button", name="Show key and value").click()
+        page.get_by_label("Token of the console").fill(TOKEN)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        expect(drawer.locator("pre")).to_have_text([HOSTILE] * 3)
+        page.keyboard.press("Escape")
+        expect(page.locator("main td", has_text=HOSTILE)).to_have_count(4)
+        page.locator("#nav a", has_text="Records").click()
+        page.get_by_role("button", name="Read").click()
+        row = page.locator("main tbody tr")
+        expect(row.locator("code").first).to_have_text(HOSTILE)
+        expect(row).to_contain_text(f"{HOSTILE}={HOSTILE}")
+        assert page.evaluate("window.broken") is None
+
+
+def test_an_action_is_done_only_after_sign_in_and_consent(
+    chromium: Browser, token_file: Path
+) -> None:
+    job, fake = SampleJob(), FakeJob()
+    job.run(3)
+    with (
+        served(lambda: job.run(1), fake, token_file) as address,
+        open_page(chromium, f"{address}#/graph/Price", may_lose_connection=True) as page,
+    ):
+        page.get_by_role("dialog", name="Price").get_by_role("button", name="Pause").click()
+        token = page.get_by_label("Token of the console")
+        token.fill("another-token-of-theirs")
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        expect(page.locator("#sign-in-problem")).to_have_text("this is not the console's token")
+        token.fill(TOKEN)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        ask = page.get_by_role("dialog", name="Pause?")
+        expect(ask).to_contain_text("4 tasks of Price commit what they have done, and stop")
+        ask.get_by_role("button", name="Cancel").click()
+        expect(ask).to_be_hidden()
+        assert fake.asked == []
+        page.get_by_role("button", name="Pause", exact=True).click()
+        ask.get_by_role("button", name="Pause").click()
+        expect(ask).to_contain_text("The JobManager pauses them now.")
+        assert fake.asked == [("pause", ("Price",))]
+        ask.get_by_role("button", name="Close").click()
+        page.reload()
+        expect(page.get_by_text("Sign out")).to_be_attached()
+        assert page.evaluate("localStorage.length + document.cookie.length") == 0
+
+
+def test_letters_are_purged_as_the_filter_says(chromium: Browser, token_file: Path) -> None:
+    job = SampleJob()
+    job.run(3)
+    fake = FakeJob([dead_letter(n, "too late" if n < 3 else "too small") for n in range(8)])
+    with (
+        served(lambda: job.run(1), fake, token_file) as address,
+        open_page(chromium, f"{address}#/letters", 390) as page,
+    ):
+        expect(page.get_by_role("button", name="Purge 8")).to_be_visible()
+        page.get_by_label("Reason").fill("LATE")
+        page.keyboard.press("Enter")
+        sign_in(page)
+        page.get_by_role("button", name="Purge 3").click()
+        ask = page.get_by_role("dialog", name="Purge?")
+        expect(ask).to_contain_text("3 dead letters (3 of Price) are forgotten for good")
+        ask.get_by_role("button", name="Purge").click()
+        expect(ask).to_contain_text("3 dead letters purged.")
+        ask.get_by_role("button", name="Close").click()
+        expect(page.get_by_text("There is nothing to show.")).to_be_visible()
+        page.get_by_label("Also redriven and purged").check()
+        expect(page.get_by_role("cell", name="purged")).to_have_count(3)
+        page.get_by_label("Reason").fill("")
+        page.get_by_label("Also redriven and purged").uncheck()
+        expect(page.get_by_role("button", name="Redrive 5")).to_be_visible()
+    assert [each.handled for each in fake.dead] == ["purged"] * 3 + [""] * 5
+
+
+def test_without_a_token_pages_offer_no_action(chromium: Browser) -> None:
+    job = SampleJob()
+    job.run(3)
+    server = ConsoleServer(config(), lambda: job.run(1), FakeJob())
+    server.start()
+    try:
+        with open_page(chromium, f"{server.address}#/letters") as page:
+            expect(page.locator("main tbody tr")).to_have_count(11)
+            expect(page.locator("button:visible")).to_have_count(0)
+            expect(page.locator("#nav a", has_text="Records")).to_have_count(0)
+            page.goto(f"{server.address}#/graph/Price")
+            expect(page.get_by_role("dialog", name="Price")).to_be_visible()
+            expect(page.locator("button[data-action]")).to_have_count(0)
+    finally:
+        server.stop()
+
+
 def test_even_names_that_no_pipeline_can_have_are_only_text(chromium: Browser) -> None:
     """The engine refuses such names; the pages must not depend on that."""
     names = ("Step", HOSTILE)
@@ -83,7 +227,7 @@ def test_even_names_that_no_pipeline_can_have_are_only_text(chromium: Browser) -
     )
     job = SampleJob(steps=steps)
     snapshot: Snapshot = job.board.next_snapshot(job.now_ms)
-    server = ConsoleServer(config(), lambda: snapshot)
+    server = ConsoleServer(config(), lambda: snapshot, FakeJob())
     server.start()
     try:
         with open_page(chromium, f"{server.address}#/graph") as page:
@@ -130,7 +274,7 @@ def test_pages_follow_the_job_and_keep_the_focus(chromium: Browser, address: str
 def test_a_lost_connection_is_said_with_the_time_of_what_is_shown(chromium: Browser) -> None:
     job = SampleJob()
     job.run(3)
-    server = ConsoleServer(config(), lambda: job.run(1))
+    server = ConsoleServer(config(), lambda: job.run(1), FakeJob())
     server.start()
     with open_page(chromium, server.address, may_lose_connection=True) as page:
         expect(page.locator("#summary")).to_contain_text("3 of 3 up")

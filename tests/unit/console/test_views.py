@@ -66,6 +66,7 @@ def test_each_view_has_the_summary_of_the_same_moment(now: Snapshot) -> None:
             "next": None,
             "paused": [],
             "drains": False,
+            "stop": None,
         },
     }
 
@@ -189,6 +190,35 @@ def test_lag_is_that_of_a_task_with_the_partitions_that_it_reads(now: Snapshot) 
 def test_forecast(lag: int | None, change: float | None, trend: str, eta_s: int | None) -> None:
     found = forecast(lag, change)
     assert (found["trend"], found["eta_s"], found["change_per_s"]) == (trend, eta_s, change)
+
+
+def test_transactions_have_their_rate_and_the_time_of_the_last_one(now: Snapshot) -> None:
+    tasks = {task["id"]: task for task in view(now, "transactions")["tasks"]}
+    price = tasks["Price_0"]
+    assert (price["transactions"], price["per_s"], price["restarts"]) == (480, 8, 0)
+    assert (price["records_per_transaction"], price["last_commit_age_ms"]) == (30, 0)
+    failed = tasks[str(FAILED)]
+    assert (failed["transactions"], failed["records_per_transaction"]) == (0, None)
+    assert (failed["last_commit_age_ms"], failed["reason"]) == (None, "no number")
+
+
+def test_the_last_commit_of_a_task_without_records_gets_older() -> None:
+    job = SampleJob()
+    job.run(5)
+    resting = TaskId("Audit", 0)
+    job.states = {resting: job.status(resting)}
+    tasks = {task["id"]: task for task in view(job.run(7), "transactions")["tasks"]}
+    assert tasks[str(resting)]["last_commit_age_ms"] == 7000
+    assert tasks["Audit_1"]["last_commit_age_ms"] == 0
+
+
+def test_topics_are_of_a_kind(now: Snapshot) -> None:
+    found = {each["name"]: each["kind"] for each in view(now, "topics")["topics"]}
+    assert found["orders"] == "source"
+    assert found["orders_by_city"] == "sink"
+    assert found["Price_dead_letter_shop"] == "dead letters"
+    assert sorted(found.values()).count("arc") == 3
+    assert sorted(found.values()).count("state") == 1
 
 
 def test_moves_have_restores_starts_and_the_latest_moves(now: Snapshot) -> None:

@@ -11,6 +11,7 @@ from operations.dead_letters import (
     DeadLetter,
     LetterId,
     Wanted,
+    ends,
     first_unhandled,
     letters,
     marker,
@@ -42,6 +43,11 @@ def batch(headers: list[KafkaHeaders], start: int = 0) -> RecordBatch:
         list(range(start, start + count)),
         headers,
     )
+
+
+def letter_of(processor: str, partition: int, offset: int) -> DeadLetter:
+    (found,) = letters(processor, [batch([errors(0)])])
+    return replace(found, id=LetterId(processor, partition, offset))
 
 
 def test_letter_has_its_own_headers_and_those_of_the_error_apart() -> None:
@@ -95,6 +101,15 @@ def test_filters() -> None:
     assert not Wanted(until_ms=1000).has(letter)
     assert not Wanted(ids=[LetterId("Adder", 0, 1)]).has(letter)
     assert Wanted(ids=[letter.id]).has(replace(letter, handled="purged"))
+    place = letter.id.processor, letter.id.partition
+    assert Wanted(before=ends([letter])).has(letter)
+    assert not Wanted(before={place: letter.id.offset}).has(letter)
+    assert not Wanted(before={}).has(letter)
+
+
+def test_ends_are_after_the_last_letter_of_each_partition() -> None:
+    found = [letter_of("Adder", 0, 7), letter_of("Adder", 0, 4), letter_of("Other", 1, 0)]
+    assert ends(found) == {("Adder", 0): 8, ("Other", 1): 1}
 
 
 def test_ids_are_read_as_they_are_shown() -> None:

@@ -93,7 +93,7 @@ def test_a_record_that_a_serde_cannot_read_is_named() -> None:
         lines().to_json(one(b"k", b"\xff"), 0)
     said = str(raised.value)
     assert said.startswith("record orders[3]@7: the value is not what string reads: ")
-    assert said.endswith("; choose another --value, such as bytes")
+    assert said.endswith("; choose another serde for it, such as bytes")
 
 
 def test_a_line_for_people_has_no_control_characters() -> None:

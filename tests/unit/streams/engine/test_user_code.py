@@ -78,7 +78,7 @@ def test_message_about_a_missing_module_has_the_folders_that_were_searched(folde
         UserCode(["nowhere_code"], [folder]).import_all()
 
 
-PACKAGES = ("admin", "common", "console", "jobmanager", "streams", "taskmanager")
+PACKAGES = ("admin", "common", "console", "jobmanager", "operations", "streams", "taskmanager")
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -1,0 +1,135 @@
+"""The job in Kafka, as the console deals with it; it does what the `pipeline` command does."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from common.config import Config
+from common.deployment import require_no_stop
+from common.errors import ConfigError
+from common.pipeline import Pipeline
+from common.record_batch import RecordBatch
+from console.job import Ask, Deal, RecordQuery
+from operations import wishes
+from operations.dead_letters import DeadLetter, LetterId, Wanted, ends
+from operations.job import chosen_processors, connected, read_deployment
+from operations.latest_letters import LatestLetters, LetterList
+from operations.redrive import DeadLetterTopics
+from operations.topic_records import TopicRecords
+from operations.wishes import WishChange
+
+MOST_OFFSETS = 50_000
+"""How many offsets of dead letters the JobManager may read into its memory for one action."""
+
+_LONGEST_TEXT = 20_000
+_Record = tuple[RecordBatch, int]
+
+_CHANGES: Mapping[Ask, WishChange] = {
+    "pause": wishes.paused,
+    "resume": wishes.resumed,
+    "restart": wishes.restarted,
+}
+
+
+class KafkaJob:
+    """See `Job`. It connects with each call, and keeps only the newest dead letters."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._latest = LatestLetters(config)
+
+    def ask(self, what: Ask, processors: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
+        """See `Job`."""
+        admin = connected(self._config)
+        deployment = read_deployment(self._config, admin)
+        # "Resume all" would give a savepoint up: that is for the command, which says so.
+        require_no_stop(deployment.wish)
+        chosen = chosen_processors(deployment, processors)
+        assert deployment.current is not None
+        pipeline = deployment.current.pipeline
+        found: dict[str, Any] = {
+            "processors": list(chosen),
+            "tasks": sum(pipeline.task_count(pipeline.processor(id_)) for id_ in chosen),
+        }
+        if dry_run:
+            return found
+        is_all = what == "resume" and not processors
+        changed = wishes.all_resumed if is_all else _CHANGES[what]
+        return {**found, "version": wishes.ask(self._config, admin, chosen, changed)}
+
+    def deal(self, how: Deal, wanted: Wanted, *, dry_run: bool) -> dict[str, Any]:
+        """See `Job`. Raises `ConfigError` also if there are too many dead letters."""
+        topics = DeadLetterTopics(self._config)
+        _require_few(topics, wanted)
+        if dry_run:
+            found = topics.find(wanted)
+            by_processor = Counter(letter.id.processor for letter in found)
+            before: dict[str, dict[str, int]] = {}
+            for (processor, partition), offset in ends(found).items():
+                before.setdefault(processor, {})[str(partition)] = offset
+            return {"count": len(found), "by_processor": by_processor, "before": before}
+        carry_out = topics.redrive if how == "redrive" else topics.purge
+        return {"count": carry_out(wanted)}
+
+    def letters(self) -> LetterList:
+        """See `Job`."""
+        return self._latest.read()
+
+    def letter(self, id_: LetterId) -> DeadLetter:
+        """See `Job`."""
+        return DeadLetterTopics(self._config).read(id_)
+
+    def records(self, query: RecordQuery) -> dict[str, Any]:
+        """See `Job`. Long keys and values are cut off."""
+        admin = connected(self._config)
+        current = read_deployment(self._config, admin).current
+        if current is None or query.topic not in _topics_of(current.pipeline):
+            raise ConfigError(f'the job has no topic "{query.topic}"')
+        topic = TopicRecords(self._config, query.topic, query.key, query.value)
+        if query.newest:
+            every = topic.read(query.start, query.partitions, most=None)
+            found = _newest(every, query.limit)
+        else:
+            found = list(topic.read(query.start, query.partitions, most=query.limit))
+        return {"records": [_shortened(topic.lines.to_json(*record)) for record in found]}
+
+
+def _newest(records: Iterable[_Record], limit: int) -> list[_Record]:
+    """Return the records with the latest times among the last ones of each partition."""
+    last: dict[int, deque[_Record]] = {}
+    for batch, index in records:
+        last.setdefault(batch.partition, deque(maxlen=limit)).append((batch, index))
+    every = [record for kept in last.values() for record in kept]
+    every.sort(key=lambda record: record[0].timestamps[record[1]])
+    return every[-limit:]
+
+
+def _topics_of(pipeline: Pipeline) -> list[str]:
+    """Return the topics with records of a pipeline: sources, arcs, state, dead letters, sinks."""
+    return [spec.name for spec in pipeline.data_topics(1)]
+
+
+def _require_few(topics: DeadLetterTopics, wanted: Wanted) -> None:
+    bounds, places = topics.bounds(), topics.places()
+    count = sum(
+        end - oldest
+        for place, (oldest, end) in bounds.items()
+        if not wanted.processors or places[place] in wanted.processors
+    )
+    if count > MOST_OFFSETS:
+        raise ConfigError(
+            f"there are up to {count:,} dead letters to look through, more than the "
+            f"{MOST_OFFSETS:,} that the JobManager reads: choose one processor, or use `pipeline "
+            "dlq`"
+        )
+
+
+def _shortened(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose keys and values are text of a limited length."""
+    for name in ("key", "value"):
+        value = record[name]
+        if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+            record[name] = f"{value[:_LONGEST_TEXT]}…"
+    return record

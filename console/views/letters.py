@@ -1,0 +1,84 @@
+"""Dead letters: how many of each processor and error there are, and the newest ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from console.requests import LetterQuery
+from operations.dead_letters import DeadLetter
+from operations.latest_letters import LetterList
+
+
+def letters(found: LetterList, query: LetterQuery, read_at_ms: int) -> dict[str, Any]:
+    """Return the letters that a query names, the newest records first, and figures of all."""
+    matching = [
+        letter
+        for letter in found.letters
+        if (query.handled or not letter.handled) and query.wanted.has(letter)
+    ]
+    matching.sort(key=lambda letter: (letter.timestamp_ms, letter.id.offset), reverse=True)
+    return {
+        "read_at_ms": read_at_ms,
+        "processors": _processors(found),
+        "errors": _errors(matching),
+        "matching": len(matching),
+        "waiting": sum(not letter.handled for letter in matching),
+        "letters": [_listed(letter) for letter in matching[: query.limit]],
+    }
+
+
+def letter(found: DeadLetter, *, with_record: bool) -> dict[str, Any]:
+    """Return one letter; its key and value only `with_record`."""
+    shown = found.to_json()
+    hidden = {} if with_record else {"key": None, "value": None}
+    return {**shown, **hidden, "with_record": with_record}
+
+
+def _processors(found: LetterList) -> list[dict[str, Any]]:
+    counts = Counter((each.id.processor, bool(each.handled)) for each in found.letters)
+    return [
+        {
+            "id": id_,
+            "topic": topic,
+            "waiting": counts[id_, False],
+            "handled": counts[id_, True],
+            "older_offsets": found.older.get(id_, 0),
+        }
+        for id_, topic in found.topics.items()
+    ]
+
+
+def _errors(newest_first: Iterable[DeadLetter]) -> list[dict[str, Any]]:
+    """Return each error of each processor, the most frequent first, with its newest reason."""
+    together: dict[tuple[str, str], list[DeadLetter]] = {}
+    for each in newest_first:
+        together.setdefault((each.id.processor, each.error), []).append(each)
+    rows = [
+        {
+            "processor": processor,
+            "error": error,
+            "reason": same[0].reason,
+            "count": len(same),
+            "oldest_ms": same[-1].timestamp_ms,
+            "newest_ms": same[0].timestamp_ms,
+        }
+        for (processor, error), same in together.items()
+    ]
+    return sorted(rows, key=lambda row: -int(str(row["count"])))
+
+
+def _listed(letter: DeadLetter) -> dict[str, Any]:
+    origin = letter.came_from
+    return {
+        "id": str(letter.id),
+        "processor": letter.id.processor,
+        "error": letter.error,
+        "reason": letter.reason,
+        "topic": origin and origin[0],
+        "partition": origin and origin[1],
+        "offset": origin and origin[2],
+        "timestamp_ms": letter.timestamp_ms,
+        "handled": letter.handled or None,
+    }

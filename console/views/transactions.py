@@ -1,0 +1,44 @@
+"""The transactions of each task: how many, how often, and when the last one was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.cluster_status import TaskInfo
+from console.snapshot import Rates, Snapshot
+from console.views.figures import state_of
+
+
+def transactions(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the commits of each task, and its restarts.
+
+    `last_commit_age_ms` is since the heartbeat that reported a new transaction; null if none has
+    come since the console began to look at the task where it runs now.
+    """
+    return {
+        "tasks": [
+            _task(snapshot, info, snapshot.rates.get(info.task, Rates()))
+            for info in snapshot.status.tasks
+        ]
+    }
+
+
+def _task(snapshot: Snapshot, info: TaskInfo, rates: Rates) -> dict[str, Any]:
+    status = info.status
+    at_ms = rates.committed_at_ms
+    per_commit = None
+    if rates.transactions and rates.records_in is not None:
+        per_commit = round(rates.records_in / rates.transactions, 1)
+    return {
+        "id": str(info.task),
+        "processor": info.task.processor,
+        "owner": info.owner,
+        "state": state_of(info),
+        "transactions": status.count("transactions") if status else None,
+        "per_s": None if rates.transactions is None else round(rates.transactions, 2),
+        "records_per_transaction": per_commit,
+        "last_commit_age_ms": None if at_ms is None else max(snapshot.at_ms - at_ms, 0),
+        "lag": status.gauge("lag") if status else None,
+        "restarts": status.count("restarts") if status else None,
+        "reason": info.reason,
+    }

@@ -1,0 +1,145 @@
+"""What the console refuses to do in Kafka, and which records it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from common.deployment import Deployment, PipelineVersion, Stop, Wish, records
+from common.errors import ConfigError
+from common.kafka.clients import Partition
+from common.messages import ControlRecord
+from common.pipeline import Pipeline
+from common.record_batch import RecordBatch
+from console import kafka_job
+from console.job import RecordQuery
+from console.kafka_job import MOST_OFFSETS, KafkaJob
+from operations.dead_letters import DeadLetter, Wanted
+from operations.record_lines import RecordLines
+from operations.starts import Earliest, Latest, Start
+from streams import serdes
+from tests.console_job import dead_letter
+from tests.console_sample import config, processors
+
+DEAD = ("Price_dead_letter_shop", 0)
+OTHER = ("Other_dead_letter_shop", 0)
+
+
+class FakeTopics:
+    """Dead letters of two processors, in one partition each."""
+
+    def __init__(self, of_price: int, of_other: int) -> None:
+        self._bounds = {DEAD: (7, 7 + of_price), OTHER: (0, of_other)}
+        self.purged: list[Wanted] = []
+
+    def bounds(self) -> dict[Partition, tuple[int, int]]:
+        return self._bounds
+
+    def places(self) -> dict[Partition, str]:
+        return {DEAD: "Price", OTHER: "Other"}
+
+    def find(self, wanted: Wanted) -> list[DeadLetter]:
+        return [each for each in map(dead_letter, range(6)) if wanted.has(each)]
+
+    def purge(self, wanted: Wanted) -> int:
+        self.purged.append(wanted)
+        return 2
+
+
+def job_with(topics: FakeTopics, patch: pytest.MonkeyPatch) -> KafkaJob:
+    patch.setattr(kafka_job, "DeadLetterTopics", lambda _: topics)
+    return KafkaJob(config())
+
+
+def test_a_dry_run_says_how_many_letters_there_are_and_up_to_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = job_with(FakeTopics(6, 0), monkeypatch)
+    assert job.deal("purge", Wanted(), dry_run=True) == {
+        "count": 6,
+        "by_processor": {"Price": 6},
+        "before": {"Price": {"0": 2, "1": 2, "2": 1, "3": 1}},
+    }
+
+
+def test_letters_are_dealt_with_if_they_fit_into_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topics = FakeTopics(MOST_OFFSETS, 1)
+    job = job_with(topics, monkeypatch)
+    with pytest.raises(ConfigError, match=r"50,001 dead letters.*choose one processor, or use"):
+        job.deal("purge", Wanted(), dry_run=False)
+    assert topics.purged == []
+    assert job.deal("purge", Wanted(processors=["Price"]), dry_run=False) == {"count": 2}
+
+
+class FakeRecords:
+    """A topic of two partitions whose records are as old as their number says."""
+
+    def __init__(self, _config: Any, topic: str, key: str, value: str) -> None:
+        self.lines = RecordLines(topic, serdes.by_name(key), serdes.by_name(value))
+
+    def read(
+        self, start: Start, partitions: Sequence[int], *, most: int | None
+    ) -> Iterator[tuple[RecordBatch, int]]:
+        del start, partitions
+        for partition, times in enumerate(([1, 4, 5], [2, 3, 6])):
+            values = [b"%d" % at if at != 6 else b"x" * 30_000 for at in times]
+            batch = RecordBatch("orders", partition, [None] * 3, values, times, [0, 1, 2], None)
+            yield from ((batch, index) for index in range(3 if most is None else min(most, 3)))
+
+
+@pytest.fixture
+def deployment() -> Deployment:
+    names = config().topic_names
+    version = PipelineVersion(1, Pipeline(processors(), names, 2), "", 0, "ada@alpha")
+    deployment = Deployment(names)
+    for record in records(names, Wish(version=1), version):
+        assert isinstance(record, ControlRecord)
+        deployment.take(record)
+    return deployment
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, deployment: Deployment) -> KafkaJob:
+    monkeypatch.setattr(kafka_job, "connected", lambda _: None)
+    monkeypatch.setattr(kafka_job, "read_deployment", lambda *_: deployment)
+    monkeypatch.setattr(kafka_job, "TopicRecords", FakeRecords)
+    return KafkaJob(config())
+
+
+def values(found: dict[str, Any]) -> list[str]:
+    return [record["value"] for record in found["records"]]
+
+
+def test_the_newest_records_of_all_partitions_are_shown_and_long_ones_cut_off(
+    job: KafkaJob,
+) -> None:
+    found = job.records(RecordQuery("orders", Latest(6), 2, newest=True))
+    assert values(found) == ["5", f"{'x' * 20_000}…"]
+
+
+def test_records_are_shown_from_the_start_on(job: KafkaJob) -> None:
+    assert values(job.records(RecordQuery("orders", Earliest(), 2))) == ["1", "4", "2", "3"]
+
+
+@pytest.mark.parametrize("topic", ["heartbeat_topic_shop", "other", ""])
+def test_only_topics_of_the_pipeline_are_shown(job: KafkaJob, topic: str) -> None:
+    with pytest.raises(ConfigError, match="the job has no topic"):
+        job.records(RecordQuery(topic, Earliest(), 2))
+
+
+def test_nothing_is_asked_while_a_savepoint_is_made(job: KafkaJob, deployment: Deployment) -> None:
+    assert deployment.wish is not None
+    stop = Stop(purpose="savepoint", token="t", by="ada@alpha")
+    deployment.wish = deployment.wish.with_stop(stop)
+    with pytest.raises(ConfigError, match="ada@alpha is making a savepoint"):
+        job.ask("resume", [], dry_run=True)
+
+
+def test_a_dry_run_of_a_restart_counts_the_tasks(job: KafkaJob) -> None:
+    assert job.ask("restart", ["Price"], dry_run=True) == {"processors": ["Price"], "tasks": 2}
+    with pytest.raises(ConfigError, match='no processor "Pric", did you mean "Price"'):
+        job.ask("restart", ["Pric"], dry_run=True)
