@@ -31,7 +31,7 @@ from jobmanager.change import Change
 from jobmanager.deploy import Proposal, deploy, plan_for
 from jobmanager.plan import Plan
 from jobmanager.prepare import prepared
-from operations.job import chosen_processors, connected, read_deployment
+from operations.job import choose, connected, read_deployment
 from operations.wishes import WishChange, ask
 
 _LOOK_S = 0.5
@@ -78,19 +78,19 @@ def change(config: Config, pipeline: Pipeline, text: str, wanted: Wanted) -> Non
 
 def ask_for(
     config: Config,
-    processors: Sequence[str] | None,
+    ids: Sequence[str] | None,
     what: str,
     changed: WishChange,
     *,
     dry_run: bool,
 ) -> None:
-    """Ask something of processors, all by default, and wait until the JobManager has done it.
+    """Ask something of processors or tasks, and wait until the JobManager has done it.
 
-    Raises `ConfigError` if there is no such processor.
+    All processors are meant by default. Raises `ConfigError` if there is no such processor or task.
     """
     admin = connected(config)
-    chosen = chosen_processors(read_deployment(config, admin), processors)
-    typer.echo(f"{what}: {', '.join(chosen)}")
+    chosen = choose(read_deployment(config, admin), ids or ())
+    typer.echo(f"{what}: {', '.join(chosen.ids)}")
     if dry_run:
         return
     _follow(config, admin, ask(config, admin, chosen, changed), None)
@@ -189,7 +189,7 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
     wanted = {
         replica.task: replica.fingerprint
         for replica in replicas(pipeline, 0, wish.restarts)
-        if replica.name not in wish.paused
+        if replica.name not in wish.paused and str(replica.task) not in wish.paused_tasks
     }
     run = 0
     for info in status.tasks:

@@ -20,7 +20,7 @@ from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica, replicas
-from operations.job import chosen_processors, connected, read_deployment
+from operations.job import Chosen, choose, connected, read_deployment
 from operations.starts import Start, starts
 
 _TIMEOUT_S = 60
@@ -81,7 +81,7 @@ class Reset:
         self._config = config
         self._admin = connected(config)
         deployment = read_deployment(config, self._admin)
-        chosen = chosen_processors(deployment, processors)
+        chosen = _whole(choose(deployment, processors))
         current, wish = deployment.current, deployment.wish
         assert current is not None
         assert wish is not None
@@ -172,6 +172,15 @@ class Reset:
         admin.ensure_topics([spec for spec in specs if spec.name in names])
         if any(before.get(name) == id_ for name, id_ in admin.topic_ids(names).items()):
             raise UnavailableError("Kafka still has the old state topics: repeat the reset")
+
+
+def _whole(chosen: Chosen) -> Sequence[str]:
+    if chosen.tasks:
+        raise ConfigError(
+            f"{chosen.tasks[0]} is a task: give the id of its processor, and --partition "
+            f"{chosen.tasks[0].partition}"
+        )
+    return chosen.processors
 
 
 def _places(replica: ProcessorReplica) -> list[Partition]:

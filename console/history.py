@@ -133,7 +133,8 @@ def _changes(former: Deployed | None, now: Deployed) -> Iterator[str]:
     before = former.wish
     if wish.next is not None and wish.next != before.next:
         yield f"a change to version {wish.next} began"
-    paused, was_paused = set(wish.paused), set(before.paused)
+    paused = {*wish.paused, *wish.paused_tasks}
+    was_paused = {*before.paused, *before.paused_tasks}
     if paused - was_paused:
         yield f"paused: {', '.join(sorted(paused - was_paused))}"
     if was_paused - paused:

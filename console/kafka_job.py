@@ -14,7 +14,7 @@ from common.record_batch import RecordBatch
 from console.job import Ask, Deal, RecordQuery
 from operations import wishes
 from operations.dead_letters import DeadLetter, LetterId, Wanted, ends
-from operations.job import chosen_processors, connected, read_deployment
+from operations.job import choose, connected, read_deployment
 from operations.latest_letters import LatestLetters, LetterList
 from operations.redrive import DeadLetterTopics
 from operations.topic_records import TopicRecords
@@ -46,13 +46,8 @@ class KafkaJob:
         deployment = read_deployment(self._config, admin)
         # "Resume all" would give a savepoint up: that is for the command, which says so.
         require_no_stop(deployment.wish)
-        chosen = chosen_processors(deployment, processors)
-        assert deployment.current is not None
-        pipeline = deployment.current.pipeline
-        found: dict[str, Any] = {
-            "processors": list(chosen),
-            "tasks": sum(pipeline.task_count(pipeline.processor(id_)) for id_ in chosen),
-        }
+        chosen = choose(deployment, processors)
+        found: dict[str, Any] = {"processors": chosen.ids, "tasks": chosen.task_count}
         if dry_run:
             return found
         is_all = what == "resume" and not processors

@@ -1,16 +1,19 @@
-"""The job that an operation is about: its brokers, what it is to run, and its processors."""
+"""The job that an operation is about: its brokers, what it is to run, processors and tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 from common.config import Config
 from common.deployment import Deployment
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.kafka.deployments import DeploymentReader
+from common.pipeline import Pipeline
 from common.suggest import did_you_mean, one_of
+from common.tasks import TaskId
 
 
 def connected(config: Config) -> Admin:
@@ -26,16 +29,43 @@ def read_deployment(config: Config, admin: Admin) -> Deployment:
         return reader.deployment
 
 
-def chosen_processors(deployment: Deployment, processors: Sequence[str] | None) -> Sequence[str]:
-    """Return the ids that are meant: all of the version that runs if none is given.
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Processors that are meant as a whole, and tasks of others."""
 
-    Raises `ConfigError` if the job has no such processor, or no pipeline.
+    pipeline: Pipeline
+    processors: tuple[str, ...]
+    tasks: tuple[TaskId, ...] = ()
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of both, for the user."""
+        return [*self.processors, *map(str, self.tasks)]
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks that are."""
+        counts = map(self.pipeline.task_count, map(self.pipeline.processor, self.processors))
+        return sum(counts) + len(self.tasks)
+
+
+def choose(deployment: Deployment, ids: Sequence[str]) -> Chosen:
+    """Return what is meant: all processors of the version that runs if no id is given.
+
+    An id is that of a processor, or else that of a task, such as `Counter_0`. Raises `ConfigError`
+    if the job has neither, or no pipeline.
     """
     current = deployment.current
     if current is None:
         raise ConfigError("this job has no pipeline yet")
-    ids = [processor.id for processor in current.pipeline.processors]
-    for unknown in sorted({*(processors or ())}.difference(ids)):
-        known = did_you_mean(unknown, ids) or f": it has {one_of(ids)}"
-        raise ConfigError(f'the job has no processor "{unknown}"{known}')
-    return processors or ids
+    pipeline = current.pipeline
+    known = [processor.id for processor in pipeline.processors]
+    tasks = {str(task): task for task in pipeline.tasks}
+    for unknown in sorted({*ids} - {*known, *tasks}):
+        hint = did_you_mean(unknown, [*known, *tasks]) or f": it has {one_of(known)}"
+        raise ConfigError(f'the job has no processor or task "{unknown}"{hint}')
+    processors = tuple(dict.fromkeys(id_ for id_ in ids if id_ in known)) if ids else tuple(known)
+    others = (tasks[id_] for id_ in dict.fromkeys(ids) if id_ not in known)
+    return Chosen(
+        pipeline, processors, tuple(task for task in others if task.processor not in processors)
+    )

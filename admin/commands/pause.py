@@ -12,23 +12,25 @@ from common.cli import run_command
 from common.config import load_config
 from operations import wishes
 
-Processors = Annotated[
+Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PROCESSOR]...", help="Ids of processors; all of them by default."),
+    typer.Argument(
+        metavar="[ID]...", help="Ids of processors, or tasks such as Counter_0; all by default."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
 
 @run_command
-def pause(config: ConfigPath, processors: Processors = None, dry_run: DryRun = False) -> None:
-    """Stop processors until they are resumed; the daemons go on, and may be restarted meanwhile.
+def pause(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None:
+    """Stop processors or tasks until they are resumed; the daemons may be restarted meanwhile.
 
     Their tasks commit what they have done, and are given back. What comes in waits in Kafka. Ends
     once all of them have stopped.
 
-    Exit codes: 0 done, 2 no such processor, 3 Kafka is not there.
+    Exit codes: 0 done, 2 no such id, 3 Kafka is not there.
     """
-    ask_for(load_config(config), processors, "pause", wishes.paused, dry_run=dry_run)
+    ask_for(load_config(config), ids, "pause", wishes.paused, dry_run=dry_run)
 
 
 @run_command
@@ -44,21 +46,21 @@ def drain(config: ConfigPath, dry_run: DryRun = False) -> None:
 
 
 @run_command
-def resume(config: ConfigPath, processors: Processors = None, dry_run: DryRun = False) -> None:
-    """Let paused processors go on where they stopped. Ends once their tasks run.
+def resume(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None:
+    """Let paused processors or tasks go on where they stopped. Ends once they run.
 
     Without an id, a pipeline that was drained goes on, too, and one that stopped for a savepoint.
 
-    Exit codes: 0 done, 1 a task failed, 2 no such processor, 3 Kafka is not there.
+    Exit codes: 0 done, 1 a task failed, 2 no such id, 3 Kafka is not there.
     """
-    changed = wishes.resumed if processors else wishes.all_resumed
-    ask_for(load_config(config), processors, "resume", changed, dry_run=dry_run)
+    changed = wishes.resumed if ids else wishes.all_resumed
+    ask_for(load_config(config), ids, "resume", changed, dry_run=dry_run)
 
 
 @run_command
-def restart(config: ConfigPath, processors: Processors = None, dry_run: DryRun = False) -> None:
-    """Start the tasks of processors again, those that are FAILED too. Ends once they run.
+def restart(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None:
+    """Start tasks again, or all of a processor, FAILED ones too. Ends once they run.
 
-    Exit codes: 0 done, 1 a task failed, 2 no such processor, 3 Kafka is not there.
+    Exit codes: 0 done, 1 a task failed, 2 no such id, 3 Kafka is not there.
     """
-    ask_for(load_config(config), processors, "restart", wishes.restarted, dry_run=dry_run)
+    ask_for(load_config(config), ids, "restart", wishes.restarted, dry_run=dry_run)

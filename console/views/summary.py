@@ -42,7 +42,7 @@ def _deployment(snapshot: Snapshot) -> dict[str, Any] | None:
         "made_at_ms": version.made_at_ms,
         "made_by": version.made_by,
         "next": wish.next,
-        "paused": list(wish.paused),
+        "paused": [*wish.paused, *wish.paused_tasks],
         "drains": wish.drains,
         "stop": wish.stop and {"purpose": wish.stop.purpose, "by": wish.stop.by},
     }

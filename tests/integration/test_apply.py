@@ -150,6 +150,10 @@ def test_processors_are_paused_resumed_and_restarted_while_records_flow(job: Eng
         assert "done: version 1, 6 of 6 tasks run" in said
         said = job.run_command("restart", "Counter")
         assert "done: version 1, 6 of 6 tasks run" in said
+        assert "5 of 5 tasks run, 1 held" in job.run_command("pause", "Counter_1")
+        said = job.run_command("restart", "Counter_0")
+        assert "done: version 1, 5 of 5 tasks run, 1 held" in said
+        assert "done: version 1, 6 of 6 tasks run" in job.run_command("resume", "Counter_1")
     check_counts(job, writer.rounds)
 
 

@@ -141,5 +141,5 @@ def test_nothing_is_asked_while_a_savepoint_is_made(job: KafkaJob, deployment: D
 
 def test_a_dry_run_of_a_restart_counts_the_tasks(job: KafkaJob) -> None:
     assert job.ask("restart", ["Price"], dry_run=True) == {"processors": ["Price"], "tasks": 2}
-    with pytest.raises(ConfigError, match='no processor "Pric", did you mean "Price"'):
+    with pytest.raises(ConfigError, match='no processor or task "Pric", did you mean "Price"'):
         job.ask("restart", ["Pric"], dry_run=True)
