@@ -251,7 +251,7 @@ def test_a_processor_opens_and_closes_by_keyboard(chromium: Browser, address: st
         )
         page.keyboard.press("Escape")
         expect(dialog).to_be_hidden()
-        assert page.url == f"{address}#/graph"
+        page.wait_for_url(f"{address}#/graph")
         expect(node).to_be_focused()
 
 
