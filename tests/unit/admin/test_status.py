@@ -338,10 +338,8 @@ def test_what_a_task_is_busy_with_is_shown() -> None:
     assert both[-2:] == ["Count_0: why", f"Count_0: {activity}"]
 
 
-@pytest.mark.parametrize(
-    "held", [{"held": frozenset({"Forward"})}, {"held_tasks": frozenset({FORWARD})}]
-)
-def test_tasks_that_are_held_are_missing_on_purpose(held: dict[str, Any]) -> None:
+@pytest.mark.parametrize("held", [{"held": {"Forward"}}, {"held_tasks": {FORWARD}}])
+def test_tasks_that_are_held_are_missing_on_purpose(held: Any) -> None:
     beat = JobManagerBeat(7, NOW_MS, {FORWARD: None, COUNT: 0}, **held)
     found = look(Beat(NOW_MS, beat), report(0, running(COUNT)))
     assert found.without_owner == ()

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from common.deployment import (
     Deployment,
     PipelineVersion,
-    Stop,
     UnreadableDeploymentError,
     Wish,
     is_same,
@@ -318,26 +317,6 @@ def test_wish_that_follows_what_was_read_is_seen() -> None:
     for record in records(NAMES, Wish(version=2), version(2)):
         found.take(record)
     assert found.current == version(2)
-
-
-def test_single_tasks_are_paused_and_restarted() -> None:
-    wish = Wish(version=1).with_paused(["B"], ["A_1", "A_0"]).with_restarts(["A", "A_1", "A_1"])
-    found = deployment(written(wish, version(1)))
-    assert found.wish is not None
-    assert (found.wish.paused, found.wish.paused_tasks) == (("B",), ("A_0", "A_1"))
-    assert found.wish.restarts == {"A": 1, "A_1": 1}
-    record = damaged(b'{"version": 1, "paused_tasks": ["A"]}')
-    assert 'paused_tasks: "A" is no task id' in require_unreadable(record)
-
-
-def test_stop_comes_with_the_wish_and_goes_with_it() -> None:
-    stop = Stop(purpose="restore", token="a1", by="me@host", drains=True)
-    wish = Wish(version=1, paused=("A",))
-    found = deployment(written(wish.with_stop(stop), version(1)))
-    assert found.wish == Wish(version=1, paused=("A",), stop=stop)
-    for record in records(NAMES, found.wish.with_stop(None)):
-        found.take(record)
-    assert found.wish == wish
 
 
 # What this engine cannot read.
