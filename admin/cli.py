@@ -8,6 +8,7 @@ from admin.broker.command import broker_app
 from admin.commands.apply import apply, rollback
 from admin.commands.backfill import backfill
 from admin.commands.describe import describe
+from admin.commands.dev import dev
 from admin.commands.dlq import dlq_app
 from admin.commands.init import init
 from admin.commands.pause import drain, pause, restart, resume
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (
-    *(init, validate, describe, schema, test, backfill),
+    *(init, dev, validate, describe, schema, test, backfill),
     *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, rescale),
     *(topics, status, top),
 )
