@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from common.messages import (
@@ -99,6 +99,11 @@ class JobManagerState:
     def live(self) -> dict[int, str]:
         """The TaskManagers that take part, with their incarnations."""
         return {tm_id: manager.incarnation for tm_id, manager in self._managers.items()}
+
+    @property
+    def code(self) -> dict[int, Mapping[str, str]]:
+        """The fingerprints of the user's modules in each TaskManager that takes part."""
+        return {tm_id: manager.runs.code for tm_id, manager in self._managers.items()}
 
     def handle(self, event: Event) -> list[Message]:
         """Handle an event; return the messages to send, in order."""

@@ -1,4 +1,4 @@
-"""The source files of the user's modules, and a fingerprint of them."""
+"""The source files of the user's modules, and fingerprints of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -25,15 +25,19 @@ def source_files(modules: Sequence[str], python_path: Sequence[Path]) -> dict[st
     return {name: file for module in modules for name, file in _files(module, search)}
 
 
-def code_fingerprint(modules: Sequence[str], python_path: Sequence[Path]) -> str:
-    """Return a short hash of the source of modules; equal code in other folders has the same one.
+def code_fingerprints(modules: Sequence[str], python_path: Sequence[Path]) -> dict[str, str]:
+    """Return a short hash of the source of each module; that of a package has all that is below.
 
-    It is empty if there are no modules. A file that cannot be read counts as an empty one.
+    Equal code in other folders has the same one. Modules without Python source are left out, and a
+    file that cannot be read counts as an empty one.
     """
-    if not modules:
-        return ""
+    files = {module: source_files([module], python_path) for module in modules}
+    return {module: _fingerprint(found) for module, found in files.items() if found}
+
+
+def _fingerprint(files: Mapping[str, Path]) -> str:
     found = hashlib.sha256()
-    for name, file in sorted(source_files(modules, python_path).items()):
+    for name, file in sorted(files.items()):
         content = hashlib.sha256(_content(file)).hexdigest()
         found.update(f"{name}\0{content}\n".encode())
     return found.hexdigest()[:_LENGTH]

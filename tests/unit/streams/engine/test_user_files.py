@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.engine.user_files import code_fingerprint, source_files
+from streams.engine.user_files import code_fingerprints, source_files
 
 
 def write(folder: Path, name: str, text: str = "x = 1\n") -> Path:
@@ -54,22 +54,28 @@ def test_the_same_code_in_another_folder_has_the_same_fingerprint(tmp_path: Path
     for folder in ("a", "b"):
         write(tmp_path / folder, "pack_zz/__init__.py")
         write(tmp_path / folder, "pack_zz/part.py", "y = 2\n")
-    one, two = (code_fingerprint(["pack_zz"], [tmp_path / name]) for name in ("a", "b"))
+    one, two = (code_fingerprints(["pack_zz"], [tmp_path / name]) for name in ("a", "b"))
     assert one == two
-    assert len(one) == 12
+    assert len(one["pack_zz"]) == 12
 
 
-def test_each_change_changes_the_fingerprint(tmp_path: Path) -> None:
+def test_each_change_changes_the_fingerprint_of_its_module(tmp_path: Path) -> None:
+    def fingerprints() -> tuple[str, str]:
+        found = code_fingerprints(["pack_zz", "other_zz"], [tmp_path])
+        return found["pack_zz"], found["other_zz"]
+
+    write(tmp_path, "other_zz.py")
     write(tmp_path, "pack_zz/__init__.py")
-    seen = {code_fingerprint(["pack_zz"], [tmp_path])}
+    seen = {fingerprints()}
     write(tmp_path, "pack_zz/part.py", "y = 2\n")
-    seen.add(code_fingerprint(["pack_zz"], [tmp_path]))
+    seen.add(fingerprints())
     write(tmp_path, "pack_zz/part.py", "y = 3\n")
-    seen.add(code_fingerprint(["pack_zz"], [tmp_path]))
+    seen.add(fingerprints())
     (tmp_path / "pack_zz/part.py").rename(tmp_path / "pack_zz/renamed.py")
-    seen.add(code_fingerprint(["pack_zz"], [tmp_path]))
-    assert len(seen) == 4
+    seen.add(fingerprints())
+    assert len({pack for pack, _ in seen}) == 4
+    assert len({other for _, other in seen}) == 1
 
 
-def test_without_modules_there_is_no_fingerprint() -> None:
-    assert code_fingerprint([], []) == ""
+def test_what_has_no_source_has_no_fingerprint() -> None:
+    assert code_fingerprints(["sys", "missing_zz"], []) == {}
