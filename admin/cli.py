@@ -22,6 +22,7 @@ from admin.commands.test import test
 from admin.commands.top import top
 from admin.commands.topic import topic_app
 from admin.commands.topics import topics
+from admin.commands.transactions import transactions_app
 from admin.commands.validate import validate
 from admin.commands.versions import versions
 from common import logs
@@ -43,6 +44,7 @@ for command in COMMANDS:
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(topic_app, name="topic")
 app.add_typer(savepoint_app, name="savepoint")
+app.add_typer(transactions_app, name="transactions")
 app.add_typer(broker_app, name="broker")
 
 
