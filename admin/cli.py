@@ -10,6 +10,7 @@ from admin.commands.backfill import backfill
 from admin.commands.describe import describe
 from admin.commands.dev import dev
 from admin.commands.dlq import dlq_app
+from admin.commands.grow import grow
 from admin.commands.init import init
 from admin.commands.pause import drain, pause, restart, resume
 from admin.commands.plan import plan
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(init, dev, validate, describe, schema, test, backfill),
-    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, rescale),
+    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, rescale, grow),
     *(topics, status, top),
 )
 for command in COMMANDS:

@@ -227,7 +227,7 @@ class JobManagerDaemon:
 
     def _count(self, report: Report) -> None:
         # Anybody can write a report, so ids that no TaskManager may have are left out.
-        if 0 <= report.tm_id < self._config.tm_number:
+        if 0 <= report.tm_id < self._state.tm_number:
             with self._changing:
                 beats = self._received.setdefault(report.tm_id, ReceivedBeats())
                 beats.count, beats.last_s = beats.count + 1, time.monotonic()
@@ -260,7 +260,7 @@ class JobManagerDaemon:
                 self._state.is_isolated,
                 self._beats_sent,
                 self._rejected,
-                self._config.tm_number,
+                self._state.tm_number,
                 self._state.owners,
                 self._state.held,
                 self._state.live,

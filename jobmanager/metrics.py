@@ -24,7 +24,9 @@ REJECTED = counter(
     "jobmanager_rejected_messages_total",
     "control messages that could not be read, and were skipped",
 )
-EXPECTED = gauge("jobmanager_taskmanagers_expected", "`tm_number` of config.yaml")
+EXPECTED = gauge(
+    "jobmanager_taskmanagers_expected", "`tm_number` of config.yaml, or what the job was grown to"
+)
 UP = gauge("jobmanager_taskmanager_up", "1 if the TaskManager takes part, 0 if not", "taskmanager")
 HEARTBEATS_RECEIVED = counter(
     "jobmanager_heartbeats_received_total", "heartbeats and introductions received", "taskmanager"

@@ -118,7 +118,8 @@ class Rollout:
             self._held = frozenset(each.id for each in self._version.pipeline.processors)
         standbys = self._config.num_standby_replicas
         tasks = replicas(self._version.pipeline, standbys, self._seen.restarts)
-        return PipelineChanged(tasks, self._held.union(self._seen.paused))
+        held = self._held.union(self._seen.paused)
+        return PipelineChanged(tasks, held, self._seen.task_managers or 0)
 
     def _go_on(self, change: Change, state: JobManagerState) -> Iterator[PipelineChanged]:
         assert self._version is not None

@@ -49,6 +49,7 @@ class JobManagerState:
         self._tasks: dict[TaskId, OwnedTask] = {}
         self._held: frozenset[str] = frozenset()
         self._change(replicas)
+        self._least_number = tm_number
         self._tm_number = tm_number
         self._interval_ms = heartbeat_interval_ms
         self._controller = HeartbeatController(heartbeat_interval_ms)
@@ -101,6 +102,11 @@ class JobManagerState:
         return {tm_id: manager.incarnation for tm_id, manager in self._managers.items()}
 
     @property
+    def tm_number(self) -> int:
+        """How many TaskManagers may take part: their ids are 0 to one less."""
+        return self._tm_number
+
+    @property
     def code(self) -> dict[int, Mapping[str, str]]:
         """The fingerprints of the user's modules in each TaskManager that takes part."""
         return {tm_id: manager.runs.code for tm_id, manager in self._managers.items()}
@@ -125,8 +131,9 @@ class JobManagerState:
                     self._on_report(report)
             case Echoed():
                 self._controller.echo()
-            case PipelineChanged(replicas, held):
+            case PipelineChanged(replicas, held, task_managers):
                 self._held = held
+                self._tm_number = max(self._least_number, task_managers)
                 self._change(replicas)
                 if self._settled:
                     for tm_id, manager in self._managers.items():
