@@ -190,10 +190,8 @@ def chosen(
     by_name = {str(task): task for task in known}
     for name in given:
         if name not in by_name:
-            raise ConfigError(
-                f'the job has never had a task "{name}"{did_you_mean(name, by_name)}: '
-                "it must look like Counter_0"
-            )
+            hint = did_you_mean(name, by_name) or ": it must look like Counter_0"
+            raise ConfigError(f'the job has never had a task "{name}"{hint}')
     tasks = [by_name[name] for name in dict.fromkeys(given)]
     busy = [str(task) for task in tasks if task in runs and not force]
     if busy:

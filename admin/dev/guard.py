@@ -28,7 +28,8 @@ class Guard:
     def __init__(self, broker_dir: Path, lock: int) -> None:
         """Start it. It holds the `lock` too, a descriptor, until everything has ended."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "admin.dev.guard", str(broker_dir)],
+            # Without the current folder on the path: it is the user's, and may have an `admin`.
+            [sys.executable, "-P", "-m", "admin.dev.guard", str(broker_dir)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

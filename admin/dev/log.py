@@ -16,6 +16,9 @@ OWN = "dev"
 _COLORS = ("cyan", "magenta", "green", "blue", "bright_cyan", "bright_magenta")
 _WIDTH = 13
 _LEVEL = re.compile(r"\[(warning|error|critical) *\]")
+_PROBLEM = re.compile(r"\S+:\d+:\d+: ")
+"""How a mistake in a file begins: with its place."""
+
 _STYLES: Mapping[str, str] = {"warning": "yellow", "error": "bold red", "critical": "bold red"}
 
 
@@ -70,6 +73,8 @@ class DevLog:
 
 
 def style_of(line: str) -> str:
-    """Return the style for a line of a daemon's log, by its level."""
+    """Return the style for a line of a daemon's log, by its level, or of a mistake in a file."""
     found = _LEVEL.search(line)
-    return _STYLES[found[1]] if found else ""
+    if found:
+        return _STYLES[found[1]]
+    return _STYLES["error"] if _PROBLEM.match(line) else ""

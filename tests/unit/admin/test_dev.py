@@ -194,7 +194,7 @@ def test_failures_stand_out_on_a_terminal_only(
     plain = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
     assert "\x1b[1;31m" not in printed(plain, tmp_path / "log", line)
     assert style_of("[warning  ] TaskManager is down") == "yellow"
-    assert style_of("[info     ] a record with [error]") != "yellow"
+    assert style_of('/a/pipeline.yaml:8:3: unknown key "serdez"') == "bold red"
     assert style_of("no level") == ""
 
 
