@@ -264,6 +264,7 @@ class JobManagerDaemon:
                 self._state.owners,
                 self._state.held,
                 self._state.live,
+                self._state.code,
                 self._received,
                 time.monotonic(),
             )
