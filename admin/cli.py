@@ -8,7 +8,9 @@ from admin.broker.command import broker_app
 from admin.commands.apply import apply, rollback
 from admin.commands.backfill import backfill
 from admin.commands.describe import describe
+from admin.commands.dev import dev
 from admin.commands.dlq import dlq_app
+from admin.commands.grow import grow
 from admin.commands.init import init
 from admin.commands.pause import drain, pause, restart, resume
 from admin.commands.plan import plan
@@ -21,6 +23,7 @@ from admin.commands.test import test
 from admin.commands.top import top
 from admin.commands.topic import topic_app
 from admin.commands.topics import topics
+from admin.commands.transactions import transactions_app
 from admin.commands.validate import validate
 from admin.commands.versions import versions
 from common import logs
@@ -33,8 +36,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (
-    *(init, validate, describe, schema, test, backfill),
-    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, rescale),
+    *(init, dev, validate, describe, schema, test, backfill),
+    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, rescale, grow),
     *(topics, status, top),
 )
 for command in COMMANDS:
@@ -42,6 +45,7 @@ for command in COMMANDS:
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(topic_app, name="topic")
 app.add_typer(savepoint_app, name="savepoint")
+app.add_typer(transactions_app, name="transactions")
 app.add_typer(broker_app, name="broker")
 
 

@@ -20,6 +20,7 @@ from common.cluster_status import (
     TaskInfo,
     TaskManagerInfo,
 )
+from common.code_versions import described, differing
 from common.config import Config
 from common.status import TaskStatus
 from common.tasks import TaskId
@@ -83,6 +84,11 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts += ["", standbys_table(status)]
     if found := notes(status):
         parts += ["", *found]
+    code = differing(status.code)
+    if code:
+        parts.append("")
+    for module, versions in code.items():
+        parts.append(Text(f"{described(module, versions)}: restart those with the old", "yellow"))
     if status.without_owner:
         names = ", ".join(str(task) for task in status.without_owner)
         parts += ["", Text(f"No TaskManager runs {names}", style="red")]

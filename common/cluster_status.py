@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -58,6 +58,8 @@ class TaskManagerInfo:
     pid: int | None = None
     threads: tuple[ThreadState, ...] = ()
     age_ms: int | None = None
+    code: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The fingerprints of the user's modules, by module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,12 @@ class ClusterStatus:
         return tuple(info.task for info in self.tasks if info.owner is None and not info.is_held)
 
     @property
+    def code(self) -> dict[int, Mapping[str, str]]:
+        """The fingerprints of the user's modules in the TaskManagers that are up, by id."""
+        managers = self.task_managers
+        return {info.id: info.code for info in managers if info.presence is Presence.UP}
+
+    @property
     def all_run(self) -> bool:
         """Whether there are tasks, and each is RUNNING on its owner."""
         return bool(self.tasks) and all(
@@ -127,6 +135,7 @@ class ClusterStatus:
                     "pid": info.pid,
                     "threads": [str(state) for state in info.threads],
                     "age_ms": info.age_ms,
+                    "code": dict(info.code),
                 }
                 for info in self.task_managers
             ],
@@ -269,7 +278,9 @@ def _task_manager(
     presence = Presence.UP if age_ms <= overdue_ms else Presence.DOWN
     if report.leaving:
         presence = Presence.LEFT
-    return TaskManagerInfo(tm_id, presence, report.host, report.pid, report.thread_states, age_ms)
+    return TaskManagerInfo(
+        tm_id, presence, report.host, report.pid, report.thread_states, age_ms, report.code
+    )
 
 
 def _owners(

@@ -30,7 +30,8 @@ JOB_NAME = Text(
 )
 TM_NUMBER = Number(
     name="tm_number",
-    doc="TaskManagers that the JobManager waits for; their ids are 0 to `tm_number` - 1",
+    doc="TaskManagers that the JobManager waits for; their ids are 0 to `tm_number` - 1; "
+    "`pipeline grow` allows more while the job runs",
     about="how many TaskManagers to wait for",
     low=1,
     high=10_000,

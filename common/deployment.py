@@ -86,7 +86,8 @@ class Wish:
     `drains`, no processor takes anything from outside, and each one stops when nothing comes any
     more. `restarts` counts how often each processor, or a task of it, was asked to start again. A
     `stop` comes before all else, and no change of version is begun or in progress while there is
-    one.
+    one. `task_managers` may take part, or as many as `tm_number` of the JobManager's config.yaml,
+    if that is larger.
     """
 
     version: Annotated[int, AtLeast(1)]
@@ -96,6 +97,7 @@ class Wish:
     drains: bool = False
     restarts: Mapping[Name, Annotated[int, AtLeast(1)]] = field(default_factory=dict, hash=False)
     stop: Stop | None = None
+    task_managers: Annotated[int, AtLeast(1)] | None = None
 
     def of(self, version: int, next_: int | None = None) -> Wish:
         """Return the same wish for another version, or for a change from it to the next one."""
@@ -112,6 +114,10 @@ class Wish:
     def with_stop(self, stop: Stop | None) -> Wish:
         """Return the same wish with this stop, or without one."""
         return replace(self, stop=stop)
+
+    def with_task_managers(self, number: int | None) -> Wish:
+        """Return the same wish for so many TaskManagers; `None` is as config.yaml says."""
+        return replace(self, task_managers=number)
 
     def with_restarts(self, ids: Iterable[str]) -> Wish:
         """Return the same wish with one more restart of each of these processors, or tasks."""

@@ -72,7 +72,8 @@ class HeartbeatLog:
         reported.take(report)
         if reported.beat < 0:
             return report
-        return replace(report, tasks=tuple(reported.tasks.values()), base=None, closed=())
+        tasks = tuple(reported.tasks.values())
+        return replace(report, tasks=tasks, base=None, closed=(), code=reported.code)
 
     def _forget_old(self) -> None:
         """Keep the last heartbeat of each process, and of each id's the latest processes only."""

@@ -237,6 +237,8 @@ class Report:
     have changed their state or version since the base, and those whose figures have changed since
     the previous report; `closed` has those that are gone since the base.
     `common/reported_tasks.py` puts the reports together.
+
+    `code` has the fingerprints of the user's modules, by module. Only full reports have it.
     """
 
     tm_id: int
@@ -252,6 +254,7 @@ class Report:
     tasks: tuple[TaskStatus, ...] = ()
     base: int | None = None
     closed: tuple[TaskId, ...] = ()
+    code: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

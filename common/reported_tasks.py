@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from common.messages import Report
 from common.status import TaskStatus
 from common.tasks import TaskId
@@ -18,6 +20,8 @@ class ReportedTasks:
         self.beat = -1
         """The number of the newest report that was taken; -1 before the first one."""
         self.tasks: dict[TaskId, TaskStatus] = {}
+        self.code: Mapping[str, str] = {}
+        """The fingerprints of the user's modules, by module."""
         self._base = -1
 
     def take(self, report: Report) -> bool:
@@ -28,7 +32,7 @@ class ReportedTasks:
         if report.beat <= self.beat or not self.can_read(report):
             return False
         if report.base is None:
-            self._base = report.beat
+            self._base, self.code = report.beat, report.code
             self.tasks = {status.task: status for status in report.tasks}
         else:
             self.tasks.update([(status.task, status) for status in report.tasks])

@@ -52,6 +52,9 @@ def encode_report(report: Report) -> list[tuple[bytes, bytes]]:
         "pid": report.pid,
         "thread_states": report.thread_states,
     }
+    if report.code:
+        # Readers of earlier versions ignore the fields that they do not know.
+        facts["code"] = dict(report.code)
     closed = [str(task) for task in report.closed]
     return _encode_parts(facts, _with_short_reasons(report.tasks), closed)
 
@@ -100,7 +103,8 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
 
     Raises ValueError on anything that `encode_report` did not write.
     """
-    fields = JsonObject(json.loads(acted_on))
+    fields = JsonObject(json.loads(acted_on), {"code": {}})
+    code = JsonObject(fields.object("code"))
     columns = JsonObject(fields.object("tasks"))
     known = [columns.texts(name) for name in _ACTED_ON]
     if figures is None:
@@ -122,6 +126,7 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
         tasks=tasks,
         base=base,
         closed=tuple(TaskId.parse(task) for task in fields.texts("closed")),
+        code={module: code.text(module) for module in fields.object("code")},
     )
 
 

@@ -9,6 +9,7 @@ import uuid
 import structlog
 
 from common.clock import wall_clock_ms
+from common.code_versions import CodeVersions, described, differing
 from common.codec import Codec
 from common.config import Config
 from common.errors import SupersededError
@@ -94,6 +95,7 @@ class JobManagerDaemon:
         self._changing = threading.Lock()
         """Held while the core changes, since the threads of `Monitoring` read it."""
         self._was_isolated = False
+        self._code: CodeVersions = {}
         self._state = JobManagerState((), config.tm_number, config.heartbeat_interval_ms)
 
     def run(self) -> None:
@@ -210,10 +212,22 @@ class JobManagerDaemon:
                     logger.info("TaskManager is leaving", task_manager=report.tm_id)
                 self._count(report)
                 self._decide(Reported(report))
+                if report.base is None:
+                    self._log_code()
+
+    def _log_code(self) -> None:
+        """Log which TaskManagers run different code, once for each difference."""
+        found = differing(self._state.code)
+        for module, versions in found.items():
+            if self._code.get(module) != versions:
+                logger.warning(described(module, versions))
+        for module in self._code.keys() - found.keys():
+            logger.info("all TaskManagers run the same code of the module again", module=module)
+        self._code = found
 
     def _count(self, report: Report) -> None:
         # Anybody can write a report, so ids that no TaskManager may have are left out.
-        if 0 <= report.tm_id < self._config.tm_number:
+        if 0 <= report.tm_id < self._state.tm_number:
             with self._changing:
                 beats = self._received.setdefault(report.tm_id, ReceivedBeats())
                 beats.count, beats.last_s = beats.count + 1, time.monotonic()
@@ -246,10 +260,11 @@ class JobManagerDaemon:
                 self._state.is_isolated,
                 self._beats_sent,
                 self._rejected,
-                self._config.tm_number,
+                self._state.tm_number,
                 self._state.owners,
                 frozenset(filter(self._state.is_held, self._state.owners)),
                 self._state.live,
+                self._state.code,
                 self._received,
                 time.monotonic(),
             )

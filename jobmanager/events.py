@@ -34,11 +34,13 @@ class PipelineChanged:
     """Other tasks are to run from now on, or others of them are held.
 
     The tasks of the processors in `held`, and `held_tasks`, are given back, and nobody gets them.
+    `task_managers` may take part, but never fewer than `tm_number`.
     """
 
     replicas: Sequence[ProcessorReplica]
     held: frozenset[str] = frozenset()
     held_tasks: frozenset[TaskId] = frozenset()
+    task_managers: int = 0
 
 
 Event = LeadershipBegan | Reported | Tick | Echoed | PipelineChanged

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from common.code_versions import differing
 from common.monitoring.metric import Metric, Sample, counter, gauge
 from common.tasks import TaskId
 from jobmanager.leadership import LeaderState
@@ -24,7 +25,13 @@ REJECTED = counter(
     "jobmanager_rejected_messages_total",
     "control messages that could not be read, and were skipped",
 )
-EXPECTED = gauge("jobmanager_taskmanagers_expected", "`tm_number` of config.yaml")
+EXPECTED = gauge(
+    "jobmanager_taskmanagers_expected", "`tm_number` of config.yaml, or what the job was grown to"
+)
+CODE = gauge(
+    "jobmanager_modules_with_different_code",
+    "modules of the user of which TaskManagers run different code",
+)
 UP = gauge("jobmanager_taskmanager_up", "1 if the TaskManager takes part, 0 if not", "taskmanager")
 HEARTBEATS_RECEIVED = counter(
     "jobmanager_heartbeats_received_total", "heartbeats and introductions received", "taskmanager"
@@ -42,7 +49,7 @@ HELD = gauge(
 )
 
 METRICS: tuple[Metric, ...] = (
-    *(STATE, EPOCH, VERSION, ISOLATED, HEARTBEATS_SENT, REJECTED, EXPECTED, UP),
+    *(STATE, EPOCH, VERSION, ISOLATED, HEARTBEATS_SENT, REJECTED, EXPECTED, CODE, UP),
     *(HEARTBEATS_RECEIVED, SILENCE, TASKS, WITHOUT_OWNER, HELD),
 )
 
@@ -59,8 +66,8 @@ class ReceivedBeats:
 class JobManagerView:
     """A JobManager at one moment.
 
-    `version` is -1 until it is known. `owners` has all tasks, `held` those that nobody is to
-    run, `live` the TaskManagers that take part.
+    `version` is -1 until it is known. `owners` has all tasks, `held` those that nobody is to run,
+    `live` the TaskManagers that take part, and `code` the fingerprints of their modules.
     """
 
     state: LeaderState
@@ -73,6 +80,7 @@ class JobManagerView:
     owners: Mapping[TaskId, int | None]
     held: Collection[TaskId]
     live: Collection[int]
+    code: Mapping[int, Mapping[str, str]]
     received: Mapping[int, ReceivedBeats]
     now_s: float
 
@@ -86,6 +94,7 @@ def samples(view: JobManagerView) -> Iterator[Sample]:
     yield HEARTBEATS_SENT.sample(view.heartbeats_sent)
     yield REJECTED.sample(view.rejected)
     yield EXPECTED.sample(view.tm_number)
+    yield CODE.sample(len(differing(view.code)))
     owned = Counter(view.owners.values())
     for tm_id in range(view.tm_number):
         yield UP.sample(tm_id in view.live, tm_id)

@@ -119,8 +119,12 @@ class Rollout:
             self._held = frozenset(each.id for each in self._version.pipeline.processors)
         standbys = self._config.num_standby_replicas
         tasks = replicas(self._version.pipeline, standbys, self._seen.restarts)
-        paused = frozenset(map(TaskId.parse, self._seen.paused_tasks))
-        return PipelineChanged(tasks, self._held.union(self._seen.paused), paused)
+        return PipelineChanged(
+            tasks,
+            self._held.union(self._seen.paused),
+            frozenset(map(TaskId.parse, self._seen.paused_tasks)),
+            self._seen.task_managers or 0,
+        )
 
     def _go_on(self, change: Change, state: JobManagerState) -> Iterator[PipelineChanged]:
         assert self._version is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from common.messages import (
@@ -50,6 +50,7 @@ class JobManagerState:
         self._held: frozenset[str] = frozenset()
         self._held_tasks: frozenset[TaskId] = frozenset()
         self._change(replicas)
+        self._least_number = tm_number
         self._tm_number = tm_number
         self._interval_ms = heartbeat_interval_ms
         self._controller = HeartbeatController(heartbeat_interval_ms)
@@ -100,6 +101,16 @@ class JobManagerState:
         """The TaskManagers that take part, with their incarnations."""
         return {tm_id: manager.incarnation for tm_id, manager in self._managers.items()}
 
+    @property
+    def tm_number(self) -> int:
+        """How many TaskManagers may take part: their ids are 0 to one less."""
+        return self._tm_number
+
+    @property
+    def code(self) -> dict[int, Mapping[str, str]]:
+        """The fingerprints of the user's modules in each TaskManager that takes part."""
+        return {tm_id: manager.runs.code for tm_id, manager in self._managers.items()}
+
     def handle(self, event: Event) -> list[Message]:
         """Handle an event; return the messages to send, in order."""
         match event:
@@ -120,8 +131,9 @@ class JobManagerState:
                     self._on_report(report)
             case Echoed():
                 self._controller.echo()
-            case PipelineChanged(replicas, held, held_tasks):
+            case PipelineChanged(replicas, held, held_tasks, task_managers):
                 self._held, self._held_tasks = held, held_tasks
+                self._tm_number = max(self._least_number, task_managers)
                 self._change(replicas)
                 if self._settled:
                     for tm_id, manager in self._managers.items():

@@ -13,6 +13,7 @@ from common.config import load_config
 from common.errors import ConfigError, UnavailableError
 from common.monitoring.monitoring import Monitoring
 from common.stop_signals import StopSignals
+from taskmanager.allowed_ids import require_allowed
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -36,13 +37,9 @@ def taskmanager(
     """
     signals: StopSignals = context.obj
     settings = load_config(config)
-    if not 0 <= tm_id < settings.tm_number:
-        raise ConfigError(
-            f"TaskManager id {tm_id} is outside 0..{settings.tm_number - 1}: "
-            f"{config} sets tm_number to {settings.tm_number}."
-        )
     if threads_num < 1:
         raise ConfigError(f"threads_num is {threads_num}: a TaskManager needs 1 thread or more.")
+    require_allowed(settings, tm_id)
     logs.configure(settings.log_format, settings.log_level, settings.modules)
     monitoring = Monitoring(settings)
     # Imported late: Spark takes a while, and mistakes in the arguments should not wait for it.

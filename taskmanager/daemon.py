@@ -36,6 +36,7 @@ from common.stop_signals import StopSignals
 from common.tick import Tick
 from common.topics import control_topics
 from streams.engine.user_code import UserCode
+from streams.engine.user_files import code_fingerprints
 from taskmanager import channel_messages
 from taskmanager.channel import DriverChannel
 from taskmanager.events import (
@@ -119,6 +120,7 @@ class TaskManagerDaemon:
             transaction_timeout_ms=config.transaction_timeout_ms,
             host=socket.gethostname(),
             pid=os.getpid(),
+            code=code_fingerprints(config.modules, config.python_path),
         )
         self._open_files.check(tasks=0)
         # From here on, there is a JVM that must be ended.

@@ -53,6 +53,7 @@ class Reporter:
             base=self._base,
             tasks=tuple([s for t, s in tasks.items() if t in changed or t in self._changed]),
             closed=tuple([task for task in self._changed if task not in tasks]),
+            code={},
         )
 
     def full(self, everything: Report) -> Report:

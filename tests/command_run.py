@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 
 
 class CommandRun:
-    """A `python -m` with a mark in its environment, which everything that it starts inherits."""
+    """A command with a mark in its environment, which everything that it starts inherits."""
 
-    def __init__(self, folder: Path, module: str, *options: str) -> None:
+    def __init__(self, folder: Path, *command: str) -> None:
         self._mark = f"COMMAND_RUN={uuid.uuid4().hex}"
         name, _, value = self._mark.partition("=")
         self.output_file = folder / "output.txt"
@@ -24,13 +24,18 @@ class CommandRun:
         self.temp_dir.mkdir()
         with self.output_file.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, *options],
+                command,
                 cwd=ROOT,
                 env={**os.environ, "TMPDIR": str(self.temp_dir), name: value},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    @classmethod
+    def of_module(cls, folder: Path, module: str, *options: str) -> CommandRun:
+        """Run a `python -m`."""
+        return cls(folder, sys.executable, "-m", module, *options)
 
     @property
     def output(self) -> str:

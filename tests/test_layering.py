@@ -103,6 +103,7 @@ MAY_IMPORT = {
         "admin",
         "admin/savepoints",
         "operations",
+        "admin/dev",
         "streams/backfill",
         "streams/engine",
         "streams/pipeline",
@@ -112,6 +113,7 @@ MAY_IMPORT = {
         "common",
     ),
     "admin/broker": ("admin", "common"),
+    "admin/dev": ("admin", "admin/broker", "streams/engine", "streams/pipeline", "common"),
     "admin/quickstart": ("admin", "admin/broker", "streams/pipeline", "common", "common/kafka"),
 }
 """The folders that the files of a folder may import, in addition to their own.

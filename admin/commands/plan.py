@@ -6,13 +6,17 @@ import json
 from typing import Annotated
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
 from admin.changes import look_at
+from admin.code_changes import read_code_changes
 from admin.files import ConfigPath, PipelinePath, load_files
 from admin.plans import overview
 from admin.terminal import show
 from common.cli import run_command
 from operations.job import connected
+from streams.engine.user_files import code_fingerprints
 
 
 @run_command
@@ -23,13 +27,21 @@ def plan(
 ) -> None:
     """Show what would change if the job ran this pipeline: tasks, topics and state.
 
+    Also names the modules of the user whose code here differs from what TaskManagers run.
+
     Exit codes: 0 whatever would change, 2 the pipeline cannot run in this job, 3 Kafka is not
     there.
     """
     settings, loaded = load_files(config, pipeline)
     _, found, deployment = look_at(settings, connected(settings), loaded)
+    here = code_fingerprints(settings.modules, settings.python_path)
+    code = read_code_changes(here, settings, loaded)
     if as_json:
         current = deployment.current.number if deployment.current else None
-        typer.echo(json.dumps({"version": current, **found.to_json()}, indent=2))
-    else:
-        show(overview(found, deployment.current))
+        changed = {"code_changed": [each.to_json() for each in code]}
+        typer.echo(json.dumps({"version": current, **found.to_json(), **changed}, indent=2))
+        return
+    show(overview(found, deployment.current))
+    if code:
+        lines = (Text(f"  {each}") for each in code)
+        show(Group("", Text("Code changed:", style="yellow"), *lines))

@@ -33,7 +33,8 @@ TYPER_APPS = {
 }
 # Programs that are not ours. An example with any other program is a mistake.
 OTHERS = {
-    *("cat", "cd", "echo", "export", "git", "kafka-consumer-groups.sh", "source"),
+    *("cat", "cd", "echo", "export", "git", "source"),
+    *("kafka-consumer-groups.sh", "kafka-transactions.sh"),
     *("kubectl", "pip", "podman", "spark-class"),
 }
 _PYTEST_OPTIONS = {"-k", "-m", "-n", "-v", "-x"}

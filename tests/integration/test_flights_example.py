@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 def test_three_days_equal_pandas_although_a_task_manager_is_killed(
     options: tuple[str, ...], tmp_path: Path, runs: list[CommandRun]
 ) -> None:
-    run = CommandRun(tmp_path, "examples.flights", "--days", "3", *options)
+    run = CommandRun.of_module(tmp_path, "examples.flights", "--days", "3", *options)
     runs.append(run)
     assert run.process.wait(timeout=240) == 0, run.output
     assert "$ kill -9 " in run.output

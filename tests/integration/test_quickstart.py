@@ -23,7 +23,7 @@ MODULE = "admin.quickstart"
 def test_every_record_is_right_although_a_task_manager_is_killed(
     tmp_path: Path, runs: list[CommandRun]
 ) -> None:
-    run = CommandRun(tmp_path, MODULE)
+    run = CommandRun.of_module(tmp_path, MODULE)
     runs.append(run)
     assert run.process.wait(timeout=240) == 0, run.output
     assert "$ kill -9 " in run.output
@@ -64,7 +64,7 @@ def test_the_answer_that_is_worked_out_is_that_of_pandas() -> None:
 def test_an_interrupted_run_leaves_nothing(
     tmp_path: Path, runs: list[CommandRun], moment: str, number: signal.Signals
 ) -> None:
-    run = CommandRun(tmp_path, MODULE)
+    run = CommandRun.of_module(tmp_path, MODULE)
     runs.append(run)
     run.wait_for(moment)
     # To its own process only, as `kill` does; the daemons have sessions of their own anyway.

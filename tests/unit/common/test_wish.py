@@ -45,7 +45,10 @@ def test_stop_comes_with_the_wish_and_goes_with_it() -> None:
         ({"paused_tasks": ["A"]}, 'paused_tasks: "A" is no task id'),
         ({"paused_tasks": ["A_0.standby0"]}, "is no task id"),
         ({"stop": {"purpose": "fun", "token": "t", "by": "me"}}, "wish cannot be read: stop"),
-        ({"stop": {"purpose": "restore", "token": "../t", "by": "me"}}, "wish cannot be read: stop"),
+        (
+            {"stop": {"purpose": "restore", "token": "../t", "by": "me"}},
+            "wish cannot be read: stop",
+        ),
         ({"stop": {"purpose": "restore"}}, "wish cannot be read: stop"),
     ],
 )

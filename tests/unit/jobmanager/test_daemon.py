@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from common.codec import Codec
 from common.config import Config
@@ -49,6 +51,8 @@ class Kafka:
         self.answers = True
         self.brings: list[ControlRecord] = []
         """What is read next."""
+        self.later: list[list[ControlRecord]] = []
+        """What the reads before that bring."""
         self.polls = 0
 
     def client(self, *_: object, **__: object) -> SimpleNamespace:
@@ -61,6 +65,8 @@ class Kafka:
         )
 
     def read(self, _wait_s: float) -> list[ControlRecord]:
+        if self.later:
+            return self.later.pop(0)
         brought, self.brings = self.brings, []
         return brought
 
@@ -202,3 +208,27 @@ def test_reports_are_counted_only_for_ids_that_a_task_manager_may_have(kafka: Ka
     pages = Pages()
     beats(kafka, looks=3, pages=pages)
     assert pages.samples[-1]["jobmanager_heartbeats_received_total"] == 2
+
+
+def test_different_code_is_logged_once_and_when_it_is_over(kafka: Kafka) -> None:
+    config = replace(CONFIG, tm_number=2)
+    codec = Codec(config.topic_names)
+    versions = [(0, "a"), (1, "b"), (0, "a"), (1, "b")]
+    reports = [
+        *(
+            Report(tm_id, str(tm_id), 1, n, code={"shop": v})
+            for n, (tm_id, v) in enumerate(versions)
+        ),
+        Report(1, "1", 1, 9, leaving=True),
+    ]
+    records = [r for report in reports for r in codec.encode(Heartbeat(report), 0)]
+    # The first turn only takes the lead.
+    kafka.later = [[], records]
+    signals, admin = cast(Any, Signals(4)), cast(Any, kafka.client())
+    with capture_logs() as logs:
+        JobManagerDaemon(config, admin, signals, Monitoring(config)).run()
+    said = [entry["event"] for entry in logs if "code of the module" in entry["event"]]
+    assert said == [
+        'the TaskManagers run different code of the module "shop" (0: a; 1: b)',
+        "all TaskManagers run the same code of the module again",
+    ]

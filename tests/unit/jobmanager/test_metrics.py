@@ -31,6 +31,7 @@ def look(**facts: Any) -> Found:
         "owners": {},
         "held": (),
         "live": (),
+        "code": {},
         "received": {},
         "now_s": 100.0,
     }
@@ -64,6 +65,12 @@ def test_each_task_manager_that_is_expected_has_series_also_if_it_never_came() -
     assert of(metrics.SILENCE, found, "1") == 1.5
     assert of(metrics.SILENCE, found, "0") is None
     assert of(metrics.EXPECTED, found) == 2
+
+
+def test_modules_with_different_code_are_counted() -> None:
+    code = {0: {"shop": "a", "pay": "a"}, 1: {"shop": "b", "pay": "a"}}
+    assert of(metrics.CODE, look(code=code)) == 1
+    assert of(metrics.CODE, look()) == 0
 
 
 def test_silence_goes_on_after_a_task_manager_is_down() -> None:

@@ -1,0 +1,53 @@
+"""`pipeline dev`: runs a pipeline on this machine while it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from admin.dev.project import find_project
+from admin.dev.run import Options, run
+from admin.signals import Interrupted, Signals
+from common.cli import run_command
+
+
+@run_command
+def dev(
+    pipeline: Annotated[
+        Path, typer.Argument(metavar="[PIPELINE]", help="Path of pipeline.yaml.")
+    ] = Path("pipeline.yaml"),
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CONFIG",
+            help="Path of a config.yaml, for all but where Kafka is; by default, the one next to "
+            "PIPELINE. Without one, the modules next to PIPELINE may be used.",
+            show_default=False,
+        ),
+    ] = None,
+    task_managers: Annotated[int, typer.Option(min=1, max=8, help="How many TaskManagers.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="PipelineThreads of each one.")] = 2,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete the records and the state of former runs first.")
+    ] = False,
+) -> None:
+    """Run a pipeline on this machine, and apply what you save, until Ctrl-C.
+
+    Starts a Kafka, TaskManagers and a JobManager, with one log. A pipeline.yaml that is saved is
+    checked and applied; after code was saved, the TaskManagers start again. If something is wrong
+    with it, the error is shown, and what ran before goes on. The records and the state stay in the
+    folder .pipeline-dev next to the files, for the next run.
+
+    Exit codes: 130 Ctrl-C ended it, 1 a daemon ended on its own, 2 the files are wrong at the
+    start, 3 something needed is missing, or the command already runs in this folder.
+    """
+    project = find_project(pipeline, config)
+    signals = Signals()
+    signals.install()
+    try:
+        run(project, Options(task_managers, threads, fresh), Console(), signals)
+    except Interrupted as interruption:
+        raise SystemExit(128 + interruption.number) from None

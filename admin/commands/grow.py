@@ -1,0 +1,39 @@
+"""`pipeline grow`: lets more TaskManagers take part in a job that runs, or fewer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from admin.files import ConfigPath
+from admin.grow import planned
+from common.cli import run_command
+from common.config import load_config
+from common.config_keys import TM_NUMBER
+
+
+@run_command
+def grow(
+    config: ConfigPath,
+    tm_number: Annotated[
+        int,
+        typer.Option(
+            min=TM_NUMBER.low, max=TM_NUMBER.high, metavar="N", help="How many; ids are 0 to N - 1."
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+) -> None:
+    """Let so many TaskManagers take part in the job, without a restart of any daemon.
+
+    The JobManager follows at once, and restarts of it do too; it starts no TaskManager. The larger
+    of this number and tm_number in the JobManager's config.yaml counts. A smaller number than
+    before is refused while a TaskManager with a larger id is up.
+
+    Exit codes: 0 done, 2 wrong arguments, or such a TaskManager is up, 3 Kafka is not there.
+    """
+    change = planned(load_config(config), tm_number)
+    typer.echo(f"TaskManagers: {change.before} before, {change.number} now")
+    if not dry_run:
+        change.carry_out()
+        typer.echo(f"done: ids 0 to {change.number - 1} may take part")

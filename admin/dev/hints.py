@@ -1,0 +1,76 @@
+"""How to write records to a pipeline and to read its results, as commands to copy."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from common.pipeline import Pipeline
+from common.processors import PipelineProcessor
+from common.specs import BYTES, ClassSpec, Serdes, SparkSpec
+
+_TEXT = "string"
+_TEXT_SAMPLE = "12"  # the built-in type `sum` reads numbers
+_SAMPLES: Mapping[str, Any] = {
+    _TEXT: _TEXT_SAMPLE,
+    "json": {"amount": 12},
+    "boolean": True,
+    "uuid": "00000000-0000-0000-0000-000000000001",
+    **dict.fromkeys(("integer", "int32", "int64", "float32", "float64"), 12),
+}
+
+
+def hints(pipeline: Pipeline, config_file: Path) -> list[str]:
+    """Return shell commands that write a record to each source and follow each sink."""
+    config = shlex.quote(str(config_file))
+    arcs = pipeline.arcs
+    lines: dict[str, None] = {}
+    for processor in pipeline.processors:
+        for topic, key, value in _inputs(processor, pipeline):
+            if topic not in arcs:
+                record = shlex.quote(json.dumps({"key": _sample(key), "value": _SAMPLES[value]}))
+                options = _options(key, value)
+                lines[f"echo {record} | pipeline topic write {config} {topic}{options}"] = None
+    for processor in pipeline.processors:
+        serdes = _serdes(processor)
+        for topic in pipeline.out_topics(processor):
+            if topic not in arcs:
+                options = _options(_known(serdes.out_key), _known(serdes.out_value))
+                lines[f"pipeline topic read {config} {topic}{options} --follow"] = None
+    return [*lines]
+
+
+def _inputs(processor: PipelineProcessor, pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
+    """Yield the topics that a processor reads, with the serdes of keys and values."""
+    serdes = _serdes(processor)
+    names = (*processor.from_, *processor.global_stores)
+    for name, topic in zip(names, pipeline.read_topics(processor), strict=True):
+        source = processor.sources.get(name)
+        key = (source and source.key) or serdes.key
+        yield topic, _known(key), _known((source and source.value) or serdes.value)
+
+
+def _serdes(processor: PipelineProcessor) -> Serdes:
+    spec = processor.spec
+    if isinstance(spec, ClassSpec):
+        return spec.serdes
+    if isinstance(spec, SparkSpec) and spec.format == "json":
+        return Serdes(key=_TEXT, value="json", out_key=_TEXT, out_value="json")
+    return Serdes()
+
+
+def _known(serde: str) -> str:
+    """Return the serde for a command; bytes, and what is not built in, are shown as text."""
+    return serde if serde in _SAMPLES and serde != BYTES else _TEXT
+
+
+def _sample(key: str) -> Any:
+    return "ann" if key == _TEXT else _SAMPLES[key]
+
+
+def _options(key: str, value: str) -> str:
+    given = {"key": key, "value": value}
+    return "".join(f" --{name} {serde}" for name, serde in given.items() if serde != _TEXT)

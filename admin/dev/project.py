@@ -1,0 +1,184 @@
+"""The files of `pipeline dev`: the user's, and the config.yaml that is made of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from admin.broker.ports import find_free
+from common.config import Config, load_config
+from common.errors import ConfigError, UnavailableError
+from streams.engine.user_files import source_files
+
+_CONFIG = "config.yaml"
+_WORK = ".pipeline-dev"
+_TOP = "# Made by `pipeline dev`, which writes it again at each start.\n"
+_DEFAULTS: Mapping[str, Any] = {
+    "job_name": "dev",
+    "parallelism": 2,
+    "source_topic": "source_topic",
+    "sink_topic": "sink_topic",
+}
+_NOT_TAKEN = ("kafka", "metrics_port", "console_port", "console_host")
+_NO_CODE = ("conftest", "setup", "test")
+"""How the names of Python files begin that are next to a pipeline but not a part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """When the files of a project were saved, and how large they are; code by module."""
+
+    pipeline: object
+    own_config: object
+    code: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a run has its Kafka and its console, if there is one, and how many TaskManagers."""
+
+    port: int
+    console_port: int | None
+    task_managers: int
+
+    @classmethod
+    def choose(cls, port: int, task_managers: int) -> Places:
+        """Return places with a console at a free port, if what it needs is installed."""
+        has_console = all(find_spec(package) for package in ("starlette", "uvicorn"))
+        return cls(port, find_free(1)[0] if has_console else None, task_managers)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A pipeline.yaml, and a config.yaml of the user's if there is one.
+
+    The config.yaml that the daemons use is made next to these files, so that relative folders mean
+    the same in it: `.pipeline-dev.yaml`. All else is in the folder `.pipeline-dev`.
+    """
+
+    pipeline_file: Path
+    own_config: Path | None
+
+    @property
+    def folder(self) -> Path:
+        """The folder that relative paths refer to."""
+        return (self.own_config or self.pipeline_file).parent
+
+    @property
+    def config_file(self) -> Path:
+        """The config.yaml of the daemons."""
+        return self.folder / f"{_WORK}.yaml"
+
+    @property
+    def work_dir(self) -> Path:
+        """The folder with the broker's data, the local state and the logs."""
+        return self.folder / _WORK
+
+    def log_file(self, name: str) -> Path:
+        """Return where a process writes its log."""
+        return self.work_dir / f"{name.replace(' ', '_')}.log"
+
+    def write_config(self, places: Places) -> Config:
+        """Write the config.yaml of the daemons; return its content.
+
+        Raises `ConfigError` if the user's own is wrong.
+        """
+        settings = self._settings()
+        settings |= {
+            "server_ip": "127.0.0.1",
+            "server_port": places.port,
+            "tm_number": places.task_managers,
+            "replication_factor": 1,
+            "state_dir": f"{_WORK}/state",
+            "log_format": "console",
+            "num_standby_replicas": min(
+                settings.get("num_standby_replicas", 0), places.task_managers - 1
+            ),
+        }
+        if places.console_port is not None:
+            settings["console_port"] = places.console_port
+        text = _TOP + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+        self.config_file.write_text(text, encoding="utf-8")
+        return load_config(self.config_file)
+
+    def forget(self) -> None:
+        """Delete the data of former runs, unless one still holds the folder's lock."""
+        for each in ("broker", "state"):
+            if (self.work_dir / each).exists():
+                shutil.rmtree(self.work_dir / each)
+
+    def _settings(self) -> dict[str, Any]:
+        if self.own_config is None:
+            return {**_DEFAULTS, "modules": self._own_modules(), "python_path": ["."]}
+        config = load_config(self.own_config)
+        given = yaml.safe_load(self.own_config.read_text(encoding="utf-8"))
+        if isinstance(given, list):  # the original's form: a list of maps with one key each
+            given = {key: value for item in given for key, value in item.items()}
+        settings = {key: value for key, value in given.items() if key not in _NOT_TAKEN}
+        # A number that comes from the environment is text in the file.
+        settings["num_standby_replicas"] = config.num_standby_replicas
+        if isinstance(spark := settings.get("spark"), dict):
+            settings["spark"] = {key: value for key, value in spark.items() if key != "master"}
+        return settings
+
+    def look(self, config: Config) -> Saved:
+        """Return what is saved now, as far as times and sizes of files show.
+
+        Equal values mean that nothing was saved in between. Without a config.yaml of the user's,
+        modules that are new next to the pipeline are included.
+        """
+        modules = self._own_modules() if self.own_config is None else config.modules
+        return Saved(
+            _stamp(self.pipeline_file),
+            _stamp(self.own_config) if self.own_config else None,
+            {
+                name: _stamp(file)
+                for name, file in source_files(modules, config.python_path).items()
+            },
+        )
+
+    def _own_modules(self) -> list[str]:
+        """Return the modules and packages next to the pipeline, without tests and settings."""
+        files = {path.stem for path in self.folder.glob("*.py")}
+        packages = {path.parent.name for path in self.folder.glob("*/__init__.py")}
+        found = files | packages
+        return sorted(
+            name for name in found if name.isidentifier() and not name.startswith(_NO_CODE)
+        )
+
+
+def find_project(pipeline: Path, config: Path | None) -> Project:
+    """Return the project of a pipeline.yaml; its config.yaml is next to it, if there is one.
+
+    Raises `ConfigError` if there is no pipeline.yaml, and `UnavailableError` if nothing can be
+    written next to it.
+    """
+    file = pipeline.expanduser().absolute()
+    if not file.is_file():
+        raise ConfigError(
+            f"{pipeline} is not a file: name your pipeline.yaml, or make one with "
+            "`pipeline init --template class`"
+        )
+    own = config or (file.parent / _CONFIG if (file.parent / _CONFIG).is_file() else None)
+    project = Project(file, own and own.expanduser().absolute())
+    try:
+        project.work_dir.mkdir(exist_ok=True)
+        # So that version control does not show what is in it.
+        (project.work_dir / ".gitignore").write_text("*\n", encoding="ascii")
+    except OSError as error:
+        raise UnavailableError(f"{project.work_dir} cannot be used: {error.strerror}") from error
+    return project
+
+
+def _stamp(file: Path) -> object:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

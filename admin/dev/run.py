@@ -1,0 +1,240 @@
+"""`pipeline dev` from the first process to the last: starts, follows and reloads a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from admin.broker.local_cluster import LocalCluster
+from admin.daemons import Daemon, command_path
+from admin.dev.guard import Guard
+from admin.dev.hints import hints
+from admin.dev.log import OWN, DevLog
+from admin.dev.project import Places, Project, Saved
+from admin.locks import exclusive
+from admin.signals import Signals
+from common.config import Config
+from common.errors import ConfigError, UnavailableError
+from streams.pipeline.load import load_pipeline
+
+_TURN_S = 0.1
+_LOOK_S = 0.5
+_STOP_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The user's options: how many TaskManagers and threads in each, whether to forget the data."""
+
+    task_managers: int = 1
+    threads: int = 2
+    fresh: bool = False
+
+
+def run(project: Project, options: Options, console: Console, signals: Signals) -> None:
+    """Run the job until a signal raises `Interrupted`; no process of it is left afterwards.
+
+    Must be called in the main thread. Raises `ConfigError` if the pipeline is wrong at the start,
+    `UnavailableError` if something needed is missing or the folder is in use, and `PipelineError`
+    if a daemon ends on its own.
+    """
+    try:
+        with exclusive(project.work_dir / ".lock", wait=False) as lock:
+            DevRun(project, options, DevLog(console), signals).run(lock)
+    except BlockingIOError as error:
+        raise UnavailableError(
+            f"`pipeline dev` already runs in {project.folder}, or is still stopping"
+        ) from error
+
+
+class DevRun:
+    """One run: the broker, the daemons, and what is saved."""
+
+    def __init__(self, project: Project, options: Options, log: DevLog, signals: Signals) -> None:
+        self._project = project
+        self._options = options
+        self._log = log
+        self._signals = signals
+        self._daemons: dict[str, Daemon] = {}
+        self._guard: Guard | None = None
+        self._runs = Saved(None, None, {})
+
+    def run(self, lock: int) -> None:
+        """See `run` above; `lock` is the descriptor of the folder's lock."""
+        broker_dir = self._project.work_dir / "broker"
+        self._forget_former(broker_dir)
+        with self._signals.held():
+            self._guard = Guard(broker_dir, lock)
+        try:
+            self._work(broker_dir)
+        finally:
+            self._signals.ignore()
+            # The terminal may be gone.
+            with suppress(OSError):
+                self._log.say("stopping the daemons and Kafka")
+            for daemon in self._daemons.values():
+                if daemon.pid is not None:
+                    # It may have been started a moment ago.
+                    self._guard.add(daemon.pid)
+            self._guard.end()
+            with suppress(OSError):
+                self._log.pump()
+
+    def _forget_former(self, broker_dir: Path) -> None:
+        """Stop a broker that a former run has left, if its guard was killed, too."""
+        left = LocalCluster.find(broker_dir)
+        if left is not None:
+            left.stop()
+        if self._options.fresh:
+            self._project.forget()
+
+    def _work(self, broker_dir: Path) -> None:
+        broker = LocalCluster(broker_dir)
+        project = self._project
+        places = Places.choose(broker.nodes[0].port, self._options.task_managers)
+        config = project.write_config(places)
+        # So that nothing saved from now on is missed.
+        saved = project.look(config)
+        pipeline = load_pipeline(project.pipeline_file, config)
+        self._log.say("starting Kafka, and checking the pipeline meanwhile")
+        check = self._start(OWN, "pipeline", "validate", *self._files)
+        broker.start()
+        if not self._wait_for(check):
+            raise ConfigError(f"{project.pipeline_file} cannot run: see above")
+        self._log.say(f"Kafka runs at {broker.bootstrap_servers}, its data in {broker_dir}")
+        self._start_task_managers()
+        self._start("jobmanager", "jobmanager", *self._files, "--allow-removal")
+        self._greet(config, hints(pipeline, self._shown(project.config_file)))
+        self._follow(places, config, saved)
+
+    @property
+    def _files(self) -> tuple[Path, Path]:
+        return self._project.config_file, self._project.pipeline_file
+
+    def _greet(self, config: Config, commands: Sequence[str]) -> None:
+        if config.console_port:
+            self._log.say(f"the console: http://{config.console_host}:{config.console_port}/")
+        self._log.say("in another terminal:")
+        for command in commands:
+            self._log.say(f"  {command}", "")
+        self._log.say("what you save is applied; Ctrl-C ends everything")
+
+    def _follow(self, places: Places, config: Config, saved: Saved) -> None:
+        """Apply what is saved, until something is raised."""
+        self._runs = saved
+        next_look_s = 0.0
+        while True:
+            self._turn()
+            if time.monotonic() < next_look_s:
+                continue
+            now = self._project.look(config)
+            if now != saved:
+                # Editors write several files, or one in several steps: wait until they are done.
+                time.sleep(_TURN_S)
+                if now == self._project.look(config):
+                    if now.own_config != saved.own_config:
+                        self._say_config_changed()
+                    saved = now
+                    if self._project.own_config is None:
+                        config = self._project.write_config(places)
+                    self._reload(now)
+            next_look_s = time.monotonic() + _LOOK_S
+
+    def _say_config_changed(self) -> None:
+        self._log.say(
+            f"{self._project.own_config} has changed: that takes effect when you start "
+            "`pipeline dev` again",
+            "yellow",
+        )
+
+    def _reload(self, now: Saved) -> None:
+        """Have the job run what is saved, if it is right. What was refused before counts again."""
+        runs = self._runs
+        changed = sorted(
+            name for name in {*runs.code, *now.code} if runs.code.get(name) != now.code.get(name)
+        )
+        files = [self._project.pipeline_file.name] if now.pipeline != runs.pipeline else []
+        if not files and not changed:
+            return
+        self._log.say(f"saved: {', '.join([*files, *changed])}")
+        if not self._run("validate", *self._files):
+            self._log.say("not applied: what ran before goes on", "bold red")
+            return
+        if changed:
+            self._stop_task_managers()
+        is_applied = self._run("apply", *self._files, "--yes", "--no-wait")
+        if changed:
+            self._start_task_managers()
+        if is_applied:
+            self._runs = now
+            self._log.say("applied", "bold green")
+        else:
+            self._runs = replace(now, pipeline=runs.pipeline)
+            self._log.say("not applied: the version that ran before goes on", "bold red")
+
+    def _start_task_managers(self) -> None:
+        for number in range(self._options.task_managers):
+            name, threads = f"taskmanager {number}", self._options.threads
+            self._start(name, "taskmanager", number, threads, self._project.config_file)
+
+    def _stop_task_managers(self) -> None:
+        """Stop them; the JobManager goes on."""
+        stopping = [name for name in self._daemons if name.startswith("taskmanager")]
+        for name in stopping:
+            self._daemons[name].terminate()
+        deadline_s = time.monotonic() + _STOP_TIMEOUT_S
+        for name in stopping:
+            while not self._daemons[name].wait(_TURN_S) and time.monotonic() < deadline_s:
+                self._log.pump()
+            self._end(name)
+
+    def _start(self, name: str, command: str, *arguments: object) -> Daemon:
+        file = self._project.log_file(name)
+        self._log.follow(name, file)
+        daemon = Daemon(name, [str(command_path(command)), *map(str, arguments)], file)
+        self._daemons[name] = daemon
+        daemon.start(self._signals)
+        assert self._guard is not None
+        assert daemon.pid is not None
+        self._guard.add(daemon.pid)
+        return daemon
+
+    def _end(self, name: str) -> None:
+        """Forget a daemon, and end what is left of it."""
+        daemon = self._daemons.pop(name)
+        daemon.end()
+        assert self._guard is not None
+        assert daemon.pid is not None
+        self._guard.remove(daemon.pid)
+
+    def _run(self, *arguments: object) -> bool:
+        """Run a `pipeline` command, with its output in the log; return if it did well."""
+        return self._wait_for(self._start(OWN, "pipeline", *arguments))
+
+    def _wait_for(self, command: Daemon) -> bool:
+        while command.exit_code is None:
+            self._turn()
+        self._end(OWN)
+        self._log.pump()
+        return command.exit_code == 0
+
+    def _turn(self) -> None:
+        """Print what was logged, and wait a little.
+
+        Raises `PipelineError` if a daemon has ended.
+        """
+        self._log.pump()
+        for name, daemon in self._daemons.items():
+            if name != OWN:
+                daemon.require_alive()
+        time.sleep(_TURN_S)
+
+    def _shown(self, file: Path) -> Path:
+        """Return a path as a user in the current folder would write it."""
+        folder = Path.cwd()
+        return file.relative_to(folder) if file.is_relative_to(folder) else file
