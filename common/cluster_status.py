@@ -58,6 +58,8 @@ class TaskManagerInfo:
     pid: int | None = None
     threads: tuple[ThreadState, ...] = ()
     age_ms: int | None = None
+    state_address: str = ""
+    """The host and port at which it answers queries of state; "" if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ class ClusterStatus:
                     "pid": info.pid,
                     "threads": [str(state) for state in info.threads],
                     "age_ms": info.age_ms,
+                    "state_address": info.state_address,
                 }
                 for info in self.task_managers
             ],
@@ -269,7 +272,15 @@ def _task_manager(
     presence = Presence.UP if age_ms <= overdue_ms else Presence.DOWN
     if report.leaving:
         presence = Presence.LEFT
-    return TaskManagerInfo(tm_id, presence, report.host, report.pid, report.thread_states, age_ms)
+    return TaskManagerInfo(
+        tm_id,
+        presence,
+        report.host,
+        report.pid,
+        report.thread_states,
+        age_ms,
+        report.state_address,
+    )
 
 
 def _owners(

@@ -252,6 +252,8 @@ class Report:
     tasks: tuple[TaskStatus, ...] = ()
     base: int | None = None
     closed: tuple[TaskId, ...] = ()
+    state_address: str = ""
+    """The host and port at which it answers queries of state; "" if it does not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,13 +97,22 @@ class TaskManagerState:
         transaction_timeout_ms: int = 15_000,
         host: str = "",
         pid: int = 0,
+        state_address: str = "",
     ) -> None:
         self._interval_ms = heartbeat_interval_ms
         # A transaction is lost when it is open for longer than its timeout, and a commit that
         # began just before may block for as long again. PipelineThreads report after each batch
         # and each commit. The margin covers closing stores and clients.
         self._hang_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
-        self._identity = Report(tm_id, incarnation, threads, beat=0, host=host, pid=pid)
+        self._identity = Report(
+            tm_id,
+            incarnation,
+            threads,
+            beat=0,
+            host=host,
+            pid=pid,
+            state_address=state_address,
+        )
         self._reporter = Reporter(heartbeat_interval_ms)
         self._threads = {number: _Thread() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}

@@ -291,7 +291,7 @@ class RocksDBStore(BytesStore):
     def _view(self, most_entries: int, most_s: float) -> RocksDBView:
         with self._views.changing:
             return RocksDBView(
-                self._db.snapshot(),
+                self._db,
                 dict(self._unwritten),
                 self._local,
                 (_DATA, _END_OF_DATA),

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rocksdict import ReadOptions, Snapshot
+from rocksdict import Rdict, RdictIter, ReadOptions
 
 from streams.errors import StateStoreError
 from streams.stores.bytes_store import Changes, Entry, merged
-from streams.stores.committed import CommittedBytes, Views
+from streams.stores.committed import CommittedBytes, ReadLimitError, Views
+
+_READ_AT_ONCE = 100
+_MOST_DELETED = 1_000_000
+"""How many deleted entries RocksDB may have to skip in one step: about 0.1 s."""
 
 
 class RocksDBView(CommittedBytes):
@@ -17,7 +21,7 @@ class RocksDBView(CommittedBytes):
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        db: Rdict,
         unwritten: Changes,
         local: Callable[[bytes], bytes],
         bounds: tuple[bytes, bytes],
@@ -26,13 +30,18 @@ class RocksDBView(CommittedBytes):
         most_entries: int,
         most_s: float,
     ) -> None:
-        """Show `unwritten` over a snapshot, both of one moment.
+        """Show `unwritten` over what the database has now.
 
         `local` gives the form of a key in which entries are kept, which `bounds` surround: they
         begin with the first, and come before the second.
         """
         super().__init__(views, timestamp, most_entries, most_s)
-        self._snapshot: Snapshot | None = snapshot
+        options = ReadOptions()
+        options.set_max_skippable_internal_keys(_MOST_DELETED)
+        # An iterator shows the moment at which it was made. That of a Snapshot does not (rocksdict
+        # 0.3), but its single values do.
+        self._cursor: Any = db.iter(options)
+        self._snapshot: Any = db.snapshot()
         self._unwritten = unwritten
         self._local = local
         self._data, self._end_of_data = bounds
@@ -40,8 +49,13 @@ class RocksDBView(CommittedBytes):
     def _value(self, key: bytes) -> bytes | None:
         if key in self._unwritten:
             return self._unwritten[key]
-        local = self._local(key)
-        return next((value for _, value in self._written(local, local + b"\x00", False)), None)
+        try:
+            value: bytes = self._snapshot[self._data + self._local(key)]
+        except Exception as error:  # rocksdict raises bare Exceptions
+            if str(error) == "key not found":
+                return None
+            raise StateStoreError(f"the store cannot be read: {error}") from None
+        return value
 
     def _entries(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
         changes = {self._local(key): value for key, value in self._unwritten.items()}
@@ -51,38 +65,48 @@ class RocksDBView(CommittedBytes):
         return merged(self._written(low, high, reverse), ordered, reverse)
 
     def _written(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
-        # The bound is inside `options`, which must live as long as the iterator.
-        options = ReadOptions()
-        options.set_iterate_upper_bound(self._end_of_data if high is None else self._data + high)
-        assert self._snapshot is not None, "the view is open"
-        cursor: Any = None
-        try:
-            cursor = self._snapshot.iter(options)
+        """Yield the entries of a range that RocksDB has, without the others."""
+        first, end = self._data + low, self._end_of_data if high is None else self._data + high
+        while True:
+            # All scans share the iterator, so each goes back to its place.
+            entries = self._some(first, end, reverse)
+            for key, value in entries:
+                yield key[len(self._data) :], value
+            if len(entries) < _READ_AT_ONCE:
+                return
             if reverse:
-                cursor.seek_to_last()
+                end = entries[-1][0]
             else:
-                cursor.seek(self._data + low)
-            while cursor.valid():
-                found = cursor.key()
-                if found < self._data + low:
-                    return
-                yield found[len(self._data) :], cursor.value()
-                if reverse:
-                    cursor.prev()
-                else:
-                    cursor.next()
+                first = entries[-1][0] + b"\x00"
+
+    def _some(self, first: bytes, end: bytes, reverse: bool) -> list[Entry]:
+        cursor, entries = self._cursor, list[Entry]()
+        if reverse:
+            cursor.seek_for_prev(end)
+            if cursor.valid() and cursor.key() == end:
+                cursor.prev()
+        else:
+            cursor.seek(first)
+        step = cursor.prev if reverse else cursor.next
+        while cursor.valid() and len(entries) < _READ_AT_ONCE:
+            key = cursor.key()
+            if key < first if reverse else key >= end:
+                return entries
+            entries.append((key, cursor.value()))
+            step()
+        if len(entries) < _READ_AT_ONCE:
             _require_ok(cursor)
-        finally:
-            # A traceback keeps its frames, and RocksDB's lock lasts as long as its iterators.
-            del cursor
+        return entries
 
     def _release(self) -> None:
-        self._snapshot = None
+        self._cursor = self._snapshot = None
 
 
-def _require_ok(cursor: Any) -> None:
-    """Raise `StateStoreError` if an iterator ended early; the task itself finds the damage too."""
+def _require_ok(cursor: RdictIter) -> None:
+    """Raise if an iterator ended before the end of its range; the task itself finds damage too."""
     try:
         cursor.status()
     except Exception as error:  # rocksdict raises bare Exceptions
+        if "Result incomplete" in str(error):
+            raise ReadLimitError from None
         raise StateStoreError(f"the store cannot be read: {error}") from None

@@ -77,7 +77,7 @@ def test_copy_shows_nothing_of_a_transaction_that_was_dropped(job: Job) -> None:
     dying = job.task(count)
     dying.start()
     drain(dying)
-    dying.running._stores.send(dying.running._producer, 0)
+    dying.running.stores.send(dying.running._producer, 0)
     copy, owner = Thread(job, 1), Thread(job, 0)
     copy.assign(copy_of(count))
     step_until(lambda: copy.state() is TaskState.RESTORING, copy)
@@ -89,7 +89,7 @@ def test_copy_shows_nothing_of_a_transaction_that_was_dropped(job: Job) -> None:
     task = copy.thread._tasks[copy_of(count).task].running
     assert isinstance(task, StandbyTask)
     assert isinstance(task, StandbyTask)
-    (store,) = task._stores.stores.values()
+    (store,) = task.stores.stores.values()
     step_until(lambda: store.get(b"late") == b"1", copy)
     assert {store.get(b"k%d" % n) for n in range(KEYS)} == {b"1"}
     copy.close()
