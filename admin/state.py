@@ -21,7 +21,6 @@ from common.tasks import TaskId
 from streams import serdes
 from streams.errors import InvalidArgumentError, SerializationError
 from streams.partitioning import default_partition
-from streams.stores.lookup import key_bytes
 
 _REQUEST_TIMEOUT_S = 10.0
 _ROUTE_TIMEOUT_S = 15.0
@@ -59,7 +58,7 @@ class Store:
                     f"keys of the store {self.name} have the serde {serde}, which is user code: "
                     "give the key as --key-hex"
                 )
-            return key_bytes(serdes.by_name(self.about["key_serde"]), text)
+            return serdes.key_bytes(serdes.by_name(self.about["key_serde"]), text)
         except (SerializationError, InvalidArgumentError) as error:
             raise ConfigError(str(error)) from error
 

@@ -26,8 +26,6 @@ from streams.stores.lookup import (
     KeyRange,
     Times,
     described,
-    is_readable,
-    key_bytes,
     look_up,
     page,
 )
@@ -233,14 +231,14 @@ def _key(builder: StoreBuilder[Any, Any], ask: Ask, name: str) -> bytes | None:
     if f"{name}_hex" in ask.parameters:
         return _hex(ask, f"{name}_hex")
     text = ask.parameters.get(name)
-    return None if text is None else key_bytes(builder.key_serde, text)
+    return None if text is None else serdes.key_bytes(builder.key_serde, text)
 
 
 def _prefix(builder: StoreBuilder[Any, Any], ask: Ask) -> bytes:
     if "prefix_hex" in ask.parameters:
         return _hex(ask, "prefix_hex")
     text = ask.parameters.get("prefix", "")
-    if text and not (is_readable(builder.key_serde) and builder.key_serde in _TEXT_KEYS):
+    if text and not (serdes.is_built_in(builder.key_serde) and builder.key_serde in _TEXT_KEYS):
         reason = f"keys of the serde {builder.key_serde.name} are not text: give prefix_hex"
         raise _RefusedError(HTTPStatus.BAD_REQUEST, reason)
     return text.encode()

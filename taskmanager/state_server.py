@@ -29,7 +29,7 @@ LONGEST_PATH = 8192
 
 _PATH = re.compile(r"/state/([^/]+)/([^/]+)/(0|[1-9][0-9]{0,9})/(get|scan)")
 _PATHS = "/state and /state/<processor>/<store>/<partition>/get or /scan"
-_WILDCARDS = ("0.0.0.0", "::", "*")
+_WILDCARDS = ("0.0.0.0", "::")
 
 Places = Callable[[], Mapping[TaskId, int]]
 """Returns the tasks of the TaskManager, each with its thread."""
@@ -87,9 +87,10 @@ class StateServer:
             return _error(HTTPStatus.REQUEST_URI_TOO_LONG, f"at most {LONGEST_PATH} characters")
         path, _, query = target.partition("?")
         try:
-            given = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-            parameters = dict(given)
-            "".join([*parameters, *parameters.values()]).encode()
+            is_strict = bool(query)  # "" would be refused
+            parameters = dict(
+                parse_qsl(query, keep_blank_values=True, strict_parsing=is_strict, errors="strict")
+            )
         except ValueError:
             return _error(HTTPStatus.BAD_REQUEST, "the part after ? is not a=b&c=d, in UTF-8")
         if path == "/state":

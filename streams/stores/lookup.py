@@ -6,7 +6,6 @@ shown as text if it is UTF-8, and in hexadecimal otherwise.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from streams import serdes
-from streams.errors import InvalidArgumentError, SerializationError
+from streams.errors import SerializationError
 from streams.serdes import Serde
 from streams.stores.builder import StoreBuilder
 from streams.stores.bytes_store import SEGMENT_BYTES
@@ -88,20 +87,12 @@ def described(builder: StoreBuilder[Any, Any]) -> Row:
         "type": builder.family,
         "key_serde": builder.key_serde.name,
         "value_serde": builder.value_serde.name,
-        "keys_readable": is_readable(builder.key_serde),
-        "values_readable": is_readable(builder.value_serde),
+        "keys_readable": serdes.is_built_in(builder.key_serde),
+        "values_readable": serdes.is_built_in(builder.value_serde),
         "persistent": builder.persistent,
         "logged": builder.logged,
         **{name: value for name, value in builder.options.items() if name.endswith("_ms")},
     }
-
-
-def is_readable(serde: Serde[Any]) -> bool:
-    """Return whether a serde is one of `streams.serdes`, not user code."""
-    try:
-        return serdes.by_name(serde.name) is serde
-    except InvalidArgumentError:
-        return False
 
 
 def look_up(
@@ -153,22 +144,6 @@ def page(
             raise
         return Page(rows, position)
     return Page(rows, None)
-
-
-def key_bytes(serde: Serde[Any], text: str) -> bytes:
-    """Return the bytes of a key that is given as text; numbers and JSON as JSON writes them.
-
-    Raises `SerializationError`, with a message for the user, if the text is no such key, or if only
-    user code can write it.
-    """
-    if not is_readable(serde):
-        raise SerializationError(f"the keys have the serde {serde.name}: give them in hexadecimal")
-    if serde in (serdes.string, serdes.bytes):
-        return text.encode()
-    try:
-        return serde.serialize(UUID(text) if serde is serdes.uuid else json.loads(text))
-    except ValueError:
-        raise SerializationError(f'"{text}" is not a key of the serde {serde.name}') from None
 
 
 def _found(
@@ -301,7 +276,7 @@ def _window(start: int, end: int) -> Mapping[str, int]:
 
 def _shown(name: str, serde: Serde[Any], data: bytes) -> Row:
     """Return bytes as a field: its value, or else text or hexadecimal, named so."""
-    if serde is not serdes.bytes and is_readable(serde):
+    if serde is not serdes.bytes and serdes.is_built_in(serde):
         try:
             return {name: _plain(serde.deserialize(data))}
         except SerializationError:

@@ -41,7 +41,7 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
 def state(job: Engine, *arguments: str) -> tuple[int, str]:
     """Run `pipeline state`; return its exit code, and what it prints."""
     name, *others = arguments
-    words = [command_path("pipeline"), "state", name, job.config_file, *others]
+    words = [str(command_path("pipeline")), "state", name, str(job.config_file), *others]
     done = subprocess.run(
         words,
         stdout=subprocess.PIPE,

@@ -122,6 +122,7 @@ class FakeChannel:
         self.commands: list[channel_messages.Command] = []
         self.sent: list[channel_messages.ToDriver] = []
         self.is_lost = False
+        self.on_ask: Callable[[channel_messages.Ask], None] = lambda _: None
         self._clock = clock
 
     @property
