@@ -210,7 +210,7 @@ class StateClient:
     def _ask_once(self, task: TaskId, path: str) -> _Json:
         status = self._status()
         addresses = _addresses(status)
-        reason = "no TaskManager runs it, and it has no standby"
+        reason = f"{_state_of(status, task)}, and it has no standby"
         for info in _candidates(status, task):
             assert info.owner is not None
             address = addresses.get(info.owner)
@@ -241,6 +241,18 @@ def _candidates(status: ClusterStatus, task: TaskId) -> list[TaskInfo]:
     owners = [i for i in status.tasks if i.task == task and _has(i, TaskState.RUNNING)]
     copies = [i for i in status.standbys if i.task.active == task and _has(i, TaskState.STANDBY)]
     return owners + copies
+
+
+def _state_of(status: ClusterStatus, task: TaskId) -> str:
+    """Say why a task cannot be asked."""
+    for info in status.tasks:
+        if info.task == task and info.is_held:
+            return "its processor is paused"
+        if info.task == task and info.status is not None:
+            return f"it is {info.status.state} on TaskManager {info.owner}"
+        if info.task == task:
+            return info.reason
+    return "the job does not have it any more"
 
 
 def _has(info: TaskInfo, state: TaskState) -> bool:

@@ -6,7 +6,7 @@ Only this module knows how they are started, fed and committed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -166,6 +166,11 @@ class Owner(ABC):
         """Whether it has something to do apart from the calls that it is in."""
 
     @property
+    @abstractmethod
+    def running(self) -> Mapping[TaskId, RunningTask]:
+        """The tasks that have started."""
+
+    @property
     def failed(self) -> Sequence[TaskId]:
         """The tasks that have failed because a call of user code did not return."""
         return ()
@@ -264,6 +269,11 @@ class TaskOwner(Owner):
         """See `Owner.is_busy`."""
         task = self._task
         return task is not None and (task.has_uncommitted or task.has_calls or task.has_records)
+
+    @property
+    def running(self) -> Mapping[TaskId, RunningTask]:
+        """See `Owner.running`."""
+        return {} if self._task is None else {self._replica.task: self._task}
 
     @property
     def can_act(self) -> bool:
@@ -399,6 +409,12 @@ class ThreadOwner(Owner):
         return self._background.is_busy or any(
             task.has_uncommitted or task.has_calls for task in running if task is not None
         )
+
+    @property
+    def running(self) -> Mapping[TaskId, RunningTask]:
+        """See `Owner.running`."""
+        found = {task_id: task.running for task_id, task in self._thread._tasks.items()}
+        return {task_id: running for task_id, running in found.items() if running is not None}
 
     @property
     def can_act(self) -> bool:
